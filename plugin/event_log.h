@@ -1,0 +1,64 @@
+/*
+ * Writing the event log: one chain of mapped segments per thread (layout: log_format.h).
+ *
+ * The hot path (sl_log_append, sl_log_string for a known name) takes no lock, makes no system call, allocates nothing
+ * and faults no page in: a helper thread keeps mapped, pre-faulted segments ready. When none is ready the event is
+ * lost, counted, and a gap record is written with the next event of that thread.
+ *
+ * The directory is made at the first event, so a process that records nothing leaves nothing behind. After fork the
+ * child is inert. All functions may be called at any time from any thread, also after thread-local destructors ran.
+ */
+#ifndef SHARDLEDGER_EVENT_LOG_H
+#define SHARDLEDGER_EVENT_LOG_H
+
+#include "events.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* True while events are taken: not off, paused, failed, or in a forked child. One relaxed load. */
+bool sl_log_active(void);
+
+/*
+ * Appends one event to this thread's segment: fields of the event's struct, then its tail (NULL, 0 without one).
+ * Stamped with CLOCK_REALTIME now. The first event of the process opens the log, which does make system calls.
+ */
+void sl_log_append(enum sl_event_type type, const void *fields, size_t bytes, const void *tail, size_t tail_bytes);
+
+/* Appends a (definition) event to the definitions chain. Takes a lock: for rare events only. */
+void sl_log_define(enum sl_event_type type, const void *fields, size_t bytes, const void *tail, size_t tail_bytes);
+
+/*
+ * Id of a name, defining it when it is new. text need not be terminated; it is copied; at most 1,000 bytes are kept,
+ * control bytes become '?', invalid UTF-8 becomes U+FFFD. 0 for NULL or length 0.
+ */
+uint32_t sl_log_string_n(const char *text, size_t length);
+uint32_t sl_log_string(const char *text);
+
+/* lost events of a source, and why; lost may be 0 when the number is not known. */
+void sl_log_gap(const char *source, const char *reason, uint64_t lost);
+
+/* Kernel thread id of the caller, cached. */
+uint32_t sl_log_tid(void);
+
+/* For the helper thread's users: called about once a second on the helper thread, NULL ends the list. */
+typedef void sl_log_tick(void);
+void sl_log_on_tick(sl_log_tick *tick);
+
+/* Reads options; makes nothing yet. Safe to call more than once. */
+void sl_log_init(void);
+
+/* Stops and resumes taking events (sl_pause, sl_resume). */
+void sl_log_pause(bool paused);
+
+/*
+ * Orderly end: writes process_end, stops the helper thread (at most deadline_ms), truncates segments to their used
+ * part. Afterwards nothing is taken any more.
+ */
+void sl_log_close(unsigned deadline_ms);
+
+/* "" until the log is open. */
+const char *sl_log_directory(void);
+
+#endif

@@ -1,0 +1,75 @@
+/*
+ * Layout of the event log on disk. The writer is plugin/event_log.c, the reader storage/log_reader.c.
+ *
+ * A process owns one directory, <host>-<pid>-<start>/, with
+ *   NNNNNNNN.slog   one raw segment each (8 hexadecimal digits: the segment's number, from 0, unique in the process)
+ *   sealed.slogz    segments that are full, compressed, one frame after the other
+ * A full segment is first appended to sealed.slogz and then unlinked; after a kill between the two it exists twice,
+ * with the same number, and the reader takes the frame.
+ *
+ * A segment belongs to one thread. Thread ordinal 0 is nobody's: it is the chain of definitions (names, devices,
+ * modules …), written under a lock because it is rare, read before all others.
+ *
+ *   segment   ┌──────────────────────────┬────────┬────────┬─ … ─┬────────┬──────────────
+ *             │ struct sl_segment_header │ record │ record │     │ record │ 0 0 0 0 …
+ *             └──────────────────────────┴────────┴────────┴─ … ─┴────────┴──────────────
+ *   record    ┌──────┬───────┬─────────┬────────────┬──────────────────────────────┐
+ *             │ type │ words │  check  │  delta_ns  │ fields, then the tail if any │
+ *             │  u8  │  u8   │   u16   │    u32     │ (words − 1) × 8 bytes        │
+ *             └──────┴───────┴─────────┴────────────┴──────────────────────────────┘
+ * The first 8 bytes are the commit word: the producer writes the fields, then stores these 8 bytes at once with
+ * release order. A zero commit word ends the segment. A word count that leaves the segment, an unknown type or
+ * a wrong check ends that segment and only that one.
+ *
+ *   Example: range_pop of domain 2, 1,000 ns after the time base, nothing left open
+ *     0b 02 cc cc  e8 03 00 00 | 02 00 00 00  00 00 00 00        (cc cc: the check)
+ *
+ * check is the low 16 bits of XXH3_64bits_withSeed(fields and tail, (words − 1) × 8, type | words << 8 | delta_ns << 16).
+ * delta_ns counts from the segment's base_ns, or from the last time_base record of the segment. Where the clock went
+ * back, or by 2^32 ns or more, the producer writes a time_base first. Within a thread the order is by position.
+ */
+#ifndef SHARDLEDGER_LOG_FORMAT_H
+#define SHARDLEDGER_LOG_FORMAT_H
+
+#include <stdint.h>
+
+#define SL_SEGMENT_MAGIC 0x474f4c53u /* "SLOG" */
+#define SL_FRAME_MAGIC 0x5a4f4c53u   /* "SLOZ" */
+#define SL_LOG_VERSION 1u            /* a reader refuses others, and says so */
+#define SL_SEGMENT_BYTES (256u * 1024u)
+#define SL_SEGMENT_SUFFIX ".slog"
+#define SL_SEALED_NAME "sealed.slogz"
+
+struct sl_segment_header { /* 64 bytes */
+  uint32_t magic;          /* SL_SEGMENT_MAGIC */
+  uint32_t version;        /* SL_LOG_VERSION */
+  uint32_t number;         /* of the segment, unique in the process */
+  uint32_t bytes;          /* of the whole segment, header included, as allocated */
+  uint32_t thread;         /* ordinal of the thread in the process; 0: definitions */
+  uint32_t sequence;       /* of this segment within its thread: 0, 1, … without holes */
+  uint32_t tid;            /* kernel thread id; 0 for definitions */
+  uint32_t reserved0;      /* 0 */
+  uint64_t base_ns;        /* CLOCK_REALTIME when the thread took the segment */
+  uint64_t process_key;    /* random per process: segments of another process are not ours */
+  uint64_t reserved1;      /* 0 */
+  uint64_t check;          /* XXH3_64bits of the 56 bytes before it; written last: 0 until a thread owns the segment */
+};
+
+struct sl_record_header { /* 8 bytes, written as one 64-bit word */
+  uint8_t type;           /* enum sl_event_type; 0 ends the segment */
+  uint8_t words;          /* length in 8-byte words, this header included */
+  uint16_t check;         /* see above */
+  uint32_t delta_ns;      /* since the time base */
+};
+
+struct sl_frame_header { /* 32 bytes, in sealed.slogz, then compressed_bytes of one zstd frame */
+  uint32_t magic;        /* SL_FRAME_MAGIC */
+  uint32_t version;      /* SL_LOG_VERSION */
+  uint32_t number;       /* of the segment inside */
+  uint32_t raw_bytes;    /* of the segment up to its last record */
+  uint32_t compressed_bytes;
+  uint32_t reserved; /* 0 */
+  uint64_t check;    /* XXH3_64bits of the compressed bytes */
+};
+
+#endif

@@ -1,0 +1,81 @@
+/*
+ * Public C API of libshardledger.so: how code inside the training process adds facts to the event log.
+ *
+ * The torch bridge and the Python companion use it; so may native code. Every function may be called from any thread
+ * at any time, never blocks on a lock that another source holds, never calls CUDA or Python (sl_device_sample and the
+ * sl_cupti functions excepted, which say so), and does nothing when recording is off. Nothing here fails loudly:
+ * what can't be recorded is counted in the log.
+ *
+ * Phases are not here: emit them as NVTX ranges with nvtx_ranges/shardledger_nvtx.h.
+ */
+#ifndef SHARDLEDGER_H
+#define SHARDLEDGER_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define SL_API __attribute__((visibility("default")))
+
+/* Version of this interface; sl_api_version() of the loaded library must equal it. */
+#define SL_API_VERSION 1
+SL_API uint32_t sl_api_version(void);
+
+/* 1 while events are recorded; 0 when off, paused, failed or in a forked child. */
+SL_API int sl_recording(void);
+
+/* Directory of this process's log, NUL-terminated and owned by the library; "" until the first event was recorded. */
+SL_API const char *sl_directory(void);
+
+/* Stops and resumes recording of everything (used for paired overhead measurements). A gap record marks the window. */
+SL_API void sl_pause(void);
+SL_API void sl_resume(void);
+
+/* A fact about the process, such as rank or torch_version. Both strings are copied; a later value replaces an earlier one. */
+SL_API void sl_info(const char *key, const char *value);
+
+/* A source outside the plugin started, stopped or failed. State: "on", "off" or "failed". All are copied. */
+SL_API void sl_source_state(const char *source, const char *state, const char *reason);
+
+/* One module. id counts from 1 and must be new; strings are copied; flags: enum sl_module_flags in events.h. */
+SL_API void sl_module(uint32_t id, uint32_t parent, const char *fqn, const char *class_name, uint32_t flags, uint32_t depth,
+                      uint64_t parameter_bytes, uint64_t buffer_bytes);
+
+/*
+ * The live allocation that starts at address (a tensor's storage, not the tensor's own data pointer) is of this
+ * category. module: 0 or an id given to sl_module. name: for example the parameter's FQN; "" for none.
+ */
+SL_API void sl_tag(int device, uint64_t address, const char *category, uint32_t module, const char *name);
+
+/*
+ * One entry of PyTorch's allocator trace. Call it from an allocator trace tracker, that is under the device allocator's
+ * lock: the call order of one device is the order of the log. action: enum sl_allocator_action in events.h.
+ * About 30 ns; no lock, no system call.
+ */
+SL_API void sl_allocator_event(int device, int action, uint64_t address, uint64_t bytes, uint64_t stream,
+                               uint64_t pool_owner, uint64_t pool_id);
+
+/* Number of sl_allocator_event calls for a device so far. */
+SL_API uint32_t sl_allocator_sequence(int device);
+
+/* PyTorch's own current statistics at an instant between allocator events (sequence: sl_allocator_sequence then). */
+SL_API void sl_allocator_stats(int device, uint32_t sequence, uint64_t requested_bytes, uint64_t allocated_bytes,
+                               uint64_t active_bytes, uint64_t reserved_bytes);
+
+/* Records free and total bytes of every device that has a context in this process. Calls the CUDA driver. */
+SL_API void sl_device_sample(void);
+
+/*
+ * Hands CUPTI to another tool (torch.profiler) and takes activity recording back afterwards. Both call CUPTI; both
+ * return 0, or a negative errno when CUPTI is not in use (-ENODEV) or refuses (-EBUSY).
+ */
+SL_API int sl_cupti_release(void);
+SL_API int sl_cupti_reacquire(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,12 @@
+/* One sentence about what went wrong and what to do next, filled by the function that failed. */
+#ifndef SHARDLEDGER_ERROR_H
+#define SHARDLEDGER_ERROR_H
+
+struct sl_error {
+  char text[1024]; /* NUL-terminated, without a newline; "" when nothing failed */
+};
+
+/* Formats the sentence and returns code (a negative errno), so that a caller can write `return sl_error_set(…)`. */
+int sl_error_set(struct sl_error *error, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+#endif

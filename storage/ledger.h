@@ -1,0 +1,36 @@
+/*
+ * The ledger of a run: what `shardledger ingest` makes and every other command asks.
+ */
+#ifndef SHARDLEDGER_LEDGER_H
+#define SHARDLEDGER_LEDGER_H
+
+#include "error.h"
+
+#include <stdint.h>
+
+#define SL_LEDGER_VERSION 1          /* PRAGMA user_version */
+#define SL_LEDGER_NAME "ledger.sqlite" /* inside a run directory */
+
+/* Called now and then during a build; done and total are bytes of log. */
+typedef void sl_progress(void *context, uint64_t done, uint64_t total);
+
+struct sl_ledger_options {
+  sl_progress *progress;  /* NULL: silent */
+  void *progress_context; /* handed to progress */
+};
+
+/*
+ * Builds the ledger of a run directory (its process directories' newest run) or of one process directory, and puts it
+ * at output in one rename: a reader sees the old file or the whole new one.
+ *
+ * note receives one sentence for the user when something was left out on purpose (an older run in the same
+ * directory), else "". -ENOENT: no such directory; -ENODATA: nothing recorded in it; -EBADMSG: damaged beyond use;
+ * -EPROTO: made by a newer version; -EACCES, -EROFS, -ENOSPC, …: output can't be written. options may be NULL.
+ */
+int sl_ledger_build(const char *directory, const char *output, const struct sl_ledger_options *options,
+                    struct sl_error *note, struct sl_error *error);
+
+/* 1 when the ledger at output is missing or older than a log in directory, 0 when it is current, or a negative errno. */
+int sl_ledger_is_stale(const char *directory, const char *output);
+
+#endif

@@ -1,0 +1,60 @@
+/*
+ * Reads the event log of one process: all threads merged into one sequence of events.
+ *
+ * Order: within a thread by position; between threads by time; allocator events of one device always by their
+ * sequence number, which was taken under the allocator's lock. What can't be read (a torn record, a damaged segment)
+ * is skipped and counted, never guessed.
+ */
+#ifndef SHARDLEDGER_LOG_READER_H
+#define SHARDLEDGER_LOG_READER_H
+
+#include "error.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct sl_log;
+
+struct sl_event {
+  uint8_t type;          /* enum sl_event_type */
+  uint32_t thread;       /* ordinal in the process; 0 for definitions */
+  uint32_t tid;          /* kernel thread id */
+  uint32_t bytes;        /* of payload, tail and padding included */
+  uint64_t time_ns;      /* CLOCK_REALTIME */
+  const void *payload;   /* struct sl_event_<type>, 8-byte aligned; owned by the log, valid until the next sl_log_next */
+};
+
+struct sl_log_counts {
+  uint64_t events;           /* returned by sl_log_next so far */
+  uint64_t lost;             /* sum of the gap events so far */
+  uint64_t damaged_segments; /* segments whose end could not be read (a bad check, length or type) */
+  uint64_t skipped_bytes;    /* bytes of such ends */
+  uint64_t segments;
+  uint64_t bytes;            /* on disk */
+};
+
+/*
+ * Opens a process directory and reads its definitions.
+ * -ENOENT: no such directory; -ENODATA: no segment in it; -EPROTO: made by a newer version; -EBADMSG: not a log.
+ * On success *out owns everything; close it with sl_log_close.
+ */
+int sl_log_open(const char *directory, struct sl_log **out, struct sl_error *error);
+
+/* Returns 1 with the next event (definitions first), 0 at the end, or a negative errno. */
+int sl_log_next(struct sl_log *log, struct sl_event *event, struct sl_error *error);
+
+/* Text of a string id; "" for 0 and for ids that were never written. Owned by the log, valid until sl_log_close. */
+const char *sl_log_string(const struct sl_log *log, uint32_t id);
+
+/* The last value of an `info` key, or NULL. Owned by the log. */
+const char *sl_log_info(const struct sl_log *log, const char *key);
+
+void sl_log_counts(const struct sl_log *log, struct sl_log_counts *out);
+
+/* Bytes of log read and in all, for progress bars. */
+uint64_t sl_log_bytes_read(const struct sl_log *log);
+
+/* Frees the log; returns NULL, so that `log = sl_log_close(log)` leaves nothing dangling. NULL is fine. */
+struct sl_log *sl_log_close(struct sl_log *log);
+
+#endif

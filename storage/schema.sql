@@ -1,0 +1,254 @@
+-- The permanent tables of a ledger: one SQLite file for all ranks of a run.
+-- Times are nanoseconds since the epoch (CLOCK_REALTIME of the rank's host), sizes are bytes, ranks come first.
+-- Views that can be dropped and rebuilt are in views.sql. Readers check PRAGMA user_version.
+
+CREATE TABLE meta( -- facts about the file itself
+  key TEXT PRIMARY KEY, -- schema_version, shardledger_version, source_directory, …
+  value TEXT NOT NULL
+) WITHOUT ROWID;
+
+CREATE TABLE rank( -- one process of the job
+  rank INTEGER PRIMARY KEY, -- global rank (RANK); 0 for a single process
+  world_size INTEGER, -- number of ranks
+  local_rank INTEGER, -- rank on its host
+  host TEXT, -- host name
+  pid INTEGER, -- process id
+  device INTEGER, -- CUDA device index that the rank used most
+  device_name TEXT, -- for example NVIDIA H100 80GB HBM3
+  device_uuid TEXT, -- GPU-…
+  device_bytes INTEGER, -- total memory of the device
+  start_ns INTEGER, -- first event
+  end_ns INTEGER, -- last event
+  clean_exit INTEGER, -- 1 the process ended in order, 0 its log just stops
+  events INTEGER, -- events read from its log
+  events_lost INTEGER, -- events that could not be recorded or read; see gap
+  torch_version TEXT,
+  nccl_version TEXT,
+  cuda_version TEXT, -- of torch
+  allocator_backend TEXT, -- native or cudaMallocAsync
+  allocator_config TEXT, -- PYTORCH_CUDA_ALLOC_CONF
+  fidelity TEXT -- bridge: allocations at their own instant and thread; history: read afterwards; none
+);
+
+CREATE TABLE gap( -- something is missing from the record here
+  rank INTEGER NOT NULL,
+  at_ns INTEGER NOT NULL,
+  source TEXT NOT NULL, -- what lost it: log, nvtx, cupti, allocator, replay …
+  lost INTEGER NOT NULL, -- number of events; 0 when unknown
+  reason TEXT NOT NULL
+);
+
+CREATE TABLE module( -- one nn.Module
+  id INTEGER PRIMARY KEY, -- unique over all ranks
+  rank INTEGER NOT NULL,
+  fqn TEXT NOT NULL, -- fully qualified name; empty for a root
+  class TEXT, -- Python class name
+  parent_id INTEGER, -- module.id; NULL for a root
+  depth INTEGER, -- 0 for a root
+  is_fsdp INTEGER, -- 1 for an FSDP unit
+  param_bytes INTEGER, -- parameters on this rank, children included (shards where sharded)
+  buffer_bytes INTEGER -- buffers likewise
+);
+
+CREATE TABLE step( -- one training step of a rank: from the end of the step before to the end of its optimizer step
+  rank INTEGER NOT NULL,
+  step INTEGER NOT NULL, -- 0, 1, …
+  same_as INTEGER, -- step whose rows stand for this one's; NULL: own rows
+  start_ns INTEGER NOT NULL,
+  end_ns INTEGER NOT NULL,
+  peak_ns INTEGER, -- instant of the highest allocated bytes
+  peak_requested_bytes INTEGER, -- requested_bytes.all.peak of torch.cuda.memory_stats
+  peak_allocated_bytes INTEGER, -- allocated_bytes.all.peak
+  peak_active_bytes INTEGER, -- active_bytes.all.peak
+  peak_reserved_bytes INTEGER, -- reserved_bytes.all.peak
+  peak_device_bytes INTEGER, -- highest used bytes of the device among the samples; NULL without samples
+  end_requested_bytes INTEGER, -- the same four at the step's end
+  end_allocated_bytes INTEGER,
+  end_active_bytes INTEGER,
+  end_reserved_bytes INTEGER,
+  checked INTEGER, -- 1: PyTorch's own statistics agreed at the step's end, 0: they differed, NULL: not compared
+  PRIMARY KEY(rank, step)
+) WITHOUT ROWID;
+
+CREATE TABLE phase( -- a stretch of time on one thread: a range with a meaning
+  id INTEGER PRIMARY KEY,
+  rank INTEGER NOT NULL,
+  tid INTEGER NOT NULL, -- kernel thread id
+  kind TEXT NOT NULL, -- step, forward, backward, recompute, unshard, … (docs/categories.md)
+  name TEXT NOT NULL, -- the range's own name
+  module_id INTEGER, -- module that it serves
+  step INTEGER, -- NULL before the first and after the last step
+  call_index INTEGER, -- 0, 1, … among the phases of this kind and module in the step
+  start_ns INTEGER NOT NULL,
+  end_ns INTEGER, -- NULL: still open when the log ended
+  parent_id INTEGER -- enclosing phase on the same thread
+);
+
+CREATE TABLE allocation( -- one tensor-level allocation of PyTorch's allocator, from malloc to free
+  id INTEGER PRIMARY KEY,
+  rank INTEGER NOT NULL,
+  device INTEGER NOT NULL, -- CUDA device index
+  address INTEGER NOT NULL, -- device address
+  bytes INTEGER NOT NULL, -- of the block: what allocated_bytes counts
+  requested_bytes INTEGER NOT NULL, -- what was asked for
+  stream INTEGER NOT NULL, -- cudaStream_t; 0 is the default stream
+  pool TEXT, -- NULL: the shared pool; else the MemPool's id, a.b
+  category TEXT NOT NULL, -- docs/categories.md
+  detail TEXT, -- refines the category
+  name TEXT, -- for example the parameter's FQN, where it is known
+  module_id INTEGER, -- module that owns it
+  phase_id INTEGER, -- innermost phase at its allocation
+  step INTEGER, -- step of its allocation; NULL before the first
+  tid INTEGER NOT NULL, -- allocating thread
+  alloc_ns INTEGER NOT NULL,
+  free_ns INTEGER, -- the tensor died; NULL: alive at the end of the log
+  complete_ns INTEGER, -- no stream used it any more
+  free_phase_id INTEGER, -- innermost phase at its free
+  decided_by TEXT NOT NULL -- name of the rule that chose the category
+);
+
+CREATE TABLE segment( -- one driver-level allocation or mapping
+  id INTEGER PRIMARY KEY,
+  rank INTEGER NOT NULL,
+  device INTEGER NOT NULL,
+  address INTEGER NOT NULL,
+  bytes INTEGER NOT NULL,
+  owner TEXT NOT NULL, -- pytorch, or the file name of the library that called the driver
+  api TEXT NOT NULL, -- driver function, or the allocator's action
+  stream INTEGER,
+  alloc_ns INTEGER NOT NULL,
+  free_ns INTEGER -- NULL: alive at the end of the log
+);
+
+CREATE TABLE snapshot( -- what the whole device held when a module reached a state
+  rank INTEGER NOT NULL,
+  step INTEGER NOT NULL,
+  module_id INTEGER NOT NULL,
+  call_index INTEGER NOT NULL, -- 0, 1, … calls of this module that reached this state in the step
+  state TEXT NOT NULL, -- Before Pre-Forward, …, Peak Backward (docs/categories.md)
+  at_ns INTEGER NOT NULL,
+  category TEXT NOT NULL,
+  bytes INTEGER NOT NULL,
+  PRIMARY KEY(rank, step, module_id, call_index, state, category)
+) WITHOUT ROWID;
+
+CREATE TABLE peak( -- the highest point while a module was in a phase; module_id NULL: the whole step
+  rank INTEGER NOT NULL,
+  step INTEGER NOT NULL,
+  module_id INTEGER,
+  phase TEXT NOT NULL, -- step, forward, backward, recompute, optimizer_step
+  at_ns INTEGER NOT NULL,
+  allocated_bytes INTEGER NOT NULL, -- of the whole device
+  own_bytes INTEGER, -- highest bytes that the module itself owned in the phase
+  UNIQUE(rank, step, module_id, phase)
+);
+
+CREATE TABLE peak_category( -- what was allocated at that point, by category
+  rank INTEGER NOT NULL,
+  step INTEGER NOT NULL,
+  module_id INTEGER,
+  phase TEXT NOT NULL,
+  category TEXT NOT NULL,
+  bytes INTEGER NOT NULL,
+  UNIQUE(rank, step, module_id, phase, category)
+);
+
+CREATE TABLE peak_owner( -- what was allocated at each step's peak, by category, module and phase of allocation
+  rank INTEGER NOT NULL,
+  step INTEGER NOT NULL,
+  category TEXT NOT NULL,
+  detail TEXT,
+  module_id INTEGER,
+  phase TEXT, -- kind of the phase that allocated it
+  bytes INTEGER NOT NULL,
+  allocations INTEGER NOT NULL
+);
+
+CREATE TABLE communicator( -- one NCCL communicator of a rank
+  rank INTEGER NOT NULL,
+  comm INTEGER NOT NULL, -- NCCL's communicator id
+  nranks INTEGER,
+  comm_rank INTEGER, -- rank within it
+  name TEXT,
+  device_bytes INTEGER -- device memory that NCCL took for it
+);
+
+CREATE TABLE collective( -- one NCCL call of a rank
+  id INTEGER PRIMARY KEY,
+  rank INTEGER NOT NULL,
+  comm INTEGER, -- communicator.comm; NULL when NCCL does not say
+  seq INTEGER, -- sequence number within the communicator
+  operation TEXT NOT NULL, -- AllGather, ReduceScatter, …
+  bytes INTEGER, -- message size, as NCCL counts it
+  reduction TEXT,
+  root INTEGER,
+  peer INTEGER,
+  module_id INTEGER, -- module whose parameters or gradients it moved
+  step INTEGER,
+  phase_id INTEGER,
+  enqueue_ns INTEGER NOT NULL, -- host call
+  start_ns INTEGER, -- on the device
+  end_ns INTEGER,
+  stream INTEGER,
+  send_allocation_id INTEGER,
+  receive_allocation_id INTEGER
+);
+
+CREATE TABLE device_sample( -- cuMemGetInfo: the whole device, all processes
+  rank INTEGER NOT NULL,
+  device INTEGER NOT NULL,
+  at_ns INTEGER NOT NULL,
+  total_bytes INTEGER NOT NULL,
+  used_bytes INTEGER NOT NULL
+);
+
+CREATE TABLE oom( -- a request that PyTorch's allocator or the driver refused for good
+  rank INTEGER NOT NULL,
+  at_ns INTEGER NOT NULL,
+  requested_bytes INTEGER NOT NULL,
+  free_bytes INTEGER, -- of the device
+  allocated_bytes INTEGER,
+  reserved_bytes INTEGER,
+  largest_free_bytes INTEGER, -- largest free block in PyTorch's cache
+  phase_id INTEGER,
+  module_id INTEGER
+);
+
+CREATE TABLE kernel( -- device times of kernels (by default NCCL's only)
+  rank INTEGER NOT NULL,
+  device INTEGER NOT NULL,
+  stream INTEGER NOT NULL, -- CUPTI stream id
+  name TEXT NOT NULL,
+  correlation INTEGER NOT NULL, -- joins it to the API call
+  start_ns INTEGER NOT NULL,
+  end_ns INTEGER NOT NULL
+);
+
+CREATE TABLE memcpy( -- device times of copies
+  rank INTEGER NOT NULL,
+  device INTEGER NOT NULL,
+  stream INTEGER NOT NULL,
+  kind INTEGER NOT NULL, -- 1 HtoD, 2 DtoH, 8 DtoD, 10 PtoP
+  bytes INTEGER NOT NULL,
+  correlation INTEGER NOT NULL,
+  start_ns INTEGER NOT NULL,
+  end_ns INTEGER NOT NULL
+);
+
+CREATE TABLE memset( -- device times of memsets
+  rank INTEGER NOT NULL,
+  device INTEGER NOT NULL,
+  stream INTEGER NOT NULL,
+  bytes INTEGER NOT NULL,
+  correlation INTEGER NOT NULL,
+  start_ns INTEGER NOT NULL,
+  end_ns INTEGER NOT NULL
+);
+
+CREATE TABLE source( -- what was recorded by what, and what was not
+  rank INTEGER NOT NULL,
+  source TEXT NOT NULL, -- cupti_callback, cupti_activity, nvtx, torch_bridge, companion …
+  state TEXT NOT NULL, -- on, off, failed
+  reason TEXT NOT NULL,
+  at_ns INTEGER NOT NULL
+);

@@ -1,7 +1,7 @@
 /*
  * Writing the event log: one chain of mapped segments per thread (layout: log_format.h).
  *
- * The hot path (sl_log_append, sl_log_string for a known name) takes no lock, makes no system call, allocates nothing
+ * The hot path (sl_log_append, sl_log_name for a known name) takes no lock, makes no system call, allocates nothing
  * and faults no page in: a helper thread keeps mapped, pre-faulted segments ready. When none is ready the event is
  * lost, counted, and a gap record is written with the next event of that thread.
  *
@@ -23,18 +23,23 @@ bool sl_log_active(void);
 /*
  * Appends one event to this thread's segment: fields of the event's struct, then its tail (NULL, 0 without one).
  * Stamped with CLOCK_REALTIME now. The first event of the process opens the log, which does make system calls.
+ * Returns whether it was recorded. Lost events are counted and announced by a gap record, except allocator events:
+ * their own sequence numbers show what is missing.
  */
-void sl_log_append(enum sl_event_type type, const void *fields, size_t bytes, const void *tail, size_t tail_bytes);
+bool sl_log_append(enum sl_event_type type, const void *fields, size_t bytes, const void *tail, size_t tail_bytes);
 
-/* Appends a (definition) event to the definitions chain. Takes a lock: for rare events only. */
+/*
+ * Appends a (definition) event to the definitions chain. Takes a lock: for rare events only. It does not open the log:
+ * until the first other event it is kept in memory, so that a process which only gets ready leaves nothing behind.
+ */
 void sl_log_define(enum sl_event_type type, const void *fields, size_t bytes, const void *tail, size_t tail_bytes);
 
 /*
  * Id of a name, defining it when it is new. text need not be terminated; it is copied; at most 1,000 bytes are kept,
  * control bytes become '?', invalid UTF-8 becomes U+FFFD. 0 for NULL or length 0.
  */
-uint32_t sl_log_string_n(const char *text, size_t length);
-uint32_t sl_log_string(const char *text);
+uint32_t sl_log_name_n(const char *text, size_t length);
+uint32_t sl_log_name(const char *text);
 
 /* lost events of a source, and why; lost may be 0 when the number is not known. */
 void sl_log_gap(const char *source, const char *reason, uint64_t lost);
@@ -42,9 +47,13 @@ void sl_log_gap(const char *source, const char *reason, uint64_t lost);
 /* Kernel thread id of the caller, cached. */
 uint32_t sl_log_tid(void);
 
-/* For the helper thread's users: called about once a second on the helper thread, NULL ends the list. */
-typedef void sl_log_tick(void);
-void sl_log_on_tick(sl_log_tick *tick);
+/*
+ * For users of the helper thread, which starts when the log opens: tick is called there about once a second, end once
+ * in sl_log_end, before the last record. At most 8 of each; a caller registers each one once.
+ */
+typedef void sl_log_callback(void);
+void sl_log_on_tick(sl_log_callback *tick);
+void sl_log_on_end(sl_log_callback *end);
 
 /* Reads options; makes nothing yet. Safe to call more than once. */
 void sl_log_init(void);
@@ -56,7 +65,7 @@ void sl_log_pause(bool paused);
  * Orderly end: writes process_end, stops the helper thread (at most deadline_ms), truncates segments to their used
  * part. Afterwards nothing is taken any more.
  */
-void sl_log_close(unsigned deadline_ms);
+void sl_log_end(unsigned deadline_ms);
 
 /* "" until the log is open. */
 const char *sl_log_directory(void);

@@ -1,0 +1,32 @@
+/*
+ * A capture source: one file, one struct of optional callbacks, one entry in sources.c.
+ *
+ * A source reports its own state with sl_source_state(name, "on" | "off" | "failed", reason), so the reason is told
+ * where it is known. Its failure never stops another source.
+ */
+#ifndef SHARDLEDGER_SOURCE_H
+#define SHARDLEDGER_SOURCE_H
+
+struct sl_source {
+  const char *name;    /* as in source_state events: cupti_callback, nvtx, … */
+  int (*start)(void);  /* once, inside cuInit; 0 or a negative errno, after which nothing else of it is called */
+  void (*tick)(void);  /* about once a second, on the helper thread */
+  void (*flush)(void); /* once at the orderly end, on the helper thread, before any stop: hand over finished records */
+  void (*stop)(void);  /* once at the orderly end, on the helper thread: no callback may arrive afterwards */
+};
+
+/* The sources, in starting order; NULL ends the list. */
+extern const struct sl_source *const sl_sources[];
+
+/*
+ * Starts every source, once per process; later calls do nothing. From then on the helper thread ticks them, and
+ * sl_log_end flushes and stops them.
+ */
+void sl_sources_start(void);
+
+/* What the public API asks of single sources; see shardledger.h. */
+void sl_source_device_sample(void);
+int sl_source_cupti_release(void);
+int sl_source_cupti_reacquire(void);
+
+#endif

@@ -1,0 +1,176 @@
+/*
+ * The torch bridge: what PyTorch knows in C++, handed on without Python in between.
+ *
+ * The companion compiles this file against the installed torch at first use (bridge.py), since torch's C++ interfaces
+ * have no stable layout, loads it with ctypes and passes the functions to call. Two sources, each started once:
+ *   - record_function ranges (RecordScope::USER_SCOPE), on the thread that runs them;
+ *   - entries of the CUDA caching allocator's trace. They arrive under the allocator's lock: nothing here may take the
+ *     GIL, call PyTorch or call CUDA.
+ * Nothing throws out of here, and neither source can be detached again: that is the caller's functions' business.
+ *
+ * SHARDLEDGER_ALLOCATOR is defined when torch has CUDA and the CUDA headers were found.
+ */
+#include "events.h"
+#include "kinds.h"
+
+#include <ATen/record_function.h>
+
+#include <atomic>
+#include <exception>
+#include <memory>
+#include <string>
+#include <type_traits>
+
+#ifdef SHARDLEDGER_ALLOCATOR
+#include <c10/cuda/CUDACachingAllocator.h>
+#endif
+
+extern "C" {
+typedef void slb_push_fn(uint32_t category, const char *name, uint64_t value);
+typedef void slb_pop_fn(void);
+typedef uint64_t slb_start_fn(uint32_t category, const char *name, uint64_t value);
+typedef void slb_end_fn(uint64_t id);
+typedef void slb_allocator_fn(int device, int action, uint64_t address, uint64_t bytes, uint64_t stream,
+                              uint64_t pool_owner, uint64_t pool_id);
+}
+
+namespace {
+
+slb_push_fn *push;
+slb_pop_fn *pop;
+slb_start_fn *start;
+slb_end_fn *end;
+thread_local std::string failure;
+
+/* Set for ranges that may end on another thread: a collective's, which lasts until its work is done. */
+struct AsyncRange : at::ObserverContext {
+  uint64_t id = 0;
+};
+
+std::unique_ptr<at::ObserverContext> enter(const at::RecordFunction &function) {
+  if (!function.isAsync()) {
+    push(SL_KIND_record_function, function.name(), 0);
+    return nullptr;
+  }
+  auto range = std::make_unique<AsyncRange>();
+  range->id = start(SL_KIND_record_function, function.name(), 0);
+  return range;
+}
+
+void leave(const at::RecordFunction &function, at::ObserverContext *context) {
+  if (context)
+    end(static_cast<AsyncRange *>(context)->id);
+  else
+    pop();
+}
+
+/* Runs something that may throw; 0, or -1 and the reason in slb_error. */
+template <typename Function> int guarded(Function function) noexcept {
+  try {
+    function();
+    return 0;
+  } catch (const std::exception &error) {
+    failure = error.what();
+  } catch (...) {
+    failure = "unknown exception";
+  }
+  return -1;
+}
+
+#ifdef SHARDLEDGER_ALLOCATOR
+slb_allocator_fn *allocator_event;
+
+/* By name: the values of torch's enumeration differ between its versions, and so do the entries that it has. */
+template <typename Entry> int action_of(const Entry &entry) {
+  switch (entry.action_) {
+  case Entry::ALLOC: return SL_ALLOC;
+  case Entry::FREE_REQUESTED: return SL_FREE_REQUESTED;
+  case Entry::FREE_COMPLETED: return SL_FREE_COMPLETED;
+  case Entry::SEGMENT_ALLOC: return SL_SEGMENT_ALLOC;
+  case Entry::SEGMENT_FREE: return SL_SEGMENT_FREE;
+  case Entry::SEGMENT_MAP: return SL_SEGMENT_MAP;
+  case Entry::SEGMENT_UNMAP: return SL_SEGMENT_UNMAP;
+  case Entry::SNAPSHOT: return SL_ALLOCATOR_SNAPSHOT;
+  case Entry::OOM: return SL_OUT_OF_MEMORY;
+  default: return SL_ALLOCATOR_OTHER;
+  }
+}
+
+struct Pool {
+  uint64_t owner, id;
+};
+
+/* Entries carry their memory pool since torch 2.8; before, every entry is put into the shared pool. */
+template <typename Entry> auto pool_of(const Entry &entry, int) -> decltype(entry.mempool_.first, Pool()) {
+  return {static_cast<uint64_t>(entry.mempool_.first), static_cast<uint64_t>(entry.mempool_.second)};
+}
+template <typename Entry> Pool pool_of(const Entry &, long) {
+  return {0, 0};
+}
+#endif
+
+} // namespace
+
+#define SLB_API extern "C" __attribute__((visibility("default")))
+
+/* Why the last call of this thread failed; owned by the bridge, valid until the next call. */
+SLB_API const char *slb_error() {
+  return failure.c_str();
+}
+
+/* 1 when the allocator's part is compiled in. */
+SLB_API int slb_has_allocator() {
+#ifdef SHARDLEDGER_ALLOCATOR
+  return 1;
+#else
+  return 0;
+#endif
+}
+
+/* Every record_function from now on becomes a range of these functions. A second call does nothing. */
+SLB_API int slb_start_ranges(slb_push_fn *push_fn, slb_pop_fn *pop_fn, slb_start_fn *start_fn, slb_end_fn *end_fn) {
+  static std::atomic<bool> started{false};
+  if (started.exchange(true))
+    return 0;
+  push = push_fn, pop = pop_fn, start = start_fn, end = end_fn;
+  return guarded(
+      [] { at::addGlobalCallback(at::RecordFunctionCallback(enter, leave).scopes({at::RecordScope::USER_SCOPE})); });
+}
+
+/* Every entry of the allocator's trace goes to event_fn. Only after the allocator is initialised; once. */
+SLB_API int slb_start_allocator(slb_allocator_fn *event_fn) {
+#ifdef SHARDLEDGER_ALLOCATOR
+  static std::atomic<bool> started{false};
+  if (started.exchange(true))
+    return 0;
+  allocator_event = event_fn;
+  return guarded([] {
+    c10::cuda::CUDACachingAllocator::attachAllocatorTraceTracker([](const auto &entry) {
+      Pool pool = pool_of(entry, 0);
+      allocator_event(static_cast<int>(entry.device_), action_of(entry), static_cast<uint64_t>(entry.addr_),
+                      static_cast<uint64_t>(entry.size_), reinterpret_cast<uint64_t>(entry.stream_), pool.owner,
+                      pool.id);
+    });
+  });
+#else
+  failure = "built without the CUDA headers";
+  return -1;
+#endif
+}
+
+/* Current requested, allocated, active and reserved bytes of a device, all pools. Takes the allocator's lock. */
+SLB_API int slb_allocator_stats(int device, uint64_t out[4]) {
+#ifdef SHARDLEDGER_ALLOCATOR
+  return guarded([&] {
+    auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(static_cast<c10::DeviceIndex>(device));
+    /* Index 0 is the aggregate of all pools in every version; only the enumeration's place moved. */
+    out[0] = static_cast<uint64_t>(stats.requested_bytes[0].current);
+    out[1] = static_cast<uint64_t>(stats.allocated_bytes[0].current);
+    out[2] = static_cast<uint64_t>(stats.active_bytes[0].current);
+    out[3] = static_cast<uint64_t>(stats.reserved_bytes[0].current);
+  });
+#else
+  failure = "built without the CUDA headers";
+  return -1;
+#endif
+}

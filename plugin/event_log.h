@@ -6,7 +6,8 @@
  * lost, counted, and a gap record is written with the next event of that thread.
  *
  * The directory is made at the first event, so a process that records nothing leaves nothing behind. After fork the
- * child is inert. All functions may be called at any time from any thread, also after thread-local destructors ran.
+ * child of a recording process is inert; one forked before the first event may open a log of its own. All functions may
+ * be called at any time from any thread, also after thread-local destructors ran.
  */
 #ifndef SHARDLEDGER_EVENT_LOG_H
 #define SHARDLEDGER_EVENT_LOG_H
@@ -54,6 +55,10 @@ uint32_t sl_log_tid(void);
 typedef void sl_log_callback(void);
 void sl_log_on_tick(sl_log_callback *tick);
 void sl_log_on_end(sl_log_callback *end);
+
+/* cuptiGetTimestamp, for the clock events; NULL when CUPTI is not in use. */
+typedef uint64_t sl_log_cupti_clock(void);
+void sl_log_set_cupti_clock(sl_log_cupti_clock *clock);
 
 /* Reads options; makes nothing yet. Safe to call more than once. */
 void sl_log_init(void);

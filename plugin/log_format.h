@@ -24,9 +24,9 @@
  *   Example: range_pop of domain 2, 1,000 ns after the time base, nothing left open
  *     0b 02 cc cc  e8 03 00 00 | 02 00 00 00  00 00 00 00        (cc cc: the check)
  *
- * check is the low 16 bits of XXH3_64bits_withSeed(fields and tail, (words − 1) × 8, type | words << 8 | delta_ns << 16).
- * delta_ns counts from the segment's base_ns, or from the last time_base record of the segment. Where the clock went
- * back, or by 2^32 ns or more, the producer writes a time_base first. Within a thread the order is by position.
+ * check is the low 16 bits of XXH3_64bits_withSeed(fields and tail, (words − 1) × 8, type | words << 8 | delta_ns <<
+ * 16). delta_ns counts from the segment's base_ns, or from the last time_base record of the segment. Where the clock
+ * went back, or by 2^32 ns or more, the producer writes a time_base first. Within a thread the order is by position.
  */
 #ifndef SHARDLEDGER_LOG_FORMAT_H
 #define SHARDLEDGER_LOG_FORMAT_H
@@ -62,11 +62,15 @@ struct sl_record_header { /* 8 bytes, written as one 64-bit word */
   uint32_t delta_ns;      /* since the time base */
 };
 
-struct sl_frame_header { /* 32 bytes, in sealed.slogz, then compressed_bytes of one zstd frame */
+/*
+ * In sealed.slogz: this header, the segment's own header as it was (a reader sorts segments without decompressing
+ * them), then compressed_bytes of one zstd frame with the segment's records.
+ */
+struct sl_frame_header { /* 32 bytes */
   uint32_t magic;        /* SL_FRAME_MAGIC */
   uint32_t version;      /* SL_LOG_VERSION */
   uint32_t number;       /* of the segment inside */
-  uint32_t raw_bytes;    /* of the segment up to its last record */
+  uint32_t raw_bytes;    /* of its records, up to the last one */
   uint32_t compressed_bytes;
   uint32_t reserved; /* 0 */
   uint64_t check;    /* XXH3_64bits of the compressed bytes */

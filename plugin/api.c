@@ -1,0 +1,195 @@
+/* The public C API, shardledger.h: each function is one event, or a few lines around sl_log_append. */
+#include "shardledger.h"
+
+#include "event_log.h"
+#include "source.h"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <string.h>
+
+#define DEVICES_MAX 64
+#define PLACES_MAX 2048u /* device, stream and pool together; further ones have no place */
+#define PLACE_SLOTS (2 * PLACES_MAX)
+
+/* Written once, before a slot points to it. */
+struct place {
+  uint64_t stream, pool_owner, pool_id;
+  uint32_t device, id;
+};
+
+static struct place places[PLACES_MAX];
+static atomic_uint places_used;
+static struct place *_Atomic place_slots[PLACE_SLOTS]; /* open addressing, never removed from */
+
+static struct {
+  atomic_uint_fast32_t next;     /* sequence number of the next event */
+  atomic_uint_fast32_t recorded; /* one more than that of the last one in the log */
+} allocators[DEVICES_MAX];
+
+uint32_t sl_api_version(void) {
+  return SL_API_VERSION;
+}
+
+int sl_recording(void) {
+  return sl_log_active();
+}
+
+const char *sl_directory(void) {
+  return sl_log_directory();
+}
+
+void sl_pause(void) {
+  sl_log_pause(true);
+}
+
+void sl_resume(void) {
+  sl_log_pause(false);
+}
+
+void sl_info(const char *key, const char *value) {
+  const struct sl_event_info event = {sl_log_name(key), sl_log_name(value)};
+  if (event.key)
+    sl_log_define(SL_EVENT_info, &event, sizeof(event), NULL, 0);
+}
+
+void sl_source_state(const char *source, const char *state, const char *reason) {
+  const struct sl_event_source_state event = {
+      .source = sl_log_name(source), .state = sl_log_name(state), .reason = sl_log_name(reason)};
+  sl_log_define(SL_EVENT_source_state, &event, sizeof(event), NULL, 0);
+}
+
+void sl_module(uint32_t id, uint32_t parent, const char *fqn, const char *class_name, uint32_t flags, uint32_t depth,
+               uint64_t parameter_bytes, uint64_t buffer_bytes) {
+  const struct sl_event_module event = {.id = id,
+                                        .parent = parent,
+                                        .fqn = sl_log_name(fqn),
+                                        .class_name = sl_log_name(class_name),
+                                        .flags = flags,
+                                        .depth = depth,
+                                        .parameter_bytes = parameter_bytes,
+                                        .buffer_bytes = buffer_bytes};
+  sl_log_define(SL_EVENT_module, &event, sizeof(event), NULL, 0);
+}
+
+void sl_tag(int device, uint64_t address, const char *category, uint32_t module, const char *name) {
+  if (!sl_log_active())
+    return;
+  const struct sl_event_tag event = {.address = address,
+                                     .category = sl_log_name(category),
+                                     .module = module,
+                                     .name = sl_log_name(name),
+                                     .device = (uint32_t)device};
+  sl_log_append(SL_EVENT_tag, &event, sizeof(event), NULL, 0);
+}
+
+/* ---- the allocator ---- */
+
+static bool place_equal(const struct place *a, const struct place *b) {
+  return a->stream == b->stream && a->pool_id == b->pool_id && a->pool_owner == b->pool_owner && a->device == b->device;
+}
+
+/* Makes a new place known. Of two threads that do so at once one definition goes unused, which is harmless. */
+static struct place *place_define(const struct place *key) {
+  unsigned at = atomic_load_explicit(&places_used, memory_order_relaxed);
+  if (at >= PLACES_MAX || (at = atomic_fetch_add(&places_used, 1)) >= PLACES_MAX)
+    return NULL;
+  struct place *place = &places[at];
+  *place = *key;
+  place->id = at + 1;
+  const struct sl_event_allocator_place event = {.id = place->id,
+                                                 .device = place->device,
+                                                 .stream = place->stream,
+                                                 .pool_owner = place->pool_owner,
+                                                 .pool_id = place->pool_id};
+  sl_log_define(SL_EVENT_allocator_place, &event, sizeof(event), NULL, 0);
+  return place;
+}
+
+/* Id of a place, 0 when there are too many. No lock, except at a place's first use. */
+static uint16_t place_id(const struct place *key) {
+  uint64_t hash = XXH3_64bits(key, offsetof(struct place, id));
+  struct place *mine = NULL;
+  for (unsigned probe = 0; probe < PLACE_SLOTS; probe++) {
+    struct place *_Atomic *slot = &place_slots[(hash + probe) % PLACE_SLOTS];
+    struct place *place = atomic_load_explicit(slot, memory_order_acquire);
+    if (!place) {
+      if (!mine && !(mine = place_define(key)))
+        return 0;
+      if (atomic_compare_exchange_strong_explicit(slot, &place, mine, memory_order_acq_rel, memory_order_acquire))
+        return (uint16_t)mine->id;
+    }
+    if (place_equal(place, key))
+      return (uint16_t)place->id;
+  }
+  return 0;
+}
+
+/* Holes in the sequence show a reader what is missing, but not behind the last event: that is told here. */
+static void tell_missing_tail(void) {
+  for (int device = 0; device < DEVICES_MAX; device++) {
+    uint32_t next = (uint32_t)atomic_load(&allocators[device].next);
+    uint32_t recorded = (uint32_t)atomic_load(&allocators[device].recorded);
+    if (next != recorded)
+      sl_log_gap("allocator", "paused, or no segment was ready, up to the end", next - recorded);
+  }
+}
+
+void sl_allocator_event(int device, int action, uint64_t address, uint64_t bytes, uint64_t stream, uint64_t pool_owner,
+                        uint64_t pool_id) {
+  static atomic_bool registered;
+  if (device < 0 || device >= DEVICES_MAX) {
+    sl_log_gap("allocator", "a device index above 63", 1);
+    return;
+  }
+  /* Counted also while recording is off, so that the numbers show how many are missing. */
+  const uint32_t sequence = (uint32_t)atomic_fetch_add_explicit(&allocators[device].next, 1, memory_order_relaxed);
+  if (!sl_log_active())
+    return;
+  if (!atomic_load_explicit(&registered, memory_order_relaxed) && !atomic_exchange(&registered, true))
+    sl_log_on_end(tell_missing_tail);
+  const struct place key = {stream, pool_owner, pool_id, (uint32_t)device, 0};
+  const struct sl_event_allocator event = {
+      .address = address, .bytes = bytes, .sequence = sequence, .place = place_id(&key), .action = (uint8_t)action};
+  if (sl_log_append(SL_EVENT_allocator, &event, sizeof(event), NULL, 0))
+    atomic_store_explicit(&allocators[device].recorded, sequence + 1, memory_order_relaxed);
+}
+
+uint32_t sl_allocator_sequence(int device) {
+  return device < 0 || device >= DEVICES_MAX ? 0 : (uint32_t)atomic_load(&allocators[device].next);
+}
+
+void sl_allocator_stats(int device, uint32_t sequence, uint64_t requested_bytes, uint64_t allocated_bytes,
+                        uint64_t active_bytes, uint64_t reserved_bytes) {
+  const struct sl_event_allocator_stats event = {.requested_bytes = requested_bytes,
+                                                 .allocated_bytes = allocated_bytes,
+                                                 .active_bytes = active_bytes,
+                                                 .reserved_bytes = reserved_bytes,
+                                                 .sequence = sequence,
+                                                 .device = (uint32_t)device};
+  sl_log_append(SL_EVENT_allocator_stats, &event, sizeof(event), NULL, 0);
+}
+
+/* ---- what CUDA and CUPTI are asked for ---- */
+
+#pragma weak sl_source_device_sample
+#pragma weak sl_source_cupti_release
+#pragma weak sl_source_cupti_reacquire
+
+void sl_device_sample(void) {
+  if (sl_log_active() && sl_source_device_sample)
+    sl_source_device_sample();
+}
+
+int sl_cupti_release(void) {
+  return sl_source_cupti_release ? sl_source_cupti_release() : -ENODEV;
+}
+
+int sl_cupti_reacquire(void) {
+  return sl_source_cupti_reacquire ? sl_source_cupti_reacquire() : -ENODEV;
+}

@@ -1,0 +1,113 @@
+/*
+ * How the library gets into the process: CUDA loads it for CUDA_INJECTION64_PATH and calls InitializeInjection inside
+ * the first cuInit. From there it attaches itself to NVTX and, in a Python program, brings the companion in.
+ */
+#include "config.h"
+#include "event_log.h"
+#include "shardledger.h"
+#include "source.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef int pending_call(void *argument);
+static int (*py_run)(const char *code);
+
+static char plugin_path[PATH_MAX];
+
+/* The file of this library, absolute; "" when it is linked into the program. */
+static void find_plugin_path(void) {
+  Dl_info info;
+  if (!dladdr((void *)(uintptr_t)find_plugin_path, &info) || !info.dli_fname || !realpath(info.dli_fname, plugin_path))
+    plugin_path[0] = '\0';
+}
+
+/* The directory that holds the package shardledger: python/ beside the library. */
+static void companion_directory(char *out, size_t size) {
+  char package[PATH_MAX + 32];
+  const char *slash = strrchr(plugin_path, '/');
+  snprintf(out, size, "%.*s/python", slash ? (int)(slash - plugin_path) : 0, plugin_path);
+  snprintf(package, sizeof(package), "%s/shardledger", out);
+  if (!slash || access(package, X_OK) < 0)
+    out[0] = '\0';
+}
+
+static char *append_hex(char *at, const char *text) {
+  for (; *text; text++)
+    at += sprintf(at, "%02x", (unsigned char)*text);
+  return at;
+}
+
+/*
+ * Runs on the main thread, with the interpreter's lock. The code keeps to a namespace of its own, lets no exception
+ * reach the user's program, and leaves an interruption by the user pending. Paths go in as hexadecimal digits, so that
+ * no path needs quoting. An installed package comes before the one beside the library.
+ */
+static int attach_companion(void *unused) {
+  static const char format[] = "exec('''\n"
+                               "def text(digits):\n"
+                               "  return bytes.fromhex(digits).decode('utf-8', 'surrogateescape')\n"
+                               "try:\n"
+                               "  import sys\n"
+                               "  directory = text('%s')\n"
+                               "  if directory and directory not in sys.path:\n"
+                               "    sys.path.append(directory)\n"
+                               "  import shardledger.attach\n"
+                               "  shardledger.attach.from_injection()\n"
+                               "except KeyboardInterrupt:\n"
+                               "  import _thread\n"
+                               "  _thread.interrupt_main()\n"
+                               "except BaseException as error:\n"
+                               "  try:\n"
+                               "    import ctypes\n"
+                               "    reason = (type(error).__name__ + ': ' + str(error)).encode('utf-8', 'replace')\n"
+                               "    plugin = ctypes.CDLL(text('%s') or None)\n"
+                               "    plugin.sl_source_state(b'companion', b'failed', reason)\n"
+                               "  except BaseException:\n"
+                               "    pass\n"
+                               "''', {'__name__': 'shardledger_injection'})\n";
+  static char code[sizeof(format) + 4 * PATH_MAX];
+  static char directory_digits[2 * PATH_MAX], plugin_digits[2 * PATH_MAX];
+  char directory[PATH_MAX];
+  companion_directory(directory, sizeof(directory));
+  *append_hex(directory_digits, directory) = '\0';
+  *append_hex(plugin_digits, plugin_path) = '\0';
+  snprintf(code, sizeof(code), format, directory_digits, plugin_digits);
+  if (py_run(code) != 0)
+    sl_source_state("companion", "failed", "Python could not run the attaching code");
+  return 0;
+}
+
+static void schedule_companion(void) {
+  if (strcmp(sl_option_text(SL_OPTION_python), "off") == 0) {
+    sl_source_state("companion", "off", "SHARDLEDGER_PYTHON=off");
+    return;
+  }
+  int (*is_initialized)(void) = (int (*)(void))dlsym(RTLD_DEFAULT, "Py_IsInitialized");
+  int (*add_pending_call)(pending_call *, void *) =
+      (int (*)(pending_call *, void *))dlsym(RTLD_DEFAULT, "Py_AddPendingCall");
+  py_run = (int (*)(const char *))dlsym(RTLD_DEFAULT, "PyRun_SimpleString");
+  if (!is_initialized || !add_pending_call || !py_run || !is_initialized())
+    return; /* Not a Python program. */
+  if (add_pending_call(attach_companion, NULL) != 0)
+    sl_source_state("companion", "failed", "Python's queue of pending calls is full");
+}
+
+/* Called by the CUDA driver. Anything but 1 would be reported to the user as a failed injection. */
+__attribute__((visibility("default"))) int InitializeInjection(void) {
+  static int done;
+  if (__atomic_exchange_n(&done, 1, __ATOMIC_ACQ_REL))
+    return 1;
+  sl_log_init();
+  find_plugin_path();
+  /* Early enough for every library that has not made an NVTX call yet; `shardledger run` sets it for all of them. */
+  if (plugin_path[0])
+    setenv("NVTX_INJECTION64_PATH", plugin_path, 0);
+  sl_sources_start();
+  schedule_companion();
+  return 1;
+}

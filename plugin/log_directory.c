@@ -1,0 +1,74 @@
+#include "log_directory.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+static char start_directory[2048];
+
+void sl_log_directory_resolve(const char *base) {
+  if (base[0] != '/' && !getcwd(start_directory, sizeof(start_directory)))
+    start_directory[0] = '\0'; /* Too long or gone: relative to wherever the process is then. */
+}
+
+/* mkdir -p; directories that exist are left as they are. */
+static int make_parents(char *path) {
+  for (char *at = path + 1;; at++) {
+    const char separator = *at;
+    if (separator != '/' && separator != '\0')
+      continue;
+    *at = '\0';
+    int r = mkdir(path, S_IRWXU) < 0 && errno != EEXIST ? -errno : 0;
+    *at = separator;
+    if (r < 0 || separator == '\0')
+      return r;
+  }
+}
+
+/*
+ * A directory that everybody may write to is refused, unless it is sticky like /tmp: others could put another
+ * directory in our place. One that a group shares is fine, as project directories on clusters are.
+ */
+static int check_base(const char *path) {
+  struct stat info;
+  if (stat(path, &info) < 0)
+    return -errno;
+  if (!S_ISDIR(info.st_mode))
+    return -ENOTDIR;
+  return (info.st_mode & S_IWOTH) && !(info.st_mode & S_ISVTX) ? -EPERM : 0;
+}
+
+static void host_name(char *out, size_t size) {
+  if (gethostname(out, size) < 0)
+    strcpy(out, "host");
+  out[size - 1] = '\0';
+  for (char *c = out; *c; c++)
+    if (!isalnum((unsigned char)*c) && !(c > out && strchr("-_.", *c)))
+      *c = '_';
+}
+
+int sl_log_directory_make(const char *base, char *out, size_t size, uint64_t *process_key) {
+  char host[65];
+  host_name(host, sizeof(host));
+  const char *separator = base[0] != '/' && start_directory[0] ? "/" : "";
+  int length = snprintf(out, size, "%s%s%s", *separator ? start_directory : "", separator, base);
+  if (length < 0 || (size_t)length + sizeof(host) + 64 > size)
+    return -ENAMETOOLONG;
+  int r = make_parents(out);
+  if (r == 0)
+    r = check_base(out);
+  if (r < 0)
+    return r;
+  if (getrandom(process_key, sizeof(*process_key), GRND_NONBLOCK) != sizeof(*process_key))
+    *process_key = (uint64_t)getpid();
+  struct timespec now;
+  clock_gettime(CLOCK_REALTIME, &now);
+  uint64_t start = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+  snprintf(out + length, size - (size_t)length, "/%s-%d-%llx", host, (int)getpid(), (unsigned long long)start);
+  return mkdir(out, S_IRWXU) < 0 ? -errno : 0;
+}

@@ -1,0 +1,325 @@
+#include "segment_pool.h"
+
+#include "config.h"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+#include <zstd.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+
+#define READY_MIN 8u  /* segments kept ready: 2 MiB, some 50,000 events */
+#define READY_MAX 64u /* after a burst that found none */
+#define COMPRESSION_LEVEL 3
+#define PATH_BYTES 4096
+
+static struct {
+  char directory[PATH_BYTES - 64];
+  uint64_t process_key;
+  uint64_t max_bytes;
+  void (*wake)(void);
+
+  struct sl_segment *_Atomic ready[READY_MAX];
+  atomic_uint ready_count;
+  atomic_uint wanted;
+  struct sl_segment *_Atomic full; /* the last one retired first */
+
+  atomic_uint next_number;
+  atomic_uint_fast64_t bytes; /* on disk */
+
+  /* The helper thread's own. */
+  struct sl_segment *sealing; /* taken over from `full`, the first one retired first */
+  bool cannot_seal;
+  ZSTD_CCtx *compressor;
+  void *compressed;
+  size_t compressed_size;
+} pool = {.wanted = READY_MIN};
+
+static void segment_path(uint32_t number, char path[PATH_BYTES]) {
+  snprintf(path, PATH_BYTES, "%s/%08x" SL_SEGMENT_SUFFIX, pool.directory, number);
+}
+
+struct sl_segment *sl_pool_take(void) {
+  struct sl_segment *segment = NULL;
+  for (unsigned i = 0; i < READY_MAX && !segment; i++)
+    if (atomic_load_explicit(&pool.ready[i], memory_order_relaxed))
+      segment = atomic_exchange_explicit(&pool.ready[i], NULL, memory_order_acquire);
+  unsigned wanted = atomic_load_explicit(&pool.wanted, memory_order_relaxed);
+  if (!segment) {
+    /* A burst: the next one of this size shall find enough. */
+    if (wanted < READY_MAX)
+      atomic_store_explicit(&pool.wanted, wanted * 2, memory_order_relaxed);
+    return NULL;
+  }
+  unsigned left = atomic_fetch_sub_explicit(&pool.ready_count, 1, memory_order_relaxed) - 1;
+  if (left <= wanted / 2)
+    pool.wake();
+  return segment;
+}
+
+/* Makes the file, all of it allocated: a full disk is an error here and no SIGBUS at an event. */
+static int file_make(const char *path, void **map) {
+  int r = 0;
+  int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, S_IRUSR | S_IWUSR);
+  if (fd < 0)
+    return -errno;
+  do
+    r = -posix_fallocate(fd, 0, SL_SEGMENT_BYTES);
+  while (r == -EINTR);
+  if (r < 0)
+    goto finish;
+  *map = mmap(NULL, SL_SEGMENT_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
+  if (*map == MAP_FAILED) {
+    r = -errno;
+    goto finish;
+  }
+  madvise(*map, SL_SEGMENT_BYTES, MADV_DONTFORK);
+  /* MAP_POPULATE maps shared pages for reading; the first write to each would fault once more, in the producer. */
+  const long page = sysconf(_SC_PAGESIZE);
+  for (size_t at = 0; at < SL_SEGMENT_BYTES; at += (size_t)page)
+    ((volatile char *)*map)[at] = 0;
+
+finish:
+  close(fd);
+  if (r < 0)
+    unlink(path);
+  return r;
+}
+
+static int segment_make(struct sl_segment **out) {
+  char path[PATH_BYTES];
+  void *map = NULL;
+  struct sl_segment *segment = calloc(1, sizeof(*segment));
+  if (!segment)
+    return -ENOMEM;
+  int r = 0;
+  uint64_t bytes = atomic_fetch_add(&pool.bytes, SL_SEGMENT_BYTES) + SL_SEGMENT_BYTES;
+  if (pool.max_bytes && bytes > pool.max_bytes) {
+    r = -E2BIG;
+    goto finish;
+  }
+  segment->number = atomic_fetch_add(&pool.next_number, 1);
+  segment_path(segment->number, path);
+  r = file_make(path, &map);
+  if (r < 0)
+    goto finish;
+  segment->map = map;
+  /* The owner fills in the rest, the check last. */
+  *segment->map = (struct sl_segment_header){
+      .magic = SL_SEGMENT_MAGIC,
+      .version = SL_LOG_VERSION,
+      .number = segment->number,
+      .bytes = SL_SEGMENT_BYTES,
+      .process_key = pool.process_key,
+  };
+
+finish:
+  if (r < 0) {
+    atomic_fetch_sub(&pool.bytes, SL_SEGMENT_BYTES);
+    free(segment);
+    segment = NULL;
+  }
+  *out = segment;
+  return r;
+}
+
+int sl_pool_make(struct sl_segment **out) {
+  /* Beyond RLIMIT_FSIZE the kernel sends SIGXFSZ to the calling thread, which would end the host. */
+  sigset_t limit, pending, before;
+  sigemptyset(&limit);
+  sigaddset(&limit, SIGXFSZ);
+  sigpending(&pending);
+  pthread_sigmask(SIG_BLOCK, &limit, &before);
+  int r = segment_make(out);
+  if (r < 0 && !sigismember(&pending, SIGXFSZ))
+    sigtimedwait(&limit, NULL, &(struct timespec){0});
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  return r;
+}
+
+static void put_ready(struct sl_segment *segment) {
+  /* Counted first: a taker never finds more than the count says. */
+  atomic_fetch_add_explicit(&pool.ready_count, 1, memory_order_relaxed);
+  for (unsigned i = 0; i < READY_MAX; i++) {
+    struct sl_segment *none = NULL;
+    if (atomic_compare_exchange_strong_explicit(&pool.ready[i], &none, segment, memory_order_release,
+                                                memory_order_relaxed))
+      break;
+  }
+}
+
+int sl_pool_start(const char *directory, uint64_t process_key, uint64_t max_bytes, void (*wake)(void)) {
+  if (strlen(directory) >= sizeof(pool.directory))
+    return -ENAMETOOLONG;
+  strcpy(pool.directory, directory);
+  pool.process_key = process_key;
+  pool.max_bytes = max_bytes;
+  pool.wake = wake;
+  pool.compressor = ZSTD_createCCtx();
+  pool.compressed_size = ZSTD_compressBound(SL_SEGMENT_BYTES);
+  pool.compressed = malloc(pool.compressed_size);
+  if (!pool.compressor || !pool.compressed)
+    return -ENOMEM;
+  for (unsigned i = 0; i < READY_MIN; i++) {
+    struct sl_segment *segment;
+    int r = sl_pool_make(&segment);
+    if (r < 0)
+      return i > 1 ? 0 : r; /* Two are enough to begin with and to tell what went wrong. */
+    put_ready(segment);
+  }
+  return 0;
+}
+
+void sl_pool_retire(struct sl_segment *segment, uint32_t used) {
+  segment->used = used;
+  segment->next = atomic_load_explicit(&pool.full, memory_order_relaxed);
+  while (!atomic_compare_exchange_weak_explicit(&pool.full, &segment->next, segment, memory_order_release,
+                                                memory_order_relaxed))
+    ;
+  pool.wake();
+}
+
+static void segment_free(struct sl_segment *segment) {
+  munmap(segment->map, SL_SEGMENT_BYTES);
+  free(segment);
+}
+
+/* Appends all parts to sealed.slogz, or nothing: a torn frame is cut off again. */
+static int frame_append(const struct iovec *parts, int count) {
+  char path[PATH_BYTES];
+  snprintf(path, sizeof(path), "%s/" SL_SEALED_NAME, pool.directory);
+  int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, S_IRUSR | S_IWUSR);
+  if (fd < 0)
+    return -errno;
+  int r = 0;
+  size_t bytes = 0;
+  for (int i = 0; i < count; i++)
+    bytes += parts[i].iov_len;
+  off_t end = lseek(fd, 0, SEEK_END);
+  if (end < 0) {
+    r = -errno;
+    goto finish;
+  }
+  ssize_t written;
+  do
+    written = writev(fd, parts, count);
+  while (written < 0 && errno == EINTR);
+  if (written < 0 || (size_t)written != bytes) {
+    r = written < 0 ? -errno : -ENOSPC;
+    if (ftruncate(fd, end) < 0)
+      sl_debug("cannot cut off a torn frame in %s: %s", path, strerror(errno));
+    goto finish;
+  }
+  atomic_fetch_add(&pool.bytes, bytes);
+
+finish:
+  close(fd);
+  return r;
+}
+
+static int segment_seal(const struct sl_segment *segment) {
+  const char *records = (const char *)(segment->map + 1);
+  size_t raw_bytes = segment->used - sizeof(struct sl_segment_header);
+  size_t size =
+      ZSTD_compressCCtx(pool.compressor, pool.compressed, pool.compressed_size, records, raw_bytes, COMPRESSION_LEVEL);
+  if (ZSTD_isError(size))
+    return -EIO;
+  struct sl_frame_header header = {
+      .magic = SL_FRAME_MAGIC,
+      .version = SL_LOG_VERSION,
+      .number = segment->number,
+      .raw_bytes = (uint32_t)raw_bytes,
+      .compressed_bytes = (uint32_t)size,
+      .check = XXH3_64bits(pool.compressed, size),
+  };
+  struct iovec parts[] = {
+      {&header, sizeof(header)}, {segment->map, sizeof(struct sl_segment_header)}, {pool.compressed, size}};
+  int r = frame_append(parts, 3);
+  if (r < 0)
+    return r;
+  char path[PATH_BYTES];
+  segment_path(segment->number, path);
+  unlink(path);
+  atomic_fetch_sub(&pool.bytes, SL_SEGMENT_BYTES);
+  return 0;
+}
+
+/* Moves what was retired behind what waits for sealing, the first retired first. */
+static void collect_full(void) {
+  struct sl_segment *list = atomic_exchange_explicit(&pool.full, NULL, memory_order_acquire);
+  struct sl_segment *first = NULL;
+  while (list) {
+    struct sl_segment *next = list->next;
+    list->next = first;
+    first = list;
+    list = next;
+  }
+  struct sl_segment **end = &pool.sealing;
+  while (*end)
+    end = &(*end)->next;
+  *end = first;
+}
+
+int sl_pool_work(void) {
+  if (atomic_load_explicit(&pool.ready_count, memory_order_relaxed) <
+      atomic_load_explicit(&pool.wanted, memory_order_relaxed)) {
+    struct sl_segment *segment;
+    int r = segment_make(&segment);
+    if (r == 0) {
+      put_ready(segment);
+      return 1;
+    }
+    /* At the limit, the ready ones can still be used up, and sealing makes room. */
+    bool room = atomic_load(&pool.ready_count) > 0 || pool.sealing || atomic_load(&pool.full);
+    if (r != -E2BIG || !room)
+      return r;
+  }
+  if (!pool.sealing)
+    collect_full();
+  struct sl_segment *segment = pool.sealing;
+  if (!segment)
+    return 0;
+  if (!pool.cannot_seal && segment_seal(segment) < 0) {
+    pool.cannot_seal = true;
+    sl_debug("segments stay uncompressed in %s", pool.directory);
+  }
+  pool.sealing = segment->next;
+  if (pool.cannot_seal)
+    sl_pool_truncate(segment, segment->used);
+  segment_free(segment);
+  return 1;
+}
+
+void sl_pool_truncate(const struct sl_segment *segment, uint32_t used) {
+  char path[PATH_BYTES];
+  segment_path(segment->number, path);
+  if (truncate(path, used) < 0 && errno != ENOENT)
+    sl_debug("cannot cut %s to its used part: %s", path, strerror(errno));
+}
+
+void sl_pool_end(void) {
+  collect_full();
+  for (struct sl_segment *segment = pool.sealing; segment; segment = segment->next)
+    sl_pool_truncate(segment, segment->used);
+  for (unsigned i = 0; i < READY_MAX; i++) {
+    struct sl_segment *segment = atomic_exchange(&pool.ready[i], NULL);
+    char path[PATH_BYTES];
+    if (!segment)
+      continue;
+    segment_path(segment->number, path);
+    unlink(path);
+    segment_free(segment);
+  }
+}

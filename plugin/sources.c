@@ -1,0 +1,54 @@
+/* The capture sources, in starting order. A new source is one file and one line here. */
+#include "source.h"
+
+#include "config.h"
+#include "event_log.h"
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <string.h>
+
+#pragma weak sl_source_nvtx
+#pragma weak sl_source_device
+#pragma weak sl_source_cupti_callback
+#pragma weak sl_source_cupti_activity
+
+extern const struct sl_source sl_source_nvtx, sl_source_device, sl_source_cupti_callback, sl_source_cupti_activity;
+
+const struct sl_source *const sl_sources[] = {
+    &sl_source_nvtx, &sl_source_device, &sl_source_cupti_callback, &sl_source_cupti_activity, NULL,
+};
+
+#define SOURCES_MAX (sizeof(sl_sources) / sizeof(sl_sources[0]))
+static atomic_bool running[SOURCES_MAX];
+
+static void tick(void) {
+  for (size_t i = 0; i < SOURCES_MAX; i++)
+    if (running[i] && sl_sources[i]->tick)
+      sl_sources[i]->tick();
+}
+
+static void end(void) {
+  for (size_t i = 0; i < SOURCES_MAX; i++)
+    if (running[i] && sl_sources[i]->flush)
+      sl_sources[i]->flush();
+  for (size_t i = 0; i < SOURCES_MAX; i++)
+    if (atomic_exchange(&running[i], false) && sl_sources[i]->stop)
+      sl_sources[i]->stop();
+}
+
+void sl_sources_start(void) {
+  static atomic_bool started;
+  if (atomic_exchange(&started, true))
+    return;
+  sl_log_on_tick(tick);
+  sl_log_on_end(end);
+  for (size_t i = 0; i < SOURCES_MAX; i++) {
+    if (!sl_sources[i])
+      continue;
+    int r = sl_sources[i]->start ? sl_sources[i]->start() : 0;
+    running[i] = r == 0;
+    if (r < 0)
+      sl_debug("source %s did not start: %s", sl_sources[i]->name, strerror(-r));
+  }
+}

@@ -1,0 +1,102 @@
+"""The checks in their order, the options, the time budget."""
+
+import argparse
+import functools
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from . import report
+from .harness import PLUGIN, ROOT, SHARDLEDGER, Harness, Result
+from .overhead import check_overhead
+from .programs import check_programs
+from .reference import check_environment, check_reference
+from .robustness import check_kill, check_torch_profiler
+from .variants import VARIANTS, check_variant
+
+
+def checks(record):
+    """{name: (function of the harness, seconds it takes)}: what matters most first, in case the time runs out."""
+    variants = {name: (functools.partial(check_variant, name=name, record=record), 25) for name in VARIANTS}
+    return {
+        "reference": (check_reference, 45),
+        "environment": (check_environment, 30),
+        "kill": (check_kill, 30),
+        "torch-profiler": (check_torch_profiler, 35),
+        "overhead": (check_overhead, 60),
+        **variants,
+        "programs": (check_programs, 30),
+    }
+
+
+def parse(arguments):
+    p = argparse.ArgumentParser(prog="scripts/gpu-check", description="Checks ShardLedger on a machine with GPUs.")
+    p.add_argument("--only", action="append", metavar="NAME", help="run only this check (repeat it for more)")
+    p.add_argument("--record", type=Path, metavar="DIR", help="keep the variants' logs and truth files here, as tests/data does")
+    p.add_argument("--out", type=Path, metavar="DIR", help="where the table and the logs go ($OUT, else build/gpu-check)")
+    p.add_argument("--ranks", type=int, default=2, help="processes of each job (2)")
+    p.add_argument("--budget", type=float, default=480, metavar="SECONDS", help="start nothing that would end later (480)")
+    p.add_argument("--list", action="store_true", help="name the checks and exit")
+    options = p.parse_args(arguments)
+    options.checks = checks(options.record and options.record.resolve())
+    unknown = sorted(set(options.only or []) - set(options.checks))
+    if unknown:
+        p.error(f"no check is named {unknown[0]}; there are: {', '.join(options.checks)}")
+    options.out = (options.out or Path(os.environ.get("OUT") or ROOT / "build" / "gpu-check")).resolve()
+    return options
+
+
+def requirement_unmet(ranks):
+    """Why nothing can be checked here, or None."""
+    for path in (SHARDLEDGER, PLUGIN):
+        if not path.exists():
+            return f"{path} is missing: build first (scripts/test --quick), or bring build/release/bin and build/release/lib"
+    try:
+        import torch
+    except ImportError:
+        return f"{sys.executable} has no PyTorch: run it with a Python that has (PYTHON=… scripts/gpu-check)"
+    if torch.cuda.device_count() < ranks:
+        return f"{ranks} GPUs are needed, PyTorch sees {torch.cuda.device_count()}"
+    return None
+
+
+def run_check(name, check, harness):
+    """The check's results; whatever goes wrong in it is a result too, and the next one runs."""
+    begin, results = time.monotonic(), []
+    try:
+        for result in check(harness):
+            results.append(result)
+    except Exception as error:  # noqa: BLE001
+        results.append(Result(name, False, f"{type(error).__name__}: {error}"))
+    results[0].seconds = time.monotonic() - begin
+    return results
+
+
+def main(arguments=None):
+    options = parse(arguments)
+    if options.list:
+        print("\n".join(options.checks))
+        return 0
+    unmet = requirement_unmet(options.ranks)
+    if unmet:
+        print(f"gpu-check: {unmet}", file=sys.stderr)
+        return 2
+    options.out.mkdir(parents=True, exist_ok=True)
+    begin, results, on = time.monotonic(), [], report.machine()
+    with tempfile.TemporaryDirectory(prefix="shardledger-gpu-check-") as work:
+        harness = Harness(options.out, Path(work), options.ranks)
+        for name, (check, seconds) in options.checks.items():
+            if options.only and name not in options.only:
+                continue
+            if time.monotonic() - begin + seconds > options.budget:
+                results.append(Result(name, None, f"no time left of {options.budget:.0f} s"))
+                continue
+            new = run_check(name, check, harness)
+            results += new
+            for result in new:
+                print(f"{time.monotonic() - begin:4.0f} s  {result.outcome:<7}  {result.name}", file=sys.stderr, flush=True)
+            report.write(options.out, results, on, time.monotonic() - begin)  # each time: a killed check keeps the rest
+    print(report.text(results, on, time.monotonic() - begin), end="")
+    return 0 if all(result.passed for result in results) else 1

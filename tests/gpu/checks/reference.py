@@ -1,0 +1,71 @@
+"""The reference workload, attached in both ways that users have."""
+
+import json
+
+from .attribution import check_attribution
+from .harness import CheckFailed, Result, shardledger
+from .tracker import check_tracker
+from .truth import check_exact, read_truth
+
+STEPS = 6
+
+
+def check_job(name, run, ranks, tracked):
+    """Everything that is checked of each training job."""
+    with run.ledger() as ledger:
+        yield check_exact(name, read_truth(run.truth), ledger)
+        yield check_attribution(name, ledger)
+        if tracked:
+            yield check_tracker(name, run.truth, ledger)
+        recorded = ledger.execute("SELECT count(*) FROM rank").fetchone()[0]
+        lost = ledger.execute("SELECT coalesce(sum(events_lost), 0) FROM rank").fetchone()[0]
+        unclean = ledger.execute("SELECT count(*) FROM rank WHERE clean_exit IS NOT 1").fetchone()[0]
+    processes = len(run.processes())
+    yield Result(
+        f"{name}: recorded",
+        recorded == processes == ranks and not lost and not unclean,
+        f"{recorded} ranks, {processes} process directories of {ranks} (the launcher leaves none), {lost} events lost, "
+        f"{unclean} unclean exits, {run.seconds:.0f} s",
+    )
+
+
+def check_reference(harness):
+    run = harness.train("reference", options=["--steps", STEPS, "--truth", "truth", "--tracker"])
+    yield from check_job("reference", run, harness.ranks, tracked=True)
+    yield check_commands(harness, run)
+
+
+def check_environment(harness):
+    run = harness.train("environment", options=["--steps", STEPS, "--truth", "truth"], attach="environment")
+    yield from check_job("environment", run, harness.ranks, tracked=False)
+
+
+def check_commands(harness, run):
+    """Each command answers, and shows every FSDP module; what they print is kept for the reader."""
+    commands = {
+        "info": ["info", run.directory],
+        "peaks": ["peaks", run.directory],
+        "snapshots": ["snapshots", run.directory, "blocks.0"],
+        "dump": ["dump", run.directory],
+        "doctor": ["doctor"],
+    }
+    silent = []
+    for name, arguments in commands.items():
+        text = shardledger(*arguments)
+        if not text.strip():
+            silent.append(name)
+        (harness.out / f"command-{name}.txt").write_text(text[:100_000])
+    with run.ledger() as ledger:
+        modules = {fqn for (fqn,) in ledger.execute("SELECT DISTINCT fqn FROM module WHERE is_fsdp = 1")}
+        views = {
+            view: {fqn for (fqn,) in ledger.execute(f"SELECT DISTINCT fqn FROM {view}")}
+            for view in ("module_peaks", "fsdp_snapshot")
+        }
+    absent = {view: sorted(modules - shown) for view, shown in views.items() if modules - shown}
+    rows = json.loads(shardledger("query", run.directory, "SELECT rank, step FROM step", "--json"))
+    if not rows:
+        raise CheckFailed("shardledger query --json printed no row")
+    figure = f"{len(commands) + 1} commands answered; {len(modules)} FSDP modules"
+    figure += f"; silent: {', '.join(silent)}" if silent else ""
+    figure += f"; not shown: {absent}" if absent else ", all in both views"
+    return Result("commands", bool(modules) and not silent and not absent, figure)

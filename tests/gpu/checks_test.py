@@ -1,0 +1,168 @@
+"""The GPU checks can fail: each is given a ledger that is right, then one that is wrong in one place."""
+
+import json
+import sqlite3
+
+import pytest
+from checks import report
+from checks.attribution import check_attribution
+from checks.harness import ROOT, Result
+from checks.main import run_check
+from checks.overhead import interval
+from checks.tracker import check_tracker
+from checks.truth import QUANTITIES, check_exact, read_truth
+
+SIZES = {"requested": 900, "allocated": 1024, "active": 1024, "reserved": 2 << 20}
+
+
+@pytest.fixture
+def ledger():
+    """Two ranks, two steps, in the real tables; what the checks read through views is put in plain tables."""
+    database = sqlite3.connect(":memory:")
+    database.executescript((ROOT / "storage" / "schema.sql").read_text())
+    database.execute("CREATE TABLE category_at_peak(rank, step, category, bytes)")
+    database.execute("CREATE TABLE fsdp_snapshot(rank, step, fqn, call, state, category, bytes)")
+    columns = [f"{when}_{quantity}_bytes" for when in ("peak", "end") for quantity in QUANTITIES]
+    for rank in range(2):
+        for step in range(2):
+            values = [rank, step, 0, 1, 1, *(SIZES[quantity] for _ in range(2) for quantity in QUANTITIES)]
+            database.execute(
+                f"INSERT INTO step(rank, step, start_ns, end_ns, checked, {', '.join(columns)}) "
+                f"VALUES({', '.join('?' * len(values))})",
+                values,
+            )
+            for category, size in (("activation", 1000), ("unattributed", 24)):
+                database.execute("INSERT INTO category_at_peak VALUES(?, ?, ?, ?)", (rank, step, category, size))
+            for state, size in (("Peak Forward", 64 << 20), ("After Pre-Forward", 32 << 20)):
+                for category in ("Activation", "Total"):
+                    row = (rank, step, "blocks.0", 0, state, category, size)
+                    database.execute("INSERT INTO fsdp_snapshot VALUES(?, ?, ?, ?, ?, ?, ?)", row)
+    yield database
+    database.close()
+
+
+@pytest.fixture
+def truth(tmp_path):
+    for rank in range(2):
+        rows = [
+            {"rank": rank, "step": step, **{f"{q}_{when}": SIZES[q] for q in QUANTITIES for when in ("peak", "end")}}
+            for step in range(2)
+        ]
+        (tmp_path / f"truth.rank{rank}").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        tracked = [
+            {"fqn": "FSDPTransformer.blocks.0", "state": state, "call": 0, "category": category, "bytes": size * share}
+            for state, size in (("Peak Forward", 64 << 20), ("After Pre-Forward", 32 << 20))
+            for category, share in (("Activation", 1), ("Temp", 0), ("Total", 1))
+        ]
+        (tmp_path / f"truth.tracker.rank{rank}").write_text(json.dumps(tracked))
+    return tmp_path / "truth"
+
+
+def test_an_equal_ledger_is_exact(ledger, truth):
+    result = check_exact("run", read_truth(truth), ledger)
+    assert result.passed
+    assert result.figure == "16 of 16 peaks equal, 16 of 16 ends"
+
+
+@pytest.mark.parametrize("quantity", QUANTITIES)
+def test_one_byte_at_one_peak_fails(ledger, truth, quantity):
+    ledger.execute(f"UPDATE step SET peak_{quantity}_bytes = peak_{quantity}_bytes - 1 WHERE rank = 1 AND step = 1")
+    result = check_exact("run", read_truth(truth), ledger)
+    assert not result.passed
+    assert f"rank 1 step 1 {quantity}" in result.figure
+
+
+def test_a_step_that_the_ledger_lacks_fails(ledger, truth):
+    ledger.execute("DELETE FROM step WHERE rank = 0 AND step = 1")
+    assert not check_exact("run", read_truth(truth), ledger).passed
+
+
+def test_no_truth_is_no_success(ledger, tmp_path):
+    assert not check_exact("run", read_truth(tmp_path / "truth"), ledger).passed
+
+
+def test_an_end_may_differ_by_the_jobs_variables_only(ledger, truth):
+    ledger.execute("UPDATE step SET end_allocated_bytes = end_allocated_bytes + 4096")
+    assert check_exact("run", read_truth(truth), ledger).passed
+    ledger.execute("UPDATE step SET end_allocated_bytes = end_allocated_bytes + (1 << 20)")
+    assert not check_exact("run", read_truth(truth), ledger).passed
+
+
+def test_a_step_whose_replay_disagreed_fails(ledger, truth):
+    ledger.execute("UPDATE step SET checked = 0 WHERE step = 0")
+    assert not check_exact("run", read_truth(truth), ledger).passed
+
+
+def test_a_line_that_a_kill_cut_off_is_left_out(truth):
+    with open(f"{truth}.rank0", "a") as out:
+        out.write('{"rank": 0, "st')
+    assert len(read_truth(truth)) == 4
+
+
+def test_an_attributed_peak_passes(ledger):
+    result = check_attribution("run", ledger)
+    assert result.passed
+    assert "2.344%" in result.figure
+
+
+def test_five_percent_unattributed_fails(ledger):
+    ledger.execute("UPDATE category_at_peak SET bytes = 52 WHERE category = 'unattributed'")
+    ledger.execute("UPDATE category_at_peak SET bytes = 972 WHERE category = 'activation'")
+    assert not check_attribution("run", ledger).passed
+
+
+def test_categories_that_miss_the_peak_fail(ledger):
+    ledger.execute("UPDATE category_at_peak SET bytes = 999 WHERE category = 'activation' AND rank = 1 AND step = 0")
+    result = check_attribution("run", ledger)
+    assert not result.passed
+    assert "rank 1 step 0" in result.figure
+
+
+def test_a_ledger_without_categories_fails(ledger):
+    ledger.execute("DELETE FROM category_at_peak")
+    assert not check_attribution("run", ledger).passed
+
+
+def test_equal_snapshots_agree_with_the_tracker(ledger, truth):
+    result = check_tracker("run", truth, ledger)
+    assert result.passed
+    assert result.figure == "12 of 12 rows within 1% or 1 MiB"
+
+
+def test_the_tracker_is_compared_with_the_last_step(ledger, truth):
+    ledger.execute("UPDATE fsdp_snapshot SET bytes = 0 WHERE step = 0")
+    assert check_tracker("run", truth, ledger).passed
+    ledger.execute("UPDATE fsdp_snapshot SET bytes = 0 WHERE step = 1")
+    assert not check_tracker("run", truth, ledger).passed
+
+
+def test_a_missing_module_state_fails(ledger, truth):
+    ledger.execute("DELETE FROM fsdp_snapshot WHERE rank = 1 AND state = 'Peak Forward'")
+    result = check_tracker("run", truth, ledger)
+    assert not result.passed
+    assert "1 module states missing" in result.figure
+
+
+def test_the_interval_holds_the_median_and_is_tight_for_equal_values():
+    assert interval([0.01] * 20) == (0.01, 0.01)
+    low, high = interval([i / 1000 for i in range(40)])
+    assert low < 0.0195 < high
+
+
+def test_a_check_that_breaks_is_a_failed_result():
+    def breaks(harness):
+        yield Result("first", True, "fine")
+        raise RuntimeError("no ledger")
+
+    results = run_check("breaks", breaks, None)
+    assert [result.outcome for result in results] == ["pass", "FAIL"]
+    assert "no ledger" in results[1].figure
+
+
+def test_the_report_keeps_every_result(tmp_path):
+    results = [Result("a", True, "1 | 2"), Result("b", False, "wrong"), Result("c", None, "no time left")]
+    report.write(tmp_path, results, "2 × GPU", 12.3)
+    page = (tmp_path / "gpu-check.md").read_text()
+    assert "1 passed, 1 failed, 1 not run, in 12 s." in page
+    assert "| a | pass | 1 / 2 | 0 |" in page
+    assert [row["passed"] for row in json.loads((tmp_path / "gpu-check.json").read_text())["results"]] == [True, False, None]

@@ -62,7 +62,7 @@ def check_commands(harness, run):
             for view in ("module_peaks", "fsdp_snapshot")
         }
     absent = {view: sorted(modules - shown) for view, shown in views.items() if modules - shown}
-    rows = json.loads(shardledger("query", run.directory, "SELECT rank, step FROM step", "--json"))
+    rows = json.loads(shardledger("query", "SELECT rank, step FROM step", run.directory, "--json"))
     if not rows:
         raise CheckFailed("shardledger query --json printed no row")
     figure = f"{len(commands) + 1} commands answered; {len(modules)} FSDP modules"

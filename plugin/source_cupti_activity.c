@@ -1,0 +1,410 @@
+/*
+ * Capture source cupti_activity: when kernels, copies and memsets ran on the device, and CUPTI's own view of memory.
+ *
+ * CUPTI fills buffers that we hand out and returns them when they are full or flushed; their records are copied into
+ * the log then, names included, because the buffers' pointers do not outlive it. Times are CUPTI's, unchanged.
+ *
+ * Whoever calls into CUPTI to change or flush something owns the source for that time (enum state), so that a flush of
+ * the helper thread and a hand-over to torch.profiler never meet. That is a token, not a lock: nobody waits inside
+ * CUPTI's callbacks, which CUPTI may run on any thread during a flush.
+ */
+#include "config.h"
+#include "event_log.h"
+#include "shardledger.h"
+#include "source.h"
+#include "source_cupti.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#define NAME "cupti_activity"
+
+/* ---- buffers ---- */
+
+#define BUFFER_BYTES (512u * 1024u) /* of host memory; CUPTI takes about one per thread that calls CUDA */
+#define BUFFERS 1024u
+
+/*
+ * The buffers that CUPTI has now. One that comes back and is not among them belongs to another tool (both tools'
+ * callbacks get mixed up when one registers while the other has buffers out) and is left alone.
+ */
+static _Atomic(uint8_t *) buffers[BUFFERS];
+
+/* For when memory is short: older CUPTI crashes when it gets no buffer. Untouched until then, and zero. */
+#define RESERVES 4u
+#define RESERVE_BYTES (32u * 1024u)
+static _Alignas(64) uint8_t reserves[RESERVES][RESERVE_BYTES];
+static atomic_flag reserve_used[RESERVES] = {ATOMIC_FLAG_INIT, ATOMIC_FLAG_INIT, ATOMIC_FLAG_INIT, ATOMIC_FLAG_INIT};
+
+static bool exchange_buffer(uint8_t *from, uint8_t *to) {
+  for (unsigned i = 0; i < BUFFERS; i++) {
+    uint8_t *expected = from;
+    if (atomic_load_explicit(&buffers[i], memory_order_relaxed) == from &&
+        atomic_compare_exchange_strong(&buffers[i], &expected, to))
+      return true;
+  }
+  return false;
+}
+
+static void CUPTIAPI buffer_requested(uint8_t **buffer, size_t *size, size_t *max_records) {
+  *max_records = 0; /* as many as fit */
+  uint8_t *fresh = mmap(NULL, BUFFER_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (fresh != MAP_FAILED) {
+    if (exchange_buffer(NULL, fresh)) {
+      *buffer = fresh;
+      *size = BUFFER_BYTES;
+      return;
+    }
+    munmap(fresh, BUFFER_BYTES);
+  }
+  for (unsigned i = 0; i < RESERVES; i++) {
+    if (!atomic_flag_test_and_set(&reserve_used[i])) {
+      *buffer = reserves[i];
+      *size = RESERVE_BYTES;
+      return;
+    }
+  }
+  *buffer = NULL; /* CUPTI drops records, and counts them */
+  *size = 0;
+}
+
+/* Takes a buffer back, once its records are copied. */
+static void buffer_free(uint8_t *buffer) {
+  uintptr_t offset = (uintptr_t)buffer - (uintptr_t)reserves;
+  if (offset < sizeof(reserves)) {
+    memset(buffer, 0, RESERVE_BYTES); /* CUPTI is told that buffers come zeroed */
+    atomic_flag_clear(&reserve_used[offset / RESERVE_BYTES]);
+  } else if (exchange_buffer(buffer, NULL)) {
+    munmap(buffer, BUFFER_BYTES);
+  }
+}
+
+/* ---- records ---- */
+
+/*
+ * Each record is read as the oldest struct that has the fields we want: every newer one starts with the same fields
+ * (checked below for the newest). So one binary reads CUDA 12 and 13.
+ */
+typedef CUpti_ActivityKernel4 kernel_record;
+typedef CUpti_ActivityMemcpy memcpy_record;
+typedef CUpti_ActivityMemcpyPtoP peer_memcpy_record;
+typedef CUpti_ActivityMemset memset_record;
+typedef CUpti_ActivityMemory2 memory_record;
+
+static bool keep_all_kernels; /* else those of NCCL; set before anything is enabled */
+static bool has_source;       /* memory records are CUpti_ActivityMemory4 and tell the allocating library */
+
+static void kernel(const void *record) {
+  const kernel_record *k = record;
+  if (!keep_all_kernels && !(k->name && strstr(k->name, "nccl")))
+    return;
+  struct sl_event_kernel event = {.start_ns = k->start,
+                                  .end_ns = k->end,
+                                  .name = sl_log_name(k->name),
+                                  .correlation = k->correlationId,
+                                  .stream = k->streamId,
+                                  .device = (uint16_t)k->deviceId,
+                                  .context = (uint16_t)k->contextId};
+  sl_log_append(SL_EVENT_kernel, &event, sizeof(event), NULL, 0);
+}
+
+static void copy(const void *record) {
+  const memcpy_record *c = record;
+  struct sl_event_memory_copy event = {.start_ns = c->start,
+                                       .end_ns = c->end,
+                                       .bytes = c->bytes,
+                                       .correlation = c->correlationId,
+                                       .stream = c->streamId,
+                                       .device = (uint16_t)c->deviceId,
+                                       .kind = c->copyKind,
+                                       .source = c->srcKind,
+                                       .destination = c->dstKind};
+  sl_log_append(SL_EVENT_memory_copy, &event, sizeof(event), NULL, 0);
+}
+
+static void peer_copy(const void *record) {
+  const peer_memcpy_record *c = record;
+  struct sl_event_memory_copy event = {.start_ns = c->start,
+                                       .end_ns = c->end,
+                                       .bytes = c->bytes,
+                                       .correlation = c->correlationId,
+                                       .stream = c->streamId,
+                                       .device = (uint16_t)c->deviceId,
+                                       .kind = c->copyKind,
+                                       .source = c->srcKind,
+                                       .destination = c->dstKind};
+  sl_log_append(SL_EVENT_memory_copy, &event, sizeof(event), NULL, 0);
+}
+
+static void set(const void *record) {
+  const memset_record *s = record;
+  struct sl_event_memory_set event = {.start_ns = s->start,
+                                      .end_ns = s->end,
+                                      .bytes = s->bytes,
+                                      .correlation = s->correlationId,
+                                      .stream = s->streamId,
+                                      .device = (uint16_t)s->deviceId,
+                                      .value = (uint16_t)s->value};
+  sl_log_append(SL_EVENT_memory_set, &event, sizeof(event), NULL, 0);
+}
+
+static uint32_t source_name(const char *path) {
+  const char *slash = path ? strrchr(path, '/') : NULL;
+  return sl_log_name(slash ? slash + 1 : path);
+}
+
+static void memory(const void *record) {
+  const memory_record *m = record;
+  struct sl_event_activity_memory event = {
+      .at_ns = m->timestamp,
+      .address = m->address,
+      .bytes = m->bytes,
+      .correlation = m->correlationId,
+      .stream = m->streamId,
+      .device = (uint16_t)m->deviceId,
+      .operation = (uint8_t)m->memoryOperationType,
+      .kind = (uint8_t)m->memoryKind,
+      .owner = has_source ? source_name(((const CUpti_ActivityMemory4 *)record)->source) : 0};
+  sl_log_append(SL_EVENT_activity_memory, &event, sizeof(event), NULL, 0);
+}
+
+#define SAME_PLACE(older, newer, field)                                                                                \
+  _Static_assert(offsetof(older, field) == offsetof(newer, field) &&                                                   \
+                     sizeof(((older *)0)->field) == sizeof(((newer *)0)->field),                                       \
+                 #field " moved")
+SAME_PLACE(kernel_record, CUpti_ActivityKernel9, start);
+SAME_PLACE(kernel_record, CUpti_ActivityKernel9, correlationId);
+SAME_PLACE(kernel_record, CUpti_ActivityKernel9, name);
+SAME_PLACE(memcpy_record, CUpti_ActivityMemcpy5, correlationId);
+SAME_PLACE(peer_memcpy_record, CUpti_ActivityMemcpyPtoP4, correlationId);
+SAME_PLACE(memset_record, CUpti_ActivityMemset4, correlationId);
+SAME_PLACE(memory_record, CUpti_ActivityMemory4, streamId);
+
+/* The kinds that are recorded, in the order of enabling. */
+static const struct kind {
+  CUpti_ActivityKind kind;
+  uint16_t bytes; /* of the struct that is read */
+  bool kernels;   /* left out with SHARDLEDGER_KERNELS=none */
+  void (*read)(const void *record);
+} kinds[] = {
+    {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, sizeof(kernel_record), true, kernel},
+    {CUPTI_ACTIVITY_KIND_MEMORY2, sizeof(memory_record), false, memory},
+    {CUPTI_ACTIVITY_KIND_MEMCPY, sizeof(memcpy_record), false, copy},
+    {CUPTI_ACTIVITY_KIND_MEMCPY2, sizeof(peer_memcpy_record), false, peer_copy},
+    {CUPTI_ACTIVITY_KIND_MEMSET, sizeof(memset_record), false, set},
+};
+#define KINDS (sizeof(kinds) / sizeof(*kinds))
+
+static size_t record_bytes(const struct kind *kind) {
+  return kind->kind == CUPTI_ACTIVITY_KIND_MEMORY2 && has_source ? sizeof(CUpti_ActivityMemory4) : kind->bytes;
+}
+
+static const struct sl_cupti *cupti; /* set before anything is registered, never changed after */
+
+static void read_buffer(uint8_t *buffer, size_t valid) {
+  CUpti_Activity *record = NULL;
+  CUptiResult result;
+  while ((result = cupti->ActivityGetNextRecord(buffer, valid, &record)) == CUPTI_SUCCESS && record) {
+    size_t left = (size_t)(buffer + valid - (uint8_t *)record);
+    for (size_t i = 0; i < KINDS; i++) {
+      if (kinds[i].kind != record->kind)
+        continue;
+      if (record_bytes(&kinds[i]) > left) {
+        sl_log_gap(NAME, "a buffer ended inside a record", 1);
+        return;
+      }
+      kinds[i].read(record);
+    }
+  }
+  if (result != CUPTI_SUCCESS && result != CUPTI_ERROR_MAX_LIMIT_REACHED) /* the latter is the buffer's end */
+    sl_log_gap(NAME, sl_cupti_result(cupti, result), 0);
+}
+
+static void CUPTIAPI buffer_completed(CUcontext context, uint32_t stream, uint8_t *buffer, size_t size, size_t valid) {
+  if (!buffer)
+    return;
+  if (sl_log_active()) {
+    if (valid > 0 && valid <= size)
+      read_buffer(buffer, valid);
+    size_t dropped = 0;
+    if (cupti->ActivityGetNumDroppedRecords(context, stream, &dropped) == CUPTI_SUCCESS && dropped > 0)
+      sl_log_gap(NAME, "CUPTI had no buffer for its records", dropped);
+  }
+  buffer_free(buffer);
+}
+
+/* ---- starting, flushing, handing over ---- */
+
+enum state {
+  OFF,       /* never started, failed, or ended: for good */
+  RECORDING, /* kinds are enabled */
+  RELEASED,  /* handed to another tool */
+  BUSY,      /* somebody is calling CUPTI and will set the next state */
+};
+
+static _Atomic int state = OFF;
+static pid_t owner; /* process that started it: CUPTI must not be called in a forked child */
+
+static bool take(enum state from) {
+  int expected = from;
+  return atomic_compare_exchange_strong(&state, &expected, BUSY);
+}
+
+static void give(enum state to) {
+  atomic_store(&state, to);
+}
+
+/* Takes the source from a state, waiting for whoever has it, at most about two seconds. */
+static bool take_waiting(enum state from) {
+  for (int i = 0; i < 2000; i++) {
+    if (take(from))
+      return true;
+    if (atomic_load(&state) != BUSY)
+      return false;
+    nanosleep(&(struct timespec){.tv_nsec = 1000 * 1000}, NULL);
+  }
+  return false;
+}
+
+/* The first of so many kinds are enabled: the undo list. */
+static void disable(size_t enabled) {
+  while (enabled-- > 0)
+    cupti->ActivityDisable(kinds[enabled].kind);
+}
+
+/* Older libraries and some devices lack a kind; the others are worth having all the same. */
+static bool is_missing(CUptiResult result) {
+  return result == CUPTI_ERROR_INVALID_KIND || result == CUPTI_ERROR_NOT_COMPATIBLE ||
+         result == CUPTI_ERROR_NOT_SUPPORTED;
+}
+
+static CUptiResult enable(void) {
+  bool kernels = strcmp(sl_option_text(SL_OPTION_kernels), "none") != 0;
+  CUptiResult result = cupti->ActivityRegisterCallbacks(buffer_requested, buffer_completed);
+  for (size_t i = 0; i < KINDS && result == CUPTI_SUCCESS; i++) {
+    if (kinds[i].kernels && !kernels)
+      continue;
+    result = cupti->ActivityEnable(kinds[i].kind);
+    if (is_missing(result))
+      result = CUPTI_SUCCESS;
+    else if (result != CUPTI_SUCCESS)
+      disable(i);
+  }
+  return result;
+}
+
+static void report_failure(CUptiResult result) {
+  char reason[256];
+  snprintf(reason, sizeof(reason), "CUPTI refused: %s (%d)", sl_cupti_result(cupti, result), (int)result);
+  sl_source_state(NAME, "failed", reason);
+  sl_say("device times are not recorded: %s", reason);
+}
+
+/*
+ * CUPTI keeps device-side times in GPU memory, up to 250 buffers of 3.2 MB by default. A memory tool takes less: these
+ * bounds hold some 10,000 kernels between two flushes. They count only before the first context; refusal is harmless.
+ */
+static void limit_device_memory(void) {
+  size_t bytes = sizeof(size_t);
+  cupti->ActivitySetAttribute(CUPTI_ACTIVITY_ATTR_DEVICE_BUFFER_SIZE, &bytes, &(size_t){1024 * 1024});
+  bytes = sizeof(size_t);
+  cupti->ActivitySetAttribute(CUPTI_ACTIVITY_ATTR_DEVICE_BUFFER_POOL_LIMIT, &bytes, &(size_t){16});
+  bytes = sizeof(uint8_t);
+  cupti->ActivitySetAttribute(CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER, &bytes, &(uint8_t){1});
+}
+
+static int start(void) {
+  cupti = sl_cupti_seat();
+  if (!cupti) {
+    sl_source_state(NAME, "off", "CUPTI is not in use: see cupti_callback");
+    return -ENODEV;
+  }
+  owner = getpid();
+  keep_all_kernels = strcmp(sl_option_text(SL_OPTION_kernels), "all") == 0;
+  limit_device_memory();
+  CUptiResult result = enable();
+  if (result != CUPTI_SUCCESS) {
+    report_failure(result);
+    return -EIO;
+  }
+  give(RECORDING);
+  sl_source_state(NAME, "on", "");
+  return 0;
+}
+
+/* Hands what is complete to buffer_completed. A hard error ends the source. */
+static void tick(void) {
+  if (!take(RECORDING))
+    return;
+  CUptiResult result = cupti->ActivityFlushAll(0);
+  if (result == CUPTI_SUCCESS) {
+    give(RECORDING);
+    return;
+  }
+  disable(KINDS);
+  give(OFF);
+  report_failure(result);
+}
+
+/* At the end, unfinished records too: they have no end time, and nobody will finish them. */
+static void flush(void) {
+  if (!take_waiting(RECORDING))
+    return;
+  cupti->ActivityFlushAll(0);
+  cupti->ActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
+  give(RECORDING);
+}
+
+static void stop(void) {
+  if (!take_waiting(RECORDING))
+    return;
+  disable(KINDS);
+  give(OFF);
+}
+
+int sl_source_cupti_release(void) {
+  if (!cupti || getpid() != owner)
+    return -ENODEV;
+  if (!take_waiting(RECORDING))
+    return atomic_load(&state) == RELEASED ? 0 : -EBUSY;
+  /* No buffer of ours may stay in CUPTI: the other tool would get it, and not know it. */
+  cupti->ActivityFlushAll(0);
+  disable(KINDS);
+  cupti->ActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
+  sl_cupti_seat_leave(cupti, "another tool uses CUPTI");
+  give(RELEASED);
+  sl_log_gap(NAME, "another tool uses CUPTI", 0);
+  sl_source_state(NAME, "off", "another tool uses CUPTI");
+  return 0;
+}
+
+int sl_source_cupti_reacquire(void) {
+  if (!cupti || getpid() != owner)
+    return -ENODEV;
+  if (!take_waiting(RELEASED))
+    return atomic_load(&state) == RECORDING ? 0 : -EBUSY;
+  /*
+   * torch.profiler keeps the seat for good, but once its session is over activity can be recorded without it. Then
+   * CUPTI's memory records stand in for the callbacks, and can tell the allocating library as well.
+   */
+  bool seated = sl_cupti_seat_take(cupti) == 0;
+  if (!seated && cupti->ActivityEnableAllocationSource)
+    has_source = cupti->ActivityEnableAllocationSource(1) == CUPTI_SUCCESS;
+  CUptiResult result = enable();
+  if (result != CUPTI_SUCCESS) {
+    give(RELEASED);
+    report_failure(result);
+    return -EBUSY;
+  }
+  give(RECORDING);
+  sl_source_state(NAME, "on", seated ? "" : "without callbacks, which another tool keeps");
+  return 0;
+}
+
+const struct sl_source sl_source_cupti_activity = {
+    .name = NAME, .start = start, .tick = tick, .flush = flush, .stop = stop};

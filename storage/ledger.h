@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 
-#define SL_LEDGER_VERSION 1          /* PRAGMA user_version */
+#define SL_LEDGER_VERSION 1            /* PRAGMA user_version */
 #define SL_LEDGER_NAME "ledger.sqlite" /* inside a run directory */
 
 /* Called now and then during a build; done and total are bytes of log. */
@@ -30,7 +30,8 @@ struct sl_ledger_options {
 int sl_ledger_build(const char *directory, const char *output, const struct sl_ledger_options *options,
                     struct sl_error *note, struct sl_error *error);
 
-/* 1 when the ledger at output is missing or older than a log in directory, 0 when it is current, or a negative errno. */
+/* 1 when the ledger at output is missing or older than a log in directory, 0 when it is current, or a negative errno.
+ */
 int sl_ledger_is_stale(const char *directory, const char *output);
 
 #endif

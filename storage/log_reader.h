@@ -16,12 +16,12 @@
 struct sl_log;
 
 struct sl_event {
-  uint8_t type;          /* enum sl_event_type */
-  uint32_t thread;       /* ordinal in the process; 0 for definitions */
-  uint32_t tid;          /* kernel thread id */
-  uint32_t bytes;        /* of payload, tail and padding included */
-  uint64_t time_ns;      /* CLOCK_REALTIME */
-  const void *payload;   /* struct sl_event_<type>, 8-byte aligned; owned by the log, valid until the next sl_log_next */
+  uint8_t type;        /* enum sl_event_type */
+  uint32_t thread;     /* ordinal in the process; 0 for definitions */
+  uint32_t tid;        /* kernel thread id */
+  uint32_t bytes;      /* of payload, tail and padding included */
+  uint64_t time_ns;    /* CLOCK_REALTIME */
+  const void *payload; /* struct sl_event_<type>, 8-byte aligned; owned by the log, valid until the next sl_log_next */
 };
 
 struct sl_log_counts {
@@ -30,7 +30,7 @@ struct sl_log_counts {
   uint64_t damaged_segments; /* segments whose end could not be read (a bad check, length or type) */
   uint64_t skipped_bytes;    /* bytes of such ends */
   uint64_t segments;
-  uint64_t bytes;            /* on disk */
+  uint64_t bytes; /* on disk */
 };
 
 /*

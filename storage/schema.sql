@@ -44,6 +44,7 @@ CREATE TABLE module( -- one nn.Module
   fqn TEXT NOT NULL, -- fully qualified name; empty for a root
   class TEXT, -- Python class name
   parent_id INTEGER, -- module.id; NULL for a root
+  root_id INTEGER, -- module.id of the root of its tree; its own for a root
   depth INTEGER, -- 0 for a root
   is_fsdp INTEGER, -- 1 for an FSDP unit
   param_bytes INTEGER, -- parameters on this rank, children included (shards where sharded)
@@ -57,6 +58,8 @@ CREATE TABLE step( -- one training step of a rank: from the end of the step befo
   start_ns INTEGER NOT NULL,
   end_ns INTEGER NOT NULL,
   peak_ns INTEGER, -- instant of the highest allocated bytes
+  peak_phase_id INTEGER, -- phase of the allocation that reached it; NULL when nothing was allocated in the step
+  peak_module_id INTEGER, -- module that this phase serves
   peak_requested_bytes INTEGER, -- requested_bytes.all.peak of torch.cuda.memory_stats
   peak_allocated_bytes INTEGER, -- allocated_bytes.all.peak
   peak_active_bytes INTEGER, -- active_bytes.all.peak

@@ -1,0 +1,40 @@
+/* One tensor-level allocation while the ledger is being built. */
+#ifndef SHARDLEDGER_ALLOCATION_H
+#define SHARDLEDGER_ALLOCATION_H
+
+#include "categories.h"
+#include "phases.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct sl_allocation {
+  uint64_t id; /* 1, 2, … in the rank */
+  uint64_t address, bytes, requested_bytes;
+  uint32_t place, thread, tid;
+  uint32_t device;
+  int64_t step;               /* of its allocation; -1 outside steps */
+  uint64_t alloc_at, free_at; /* positions in the event sequence; free_at 0: alive */
+  uint64_t alloc_ns, free_ns, complete_ns;
+
+  struct sl_phase *phase,
+      *free_phase;                  /* innermost ones; valid until the step in which they were set has been decided */
+  uint64_t phase_id, free_phase_id; /* their ids, set with the decision */
+  enum sl_kind phase_kind;          /* of the phase that decided, for "who allocated at the peak" */
+
+  int tag_category; /* -1: no tag */
+  uint32_t tag_module;
+  const char *tag_name; /* owned by the log; "" or NULL: none */
+
+  bool decided;
+  int category;    /* enum sl_category or a user category */
+  uint8_t rule;    /* enum sl_attribution_rule */
+  uint32_t module; /* 0: none */
+  bool counted;    /* part of the running totals, under the two below */
+  int counted_category;
+  uint32_t counted_module;
+
+  struct sl_allocation *next; /* list of its owner */
+};
+
+#endif

@@ -1,0 +1,138 @@
+#include "attribution.h"
+
+const struct sl_rule_info sl_rules[SL_RULE_count] = {
+#define RULE(name, category, detail, meaning) {#name, SL_CATEGORY_##category, detail, meaning},
+#include "attribution_rules.def"
+#undef RULE
+};
+
+/* torch.backends.cuda: the workspace that PyTorch gives cuBLAS, by default; 32 MiB on compute capability 9.0. */
+static const uint64_t cublas_workspace_bytes[] = {32u * 1024 * 1024, 8519680, 4096 * 1024};
+
+static bool outlives(const struct sl_allocation *allocation, const struct sl_phase *phase) {
+  return allocation->free_at == 0 || (phase->end_at != 0 && allocation->free_at > phase->end_at);
+}
+
+/* Alive at the first of these positions that comes after its allocation. false when none comes. */
+static bool alive_at_next(const struct sl_allocation *allocation, const uint64_t *positions, size_t count) {
+  for (size_t i = 0; i < count; i++)
+    if (positions[i] > allocation->alloc_at)
+      return allocation->free_at == 0 || allocation->free_at > positions[i];
+  return false;
+}
+
+static bool any_after(const struct sl_allocation *allocation, const uint64_t *positions, size_t count) {
+  return count > 0 && positions[count - 1] > allocation->alloc_at;
+}
+
+static struct sl_phase *enclosing_point(struct sl_phase *phase, enum sl_phase_point point) {
+  for (; phase; phase = phase->parent)
+    if (phase->point == point)
+      return phase;
+  return NULL;
+}
+
+static struct sl_phase *whole_backward_of(struct sl_phase *phase) {
+  for (; phase; phase = phase->parent)
+    if (phase->kind == SL_KIND_backward && phase->module == 0)
+      return phase;
+  return NULL;
+}
+
+static bool is_cublas_workspace(const struct sl_allocation *allocation, const struct sl_step_facts *facts) {
+  if (allocation->free_at != 0 || allocation->step > 1)
+    return false;
+  /* An untagged gradient could have this size by chance; once gradients carry tags, what has none is no gradient. */
+  if (sl_phase_enclosing(allocation->phase, SL_KIND_backward) && !facts->gradients_tagged)
+    return false;
+  for (size_t i = 0; i < sizeof cublas_workspace_bytes / sizeof cublas_workspace_bytes[0]; i++)
+    if (allocation->requested_bytes == cublas_workspace_bytes[i])
+      return true;
+  return false;
+}
+
+static enum sl_attribution_rule rule_in_backward(const struct sl_allocation *allocation,
+                                                 const struct sl_step_facts *facts) {
+  if (allocation->free_phase && enclosing_point(allocation->free_phase, SL_POINT_reduce_scatter))
+    return SL_RULE_freed_in_reduce;
+  if (is_cublas_workspace(allocation, facts))
+    return SL_RULE_cublas_workspace;
+  if (alive_at_next(allocation, facts->optimizer_starts, facts->optimizer_start_count))
+    return SL_RULE_backward_gradient;
+  bool steps = any_after(allocation, facts->optimizer_starts, facts->optimizer_start_count);
+  return allocation->free_at == 0 && !steps ? SL_RULE_backward_survivor : SL_RULE_backward_temp;
+}
+
+static enum sl_attribution_rule rule_in_reduce(const struct sl_allocation *allocation, struct sl_phase *reduce) {
+  if (!outlives(allocation, reduce))
+    return SL_RULE_fsdp_reduce_staging;
+  const struct sl_phase *backward = whole_backward_of(reduce);
+  bool survives = backward ? outlives(allocation, backward) : allocation->free_at == 0;
+  return survives ? SL_RULE_fsdp_sharded_grad : SL_RULE_fsdp_reduce_scatter;
+}
+
+static enum sl_attribution_rule rule_outside_modules(const struct sl_allocation *allocation,
+                                                     const struct sl_step_facts *facts) {
+  if (is_cublas_workspace(allocation, facts))
+    return SL_RULE_cublas_workspace;
+  if (allocation->free_at == 0)
+    return SL_RULE_none;
+  if (allocation->step < 0)
+    return SL_RULE_setup_temp;
+  return alive_at_next(allocation, facts->backward_starts, facts->backward_start_count) ? SL_RULE_step_activation
+                                                                                        : SL_RULE_step_temp;
+}
+
+/* The first phase outwards that says something decides; *by is that phase. */
+static enum sl_attribution_rule rule_by_phase(const struct sl_allocation *allocation, const struct sl_step_facts *facts,
+                                              struct sl_phase **by) {
+  for (struct sl_phase *phase = allocation->phase; phase; phase = phase->parent) {
+    *by = phase;
+    switch (phase->point) {
+    case SL_POINT_all_gather:
+      return outlives(allocation, phase) ? SL_RULE_fsdp_all_gather : SL_RULE_fsdp_all_gather_cast;
+    case SL_POINT_copy_out: return outlives(allocation, phase) ? SL_RULE_fsdp_copy_out : SL_RULE_fsdp_copy_out_temp;
+    case SL_POINT_inputs: return SL_RULE_fsdp_inputs;
+    case SL_POINT_accumulate:
+      if (outlives(allocation, phase))
+        return SL_RULE_fsdp_accumulate;
+      continue;
+    case SL_POINT_reduce_scatter: return rule_in_reduce(allocation, phase);
+    default: break;
+    }
+    switch (phase->kind) {
+    case SL_KIND_optimizer_step: return outlives(allocation, phase) ? SL_RULE_optimizer_state : SL_RULE_optimizer_temp;
+    case SL_KIND_recompute: return outlives(allocation, phase) ? SL_RULE_recompute_activation : SL_RULE_recompute_temp;
+    case SL_KIND_forward:
+    case SL_KIND_eval:
+      if (!outlives(allocation, phase))
+        return SL_RULE_forward_temp;
+      if (is_cublas_workspace(allocation, facts))
+        return SL_RULE_cublas_workspace;
+      return allocation->free_at == 0 ? SL_RULE_forward_survivor : SL_RULE_forward_activation;
+    case SL_KIND_backward: return rule_in_backward(allocation, facts);
+    default: break; /* steps, user ranges, prefetches and the like say nothing by themselves */
+    }
+  }
+  *by = NULL;
+  return rule_outside_modules(allocation, facts);
+}
+
+void sl_attribute(struct sl_allocation *allocation, const struct sl_step_facts *facts) {
+  struct sl_phase *by = NULL;
+  enum sl_attribution_rule rule = rule_by_phase(allocation, facts, &by);
+  allocation->phase_kind = by ? by->kind : allocation->phase ? allocation->phase->kind : SL_KIND_none;
+  allocation->module = sl_phase_module(rule == SL_RULE_freed_in_reduce ? allocation->free_phase : allocation->phase);
+  allocation->category = sl_rules[rule].category;
+  if (allocation->tag_category >= 0) {
+    rule = SL_RULE_tag;
+    allocation->category = allocation->tag_category;
+    if (allocation->tag_module)
+      allocation->module = allocation->tag_module;
+  }
+  allocation->rule = (uint8_t)rule;
+  allocation->phase_id = allocation->phase ? allocation->phase->id : 0;
+  if (allocation->free_phase)
+    allocation->free_phase_id = allocation->free_phase->id;
+  allocation->decided = true;
+}

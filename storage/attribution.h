@@ -1,0 +1,41 @@
+/*
+ * Which category is an allocation, and whose? The rules are in attribution_rules.def.
+ */
+#ifndef SHARDLEDGER_ATTRIBUTION_H
+#define SHARDLEDGER_ATTRIBUTION_H
+
+#include "allocation.h"
+
+enum sl_attribution_rule {
+#define RULE(name, category, detail, meaning) SL_RULE_##name,
+#include "attribution_rules.def"
+#undef RULE
+  SL_RULE_count,
+};
+
+struct sl_rule_info {
+  const char *name;
+  enum sl_category category;
+  const char *detail; /* NULL: none */
+  const char *meaning;
+};
+
+extern const struct sl_rule_info sl_rules[SL_RULE_count];
+
+/* What a decision needs to know of the step, beside the allocation itself. Positions are in increasing order. */
+struct sl_step_facts {
+  int64_t step;                     /* -1: not in a step */
+  const uint64_t *optimizer_starts; /* positions at which optimizer steps began */
+  size_t optimizer_start_count;
+  const uint64_t *backward_starts; /* positions at which whole backward passes began */
+  size_t backward_start_count;
+  bool gradients_tagged; /* the companion tagged the gradients of this step */
+};
+
+/*
+ * Decides category, rule and module of an allocation at the end of the step in which it was made (its phases must
+ * still be there), and copies the ids of its phases. Nothing that happens later changes it but a tag.
+ */
+void sl_attribute(struct sl_allocation *allocation, const struct sl_step_facts *facts);
+
+#endif

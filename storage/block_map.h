@@ -1,0 +1,56 @@
+/*
+ * Replays PyTorch's caching allocator on one device: segments, blocks, splits and merges, so that the four sums of
+ * torch.cuda.memory_stats come out to the byte at every event.
+ *
+ *   reserved   SEGMENT_ALLOC/MAP … SEGMENT_FREE/UNMAP
+ *   allocated  ALLOC … FREE_REQUESTED, size of the block (a block that is not split is larger than the request)
+ *   active     ALLOC … FREE_COMPLETED, size of the block
+ *   requested  ALLOC … FREE_COMPLETED, size of the request
+ */
+#ifndef SHARDLEDGER_BLOCK_MAP_H
+#define SHARDLEDGER_BLOCK_MAP_H
+
+#include "allocator_config.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct sl_block_map;
+
+struct sl_block_totals {
+  uint64_t requested_bytes;
+  uint64_t allocated_bytes;
+  uint64_t active_bytes;
+  uint64_t reserved_bytes;
+};
+
+/* What one event did. */
+struct sl_block_change {
+  void *user;           /* the pointer set with sl_block_map_set_user on this block; NULL for segments */
+  uint64_t block_bytes; /* size of the block */
+  bool unknown;         /* the event speaks of memory that this map never saw, or contradicts it */
+};
+
+/* Returns NULL when memory runs out. Free it with sl_block_map_free. */
+struct sl_block_map *sl_block_map_new(const struct sl_allocator_config *config);
+struct sl_block_map *sl_block_map_free(struct sl_block_map *map); /* returns NULL */
+
+/*
+ * Applies one allocator event (action: enum sl_allocator_action). place identifies stream and pool: free neighbours
+ * merge only within one segment, and mapped ranges join only within one place. 0, or -ENOMEM.
+ */
+int sl_block_map_apply(struct sl_block_map *map, int action, uint64_t address, uint64_t bytes, uint32_t place,
+                       struct sl_block_change *out);
+
+/* Attaches a pointer to the block that the last ALLOC handed out; later events of that block return it. Not owned. */
+void sl_block_map_set_user(struct sl_block_map *map, void *user);
+
+/* The user pointer of the allocated block at this address, or NULL. */
+void *sl_block_map_find(const struct sl_block_map *map, uint64_t address);
+
+const struct sl_block_totals *sl_block_map_totals(const struct sl_block_map *map);
+
+/* Largest free block, in bytes. Walks all blocks. */
+uint64_t sl_block_map_largest_free(const struct sl_block_map *map);
+
+#endif

@@ -1,0 +1,145 @@
+#include "driver_segments.h"
+
+#include "../plugin/events.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <uthash.h>
+
+struct segment {
+  uint64_t address, bytes, stream, alloc_ns;
+  uint32_t device;
+  const char *owner, *api; /* static, or owned by the log */
+  bool from_driver;
+  UT_hash_handle hh;
+};
+
+struct sl_driver_segments {
+  const struct sl_log *log;
+  struct sl_ledger_writer *writer;
+  struct segment *live;
+  bool driver_seen; /* driver calls are recorded: the allocator's segments add nothing new */
+};
+
+struct sl_driver_segments *sl_driver_segments_new(const struct sl_log *log, struct sl_ledger_writer *writer) {
+  struct sl_driver_segments *segments = calloc(1, sizeof *segments);
+  if (segments) {
+    segments->log = log;
+    segments->writer = writer;
+  }
+  return segments;
+}
+
+struct sl_driver_segments *sl_driver_segments_free(struct sl_driver_segments *segments) {
+  if (!segments)
+    return NULL;
+  struct segment *segment, *next;
+  HASH_ITER(hh, segments->live, segment, next) {
+    HASH_DEL(segments->live, segment);
+    free(segment);
+  }
+  free(segments);
+  return NULL;
+}
+
+static struct segment *segment_find(const struct sl_driver_segments *segments, uint64_t address) {
+  struct segment *segment;
+  HASH_FIND(hh, segments->live, &address, sizeof address, segment);
+  return segment;
+}
+
+static int segment_write(struct sl_driver_segments *segments, const struct segment *segment, uint64_t free_ns,
+                         struct sl_error *error) {
+  return sl_write_segment(segments->writer, segment->device, segment->address, segment->bytes, segment->owner,
+                          segment->api, segment->stream, segment->alloc_ns, free_ns, error);
+}
+
+static int segment_end(struct sl_driver_segments *segments, uint64_t address, uint64_t free_ns,
+                       struct sl_error *error) {
+  struct segment *segment = segment_find(segments, address);
+  if (!segment)
+    return 0;
+  int r = segment_write(segments, segment, free_ns, error);
+  HASH_DEL(segments->live, segment);
+  free(segment);
+  return r;
+}
+
+static int segment_begin(struct sl_driver_segments *segments, const struct segment *begun, struct sl_error *error) {
+  int r = segment_end(segments, begun->address, begun->alloc_ns, error); /* its free was not recorded */
+  struct segment *segment = malloc(sizeof *segment);
+  if (!segment)
+    return sl_error_set(error, -ENOMEM, "out of memory");
+  *segment = *begun;
+  HASH_ADD(hh, segments->live, address, sizeof segment->address, segment);
+  return r;
+}
+
+/* PyTorch calls the driver from libc10_cuda; everybody else goes by the library's own file name. */
+static const char *owner_name(const char *library) {
+  if (strncmp(library, "libc10_cuda", 11) == 0)
+    return "pytorch";
+  return *library ? library : "unknown";
+}
+
+int sl_driver_segments_add(struct sl_driver_segments *segments, const struct sl_event *event, struct sl_error *error) {
+  const struct sl_event_driver_allocation *e = event->payload;
+  segments->driver_seen = true;
+  struct segment segment = {
+      .address = e->address,
+      .bytes = e->bytes,
+      .stream = e->stream,
+      .alloc_ns = event->time_ns,
+      .device = e->device,
+      .owner = owner_name(sl_log_string(segments->log, e->owner)),
+      .api = sl_log_string(segments->log, e->api),
+      .from_driver = true,
+  };
+  /* Host memory is not the device's; it has its own table when there is one. */
+  if (e->kind == SL_MEMORY_PINNED || e->kind == SL_MEMORY_PAGEABLE)
+    return 0;
+  return segment_begin(segments, &segment, error);
+}
+
+int sl_driver_segments_remove(struct sl_driver_segments *segments, const struct sl_event *event,
+                              struct sl_error *error) {
+  const struct sl_event_driver_free *e = event->payload;
+  return segment_end(segments, e->address, event->time_ns, error);
+}
+
+int sl_driver_segments_allocator_add(struct sl_driver_segments *segments, uint32_t device, uint64_t address,
+                                     uint64_t bytes, uint64_t stream, uint64_t time_ns, const char *action,
+                                     struct sl_error *error) {
+  struct segment *known = segment_find(segments, address);
+  if (known && known->from_driver) {
+    known->owner = "pytorch";
+    known->stream = stream;
+    return 0;
+  }
+  if (segments->driver_seen)
+    return 0;
+  struct segment segment = {
+      .address = address,
+      .bytes = bytes,
+      .stream = stream,
+      .alloc_ns = time_ns,
+      .device = device,
+      .owner = "pytorch",
+      .api = action,
+  };
+  return segment_begin(segments, &segment, error);
+}
+
+int sl_driver_segments_allocator_remove(struct sl_driver_segments *segments, uint64_t address, uint64_t time_ns,
+                                        struct sl_error *error) {
+  const struct segment *known = segment_find(segments, address);
+  return known && !known->from_driver ? segment_end(segments, address, time_ns, error) : 0;
+}
+
+int sl_driver_segments_finish(struct sl_driver_segments *segments, struct sl_error *error) {
+  int r = 0;
+  for (struct segment *segment = segments->live; segment && r == 0; segment = segment->hh.next)
+    r = segment_write(segments, segment, 0, error);
+  return r;
+}

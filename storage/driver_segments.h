@@ -1,0 +1,32 @@
+/*
+ * Driver-level memory: which library holds which range, from when to when. Fed by the CUDA driver's calls where they
+ * were recorded, else by the segments of PyTorch's allocator. Writes one `segment` row when a range is freed.
+ */
+#ifndef SHARDLEDGER_DRIVER_SEGMENTS_H
+#define SHARDLEDGER_DRIVER_SEGMENTS_H
+
+#include "ledger_writer.h"
+#include "log_reader.h"
+
+struct sl_driver_segments;
+
+/* log and writer must outlive it. NULL: no memory. */
+struct sl_driver_segments *sl_driver_segments_new(const struct sl_log *log, struct sl_ledger_writer *writer);
+struct sl_driver_segments *sl_driver_segments_free(struct sl_driver_segments *segments); /* returns NULL */
+
+/* driver_allocation and driver_free events. */
+int sl_driver_segments_add(struct sl_driver_segments *segments, const struct sl_event *event, struct sl_error *error);
+int sl_driver_segments_remove(struct sl_driver_segments *segments, const struct sl_event *event,
+                              struct sl_error *error);
+
+/* Segments of PyTorch's allocator: a fallback, and the proof that a driver allocation is PyTorch's. */
+int sl_driver_segments_allocator_add(struct sl_driver_segments *segments, uint32_t device, uint64_t address,
+                                     uint64_t bytes, uint64_t stream, uint64_t time_ns, const char *action,
+                                     struct sl_error *error);
+int sl_driver_segments_allocator_remove(struct sl_driver_segments *segments, uint64_t address, uint64_t time_ns,
+                                        struct sl_error *error);
+
+/* Writes what is still held. */
+int sl_driver_segments_finish(struct sl_driver_segments *segments, struct sl_error *error);
+
+#endif

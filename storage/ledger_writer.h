@@ -1,0 +1,80 @@
+/*
+ * Rows into the ledger's tables. One function a table; all take a rank's local ids and make them unique over ranks.
+ * Each returns 0 or a negative errno with the failing SQL in error.
+ */
+#ifndef SHARDLEDGER_LEDGER_WRITER_H
+#define SHARDLEDGER_LEDGER_WRITER_H
+
+#include "allocation.h"
+#include "block_map.h"
+#include "sweep.h"
+
+#include <stdint.h>
+
+struct sl_ledger_writer;
+
+/* Creates the database at path (which must not exist) with the permanent tables. Close with sl_ledger_writer_close. */
+int sl_ledger_writer_open(const char *path, struct sl_ledger_writer **out, struct sl_error *error);
+struct sl_ledger_writer *
+sl_ledger_writer_close(struct sl_ledger_writer *writer); /* returns NULL; drops what is not committed */
+
+int sl_ledger_writer_begin(struct sl_ledger_writer *writer, uint32_t rank, struct sl_error *error);
+int sl_ledger_writer_commit(struct sl_ledger_writer *writer, struct sl_error *error);
+
+/* Indexes and views, after the last rank; checks the file and leaves it readable by one file alone. */
+int sl_ledger_writer_finish(struct sl_ledger_writer *writer, struct sl_error *error);
+
+struct sl_step_row {
+  int64_t step;
+  uint64_t start_ns, end_ns, peak_ns;
+  uint64_t peak_phase, peak_device_bytes; /* 0: none */
+  uint32_t peak_module;                   /* 0: none */
+  struct sl_block_totals peak, end;
+  int checked; /* 1, 0, or -1: not compared */
+};
+
+struct sl_rank_row {
+  int64_t world_size, local_rank, pid, device;                                                /* -1: unknown */
+  const char *host, *device_name, *device_uuid, *torch_version, *nccl_version, *cuda_version; /* NULL: unknown */
+  const char *allocator_backend, *allocator_config, *fidelity;
+  uint64_t device_bytes, start_ns, end_ns, events, events_lost;
+  int clean_exit;
+};
+
+int sl_write_meta(struct sl_ledger_writer *writer, const char *key, const char *value, struct sl_error *error);
+int sl_write_rank(struct sl_ledger_writer *writer, const struct sl_rank_row *row, struct sl_error *error);
+int sl_write_gap(struct sl_ledger_writer *writer, uint64_t at_ns, const char *source, uint64_t lost, const char *reason,
+                 struct sl_error *error);
+int sl_write_module(struct sl_ledger_writer *writer, const struct sl_module_info *module, struct sl_error *error);
+int sl_write_step(struct sl_ledger_writer *writer, const struct sl_step_row *row, struct sl_error *error);
+int sl_write_phase(struct sl_ledger_writer *writer, const struct sl_phase *phase, struct sl_error *error);
+/* category, pool and detail are words; pool NULL: the shared pool. */
+int sl_write_allocation(struct sl_ledger_writer *writer, const struct sl_allocation *allocation, uint64_t stream,
+                        const char *pool, const char *category, struct sl_error *error);
+int sl_write_segment(struct sl_ledger_writer *writer, uint32_t device, uint64_t address, uint64_t bytes,
+                     const char *owner, const char *api, uint64_t stream, uint64_t alloc_ns, uint64_t free_ns,
+                     struct sl_error *error);
+int sl_write_snapshot(struct sl_ledger_writer *writer, int64_t step, uint32_t module, uint32_t call_index,
+                      enum sl_state state, uint64_t at_ns, const char *category, uint64_t bytes,
+                      struct sl_error *error);
+/* module 0: the whole step. */
+int sl_write_peak(struct sl_ledger_writer *writer, int64_t step, uint32_t module, const char *phase, uint64_t at_ns,
+                  uint64_t allocated_bytes, uint64_t own_bytes, struct sl_error *error);
+int sl_write_peak_category(struct sl_ledger_writer *writer, int64_t step, uint32_t module, const char *phase,
+                           const char *category, uint64_t bytes, struct sl_error *error);
+int sl_write_peak_owner(struct sl_ledger_writer *writer, int64_t step, const char *category, const char *detail,
+                        uint32_t module, const char *phase, uint64_t bytes, uint64_t allocations,
+                        struct sl_error *error);
+int sl_write_device_sample(struct sl_ledger_writer *writer, uint32_t device, uint64_t at_ns, uint64_t total_bytes,
+                           uint64_t used_bytes, struct sl_error *error);
+int sl_write_oom(struct sl_ledger_writer *writer, uint64_t at_ns, uint64_t requested_bytes, uint64_t free_bytes,
+                 const struct sl_block_totals *totals, uint64_t largest_free_bytes, const struct sl_phase *phase,
+                 struct sl_error *error);
+int sl_write_source(struct sl_ledger_writer *writer, const char *source, const char *state, const char *reason,
+                    uint64_t at_ns, struct sl_error *error);
+/* Device times: payload is the event's struct; name of kernels only. */
+int sl_write_kernel(struct sl_ledger_writer *writer, const void *payload, const char *name, struct sl_error *error);
+int sl_write_memcpy(struct sl_ledger_writer *writer, const void *payload, struct sl_error *error);
+int sl_write_memset(struct sl_ledger_writer *writer, const void *payload, struct sl_error *error);
+
+#endif

@@ -1,0 +1,382 @@
+#include "log_segments.h"
+
+#include "plugin/log_format.h"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+#include <zstd.h>
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define SEGMENT_BYTES_MAX (64u * SL_SEGMENT_BYTES) /* what a reader believes; a writer could choose larger segments */
+
+enum finding { FOUND, NOBODYS, DAMAGED, NEWER };
+
+/* Reads exactly that many bytes, or fails: -ENODATA at the end of the file. */
+static int read_at(int fd, void *out, size_t bytes, uint64_t offset) {
+  for (size_t done = 0; done < bytes;) {
+    ssize_t n = pread(fd, (char *)out + done, bytes - done, (off_t)(offset + done));
+    if (n < 0 && errno == EINTR)
+      continue;
+    if (n <= 0)
+      return n < 0 ? -errno : -ENODATA;
+    done += (size_t)n;
+  }
+  return 0;
+}
+
+static uint64_t file_size(int fd) {
+  struct stat info;
+  return fstat(fd, &info) == 0 && S_ISREG(info.st_mode) ? (uint64_t)info.st_size : 0;
+}
+
+static void *grow(void *memory, size_t *size, size_t need) {
+  if (need <= *size)
+    return memory;
+  void *larger = realloc(memory, need);
+  if (larger)
+    *size = need;
+  return larger;
+}
+
+/* ---- the index ---- */
+
+static int entry_add(struct sl_segments *segments, const struct sl_segment_entry *entry) {
+  if ((segments->count & (segments->count - 1)) == 0) {
+    size_t count = segments->count ? segments->count * 2 : 64;
+    struct sl_segment_entry *larger = reallocarray(segments->entries, count, sizeof(*larger));
+    if (!larger)
+      return -ENOMEM;
+    segments->entries = larger;
+  }
+  segments->entries[segments->count++] = *entry;
+  segments->disk_bytes += entry->disk_bytes;
+  return 0;
+}
+
+static void count_damage(struct sl_segments *segments, uint64_t bytes) {
+  segments->damaged++;
+  segments->damaged_bytes += bytes;
+  segments->disk_bytes += bytes;
+}
+
+/* A segment header is believed when its check is right; the version comes after, as a newer one has a check too. */
+static enum finding judge_header(const struct sl_segment_header *header) {
+  if (header->check == 0)
+    return header->magic == SL_SEGMENT_MAGIC || header->magic == 0 ? NOBODYS : DAMAGED;
+  if (header->magic != SL_SEGMENT_MAGIC ||
+      header->check != XXH3_64bits(header, offsetof(struct sl_segment_header, check)))
+    return DAMAGED;
+  return header->version == SL_LOG_VERSION ? FOUND : NEWER;
+}
+
+static int entry_take(struct sl_segments *segments, const struct sl_segment_header *header,
+                      struct sl_segment_entry entry) {
+  if (segments->process_key == 0)
+    segments->process_key = header->process_key;
+  if (header->process_key != segments->process_key) {
+    count_damage(segments, entry.disk_bytes);
+    return 0;
+  }
+  entry.number = header->number;
+  entry.thread = header->thread;
+  entry.sequence = header->sequence;
+  entry.tid = header->tid;
+  entry.base_ns = header->base_ns;
+  return entry_add(segments, &entry);
+}
+
+static enum finding judge_frame(struct sl_segments *segments, const struct sl_frame_header *frame, uint64_t at,
+                                uint64_t size, struct sl_segment_header *header) {
+  const uint64_t body = at + sizeof(*frame) + sizeof(*header);
+  if (frame->magic != SL_FRAME_MAGIC || body > size || frame->compressed_bytes > size - body)
+    return DAMAGED;
+  if (frame->version != SL_LOG_VERSION) {
+    /* Rare enough to read the whole frame, to tell a newer one from a damaged one. */
+    void *room = grow(segments->compressed, &segments->compressed_size, frame->compressed_bytes);
+    if (!room)
+      return DAMAGED;
+    segments->compressed = room;
+    uint64_t seed = XXH3_64bits(frame, offsetof(struct sl_frame_header, check));
+    bool whole = read_at(segments->sealed_fd, room, frame->compressed_bytes, body) == 0 &&
+                 frame->check == XXH3_64bits_withSeed(room, frame->compressed_bytes, seed);
+    return whole ? NEWER : DAMAGED;
+  }
+  if (frame->raw_bytes > SEGMENT_BYTES_MAX ||
+      read_at(segments->sealed_fd, header, sizeof(*header), at + sizeof(*frame)))
+    return DAMAGED;
+  enum finding finding = judge_header(header);
+  return finding == NOBODYS || header->number != frame->number ? DAMAGED : finding;
+}
+
+/* Offset of the next frame magic from at on, or size. Only after damage. */
+static uint64_t find_frame(int fd, uint64_t at, uint64_t size) {
+  static const uint32_t magic = SL_FRAME_MAGIC;
+  char window[65536];
+  while (at + sizeof(magic) <= size) {
+    size_t bytes = size - at < sizeof(window) ? size - at : sizeof(window);
+    if (read_at(fd, window, bytes, at))
+      break;
+    const char *hit = memmem(window, bytes, &magic, sizeof(magic));
+    if (hit)
+      return at + (uint64_t)(hit - window);
+    at += bytes - (sizeof(magic) - 1);
+  }
+  return size;
+}
+
+/* Looks at the frames from sealed_end on. A torn frame at the end is no damage: its raw file is still there. */
+static int index_frames(struct sl_segments *segments, struct sl_error *error) {
+  const uint64_t size = file_size(segments->sealed_fd);
+  uint64_t at = segments->sealed_end;
+  while (at < size) {
+    struct sl_frame_header frame;
+    struct sl_segment_header header;
+    if (size - at < sizeof(frame) || read_at(segments->sealed_fd, &frame, sizeof(frame), at))
+      break;
+    enum finding finding = judge_frame(segments, &frame, at, size, &header);
+    if (finding == NEWER)
+      return sl_error_set(error, -EPROTO, "%s was recorded by a newer version (log version %u; this one reads %u)",
+                          segments->directory, frame.version == SL_LOG_VERSION ? header.version : frame.version,
+                          SL_LOG_VERSION);
+    if (finding == DAMAGED) {
+      uint64_t next = find_frame(segments->sealed_fd, at + 1, size);
+      if (next == size && frame.magic == SL_FRAME_MAGIC)
+        break;
+      count_damage(segments, next - at);
+      at = next;
+      continue;
+    }
+    uint64_t bytes = sizeof(frame) + sizeof(header) + frame.compressed_bytes;
+    int r = entry_take(segments, &header, (struct sl_segment_entry){.frame_at = at, .disk_bytes = bytes});
+    if (r < 0)
+      return sl_error_set(error, r, "out of memory");
+    at += bytes;
+  }
+  segments->sealed_end = at;
+  return 0;
+}
+
+static bool is_segment_name(const char *name) {
+  return strspn(name, "0123456789abcdef") == 8 && strcmp(name + 8, SL_SEGMENT_SUFFIX) == 0;
+}
+
+static int open_file(const struct sl_segments *segments, const char *name) {
+  char path[4096];
+  if ((size_t)snprintf(path, sizeof(path), "%s/%s", segments->directory, name) >= sizeof(path))
+    return -ENAMETOOLONG;
+  int fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+  return fd < 0 ? -errno : fd;
+}
+
+static int index_raw(struct sl_segments *segments, const char *name, struct sl_error *error) {
+  int fd = open_file(segments, name);
+  if (fd < 0) { /* Sealed a moment ago, else not readable. */
+    if (fd != -ENOENT)
+      count_damage(segments, 0);
+    return 0;
+  }
+  int r = 0;
+  const uint64_t size = file_size(fd);
+  struct sl_segment_header header = {0};
+  if (size == 0)
+    goto finish; /* Made and never filled: the process was killed in between. */
+  enum finding finding = read_at(fd, &header, sizeof(header), 0) ? DAMAGED : judge_header(&header);
+  if (finding == NEWER)
+    r = sl_error_set(error, -EPROTO, "%s was recorded by a newer version (log version %u; this one reads %u)",
+                     segments->directory, header.version, SL_LOG_VERSION);
+  else if (finding == DAMAGED)
+    count_damage(segments, size);
+  else if (finding == FOUND &&
+           (r = entry_take(segments, &header,
+                           (struct sl_segment_entry){.frame_at = SL_NOT_THERE, .disk_bytes = size, .raw = true})) < 0)
+    sl_error_set(error, r, "out of memory");
+
+finish:
+  close(fd);
+  return r;
+}
+
+static int compare_numbers(const void *left, const void *right) {
+  const struct sl_segment_entry *a = left, *b = right;
+  if (a->number != b->number)
+    return a->number < b->number ? -1 : 1;
+  return (a->frame_at > b->frame_at) - (a->frame_at < b->frame_at); /* frames before raw files */
+}
+
+static int compare_places(const void *left, const void *right) {
+  const struct sl_segment_entry *a = left, *b = right;
+  if (a->thread != b->thread)
+    return a->thread < b->thread ? -1 : 1;
+  if (a->sequence != b->sequence)
+    return a->sequence < b->sequence ? -1 : 1;
+  return (a->number > b->number) - (a->number < b->number);
+}
+
+/* A segment that was sealed, but whose raw file was not removed any more, is there twice. */
+static void drop_duplicates(struct sl_segments *segments) {
+  qsort(segments->entries, segments->count, sizeof(*segments->entries), compare_numbers);
+  size_t kept = 0;
+  for (size_t i = 0; i < segments->count; i++) {
+    struct sl_segment_entry *last = kept ? &segments->entries[kept - 1] : NULL;
+    if (last && last->number == segments->entries[i].number) {
+      last->raw |= segments->entries[i].raw;
+      segments->disk_bytes -= segments->entries[i].disk_bytes;
+    } else {
+      segments->entries[kept++] = segments->entries[i];
+    }
+  }
+  segments->count = kept;
+  qsort(segments->entries, segments->count, sizeof(*segments->entries), compare_places);
+}
+
+int sl_segments_open(const char *directory, struct sl_segments *out, struct sl_error *error) {
+  int r = 0;
+  *out = (struct sl_segments){.sealed_fd = -1, .directory = strdup(directory)};
+  DIR *listing = opendir(directory);
+  if (!listing || !out->directory) {
+    r = listing ? -ENOMEM : -errno;
+    sl_error_set(error, r, "can't open %s: %s", directory, strerror(-r));
+    goto finish;
+  }
+  /* Names first and frames after: a segment that is sealed meanwhile is then in one of them. */
+  struct dirent *file;
+  while (r == 0 && (file = readdir(listing)))
+    if (is_segment_name(file->d_name))
+      r = index_raw(out, file->d_name, error);
+  out->sealed_fd = open_file(out, SL_SEALED_NAME);
+  if (r == 0 && out->sealed_fd >= 0)
+    r = index_frames(out, error);
+  if (r < 0)
+    goto finish;
+  if (out->count == 0) {
+    r = out->damaged ? sl_error_set(error, -EBADMSG, "%s holds no readable log", directory)
+                     : sl_error_set(error, -ENODATA, "%s holds no log", directory);
+    goto finish;
+  }
+  drop_duplicates(out);
+
+finish:
+  if (listing)
+    closedir(listing);
+  if (r < 0)
+    sl_segments_close(out);
+  return r;
+}
+
+/* ---- loading ---- */
+
+static int load_raw(const struct sl_segments *segments, uint32_t number, struct sl_records *records) {
+  char name[32];
+  snprintf(name, sizeof(name), "%08x" SL_SEGMENT_SUFFIX, number);
+  int fd = open_file(segments, name);
+  if (fd < 0)
+    return fd;
+  int r = -EBADMSG;
+  struct sl_segment_header header;
+  uint64_t bytes = file_size(fd);
+  if (bytes > SEGMENT_BYTES_MAX)
+    bytes = SEGMENT_BYTES_MAX;
+  if (read_at(fd, &header, sizeof(header), 0) || judge_header(&header) != FOUND || header.number != number)
+    goto finish;
+  bytes -= sizeof(header);
+  char *data = grow(records->data, &records->size, bytes);
+  r = data ? read_at(fd, data, bytes, sizeof(header)) : -ENOMEM;
+  if (data)
+    records->data = data;
+  records->bytes = bytes;
+  records->checked = false;
+
+finish:
+  close(fd);
+  return r;
+}
+
+static int load_frame(struct sl_segments *segments, uint64_t at, struct sl_records *records) {
+  struct sl_frame_header frame;
+  int r = read_at(segments->sealed_fd, &frame, sizeof(frame), at);
+  /* The file may have changed since it was indexed, so the lengths are looked at again. */
+  if (r < 0 || frame.magic != SL_FRAME_MAGIC || frame.raw_bytes > SEGMENT_BYTES_MAX ||
+      frame.compressed_bytes > ZSTD_compressBound(SEGMENT_BYTES_MAX))
+    return r < 0 ? r : -EBADMSG;
+  void *room = grow(segments->compressed, &segments->compressed_size, frame.compressed_bytes);
+  if (room)
+    segments->compressed = room;
+  char *data = grow(records->data, &records->size, frame.raw_bytes + 8);
+  if (data)
+    records->data = data;
+  if (!room || !data)
+    return -ENOMEM;
+  r = read_at(segments->sealed_fd, room, frame.compressed_bytes, at + sizeof(frame) + sizeof(struct sl_segment_header));
+  if (r < 0)
+    return r;
+  uint64_t seed = XXH3_64bits(&frame, offsetof(struct sl_frame_header, check));
+  if (frame.check != XXH3_64bits_withSeed(room, frame.compressed_bytes, seed))
+    return -EBADMSG;
+  size_t bytes = ZSTD_decompress(data, frame.raw_bytes, room, frame.compressed_bytes);
+  if (ZSTD_isError(bytes) || bytes != frame.raw_bytes)
+    return -EBADMSG;
+  records->bytes = bytes;
+  records->checked = true;
+  return 0;
+}
+
+/* The segment was sealed after it was indexed: its frame is among the new ones. */
+static uint64_t find_new_frame(struct sl_segments *segments, uint32_t number) {
+  struct sl_segments later = {.directory = segments->directory,
+                              .process_key = segments->process_key,
+                              .sealed_fd = segments->sealed_fd,
+                              .sealed_end = segments->sealed_end};
+  uint64_t at = SL_NOT_THERE;
+  if (later.sealed_fd < 0) {
+    int fd = open_file(segments, SL_SEALED_NAME);
+    if (fd < 0)
+      return SL_NOT_THERE;
+    later.sealed_fd = segments->sealed_fd = fd;
+  }
+  index_frames(&later, NULL);
+  for (size_t i = 0; i < later.count && at == SL_NOT_THERE; i++)
+    if (later.entries[i].number == number)
+      at = later.entries[i].frame_at;
+  free(later.entries);
+  free(later.compressed);
+  return at;
+}
+
+int sl_segments_load(struct sl_segments *segments, const struct sl_segment_entry *entry, struct sl_records *records) {
+  int r = -ENOENT;
+  records->bytes = 0;
+  if (entry->frame_at != SL_NOT_THERE)
+    r = load_frame(segments, entry->frame_at, records);
+  if (r < 0 && entry->raw)
+    r = load_raw(segments, entry->number, records);
+  if (r == -ENOENT && entry->raw) {
+    uint64_t at = find_new_frame(segments, entry->number);
+    if (at != SL_NOT_THERE)
+      r = load_frame(segments, at, records);
+  }
+  if (r < 0)
+    records->bytes = 0;
+  return r;
+}
+
+void sl_records_free(struct sl_records *records) {
+  free(records->data);
+  *records = (struct sl_records){0};
+}
+
+void sl_segments_close(struct sl_segments *segments) {
+  if (segments->sealed_fd >= 0)
+    close(segments->sealed_fd);
+  free(segments->directory);
+  free(segments->entries);
+  free(segments->compressed);
+  *segments = (struct sl_segments){.sealed_fd = -1};
+}

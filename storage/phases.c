@@ -1,0 +1,592 @@
+#include "phases.h"
+
+#include "../plugin/events.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <uthash.h>
+
+enum { MAX_DEPTH = 512, DOMAIN_LIMIT = 256 };
+
+struct thread_stack { /* open push/pop ranges of one thread */
+  uint32_t thread;
+  uint32_t depth;
+  struct sl_phase *phases[MAX_DEPTH]; /* NULL entries: ranges that mean nothing here */
+  uint16_t domains[MAX_DEPTH];
+  UT_hash_handle hh;
+};
+
+struct open_range { /* start/end ranges by their id */
+  uint64_t id;
+  struct sl_phase *phase;
+  UT_hash_handle hh;
+};
+
+struct module_key { /* (root, fqn) → module id */
+  char *key;
+  uint32_t id;
+  UT_hash_handle hh;
+};
+
+struct call_count { /* (kind, module) → phases so far in this step */
+  uint64_t key;
+  uint32_t count;
+  UT_hash_handle hh;
+};
+
+struct sl_phases {
+  const struct sl_log *log;
+  struct sl_phase_listener listener;
+  uint64_t next_id;
+  struct sl_phase *first, *last;
+  struct thread_stack *threads;
+  struct open_range *ranges;
+  struct sl_phase **module_backwards; /* open ones, oldest first */
+  uint32_t module_backward_count, module_backward_capacity;
+  struct sl_phase *whole_backward, *step;
+  struct call_count *calls;
+  struct sl_module_info *modules;
+  uint32_t module_count, module_capacity;
+  struct module_key *module_keys;
+  uint32_t current_root;             /* of the last forward */
+  uint16_t shardledger_domain;       /* 0: not seen */
+  bool ignored_domain[DOMAIN_LIMIT]; /* NCCL's calls are collectives, not phases */
+  uint64_t unbalanced;
+};
+
+static const struct {
+  const char *prefix;
+  enum sl_kind kind;
+  enum sl_phase_point point;
+} rules[] = {
+#define RULE(prefix, kind, point) {prefix, SL_KIND_##kind, SL_POINT_##point},
+#include "phase_rules.def"
+#undef RULE
+};
+
+const char *sl_kind_name(enum sl_kind kind) {
+  switch (kind) {
+#define KIND(number, name, meaning)                                                                                    \
+  case SL_KIND_##name:                                                                                                 \
+    return #name;
+#include "../nvtx_ranges/kinds.def"
+#undef KIND
+  default: return "none";
+  }
+}
+
+struct sl_phases *sl_phases_new(const struct sl_log *log, const struct sl_phase_listener *listener) {
+  struct sl_phases *phases = calloc(1, sizeof *phases);
+  if (!phases)
+    return NULL;
+  phases->log = log;
+  phases->listener = *listener;
+  return phases;
+}
+
+struct sl_phases *sl_phases_free(struct sl_phases *phases) {
+  if (!phases)
+    return NULL;
+  for (struct sl_phase *phase = phases->first, *next; phase; phase = next) {
+    next = phase->next;
+    free(phase);
+  }
+  struct thread_stack *thread, *next_thread;
+  HASH_ITER(hh, phases->threads, thread, next_thread) {
+    HASH_DEL(phases->threads, thread);
+    free(thread);
+  }
+  struct open_range *range, *next_range;
+  HASH_ITER(hh, phases->ranges, range, next_range) {
+    HASH_DEL(phases->ranges, range);
+    free(range);
+  }
+  struct module_key *key, *next_key;
+  HASH_ITER(hh, phases->module_keys, key, next_key) {
+    HASH_DEL(phases->module_keys, key);
+    free(key->key);
+    free(key);
+  }
+  struct call_count *call, *next_call;
+  HASH_ITER(hh, phases->calls, call, next_call) {
+    HASH_DEL(phases->calls, call);
+    free(call);
+  }
+  free(phases->module_backwards);
+  free(phases->modules);
+  free(phases);
+  return NULL;
+}
+
+/* ---- modules ---- */
+
+static char *module_key_text(uint32_t root, const char *fqn, size_t length) {
+  char *key = NULL;
+  return asprintf(&key, "%u:%.*s", root, (int)length, fqn) < 0 ? NULL : key;
+}
+
+static uint32_t module_lookup(const struct sl_phases *phases, uint32_t root, const char *fqn, size_t length) {
+  char *text = module_key_text(root, fqn, length);
+  if (!text)
+    return 0;
+  struct module_key *key;
+  HASH_FIND_STR(phases->module_keys, text, key);
+  free(text);
+  return key ? key->id : 0;
+}
+
+const struct sl_module_info *sl_phases_module(const struct sl_phases *phases, uint32_t id) {
+  /* Ids count from 1 without holes, so the index is nearly always id - 1. */
+  if (id && id <= phases->module_count && phases->modules[id - 1].id == id)
+    return &phases->modules[id - 1];
+  for (uint32_t i = 0; id && i < phases->module_count; i++)
+    if (phases->modules[i].id == id)
+      return &phases->modules[i];
+  return NULL;
+}
+
+const struct sl_module_info *sl_phases_modules(const struct sl_phases *phases, uint32_t *count) {
+  *count = phases->module_count;
+  return phases->modules;
+}
+
+static int module_add(struct sl_phases *phases, const struct sl_event_module *event) {
+  if (phases->module_count == phases->module_capacity) {
+    uint32_t capacity = phases->module_capacity ? 2 * phases->module_capacity : 256;
+    void *grown = realloc(phases->modules, capacity * sizeof *phases->modules);
+    if (!grown)
+      return -ENOMEM;
+    phases->modules = grown;
+    phases->module_capacity = capacity;
+  }
+  const struct sl_module_info *parent = sl_phases_module(phases, event->parent);
+  struct sl_module_info module = {
+      .id = event->id,
+      .parent = event->parent,
+      .flags = event->flags,
+      .depth = event->depth,
+      .root = parent ? parent->root : event->id,
+      .fqn = sl_log_string(phases->log, event->fqn),
+      .class_name = sl_log_string(phases->log, event->class_name),
+      .parameter_bytes = event->parameter_bytes,
+      .buffer_bytes = event->buffer_bytes,
+  };
+  phases->modules[phases->module_count++] = module;
+  struct module_key *key = calloc(1, sizeof *key);
+  if (!key)
+    return -ENOMEM;
+  key->id = module.id;
+  key->key = module_key_text(module.root, module.fqn, strlen(module.fqn));
+  if (!key->key) {
+    free(key);
+    return -ENOMEM;
+  }
+  HASH_ADD_KEYPTR(hh, phases->module_keys, key->key, strlen(key->key), key);
+  return 0;
+}
+
+/*
+ * FSDP names modules relative to its own root, which is the called root or a module below it (a wrapper's .module).
+ * Returns the id of the module that the FQN names under the root in use, 0 when there is none.
+ */
+static uint32_t module_named(const struct sl_phases *phases, const char *fqn, size_t length) {
+  uint32_t root = phases->current_root;
+  uint32_t id = length || !root ? module_lookup(phases, root, fqn, length) : 0;
+  if (id)
+    return id;
+  const struct sl_module_info *fsdp_root = NULL;
+  for (uint32_t i = 0; i < phases->module_count; i++) {
+    const struct sl_module_info *module = &phases->modules[i];
+    if (module->root == root && (module->flags & SL_MODULE_FSDP) && (!fsdp_root || module->depth < fsdp_root->depth))
+      fsdp_root = module;
+  }
+  if (!fsdp_root)
+    return length ? 0 : root;
+  if (!length)
+    return fsdp_root->id;
+  char *full = NULL;
+  if (asprintf(&full, "%s.%.*s", fsdp_root->fqn, (int)length, fqn) < 0)
+    return 0;
+  id = module_lookup(phases, root, full, strlen(full));
+  free(full);
+  return id;
+}
+
+/* "FSDP::x (fqn)", "FSDP::x (fqn, fqn)", "FSDP::x_prefetch for fqn"; without a suffix the root. */
+static uint32_t module_of_fsdp_name(const struct sl_phases *phases, const char *name) {
+  const char *open = strstr(name, " (");
+  if (open) {
+    open += 2;
+    return module_named(phases, open, strcspn(open, ",)"));
+  }
+  const char *target = strstr(name, " for ");
+  if (target) {
+    target += 5;
+    return module_named(phases, target, strcspn(target, ","));
+  }
+  return module_named(phases, "", 0);
+}
+
+/* ---- phases ---- */
+
+static struct sl_phase *innermost_module_backward(const struct sl_phases *phases) {
+  return phases->module_backward_count ? phases->module_backwards[phases->module_backward_count - 1] : NULL;
+}
+
+static struct thread_stack *stack_of(struct sl_phases *phases, uint32_t thread, bool create) {
+  struct thread_stack *stack;
+  HASH_FIND(hh, phases->threads, &thread, sizeof thread, stack);
+  if (!stack && create && (stack = calloc(1, sizeof *stack))) {
+    stack->thread = thread;
+    HASH_ADD(hh, phases->threads, thread, sizeof stack->thread, stack);
+  }
+  return stack;
+}
+
+struct sl_phase *sl_phases_current(struct sl_phases *phases, uint32_t thread) {
+  struct thread_stack *stack = stack_of(phases, thread, false);
+  struct sl_phase *top = NULL;
+  for (uint32_t i = stack ? stack->depth : 0; i-- > 0 && !top;)
+    top = stack->phases[i];
+  if (top && top != phases->whole_backward)
+    return top;
+  struct sl_phase *backward = innermost_module_backward(phases);
+  if (backward && (phases->whole_backward || !top))
+    return backward;
+  return top ? top : phases->whole_backward ? phases->whole_backward : phases->step;
+}
+
+uint32_t sl_phase_module(const struct sl_phase *phase) {
+  for (; phase; phase = phase->parent)
+    if (phase->module)
+      return phase->module;
+  return 0;
+}
+
+struct sl_phase *sl_phase_enclosing(struct sl_phase *phase, enum sl_kind kind) {
+  for (; phase; phase = phase->parent)
+    if (phase->kind == kind)
+      return phase;
+  return NULL;
+}
+
+static struct sl_phase *phase_open(struct sl_phases *phases, const struct sl_event *event, uint64_t at,
+                                   enum sl_kind kind, const char *name, uint32_t module, struct sl_phase *parent) {
+  struct sl_phase *phase = calloc(1, sizeof *phase);
+  if (!phase)
+    return NULL;
+  *phase = (struct sl_phase){
+      .id = ++phases->next_id,
+      .kind = kind,
+      .name = name,
+      .module = module,
+      .tid = event->tid,
+      .thread = event->thread,
+      .step = sl_phases_step(phases),
+      .start_ns = event->time_ns,
+      .start_at = at,
+      .parent = parent,
+  };
+  uint64_t key = (uint64_t)kind << 32 | module;
+  struct call_count *call;
+  HASH_FIND(hh, phases->calls, &key, sizeof key, call);
+  if (!call && (call = calloc(1, sizeof *call))) {
+    call->key = key;
+    HASH_ADD(hh, phases->calls, key, sizeof call->key, call);
+  }
+  phase->call_index = call ? call->count++ : 0;
+  if (phases->last)
+    phases->last->next = phase;
+  else
+    phases->first = phase;
+  phases->last = phase;
+  return phase;
+}
+
+static void phase_close(struct sl_phases *phases, struct sl_phase *phase, uint64_t time_ns, uint64_t at) {
+  phase->end_ns = time_ns;
+  phase->end_at = at;
+  phases->listener.closed(phases->listener.context, phase);
+}
+
+static void calls_reset(struct sl_phases *phases) {
+  for (struct call_count *call = phases->calls; call; call = call->hh.next)
+    call->count = 0;
+}
+
+static int module_backward_push(struct sl_phases *phases, struct sl_phase *phase) {
+  if (phases->module_backward_count == phases->module_backward_capacity) {
+    uint32_t capacity = phases->module_backward_capacity ? 2 * phases->module_backward_capacity : 64;
+    void *grown = realloc(phases->module_backwards, capacity * sizeof *phases->module_backwards);
+    if (!grown)
+      return -ENOMEM;
+    phases->module_backwards = grown;
+    phases->module_backward_capacity = capacity;
+  }
+  phases->module_backwards[phases->module_backward_count++] = phase;
+  return 0;
+}
+
+static void module_backward_remove(struct sl_phases *phases, const struct sl_phase *phase) {
+  for (uint32_t i = 0; i < phases->module_backward_count; i++)
+    if (phases->module_backwards[i] == phase) {
+      memmove(&phases->module_backwards[i], &phases->module_backwards[i + 1],
+              (phases->module_backward_count - i - 1) * sizeof phases->module_backwards[0]);
+      phases->module_backward_count--;
+      return;
+    }
+}
+
+static struct sl_phase *module_backward_find(const struct sl_phases *phases, uint32_t module) {
+  for (uint32_t i = phases->module_backward_count; i-- > 0;)
+    if (phases->module_backwards[i]->module == module)
+      return phases->module_backwards[i];
+  return NULL;
+}
+
+/* FSDP's ranges open a unit's backward before pre_backward runs, and reopen it for the reduce. */
+static int fsdp_backward_before(struct sl_phases *phases, const struct sl_event *event, uint64_t at,
+                                enum sl_phase_point point, uint32_t module) {
+  if (point == SL_POINT_pre_backward && !module_backward_find(phases, module)) {
+    const struct sl_module_info *info = sl_phases_module(phases, module);
+    struct sl_phase *parent = phases->whole_backward ? phases->whole_backward : phases->step;
+    struct sl_phase *phase =
+        phase_open(phases, event, at, SL_KIND_backward, info ? (*info->fqn ? info->fqn : info->class_name) : "backward",
+                   module, parent);
+    if (!phase || module_backward_push(phases, phase) < 0)
+      return -ENOMEM;
+    phases->listener.opened(phases->listener.context, phase);
+  }
+  return 0;
+}
+
+/* A unit's backward ends with its reduce; without one (no gradient sync) with its reshard. */
+static void fsdp_backward_after(struct sl_phases *phases, const struct sl_phase *range, uint64_t time_ns, uint64_t at) {
+  if (range->point != SL_POINT_reduce_scatter && range->point != SL_POINT_post_backward_reshard)
+    return;
+  struct sl_phase *phase = module_backward_find(phases, range->module);
+  if (!phase)
+    return;
+  if (range->point == SL_POINT_post_backward_reshard) {
+    phase->resharded = true; /* closed by the next range of another unit, unless its reduce comes first */
+    phase->end_ns = time_ns;
+    phase->end_at = at;
+    return;
+  }
+  module_backward_remove(phases, phase);
+  phase_close(phases, phase, time_ns, at);
+}
+
+/* Closes module backwards that ended with their reshard, now that something else than their reduce follows. */
+static void fsdp_backward_settle(struct sl_phases *phases, uint32_t reducing_module) {
+  for (uint32_t i = phases->module_backward_count; i-- > 0;) {
+    struct sl_phase *phase = phases->module_backwards[i];
+    if (!phase->resharded || phase->module == reducing_module)
+      continue;
+    module_backward_remove(phases, phase);
+    phase_close(phases, phase, phase->end_ns, phase->end_at);
+  }
+}
+
+/* Closes what a backward pass left open when it ends. */
+static void module_backwards_end(struct sl_phases *phases, uint64_t time_ns, uint64_t at) {
+  while (phases->module_backward_count) {
+    struct sl_phase *phase = phases->module_backwards[--phases->module_backward_count];
+    bool settled = phase->resharded && phase->end_at;
+    phase_close(phases, phase, settled ? phase->end_ns : time_ns, settled ? phase->end_at : at);
+  }
+}
+
+static int range_pushed(struct sl_phases *phases, const struct sl_event *event, uint64_t at) {
+  const struct sl_event_range_push *push = event->payload;
+  struct thread_stack *stack = stack_of(phases, event->thread, true);
+  if (!stack)
+    return -ENOMEM;
+  if (stack->depth == MAX_DEPTH) {
+    phases->unbalanced++;
+    return 0;
+  }
+  uint32_t slot = stack->depth++;
+  stack->domains[slot] = push->domain;
+  stack->phases[slot] = NULL;
+  if (push->domain < DOMAIN_LIMIT && phases->ignored_domain[push->domain])
+    return 0;
+  const char *name = sl_log_string(phases->log, push->name);
+  enum sl_kind kind = SL_KIND_user;
+  enum sl_phase_point point = SL_POINT_none;
+  uint32_t module = 0;
+  bool ours = phases->shardledger_domain && push->domain == phases->shardledger_domain;
+  if (ours && push->category && push->category < SL_KIND_count)
+    kind = (enum sl_kind)push->category;
+  if (kind == SL_KIND_record_function) {
+    kind = SL_KIND_user;
+    for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++)
+      if (strncmp(name, rules[i].prefix, strlen(rules[i].prefix)) == 0) {
+        kind = rules[i].kind;
+        point = rules[i].point;
+        break;
+      }
+    if (strncmp(name, "FSDP::", 6) == 0 && (point != SL_POINT_none || kind == SL_KIND_prefetch))
+      module = module_of_fsdp_name(phases, name);
+  } else if (kind == SL_KIND_forward || kind == SL_KIND_backward || kind == SL_KIND_recompute || kind == SL_KIND_eval) {
+    module = (uint32_t)push->value;
+    const struct sl_module_info *info = sl_phases_module(phases, module);
+    if (info)
+      phases->current_root = info->root;
+  }
+  fsdp_backward_settle(phases, point == SL_POINT_reduce_scatter ? module : 0);
+  int r = fsdp_backward_before(phases, event, at, point, module);
+  if (r < 0)
+    return r;
+  stack->depth--; /* the new range is no part of its own surroundings */
+  struct sl_phase *parent = sl_phases_current(phases, event->thread);
+  stack->depth++;
+  if (kind == SL_KIND_optimizer_step && sl_phase_enclosing(parent, SL_KIND_optimizer_step))
+    kind = SL_KIND_user; /* record_function's and the companion's range of the same step */
+  struct sl_phase *phase = phase_open(phases, event, at, kind, name, module, parent);
+  if (!phase)
+    return -ENOMEM;
+  phase->point = point;
+  stack->phases[slot] = phase;
+  if (kind == SL_KIND_backward && !module)
+    phases->whole_backward = phase;
+  phases->listener.opened(phases->listener.context, phase);
+  return 0;
+}
+
+static void range_popped(struct sl_phases *phases, const struct sl_event *event, uint64_t at) {
+  const struct sl_event_range_pop *pop = event->payload;
+  struct thread_stack *stack = stack_of(phases, event->thread, false);
+  /* The innermost range of this domain; NVTX keeps one stack for each domain. */
+  uint32_t slot = stack ? stack->depth : 0;
+  while (slot > 0 && stack->domains[slot - 1] != pop->domain)
+    slot--;
+  if (slot == 0) {
+    phases->unbalanced++;
+    return;
+  }
+  struct sl_phase *phase = stack->phases[--slot];
+  memmove(&stack->phases[slot], &stack->phases[slot + 1], (stack->depth - slot - 1) * sizeof stack->phases[0]);
+  memmove(&stack->domains[slot], &stack->domains[slot + 1], (stack->depth - slot - 1) * sizeof stack->domains[0]);
+  stack->depth--;
+  if (!phase)
+    return;
+  if (phase == phases->whole_backward) {
+    module_backwards_end(phases, event->time_ns, at);
+    phases->whole_backward = NULL;
+  }
+  phase_close(phases, phase, event->time_ns, at);
+  fsdp_backward_after(phases, phase, event->time_ns, at);
+}
+
+static int range_started(struct sl_phases *phases, const struct sl_event *event, uint64_t at) {
+  const struct sl_event_range_start *start = event->payload;
+  bool ours = phases->shardledger_domain && start->domain == phases->shardledger_domain;
+  enum sl_kind kind =
+      ours && start->category && start->category < SL_KIND_count ? (enum sl_kind)start->category : SL_KIND_user;
+  struct open_range *range = calloc(1, sizeof *range);
+  if (!range)
+    return -ENOMEM;
+  range->id = start->id;
+  HASH_ADD(hh, phases->ranges, id, sizeof range->id, range);
+  const char *name = sl_log_string(phases->log, start->name);
+  struct sl_phase *phase;
+  if (kind == SL_KIND_step) {
+    calls_reset(phases);
+    phase = phase_open(phases, event, at, kind, name, 0, NULL);
+    if (!phase)
+      return -ENOMEM;
+    phase->step = (int64_t)start->value;
+    phases->step = phase;
+  } else {
+    uint32_t module = kind == SL_KIND_backward ? (uint32_t)start->value : 0;
+    struct sl_phase *parent = kind == SL_KIND_backward && phases->whole_backward
+                                  ? phases->whole_backward
+                                  : sl_phases_current(phases, event->thread);
+    phase = phase_open(phases, event, at, kind, name, module, parent);
+    if (!phase || (module && module_backward_push(phases, phase) < 0))
+      return -ENOMEM;
+  }
+  range->phase = phase;
+  phases->listener.opened(phases->listener.context, phase);
+  return 0;
+}
+
+static void range_ended(struct sl_phases *phases, const struct sl_event *event, uint64_t at) {
+  const struct sl_event_range_end *end = event->payload;
+  struct open_range *range;
+  HASH_FIND(hh, phases->ranges, &end->id, sizeof end->id, range);
+  if (!range) {
+    phases->unbalanced++;
+    return;
+  }
+  struct sl_phase *phase = range->phase;
+  HASH_DEL(phases->ranges, range);
+  free(range);
+  if (phase->end_at)
+    return; /* a module backward that the end of the whole backward has closed */
+  if (phase->kind == SL_KIND_backward)
+    module_backward_remove(phases, phase);
+  phase_close(phases, phase, event->time_ns, at);
+  if (phase == phases->step)
+    phases->step = NULL;
+}
+
+int sl_phases_event(struct sl_phases *phases, const struct sl_event *event, uint64_t at) {
+  switch (event->type) {
+  case SL_EVENT_module: return module_add(phases, event->payload);
+  case SL_EVENT_nvtx_domain: {
+    const struct sl_event_nvtx_domain *domain = event->payload;
+    const char *name = sl_log_string(phases->log, domain->name);
+    if (strcmp(name, SL_NVTX_DOMAIN) == 0)
+      phases->shardledger_domain = (uint16_t)domain->id;
+    if (strcmp(name, "NCCL") == 0 && domain->id < DOMAIN_LIMIT)
+      phases->ignored_domain[domain->id] = true;
+    return 0;
+  }
+  case SL_EVENT_range_push: return range_pushed(phases, event, at);
+  case SL_EVENT_range_pop: range_popped(phases, event, at); return 0;
+  case SL_EVENT_range_start: return range_started(phases, event, at);
+  case SL_EVENT_range_end: range_ended(phases, event, at); return 0;
+  default: return 0;
+  }
+}
+
+int64_t sl_phases_step(const struct sl_phases *phases) {
+  return phases->step ? phases->step->step : -1;
+}
+
+uint64_t sl_phases_unbalanced(const struct sl_phases *phases) {
+  return phases->unbalanced;
+}
+
+struct sl_phase *sl_phases_list(struct sl_phases *phases) {
+  return phases->first;
+}
+
+void sl_phases_prune(struct sl_phases *phases) {
+  /* An open phase needs its parents, and start/end ranges may still point at a closed module backward. */
+  struct sl_phase **link = &phases->first;
+  phases->last = NULL;
+  for (struct sl_phase *phase = phases->first; phase; phase = phase->next)
+    phase->kept = false;
+  for (struct sl_phase *phase = phases->first; phase; phase = phase->next)
+    for (struct sl_phase *p = phase; p && !phase->end_at; p = p->parent)
+      p->kept = true;
+  for (struct open_range *range = phases->ranges; range; range = range->hh.next)
+    range->phase->kept = true;
+  while (*link) {
+    struct sl_phase *phase = *link;
+    if (phase->kept) {
+      if (phase->parent && !phase->parent->kept)
+        phase->parent = NULL; /* closed long ago; its row is written */
+      phases->last = phase;
+      link = &phase->next;
+    } else {
+      *link = phase->next;
+      free(phase);
+    }
+  }
+}

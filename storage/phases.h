@@ -1,0 +1,101 @@
+/*
+ * Ranges become phases: which one is each thread in, whom does it serve, in which step?
+ *
+ * Push/pop ranges nest per thread. Start/end ranges (steps, module backward) do not. Backward runs on autograd's own
+ * threads, which have no ranges of their own: they take the innermost module backward that is open, else the whole
+ * backward of the calling thread, else the step.
+ * For FSDP units the module's backward is made here, from FSDP's own ranges: from pre_backward to its last
+ * post_backward range.
+ */
+#ifndef SHARDLEDGER_PHASES_H
+#define SHARDLEDGER_PHASES_H
+
+#include "../nvtx_ranges/kinds.h"
+#include "error.h"
+#include "log_reader.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum sl_phase_point { /* ranges of FSDP with a fixed meaning, from phase_rules.def */
+                      SL_POINT_none,
+                      SL_POINT_pre_forward,
+                      SL_POINT_post_forward,
+                      SL_POINT_pre_backward,
+                      SL_POINT_copy_out,
+                      SL_POINT_all_gather,
+                      SL_POINT_accumulate,
+                      SL_POINT_post_backward_reshard,
+                      SL_POINT_reduce_scatter,
+                      SL_POINT_inputs,
+};
+
+struct sl_module_info { /* one module event */
+  uint32_t id, parent, flags, depth;
+  uint32_t root;                /* id of the root of its tree */
+  const char *fqn, *class_name; /* owned by the log */
+  uint64_t parameter_bytes, buffer_bytes;
+};
+
+struct sl_phase {
+  uint64_t id; /* 1, 2, … in the rank */
+  enum sl_kind kind;
+  enum sl_phase_point point;
+  const char *name; /* owned by the log */
+  uint32_t module;  /* 0: none of its own */
+  uint32_t tid, thread;
+  int64_t step;        /* -1 outside steps */
+  uint32_t call_index; /* among phases of this kind and module in the step */
+  uint64_t start_ns, end_ns;
+  uint64_t start_at, end_at; /* positions in the event sequence; end_at 0: open */
+  struct sl_phase *parent;   /* enclosing phase */
+  struct sl_phase *next;     /* list of all phases of the rank that are still kept, for the owner */
+  bool resharded;            /* a module backward that its reshard ended, unless its reduce follows */
+  bool kept;                 /* scratch of sl_phases_prune */
+  bool written;              /* for the owner: its row is in the ledger */
+};
+
+/* What the owner of a sl_phases hears. Called in the order of events; phase stays valid until sl_phases_prune. */
+struct sl_phase_listener {
+  void *context;
+  void (*opened)(void *context, struct sl_phase *phase);
+  void (*closed)(void *context, struct sl_phase *phase);
+};
+
+struct sl_phases;
+
+/* log gives the strings and must outlive the phases. NULL when memory runs out. */
+struct sl_phases *sl_phases_new(const struct sl_log *log, const struct sl_phase_listener *listener);
+struct sl_phases *sl_phases_free(struct sl_phases *phases); /* returns NULL */
+
+/* Takes a module, nvtx_domain or range event (others are ignored) at position at (1, 2, …). 0 or -ENOMEM. */
+int sl_phases_event(struct sl_phases *phases, const struct sl_event *event, uint64_t at);
+
+/* The phase that something on this thread belongs to now; NULL outside of everything. */
+struct sl_phase *sl_phases_current(struct sl_phases *phases, uint32_t thread);
+
+/* The module that a phase serves: its own or the nearest enclosing one's; 0 for none. */
+uint32_t sl_phase_module(const struct sl_phase *phase);
+
+/* The nearest enclosing phase (itself included) of a kind, or NULL. */
+struct sl_phase *sl_phase_enclosing(struct sl_phase *phase, enum sl_kind kind);
+
+/* Word of a kind for the ledger. */
+const char *sl_kind_name(enum sl_kind kind);
+
+/* Modules by index 0 … count - 1. */
+const struct sl_module_info *sl_phases_modules(const struct sl_phases *phases, uint32_t *count);
+const struct sl_module_info *sl_phases_module(const struct sl_phases *phases, uint32_t id); /* NULL: unknown */
+
+int64_t sl_phases_step(const struct sl_phases *phases); /* -1 outside steps */
+
+/* Range ends without a start, and ranges closed by an outer pop: how often the log was unbalanced. */
+uint64_t sl_phases_unbalanced(const struct sl_phases *phases);
+
+/* Phases that are kept, oldest first; the owner walks ->next. */
+struct sl_phase *sl_phases_list(struct sl_phases *phases);
+
+/* Frees all closed phases. Nobody may hold one any more, except as the parent of an open phase (which are kept). */
+void sl_phases_prune(struct sl_phases *phases);
+
+#endif

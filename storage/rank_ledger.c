@@ -1,0 +1,820 @@
+/*
+ * A step is decided when it ends: only then is it known what outlived what. So allocations, frees, tags and module
+ * states of the step are kept as items, and at its end every allocation gets its category, the sweep turns the items
+ * into sums, and what is finished is written and forgotten. What happens before the first step is decided with it.
+ */
+#include "rank_ledger.h"
+
+#include "../plugin/events.h"
+#include "attribution.h"
+#include "block_map.h"
+#include "driver_segments.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <uthash.h>
+
+enum {
+  MAX_DEVICES = 64,
+  MAX_PLACES = 65536,
+  PROGRESS_EVENTS = 1 << 16,
+};
+
+struct place { /* an allocator_place event */
+  uint32_t device;
+  uint64_t stream, pool_owner, pool_id;
+};
+
+struct positions { /* in the event sequence, increasing */
+  uint64_t *at;
+  size_t count, capacity;
+};
+
+struct peak_entry { /* highest point of a (module, phase kind) in the step, over its calls */
+  uint64_t key;     /* module << 8 | kind */
+  struct sl_sample sample;
+  uint64_t own_bytes;
+  UT_hash_handle hh;
+};
+
+struct owner_entry { /* who held memory at the step's peak */
+  struct {
+    int32_t category;
+    uint32_t module;
+    int32_t kind;
+    int32_t rule;
+  } key;
+  uint64_t bytes, allocations;
+  UT_hash_handle hh;
+};
+
+struct state_count { /* how often a module reached a state in this step */
+  uint64_t key;      /* module << 8 | state */
+  uint32_t count;
+  size_t last_item;
+  UT_hash_handle hh;
+};
+
+struct builder {
+  struct sl_log *log;
+  struct sl_ledger_writer *writer;
+  struct sl_error *error;
+  struct sl_phases *phases;
+  struct sl_sweep *sweep;
+  struct sl_driver_segments *segments;
+  int r; /* first failure inside a callback */
+
+  uint64_t at; /* position in the event sequence */
+  uint64_t now_ns;
+
+  struct sl_allocator_config config;
+  struct sl_block_map *maps[MAX_DEVICES];
+  uint32_t next_sequence[MAX_DEVICES]; /* of allocator events */
+  struct place *places;
+  int device; /* the rank's own: that of its first allocator event; -1 before */
+  uint64_t replay_unknown;
+
+  struct sl_allocation **allocations; /* alive, or made in this step */
+  size_t allocation_count, allocation_capacity;
+  uint64_t next_allocation;
+
+  struct sl_item *items;
+  size_t item_count, item_capacity;
+  struct positions optimizer_starts, backward_starts;
+  bool gradients_tagged;
+  struct state_count *states;
+
+  char *user_categories[SL_CATEGORY_limit];
+  int category_count;
+
+  /* the step in progress */
+  struct sl_step_row step;
+  bool step_watched; /* its step range has begun: peaks count */
+  uint64_t peak_at;
+  struct peak_entry *peaks;
+};
+
+static const char *category_name(const struct builder *b, int category) {
+  return category < SL_CATEGORY_built_in ? sl_categories[category].name : b->user_categories[category];
+}
+
+/* Number of a tag's category, known or new. */
+static int category_number(struct builder *b, const char *name) {
+  int number = sl_category_find(name);
+  if (number >= 0)
+    return number;
+  for (number = SL_CATEGORY_built_in; number < b->category_count; number++)
+    if (strcmp(b->user_categories[number], name) == 0)
+      return number;
+  if (b->category_count == SL_CATEGORY_limit || !*name)
+    return SL_CATEGORY_other;
+  b->user_categories[b->category_count] = strdup(name);
+  return b->user_categories[b->category_count] ? b->category_count++ : SL_CATEGORY_other;
+}
+
+/* ---- growing lists ---- */
+
+static void *list_grow(struct builder *b, void *list, size_t count, size_t *capacity, size_t size) {
+  if (count < *capacity)
+    return list;
+  size_t grown_capacity = *capacity ? 2 * *capacity : 1024;
+  void *grown = realloc(list, grown_capacity * size);
+  if (!grown) {
+    b->r = sl_error_set(b->error, -ENOMEM, "out of memory");
+    return NULL;
+  }
+  *capacity = grown_capacity;
+  return grown;
+}
+
+static struct sl_item *item_add(struct builder *b, enum sl_item_type type) {
+  void *grown = list_grow(b, b->items, b->item_count, &b->item_capacity, sizeof *b->items);
+  if (!grown)
+    return NULL;
+  b->items = grown;
+  struct sl_item *item = &b->items[b->item_count++];
+  *item = (struct sl_item){.type = type, .at_ns = b->now_ns};
+  return item;
+}
+
+static void position_add(struct builder *b, struct positions *positions) {
+  void *grown = list_grow(b, positions->at, positions->count, &positions->capacity, sizeof *positions->at);
+  if (!grown)
+    return;
+  positions->at = grown;
+  positions->at[positions->count++] = b->at;
+}
+
+/* ---- module states ---- */
+
+static void snapshot_add(struct builder *b, enum sl_state state, uint32_t module, bool replaces_last) {
+  if (!module || !b->step_watched)
+    return;
+  uint64_t key = (uint64_t)module << 8 | (uint64_t)state;
+  struct state_count *entry;
+  HASH_FIND(hh, b->states, &key, sizeof key, entry);
+  if (!entry) {
+    entry = calloc(1, sizeof *entry);
+    if (!entry) {
+      b->r = sl_error_set(b->error, -ENOMEM, "out of memory");
+      return;
+    }
+    entry->key = key;
+    HASH_ADD(hh, b->states, key, sizeof entry->key, entry);
+  }
+  if (replaces_last && entry->count) {
+    b->items[entry->last_item].type = SL_ITEM_none;
+    entry->count--;
+  }
+  struct sl_item *item = item_add(b, SL_ITEM_snapshot);
+  if (!item)
+    return;
+  item->state = state;
+  item->module = module;
+  item->call_index = entry->count++;
+  entry->last_item = b->item_count - 1;
+}
+
+static bool is_fsdp(const struct builder *b, uint32_t module) {
+  const struct sl_module_info *info = sl_phases_module(b->phases, module);
+  return info && (info->flags & SL_MODULE_FSDP);
+}
+
+static void states_at_open(struct builder *b, const struct sl_phase *phase) {
+  bool fsdp = is_fsdp(b, phase->module);
+  switch (phase->point) {
+  case SL_POINT_post_forward:
+    if (!sl_phase_enclosing(phase->parent, SL_KIND_backward)) /* AC calls it in backward, as a no-op */
+      snapshot_add(b, SL_STATE_before_post_forward, phase->module, false);
+    return;
+  case SL_POINT_pre_backward: snapshot_add(b, SL_STATE_before_pre_backward, phase->module, false); return;
+  case SL_POINT_accumulate: snapshot_add(b, SL_STATE_before_post_backward, phase->module, false); return;
+  default: break;
+  }
+  if (phase->kind == SL_KIND_forward)
+    snapshot_add(b, fsdp ? SL_STATE_before_pre_forward : SL_STATE_plain_pre_forward, phase->module, false);
+  else if (phase->kind == SL_KIND_recompute)
+    snapshot_add(b, fsdp ? SL_STATE_pre_forward_ac : SL_STATE_plain_pre_forward_ac, phase->module, false);
+  else if (phase->kind == SL_KIND_backward && !fsdp)
+    snapshot_add(b, SL_STATE_plain_pre_backward, phase->module, false);
+}
+
+static void states_at_close(struct builder *b, const struct sl_phase *phase) {
+  bool fsdp = is_fsdp(b, phase->module);
+  switch (phase->point) {
+  case SL_POINT_pre_forward:
+    if (!sl_phase_enclosing(phase->parent, SL_KIND_backward))
+      snapshot_add(b, SL_STATE_after_pre_forward, phase->module, false);
+    return;
+  case SL_POINT_pre_backward: snapshot_add(b, SL_STATE_after_pre_backward, phase->module, false); return;
+  case SL_POINT_post_backward_reshard: snapshot_add(b, SL_STATE_after_post_backward, phase->module, false); return;
+  case SL_POINT_reduce_scatter: snapshot_add(b, SL_STATE_after_post_backward, phase->module, true); return;
+  default: break;
+  }
+  if (phase->kind == SL_KIND_forward)
+    snapshot_add(b, fsdp ? SL_STATE_after_post_forward : SL_STATE_plain_post_forward, phase->module, false);
+  else if (phase->kind == SL_KIND_recompute)
+    snapshot_add(b, fsdp ? SL_STATE_post_forward_ac : SL_STATE_plain_post_forward_ac, phase->module, false);
+  else if (phase->kind == SL_KIND_backward && !fsdp)
+    snapshot_add(b, SL_STATE_plain_post_backward, phase->module, false);
+}
+
+/* Phases whose highest point is worth a row. */
+static bool has_peak(const struct sl_phase *phase) {
+  switch (phase->kind) {
+  case SL_KIND_step:
+  case SL_KIND_optimizer_step: return true;
+  case SL_KIND_forward:
+  case SL_KIND_eval:
+  case SL_KIND_recompute:
+  case SL_KIND_backward: return phase->module != 0;
+  default: return false;
+  }
+}
+
+static void totals_max(struct sl_block_totals *peak, const struct sl_block_totals *now) {
+  if (now->requested_bytes > peak->requested_bytes)
+    peak->requested_bytes = now->requested_bytes;
+  if (now->active_bytes > peak->active_bytes)
+    peak->active_bytes = now->active_bytes;
+  if (now->reserved_bytes > peak->reserved_bytes)
+    peak->reserved_bytes = now->reserved_bytes;
+  if (now->allocated_bytes > peak->allocated_bytes)
+    peak->allocated_bytes = now->allocated_bytes;
+}
+
+static struct sl_block_totals totals_now(const struct builder *b) {
+  struct sl_block_totals none = {0};
+  return b->device >= 0 && b->maps[b->device] ? *sl_block_map_totals(b->maps[b->device]) : none;
+}
+
+/* Peaks of a step count from here: what is alive now is its lowest bound. */
+static void step_watch(struct builder *b) {
+  b->step_watched = true;
+  b->step.peak = totals_now(b);
+  b->step.peak_ns = b->now_ns;
+  b->step.peak_phase = 0;
+  b->step.peak_module = 0;
+  b->step.peak_device_bytes = 0;
+  b->step.checked = -1;
+  b->peak_at = b->at;
+}
+
+static void phase_opened(void *context, struct sl_phase *phase) {
+  struct builder *b = context;
+  if (phase->kind == SL_KIND_step) {
+    b->step.step = phase->step;
+    if (!b->step_watched) {
+      b->step.start_ns = phase->start_ns;
+      step_watch(b);
+    }
+  }
+  if (phase->kind == SL_KIND_optimizer_step)
+    position_add(b, &b->optimizer_starts);
+  if (phase->kind == SL_KIND_backward && !phase->module)
+    position_add(b, &b->backward_starts);
+  states_at_open(b, phase);
+  if (has_peak(phase)) {
+    struct sl_item *item = item_add(b, SL_ITEM_open);
+    if (item)
+      item->phase = phase;
+  }
+}
+
+static int step_finish(struct builder *b, const struct sl_phase *step);
+
+static void phase_closed(void *context, struct sl_phase *phase) {
+  struct builder *b = context;
+  states_at_close(b, phase);
+  if (has_peak(phase)) {
+    struct sl_item *item = item_add(b, SL_ITEM_close);
+    if (item)
+      item->phase = phase;
+  }
+  if (phase->kind == SL_KIND_step && b->r == 0)
+    b->r = step_finish(b, phase);
+}
+
+/* ---- the sweep's results ---- */
+
+static int sweep_snapshot(void *context, const struct sl_item *item, const struct sl_sample *sample) {
+  struct builder *b = context;
+  int r = 0;
+  for (int c = 0; c < b->category_count && r == 0 && b->step.step >= 0; c++)
+    if (sample->category_bytes[c])
+      r = sl_write_snapshot(b->writer, b->step.step, item->module, item->call_index, item->state, item->at_ns,
+                            category_name(b, c), sample->category_bytes[c], b->error);
+  return r;
+}
+
+static int sweep_peak(void *context, const struct sl_phase *phase, const struct sl_sample *sample, uint64_t own_bytes) {
+  struct builder *b = context;
+  uint32_t module = phase->kind == SL_KIND_optimizer_step ? 0 : phase->module;
+  uint64_t key = (uint64_t)module << 8 | (uint64_t)phase->kind;
+  struct peak_entry *entry;
+  HASH_FIND(hh, b->peaks, &key, sizeof key, entry);
+  if (!entry) {
+    entry = calloc(1, sizeof *entry);
+    if (!entry)
+      return sl_error_set(b->error, -ENOMEM, "out of memory");
+    entry->key = key;
+    HASH_ADD(hh, b->peaks, key, sizeof entry->key, entry);
+  }
+  if (sample->allocated_bytes > entry->sample.allocated_bytes || !entry->sample.at_ns)
+    entry->sample = *sample;
+  if (own_bytes > entry->own_bytes)
+    entry->own_bytes = own_bytes;
+  if (!module || (phase->kind != SL_KIND_forward && phase->kind != SL_KIND_backward))
+    return 0;
+  bool fsdp = is_fsdp(b, module), forward = phase->kind == SL_KIND_forward;
+  struct sl_item item = {
+      .module = module,
+      .call_index = phase->call_index,
+      .at_ns = sample->at_ns,
+      .state = forward ? (fsdp ? SL_STATE_peak_forward : SL_STATE_plain_peak_forward)
+                       : (fsdp ? SL_STATE_peak_backward : SL_STATE_plain_peak_backward),
+  };
+  return sweep_snapshot(b, &item, sample);
+}
+
+static int peaks_write(struct builder *b) {
+  int r = 0;
+  struct peak_entry *entry, *next;
+  HASH_ITER(hh, b->peaks, entry, next) {
+    uint32_t module = (uint32_t)(entry->key >> 8);
+    const char *phase = sl_kind_name((enum sl_kind)(entry->key & 0xff));
+    if (r == 0 && b->step.step >= 0)
+      r = sl_write_peak(b->writer, b->step.step, module, phase, entry->sample.at_ns, entry->sample.allocated_bytes,
+                        entry->own_bytes, b->error);
+    for (int c = 0; c < b->category_count && r == 0 && b->step.step >= 0; c++)
+      if (entry->sample.category_bytes[c])
+        r = sl_write_peak_category(b->writer, b->step.step, module, phase, category_name(b, c),
+                                   entry->sample.category_bytes[c], b->error);
+    HASH_DEL(b->peaks, entry);
+    free(entry);
+  }
+  return r;
+}
+
+/* Everything alive at the step's highest point, grouped by what a person asks for. */
+static int owners_write(struct builder *b) {
+  struct owner_entry *owners = NULL, *owner, *next;
+  int r = 0;
+  for (size_t i = 0; i < b->allocation_count && r == 0; i++) {
+    const struct sl_allocation *a = b->allocations[i];
+    if ((int)a->device != b->device || a->alloc_at > b->peak_at || (a->free_at && a->free_at <= b->peak_at))
+      continue;
+    struct owner_entry search;
+    memset(&search, 0, sizeof search);
+    search.key.category = a->category;
+    search.key.module = a->module;
+    search.key.kind = a->phase_kind;
+    search.key.rule = sl_rules[a->rule].detail ? a->rule : -1;
+    HASH_FIND(hh, owners, &search.key, sizeof search.key, owner);
+    if (!owner) {
+      owner = malloc(sizeof *owner);
+      if (!owner) {
+        r = sl_error_set(b->error, -ENOMEM, "out of memory");
+        break;
+      }
+      *owner = search;
+      HASH_ADD(hh, owners, key, sizeof owner->key, owner);
+    }
+    owner->bytes += a->bytes;
+    owner->allocations++;
+  }
+  HASH_ITER(hh, owners, owner, next) {
+    if (r == 0)
+      r = sl_write_peak_owner(b->writer, b->step.step, category_name(b, owner->key.category),
+                              owner->key.rule >= 0 ? sl_rules[owner->key.rule].detail : NULL, owner->key.module,
+                              owner->key.kind ? sl_kind_name((enum sl_kind)owner->key.kind) : NULL, owner->bytes,
+                              owner->allocations, b->error);
+    HASH_DEL(owners, owner);
+    free(owner);
+  }
+  return r;
+}
+
+/* ---- the end of a step ---- */
+
+static int allocation_write(struct builder *b, const struct sl_allocation *a) {
+  const struct place *place = &b->places[a->place];
+  char pool[48] = "";
+  if (place->pool_owner || place->pool_id)
+    snprintf(pool, sizeof pool, "%llu.%llu", (unsigned long long)place->pool_owner, (unsigned long long)place->pool_id);
+  return sl_write_allocation(b->writer, a, place->stream, pool, category_name(b, a->category), b->error);
+}
+
+/* Writes and forgets what is freed for good; the rest goes on into the next step. all: the log has ended. */
+static int allocations_settle(struct builder *b, bool all) {
+  size_t kept = 0;
+  int r = 0;
+  for (size_t i = 0; i < b->allocation_count; i++) {
+    struct sl_allocation *a = b->allocations[i];
+    a->phase = a->free_phase = NULL;
+    if (r == 0 && (all || a->complete_ns)) {
+      r = allocation_write(b, a);
+      free(a);
+    } else {
+      b->allocations[kept++] = a;
+    }
+  }
+  b->allocation_count = kept;
+  return r;
+}
+
+static int phases_settle(struct builder *b, bool all) {
+  int r = 0;
+  for (struct sl_phase *phase = sl_phases_list(b->phases); phase && r == 0; phase = phase->next)
+    if (!phase->written && (phase->end_at || all)) {
+      r = sl_write_phase(b->writer, phase, b->error);
+      phase->written = true;
+    }
+  sl_phases_prune(b->phases);
+  return r;
+}
+
+/* Decides, sums and writes what happened since the last step's end. step NULL: the log ended outside of a step. */
+static int step_finish(struct builder *b, const struct sl_phase *step) {
+  struct sl_step_facts facts = {
+      .step = step ? step->step : -1,
+      .optimizer_starts = b->optimizer_starts.at,
+      .optimizer_start_count = b->optimizer_starts.count,
+      .backward_starts = b->backward_starts.at,
+      .backward_start_count = b->backward_starts.count,
+      .gradients_tagged = b->gradients_tagged,
+  };
+  for (size_t i = 0; i < b->allocation_count; i++)
+    if (!b->allocations[i]->decided)
+      sl_attribute(b->allocations[i], &facts);
+  b->step.step = facts.step;
+  b->step.end_ns = b->now_ns;
+  b->step.end = totals_now(b);
+  int r = sl_sweep_run(b->sweep, b->items, b->item_count);
+  if (r < 0 && !b->error->text[0])
+    sl_error_set(b->error, r, "the step could not be summed up: %s", strerror(-r));
+  if (r == 0)
+    r = peaks_write(b);
+  if (r == 0 && step)
+    r = owners_write(b);
+  if (r == 0 && step)
+    r = sl_write_step(b->writer, &b->step, b->error);
+  if (r == 0)
+    r = allocations_settle(b, false);
+  if (r == 0)
+    r = phases_settle(b, false);
+  b->item_count = 0;
+  b->optimizer_starts.count = b->backward_starts.count = 0;
+  b->gradients_tagged = false;
+  struct state_count *entry, *next;
+  HASH_ITER(hh, b->states, entry, next) {
+    HASH_DEL(b->states, entry);
+    free(entry);
+  }
+  b->step.start_ns = b->now_ns; /* the next step owns the time from here on */
+  b->step.step = -1;
+  step_watch(b);
+  return r;
+}
+
+/* ---- events ---- */
+
+static int on_allocator_alloc(struct builder *b, const struct sl_event *event, const struct sl_event_allocator *e,
+                              uint32_t device, uint64_t block_bytes) {
+  struct sl_allocation *a = calloc(1, sizeof *a);
+  if (!a)
+    return sl_error_set(b->error, -ENOMEM, "out of memory");
+  *a = (struct sl_allocation){
+      .id = ++b->next_allocation,
+      .address = e->address,
+      .bytes = block_bytes,
+      .requested_bytes = e->bytes,
+      .place = e->place,
+      .thread = event->thread,
+      .tid = event->tid,
+      .device = device,
+      .step = sl_phases_step(b->phases),
+      .alloc_at = b->at,
+      .alloc_ns = event->time_ns,
+      .phase = sl_phases_current(b->phases, event->thread),
+      .tag_category = -1,
+  };
+  void *grown = list_grow(b, b->allocations, b->allocation_count, &b->allocation_capacity, sizeof *b->allocations);
+  if (!grown) {
+    free(a);
+    return b->r;
+  }
+  b->allocations = grown;
+  b->allocations[b->allocation_count++] = a;
+  sl_block_map_set_user(b->maps[device], a);
+  if ((int)device != b->device)
+    return 0;
+  struct sl_item *item = item_add(b, SL_ITEM_alloc);
+  if (!item)
+    return b->r;
+  item->allocation = a;
+  return 0;
+}
+
+static int on_allocator_free(struct builder *b, const struct sl_event *event, struct sl_allocation *a, int action) {
+  if (action == SL_FREE_COMPLETED) {
+    a->complete_ns = event->time_ns;
+    return 0;
+  }
+  a->free_at = b->at;
+  a->free_ns = event->time_ns;
+  a->free_phase = sl_phases_current(b->phases, event->thread);
+  a->free_phase_id = a->free_phase ? a->free_phase->id : 0;
+  if ((int)a->device != b->device)
+    return 0;
+  struct sl_item *item = item_add(b, SL_ITEM_free);
+  if (!item)
+    return b->r;
+  item->allocation = a;
+  return 0;
+}
+
+/* A new highest point of the step, made by an allocation of this thread. */
+static void peak_update(struct builder *b, const struct sl_event *event, const struct sl_block_totals *now) {
+  if (now->allocated_bytes > b->step.peak.allocated_bytes) {
+    const struct sl_phase *phase = sl_phases_current(b->phases, event->thread);
+    b->step.peak_ns = event->time_ns;
+    b->step.peak_phase = phase ? phase->id : 0;
+    b->step.peak_module = sl_phase_module(phase);
+    b->peak_at = b->at;
+  }
+  totals_max(&b->step.peak, now);
+}
+
+static int on_allocator(struct builder *b, const struct sl_event *event) {
+  const struct sl_event_allocator *e = event->payload;
+  const struct place *place = &b->places[e->place];
+  uint32_t device = place->device;
+  if (device >= MAX_DEVICES) {
+    b->replay_unknown++;
+    return 0;
+  }
+  if (!b->maps[device]) {
+    b->maps[device] = sl_block_map_new(&b->config);
+    if (!b->maps[device])
+      return sl_error_set(b->error, -ENOMEM, "out of memory");
+  }
+  if (b->device < 0)
+    b->device = (int)device;
+  b->next_sequence[device] = e->sequence + 1;
+  struct sl_block_change change;
+  int r = sl_block_map_apply(b->maps[device], e->action, e->address, e->bytes, e->place, &change);
+  if (r < 0)
+    return sl_error_set(b->error, r, "out of memory");
+  b->replay_unknown += change.unknown;
+  const struct sl_block_totals *now = sl_block_map_totals(b->maps[device]);
+  switch (e->action) {
+  case SL_ALLOC:
+    if (!change.unknown)
+      r = on_allocator_alloc(b, event, e, device, change.block_bytes);
+    break;
+  case SL_FREE_REQUESTED:
+  case SL_FREE_COMPLETED:
+    if (change.user)
+      r = on_allocator_free(b, event, change.user, e->action);
+    break;
+  case SL_SEGMENT_ALLOC:
+  case SL_SEGMENT_MAP:
+    r = sl_driver_segments_allocator_add(b->segments, device, e->address, e->bytes, place->stream, event->time_ns,
+                                         e->action == SL_SEGMENT_MAP ? "segment_map" : "segment_alloc", b->error);
+    break;
+  case SL_SEGMENT_FREE:
+  case SL_SEGMENT_UNMAP:
+    r = sl_driver_segments_allocator_remove(b->segments, e->address, event->time_ns, b->error);
+    break;
+  case SL_OUT_OF_MEMORY:
+    r = sl_write_oom(b->writer, event->time_ns, e->bytes, e->address, now, sl_block_map_largest_free(b->maps[device]),
+                     sl_phases_current(b->phases, event->thread), b->error);
+    break;
+  default: break;
+  }
+  if ((int)device == b->device)
+    peak_update(b, event, now);
+  return r < 0 ? r : b->r;
+}
+
+static int on_tag(struct builder *b, const struct sl_event *event) {
+  const struct sl_event_tag *tag = event->payload;
+  if (tag->device >= MAX_DEVICES || !b->maps[tag->device])
+    return 0;
+  struct sl_allocation *a = sl_block_map_find(b->maps[tag->device], tag->address);
+  if (!a)
+    return 0; /* memory from elsewhere: another allocator, or from before recording */
+  a->tag_category = category_number(b, sl_log_string(b->log, tag->category));
+  a->tag_module = tag->module;
+  a->tag_name = sl_log_string(b->log, tag->name);
+  if (a->tag_category == SL_CATEGORY_gradient || a->tag_category == SL_CATEGORY_sharded_grad)
+    b->gradients_tagged = true;
+  if (!a->decided)
+    return 0;
+  a->category = a->tag_category;
+  a->rule = SL_RULE_tag;
+  if (a->tag_module)
+    a->module = a->tag_module;
+  struct sl_item *item = (int)a->device == b->device ? item_add(b, SL_ITEM_retag) : NULL;
+  if (item)
+    item->allocation = a;
+  return b->r;
+}
+
+static void on_allocator_stats(struct builder *b, const struct sl_event *event) {
+  const struct sl_event_allocator_stats *stats = event->payload;
+  if ((int)stats->device != b->device || stats->sequence != b->next_sequence[b->device])
+    return; /* not at an instant that can be compared */
+  struct sl_block_totals now = totals_now(b);
+  bool same = stats->requested_bytes == now.requested_bytes && stats->allocated_bytes == now.allocated_bytes &&
+              stats->active_bytes == now.active_bytes && stats->reserved_bytes == now.reserved_bytes;
+  b->step.checked = same && b->step.checked != 0;
+}
+
+static int on_device_sample(struct builder *b, const struct sl_event *event) {
+  const struct sl_event_device_sample *sample = event->payload;
+  uint64_t used = sample->total_bytes - sample->free_bytes;
+  if ((int)sample->device == b->device && used > b->step.peak_device_bytes)
+    b->step.peak_device_bytes = used;
+  return sl_write_device_sample(b->writer, sample->device, event->time_ns, sample->total_bytes, used, b->error);
+}
+
+static int on_event(struct builder *b, const struct sl_event *event) {
+  const void *payload = event->payload;
+  switch (event->type) {
+  case SL_EVENT_allocator: return on_allocator(b, event);
+  case SL_EVENT_allocator_place: {
+    const struct sl_event_allocator_place *e = payload;
+    if (e->id < MAX_PLACES)
+      b->places[e->id] = (struct place){e->device, e->stream, e->pool_owner, e->pool_id};
+    return 0;
+  }
+  case SL_EVENT_allocator_stats: on_allocator_stats(b, event); return 0;
+  case SL_EVENT_tag: return on_tag(b, event);
+  case SL_EVENT_device_sample: return on_device_sample(b, event);
+  case SL_EVENT_driver_allocation: return sl_driver_segments_add(b->segments, event, b->error);
+  case SL_EVENT_driver_free: return sl_driver_segments_remove(b->segments, event, b->error);
+  case SL_EVENT_kernel: {
+    const struct sl_event_kernel *kernel = payload;
+    return sl_write_kernel(b->writer, kernel, sl_log_string(b->log, kernel->name), b->error);
+  }
+  case SL_EVENT_memory_copy: return sl_write_memcpy(b->writer, payload, b->error);
+  case SL_EVENT_memory_set: return sl_write_memset(b->writer, payload, b->error);
+  case SL_EVENT_gap: {
+    const struct sl_event_gap *gap = payload;
+    return sl_write_gap(b->writer, event->time_ns, sl_log_string(b->log, gap->source), gap->lost,
+                        sl_log_string(b->log, gap->reason), b->error);
+  }
+  case SL_EVENT_source_state: {
+    const struct sl_event_source_state *state = payload;
+    return sl_write_source(b->writer, sl_log_string(b->log, state->source), sl_log_string(b->log, state->state),
+                           sl_log_string(b->log, state->reason), event->time_ns, b->error);
+  }
+  default:
+    if (sl_phases_event(b->phases, event, b->at) < 0)
+      return sl_error_set(b->error, -ENOMEM, "out of memory");
+    return b->r;
+  }
+}
+
+/* ---- the rank as a whole ---- */
+
+static int64_t info_number(const struct sl_log *log, const char *key) {
+  const char *text = sl_log_info(log, key);
+  return text && *text ? strtoll(text, NULL, 10) : -1;
+}
+
+static int rank_write(struct builder *b, uint64_t start_ns, bool clean_exit, const struct sl_event_device *device) {
+  struct sl_log_counts counts;
+  sl_log_counts(b->log, &counts);
+  int r = 0;
+  if (b->replay_unknown)
+    r = sl_write_gap(b->writer, b->now_ns, "replay", b->replay_unknown,
+                     "allocator events that speak of memory from before recording, or contradict the replay", b->error);
+  if (r == 0 && sl_phases_unbalanced(b->phases))
+    r = sl_write_gap(b->writer, b->now_ns, "ranges", sl_phases_unbalanced(b->phases),
+                     "range ends without their start (recording began inside of them, or the program is unbalanced)",
+                     b->error);
+  if (r == 0 && counts.damaged_segments)
+    r = sl_write_gap(b->writer, b->now_ns, "log", 0, "a segment's end could not be read", b->error);
+  struct sl_rank_row row = {
+      .world_size = info_number(b->log, "world_size"),
+      .local_rank = info_number(b->log, "local_rank"),
+      .pid = info_number(b->log, "pid"),
+      .device = b->device >= 0 ? b->device : info_number(b->log, "device"),
+      .host = sl_log_info(b->log, "host"),
+      .device_name = device->total_bytes ? sl_log_string(b->log, device->name) : NULL,
+      .device_uuid = device->total_bytes ? sl_log_string(b->log, device->uuid) : NULL,
+      .device_bytes = device->total_bytes,
+      .torch_version = sl_log_info(b->log, "torch_version"),
+      .nccl_version = sl_log_info(b->log, "nccl_version"),
+      .cuda_version = sl_log_info(b->log, "cuda_version"),
+      .allocator_backend = sl_log_info(b->log, "allocator_backend"),
+      .allocator_config = sl_log_info(b->log, "allocator_config"),
+      .fidelity = sl_log_info(b->log, "fidelity"),
+      .start_ns = start_ns,
+      .end_ns = b->now_ns,
+      .events = counts.events,
+      .events_lost = counts.lost + b->replay_unknown,
+      .clean_exit = clean_exit,
+  };
+  uint32_t module_count;
+  const struct sl_module_info *modules = sl_phases_modules(b->phases, &module_count);
+  for (uint32_t i = 0; i < module_count && r == 0; i++)
+    r = sl_write_module(b->writer, &modules[i], b->error);
+  return r < 0 ? r : sl_write_rank(b->writer, &row, b->error);
+}
+
+static void builder_free(struct builder *b) {
+  for (int i = 0; i < MAX_DEVICES; i++)
+    b->maps[i] = sl_block_map_free(b->maps[i]);
+  for (size_t i = 0; i < b->allocation_count; i++)
+    free(b->allocations[i]);
+  for (int i = SL_CATEGORY_built_in; i < b->category_count; i++)
+    free(b->user_categories[i]);
+  struct peak_entry *peak, *next_peak;
+  HASH_ITER(hh, b->peaks, peak, next_peak) {
+    HASH_DEL(b->peaks, peak);
+    free(peak);
+  }
+  struct state_count *state, *next_state;
+  HASH_ITER(hh, b->states, state, next_state) {
+    HASH_DEL(b->states, state);
+    free(state);
+  }
+  free(b->allocations);
+  free(b->items);
+  free(b->optimizer_starts.at);
+  free(b->backward_starts.at);
+  free(b->places);
+  b->phases = sl_phases_free(b->phases);
+  b->sweep = sl_sweep_free(b->sweep);
+  b->segments = sl_driver_segments_free(b->segments);
+}
+
+int sl_rank_ledger_build(struct sl_log *log, struct sl_ledger_writer *writer, const struct sl_ledger_options *options,
+                         uint64_t done, uint64_t total, struct sl_error *error) {
+  struct builder b = {
+      .log = log, .writer = writer, .error = error, .device = -1, .category_count = SL_CATEGORY_built_in};
+  struct sl_phase_listener phase_listener = {&b, phase_opened, phase_closed};
+  struct sl_sweep_listener sweep_listener = {&b, sweep_snapshot, sweep_peak};
+  struct sl_event_device devices[MAX_DEVICES] = {0};
+  struct sl_event event;
+  uint64_t start_ns = 0;
+  bool clean_exit = false;
+  int r = 0;
+  sl_allocator_config_parse(sl_log_info(log, "allocator_config"), &b.config);
+  b.step.step = -1;
+  b.step.checked = -1;
+  b.places = calloc(MAX_PLACES, sizeof *b.places);
+  b.phases = sl_phases_new(log, &phase_listener);
+  b.sweep = sl_sweep_new(&sweep_listener);
+  b.segments = sl_driver_segments_new(log, writer);
+  if (!b.places || !b.phases || !b.sweep || !b.segments) {
+    r = sl_error_set(error, -ENOMEM, "out of memory");
+    goto finish;
+  }
+  while ((r = sl_log_next(log, &event, error)) > 0) {
+    b.at++;
+    if (event.time_ns > b.now_ns)
+      b.now_ns = event.time_ns;
+    if (!start_ns)
+      start_ns = event.time_ns;
+    if (event.type == SL_EVENT_process_end)
+      clean_exit = true;
+    if (event.type == SL_EVENT_device) {
+      const struct sl_event_device *device = event.payload;
+      if (device->id < MAX_DEVICES)
+        devices[device->id] = *device;
+    }
+    r = on_event(&b, &event);
+    if (r < 0)
+      goto finish;
+    if (options && options->progress && b.at % PROGRESS_EVENTS == 0)
+      options->progress(options->progress_context, done + sl_log_bytes_read(log), total);
+  }
+  if (r < 0)
+    goto finish;
+  {
+    /* A step that was cut off is a step all the same: its peak is what an OOM is about. */
+    struct sl_phase *open_step = NULL;
+    for (struct sl_phase *p = sl_phases_list(b.phases); p; p = p->next)
+      if (p->kind == SL_KIND_step && !p->end_at)
+        open_step = p;
+    r = step_finish(&b, open_step);
+  }
+  if (r == 0)
+    r = allocations_settle(&b, true);
+  if (r == 0)
+    r = phases_settle(&b, true);
+  if (r == 0)
+    r = sl_driver_segments_finish(b.segments, error);
+  if (r == 0)
+    r = rank_write(&b, start_ns, clean_exit, &devices[b.device >= 0 ? b.device : 0]);
+finish:
+  builder_free(&b);
+  return r;
+}

@@ -1,0 +1,37 @@
+/*
+ * Which process directories make up a run. SHARDLEDGER_DIR may be used by one job after the other, so a directory can
+ * hold several runs: the newest one counts, and what is left out is said.
+ */
+#ifndef SHARDLEDGER_RUN_DIRECTORY_H
+#define SHARDLEDGER_RUN_DIRECTORY_H
+
+#include "error.h"
+#include "log_reader.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct sl_run_process {
+  char *path;         /* of the process directory; owned by the run */
+  struct sl_log *log; /* open; owned by the run */
+  uint32_t rank;      /* unique within the run */
+  uint64_t bytes;     /* of its log, on disk */
+  uint64_t start_ns;
+};
+
+struct sl_run {
+  struct sl_run_process *processes; /* in order of rank; owned */
+  size_t count;
+};
+
+/*
+ * Opens a run directory or one process directory. note: one sentence about what was left out, or "".
+ * -ENOENT, -ENODATA, -EBADMSG, -EPROTO as in ledger.h. Close with sl_run_close, also after a failure.
+ */
+int sl_run_open(const char *directory, struct sl_run *out, struct sl_error *note, struct sl_error *error);
+void sl_run_close(struct sl_run *run);
+
+/* Latest change of any log file below directory, ns since the epoch; 0 when there is none. */
+uint64_t sl_run_changed_ns(const char *directory);
+
+#endif

@@ -1,0 +1,144 @@
+#include "sweep.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct watch { /* an open phase */
+  const struct sl_phase *phase;
+  struct sl_sample peak;
+  uint64_t own_bytes;
+};
+
+struct sl_sweep {
+  struct sl_sweep_listener listener;
+  struct sl_sample now;
+  uint64_t *own; /* bytes by module id */
+  size_t own_count;
+  struct watch *watches;
+  size_t watch_count, watch_capacity;
+};
+
+const char *sl_state_name(enum sl_state state) {
+  static const char *const words[] = {
+#define STATE(name, word) word,
+#include "states.def"
+#undef STATE
+  };
+  return words[state];
+}
+
+struct sl_sweep *sl_sweep_new(const struct sl_sweep_listener *listener) {
+  struct sl_sweep *sweep = calloc(1, sizeof *sweep);
+  if (sweep)
+    sweep->listener = *listener;
+  return sweep;
+}
+
+struct sl_sweep *sl_sweep_free(struct sl_sweep *sweep) {
+  if (sweep) {
+    free(sweep->own);
+    free(sweep->watches);
+    free(sweep);
+  }
+  return NULL;
+}
+
+static int own_reserve(struct sl_sweep *sweep, uint32_t module) {
+  if (module < sweep->own_count)
+    return 0;
+  size_t count = 2 * (size_t)module + 64;
+  uint64_t *own = realloc(sweep->own, count * sizeof *own);
+  if (!own)
+    return -ENOMEM;
+  memset(own + sweep->own_count, 0, (count - sweep->own_count) * sizeof *own);
+  sweep->own = own;
+  sweep->own_count = count;
+  return 0;
+}
+
+static void watch_update(struct sl_sweep *sweep, struct watch *watch) {
+  uint32_t module = watch->phase->module;
+  if (sweep->now.allocated_bytes > watch->peak.allocated_bytes)
+    watch->peak = sweep->now;
+  if (module < sweep->own_count && sweep->own[module] > watch->own_bytes)
+    watch->own_bytes = sweep->own[module];
+}
+
+static int item_add(struct sl_sweep *sweep, struct sl_allocation *allocation) {
+  int r = own_reserve(sweep, allocation->module);
+  if (r < 0)
+    return r;
+  allocation->counted = true;
+  allocation->counted_category = allocation->category;
+  allocation->counted_module = allocation->module;
+  sweep->now.allocated_bytes += allocation->bytes;
+  sweep->now.category_bytes[allocation->category] += allocation->bytes;
+  sweep->own[allocation->module] += allocation->bytes;
+  return 0;
+}
+
+static void item_remove(struct sl_sweep *sweep, struct sl_allocation *allocation) {
+  if (!allocation->counted)
+    return;
+  allocation->counted = false;
+  sweep->now.allocated_bytes -= allocation->bytes;
+  sweep->now.category_bytes[allocation->counted_category] -= allocation->bytes;
+  sweep->own[allocation->counted_module] -= allocation->bytes;
+}
+
+static int watch_open(struct sl_sweep *sweep, const struct sl_phase *phase) {
+  if (sweep->watch_count == sweep->watch_capacity) {
+    size_t capacity = sweep->watch_capacity ? 2 * sweep->watch_capacity : 32;
+    void *grown = realloc(sweep->watches, capacity * sizeof *sweep->watches);
+    if (!grown)
+      return -ENOMEM;
+    sweep->watches = grown;
+    sweep->watch_capacity = capacity;
+  }
+  struct watch *watch = &sweep->watches[sweep->watch_count++];
+  watch->phase = phase;
+  watch->peak = sweep->now;
+  watch->own_bytes = 0;
+  watch_update(sweep, watch);
+  return 0;
+}
+
+static int watch_close(struct sl_sweep *sweep, size_t index) {
+  struct watch *watch = &sweep->watches[index];
+  int r = sweep->listener.peak(sweep->listener.context, watch->phase, &watch->peak, watch->own_bytes);
+  memmove(watch, watch + 1, (sweep->watch_count - index - 1) * sizeof *watch);
+  sweep->watch_count--;
+  return r;
+}
+
+int sl_sweep_run(struct sl_sweep *sweep, const struct sl_item *items, size_t count) {
+  int r = 0;
+  for (size_t i = 0; i < count && r == 0; i++) {
+    const struct sl_item *item = &items[i];
+    sweep->now.at_ns = item->at_ns;
+    switch (item->type) {
+    case SL_ITEM_retag:
+    case SL_ITEM_alloc:
+      item_remove(sweep, item->allocation); /* nothing to remove for a new one */
+      r = item_add(sweep, item->allocation);
+      for (size_t w = 0; w < sweep->watch_count; w++)
+        watch_update(sweep, &sweep->watches[w]);
+      break;
+    case SL_ITEM_free: item_remove(sweep, item->allocation); break;
+    case SL_ITEM_snapshot: r = sweep->listener.snapshot(sweep->listener.context, item, &sweep->now); break;
+    case SL_ITEM_open: r = watch_open(sweep, item->phase); break;
+    case SL_ITEM_close:
+      for (size_t w = sweep->watch_count; w-- > 0;)
+        if (sweep->watches[w].phase == item->phase) {
+          r = watch_close(sweep, w);
+          break;
+        }
+      break;
+    case SL_ITEM_none: break;
+    }
+  }
+  while (r == 0 && sweep->watch_count)
+    r = watch_close(sweep, sweep->watch_count - 1);
+  return r;
+}

@@ -1,0 +1,69 @@
+/*
+ * Sums over time: given what happened in a step in order, with every category decided, what was allocated by category
+ * when modules reached their states, and at the highest point of every phase.
+ *
+ * Pure: items in, samples out. The running totals go on from one step to the next.
+ */
+#ifndef SHARDLEDGER_SWEEP_H
+#define SHARDLEDGER_SWEEP_H
+
+#include "allocation.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum sl_state { /* of a module; the first ten and two peaks are FSDPMemTracker's, the rest MemTracker's */
+#define STATE(name, word) SL_STATE_##name,
+#include "states.def"
+#undef STATE
+                SL_STATE_count,
+};
+
+/* The trackers' own word for a state. */
+const char *sl_state_name(enum sl_state state);
+
+enum sl_item_type {
+  SL_ITEM_alloc,    /* allocation becomes part of the totals */
+  SL_ITEM_free,     /* and leaves them */
+  SL_ITEM_retag,    /* its category or module changed */
+  SL_ITEM_snapshot, /* a module reached a state: take the totals */
+  SL_ITEM_open,     /* a phase begins: watch for its highest point */
+  SL_ITEM_close,    /* and ends */
+  SL_ITEM_none,     /* withdrawn */
+};
+
+struct sl_item {
+  enum sl_item_type type;
+  enum sl_state state; /* of snapshots */
+  uint32_t module;     /* of snapshots */
+  uint32_t call_index; /* of snapshots */
+  uint64_t at_ns;
+  union {
+    struct sl_allocation *allocation;
+    struct sl_phase *phase;
+  };
+};
+
+struct sl_sample {
+  uint64_t at_ns;
+  uint64_t allocated_bytes;
+  uint64_t category_bytes[SL_CATEGORY_limit];
+};
+
+struct sl_sweep_listener {
+  void *context;
+  /* The totals at a snapshot item. 0, or a negative errno that ends the sweep. */
+  int (*snapshot)(void *context, const struct sl_item *item, const struct sl_sample *sample);
+  /* A phase's highest point and the most that its module owned within it. */
+  int (*peak)(void *context, const struct sl_phase *phase, const struct sl_sample *sample, uint64_t own_bytes);
+};
+
+struct sl_sweep;
+
+struct sl_sweep *sl_sweep_new(const struct sl_sweep_listener *listener); /* NULL: no memory */
+struct sl_sweep *sl_sweep_free(struct sl_sweep *sweep);                  /* returns NULL */
+
+/* Runs over the items of one step in order; phases still open at the end are reported as they are. 0 or -errno. */
+int sl_sweep_run(struct sl_sweep *sweep, const struct sl_item *items, size_t count);
+
+#endif

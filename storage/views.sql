@@ -1,0 +1,112 @@
+-- Views over the permanent tables of schema.sql. They hold no data: drop and rebuild them at will.
+
+-- A module's name as people and PyTorch's trackers write it: the root's class, then the FQN.
+CREATE VIEW module_name AS
+SELECT m.id, m.rank, m.fqn, CASE WHEN m.fqn = '' THEN coalesce(m.class, '') ELSE coalesce(r.class, '') || '.' || m.fqn END
+  AS name
+FROM module m LEFT JOIN module r ON r.id = m.root_id;
+
+-- Per module and phase: the device's highest point, the most that the module itself owned, and what was allocated then.
+-- fqn is empty for a root; module_id NULL stands for the whole step.
+CREATE VIEW module_peaks AS
+SELECT p.rank, p.step, p.module_id, coalesce(m.fqn, '') AS fqn, m.class, m.depth, p.phase, p.at_ns, p.allocated_bytes,
+  p.own_bytes,
+  sum(CASE WHEN c.category='unattributed' THEN c.bytes ELSE 0 END) AS unattributed_bytes,
+  sum(CASE WHEN c.category='sharded_param' THEN c.bytes ELSE 0 END) AS sharded_param_bytes,
+  sum(CASE WHEN c.category='unsharded_param' THEN c.bytes ELSE 0 END) AS unsharded_param_bytes,
+  sum(CASE WHEN c.category='param' THEN c.bytes ELSE 0 END) AS param_bytes,
+  sum(CASE WHEN c.category='buffer' THEN c.bytes ELSE 0 END) AS buffer_bytes,
+  sum(CASE WHEN c.category='sharded_grad' THEN c.bytes ELSE 0 END) AS sharded_grad_bytes,
+  sum(CASE WHEN c.category='unsharded_grad' THEN c.bytes ELSE 0 END) AS unsharded_grad_bytes,
+  sum(CASE WHEN c.category='gradient' THEN c.bytes ELSE 0 END) AS gradient_bytes,
+  sum(CASE WHEN c.category='activation' THEN c.bytes ELSE 0 END) AS activation_bytes,
+  sum(CASE WHEN c.category='temp' THEN c.bytes ELSE 0 END) AS temp_bytes,
+  sum(CASE WHEN c.category='all_gather' THEN c.bytes ELSE 0 END) AS all_gather_bytes,
+  sum(CASE WHEN c.category='reduce_scatter' THEN c.bytes ELSE 0 END) AS reduce_scatter_bytes,
+  sum(CASE WHEN c.category='optstate' THEN c.bytes ELSE 0 END) AS optstate_bytes,
+  sum(CASE WHEN c.category='input' THEN c.bytes ELSE 0 END) AS input_bytes,
+  sum(CASE WHEN c.category='other' THEN c.bytes ELSE 0 END) AS other_bytes
+FROM peak p
+LEFT JOIN module m ON m.id = p.module_id
+LEFT JOIN peak_category c
+  ON c.rank = p.rank AND c.step = p.step AND c.module_id IS p.module_id AND c.phase = p.phase
+GROUP BY p.rank, p.step, p.module_id, p.phase;
+
+-- What was allocated at each step's highest point, by category.
+CREATE VIEW category_at_peak AS
+SELECT rank, step, category, bytes FROM peak_category WHERE module_id IS NULL AND phase = 'step';
+
+-- One row a step: where its highest point was and how much of it has no owner.
+CREATE VIEW step_summary AS
+SELECT s.rank, s.step, s.peak_allocated_bytes, s.peak_active_bytes, s.peak_reserved_bytes, s.peak_device_bytes,
+  coalesce(p.kind, '') AS peak_phase, coalesce(m.name, '') AS peak_module, s.peak_ns - s.start_ns AS peak_after_ns,
+  s.end_ns - s.start_ns AS duration_ns,
+  coalesce((SELECT sum(bytes) FROM category_at_peak c WHERE c.rank = s.rank AND c.step = s.step
+    AND c.category = 'unattributed'), 0) AS unattributed_bytes, s.checked
+FROM step s
+LEFT JOIN phase p ON p.id = s.peak_phase_id
+LEFT JOIN module_name m ON m.id = s.peak_module_id;
+
+-- The snapshots in FSDPMemTracker's own words, zeros and the total included.
+CREATE VIEW fsdp_snapshot AS
+WITH word(category) AS (VALUES ('Sharded Param'),('Unsharded Param'),('Buffer'),('Sharded Grad'),('Unsharded Grad'),('Activation'),('Temp'),('All Gather'),('Reduce Scatter'),('OptState'),('Inputs'), ('Other'), ('Unattributed')),
+state AS (SELECT DISTINCT rank, step, module_id, call_index, state, at_ns FROM snapshot),
+worded AS (
+  SELECT s.rank, s.step, s.module_id, s.call_index, s.state, CASE s.category
+      WHEN 'sharded_param' THEN 'Sharded Param'
+      WHEN 'unsharded_param' THEN 'Unsharded Param'
+      WHEN 'param' THEN 'Sharded Param'
+      WHEN 'buffer' THEN 'Buffer'
+      WHEN 'sharded_grad' THEN 'Sharded Grad'
+      WHEN 'unsharded_grad' THEN 'Unsharded Grad'
+      WHEN 'gradient' THEN 'Sharded Grad'
+      WHEN 'activation' THEN 'Activation'
+      WHEN 'temp' THEN 'Temp'
+      WHEN 'all_gather' THEN 'All Gather'
+      WHEN 'reduce_scatter' THEN 'Reduce Scatter'
+      WHEN 'optstate' THEN 'OptState'
+      WHEN 'input' THEN 'Inputs'
+      WHEN 'unattributed' THEN 'Unattributed'
+      ELSE 'Other' END AS category, s.bytes
+  FROM snapshot s)
+SELECT a.rank, a.step, m.name AS fqn, a.call_index AS call, a.state, w.category,
+  coalesce((SELECT sum(bytes) FROM worded x WHERE x.rank = a.rank AND x.step = a.step AND x.module_id = a.module_id
+    AND x.call_index = a.call_index AND x.state = a.state AND x.category = w.category), 0) AS bytes
+FROM state a JOIN module_name m ON m.id = a.module_id CROSS JOIN word w
+UNION ALL
+SELECT s.rank, s.step, m.name, s.call_index, s.state, 'Total', sum(s.bytes)
+FROM snapshot s JOIN module_name m ON m.id = s.module_id
+GROUP BY s.rank, s.step, s.module_id, s.call_index, s.state;
+
+-- What no rule covered at each step's highest point.
+CREATE VIEW unattributed AS
+SELECT rank, step, coalesce(phase, 'outside') AS phase, sum(bytes) AS bytes, sum(allocations) AS allocations
+FROM peak_owner WHERE category = 'unattributed' GROUP BY rank, step, phase;
+
+-- What is allocated in one step and alive after the next one.
+CREATE VIEW survivors AS
+SELECT a.rank, a.step, coalesce(m.name, '') AS module, p.kind AS phase, a.category, a.detail, a.decided_by,
+  sum(a.bytes) AS bytes, count(*) AS allocations
+FROM allocation a
+JOIN step s ON s.rank = a.rank AND s.step = a.step + 1
+LEFT JOIN module_name m ON m.id = a.module_id
+LEFT JOIN phase p ON p.id = a.phase_id
+WHERE a.free_ns IS NULL OR a.free_ns > s.end_ns
+GROUP BY a.rank, a.step, a.module_id, p.kind, a.category, a.detail, a.decided_by;
+
+-- At every sample of the device: who holds what. `used` is what the driver says, `unexplained` what nobody owns
+-- (the CUDA context, GPU code and other processes, where nothing else was recorded of them).
+CREATE VIEW device_balance AS
+WITH held AS (
+  SELECT d.rank, d.device, d.at_ns, g.owner, sum(g.bytes) AS bytes
+  FROM device_sample d JOIN segment g
+    ON g.rank = d.rank AND g.device = d.device AND g.alloc_ns <= d.at_ns AND (g.free_ns IS NULL OR g.free_ns > d.at_ns)
+  GROUP BY d.rank, d.device, d.at_ns, g.owner)
+SELECT rank, device, at_ns, owner, bytes FROM held
+UNION ALL
+SELECT rank, device, at_ns, 'used', used_bytes FROM device_sample
+UNION ALL
+SELECT d.rank, d.device, d.at_ns, 'unexplained',
+  d.used_bytes - coalesce((SELECT sum(bytes) FROM held h WHERE h.rank = d.rank AND h.device = d.device
+    AND h.at_ns = d.at_ns), 0)
+FROM device_sample d;

@@ -1,0 +1,39 @@
+"""ShardLedger's companion: tells the ledger about modules, steps, optimizers and tensors of a PyTorch job.
+
+It is attached by itself when the plugin is (CUDA_INJECTION64_PATH=libshardledger.so). Importing it is only needed to
+say more than it can see, and does nothing expensive; without the plugin every call is a no-op:
+
+    import shardledger
+
+    with shardledger.range("sampling"):
+        rollout = sample(model)
+    shardledger.tag(cache, "kv_cache")
+    shardledger.step()            # only where a step is not one optimizer step
+
+Importing this package never imports torch.
+"""
+
+from .attach import attach
+from .ranges import mark, range
+
+__all__ = ["attach", "mark", "range", "step", "tag"]
+
+
+def step():
+    """Ends the running step and starts the next. From the first call on, steps begin and end only here."""
+    from . import guard
+
+    if guard.on:
+        from . import steps
+
+        steps.manual_step()
+
+
+def tag(tensor, category, name=""):
+    """Says what the storage of a tensor is for: a category of ShardLedger, or a word of your own."""
+    from . import guard
+
+    if guard.on:
+        from . import tags
+
+        tags.tag_by_user(tensor, category, name)

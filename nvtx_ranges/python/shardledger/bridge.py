@@ -1,0 +1,113 @@
+"""Starts the torch bridge, or what stands in for it, and takes the allocator's own statistics at step ends."""
+
+import ctypes
+
+import torch
+
+from . import compiler, facts, guard, history, native, options
+
+_library = None
+_allocator = None  # None until it is started; then "bridge", "history" or "none"
+_wants_history = False
+
+
+def start():
+    """Ranges of record_function at once; the allocator as soon as CUDA is initialised."""
+    global _library, _wants_history
+    source = options.torch_source()
+    if source == "off":
+        native.source_state(b"torch_bridge", b"off", b"SHARDLEDGER_TORCH=off")
+        return
+    reason = "SHARDLEDGER_TORCH=history"
+    if source != "history":
+        try:
+            _library = _load(compiler.build())
+        except (compiler.Unavailable, OSError) as error:
+            reason = str(error)
+    if _library is not None:
+        native.source_state(b"torch_bridge", b"on", b"")
+    else:
+        native.source_state(b"torch_bridge", b"failed", reason.encode("utf-8", "replace"))
+        if source == "bridge":
+            guard.say(f"no torch bridge, so PyTorch's allocations are not recorded: {reason}")
+            return
+        guard.say(f"no torch bridge, so PyTorch's allocations are read at step ends only: {reason}")
+        history.wrap_record_function()
+    _wants_history = source != "bridge"
+    facts.info("fidelity", "bridge" if _library is not None and _library.slb_has_allocator() else "history")
+    if torch.version.cuda:
+        torch.cuda._lazy_call(start_allocator)
+
+
+def _load(path):
+    library = ctypes.PyDLL(path)
+    library.slb_error.restype = ctypes.c_char_p
+    library.slb_start_ranges.argtypes = (ctypes.c_void_p,) * 4
+    library.slb_start_allocator.argtypes = (ctypes.c_void_p,)
+    if native.ranges is not None:
+        functions = [native.address(native.ranges, name) for name in ("slr_push", "slr_pop", "slr_start", "slr_end")]
+        if library.slb_start_ranges(*functions) != 0:
+            raise OSError(library.slb_error().decode("utf-8", "replace"))
+    # The statistics wait for the allocator's lock, whose holder may want the GIL.
+    waiting = ctypes.CDLL(path)
+    library.stats = waiting.slb_allocator_stats
+    library.stats.argtypes = (ctypes.c_int, ctypes.c_uint64 * 4)
+    return library
+
+
+def start_allocator():
+    """Called when CUDA is initialised, and once more at the first step in case that call was lost."""
+    global _allocator
+    if _allocator is not None or native.plugin is None or not guard.on:
+        return
+    try:
+        _allocator = _start_allocator()
+    except Exception as error:
+        _allocator = "none"
+        guard.disable(error)
+
+
+def _start_allocator():
+    backend = torch.cuda.get_allocator_backend()
+    if backend != "native":
+        reason = f"the allocator backend {backend} has no trace; CUPTI sees its allocations"
+        native.source_state(b"torch_allocator", b"failed", reason.encode())
+        return "none"
+    reason = "no bridge"
+    if _library is not None:
+        if _library.slb_start_allocator(native.address(native.plugin, "sl_allocator_event")) == 0:
+            native.source_state(b"torch_allocator", b"on", b"bridge")
+            return "bridge"
+        reason = _library.slb_error().decode("utf-8", "replace")
+    if not _wants_history:
+        native.source_state(b"torch_allocator", b"failed", reason.encode("utf-8", "replace"))
+        return "none"
+    history.start()
+    native.source_state(b"torch_allocator", b"on", f"history, read at step ends ({reason})".encode("utf-8", "replace"))
+    facts.info("fidelity", "history")
+    return "history"
+
+
+def step_ended():
+    if not torch.cuda.is_initialized():
+        return
+    if _allocator is None:
+        start_allocator()
+    if _allocator == "history":
+        history.read()
+    elif _allocator == "bridge":
+        for device in range(torch.cuda.device_count()):
+            if native.allocator_sequence(device):
+                _statistics(device)
+
+
+def _statistics(device):
+    """PyTorch's figures at an instant between two allocator events; skipped while other threads allocate."""
+    figures = (ctypes.c_uint64 * 4)()
+    for _ in range(3):
+        sequence = native.allocator_sequence(device)
+        if _library.stats(device, figures) != 0:
+            return
+        if native.allocator_sequence(device) == sequence:
+            native.allocator_stats(device, sequence, *figures)
+            return

@@ -1,0 +1,49 @@
+"""Facts about the process: versions, the allocator's configuration, and the rank once there is one."""
+
+import os
+import sys
+
+import torch
+
+from . import native
+
+_ranked = False
+
+
+def info(key, value):
+    if value is not None:
+        native.info(key.encode(), str(value).encode("utf-8", "replace"))
+
+
+def process():
+    info("torch_version", torch.__version__)
+    info("cuda_version", torch.version.cuda)
+    info("python_version", sys.version.split()[0])
+    if torch.version.cuda:
+        try:
+            info("nccl_version", ".".join(map(str, torch.cuda.nccl.version())))
+        except Exception:  # a torch without NCCL
+            pass
+        info("allocator_backend", torch.cuda.get_allocator_backend())
+    # Newer versions read the first, all of them the second.
+    for variable in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
+        if variable in os.environ:
+            info("allocator_config", os.environ[variable])
+            break
+    for key, variable in (("rank", "RANK"), ("world_size", "WORLD_SIZE"), ("local_rank", "LOCAL_RANK")):
+        info(key, os.environ.get(variable))
+
+
+def ranks():
+    """What torch.distributed says, which is right also where no launcher set the environment; once."""
+    global _ranked
+    if _ranked:
+        return
+    distributed = torch.distributed
+    if distributed.is_available() and distributed.is_initialized():
+        _ranked = True
+        info("rank", distributed.get_rank())
+        info("world_size", distributed.get_world_size())
+        info("backend", distributed.get_backend())
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        info("device", torch.cuda.current_device())

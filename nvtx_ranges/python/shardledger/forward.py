@@ -1,0 +1,181 @@
+"""Ranges of modules' forwards.
+
+A global pre-hook waits for a module that is called from outside any other, a root. It is taken out of torch's table
+while a root runs, so the modules inside pay nothing but their own hooks, and those are put on selected modules only.
+(Out of the table and back under the same key, because torch.compile guards on the table's keys.)
+
+A module that is called from outside during backward is one that activation checkpointing runs again: `recompute`.
+"""
+
+import contextlib
+import threading
+import warnings
+
+import torch
+from torch.nn.modules.module import register_module_forward_pre_hook
+
+from . import backward, facts, guard, modules, native, steps, tags
+from .kinds import KIND
+
+_FORWARD, _RECOMPUTE, _EVAL = KIND["forward"], KIND["recompute"], KIND["eval"]
+
+_is_compiling = torch.compiler.is_compiling
+_backward_task = torch._C._current_graph_task_id
+_nothing = contextlib.nullcontext().__exit__  # takes anything, returns None, and can be pickled anywhere
+
+_global_hooks = None  # torch's own table
+_global_key = None
+_outermost = None  # (known, thread) of the call for whose time the global hook is out of the table
+
+
+class _Thread(threading.local):
+    def __init__(self):
+        self.open = []  # the modules.Known whose range is open on this thread
+
+
+_thread = _Thread()
+
+
+class _Hook:
+    """A hook on one module. A copied or pickled module must not take the companion along: its hooks do nothing."""
+
+    def __init__(self, known):
+        self.known = known
+
+    def __deepcopy__(self, memo):
+        return _nothing
+
+    def __reduce__(self):
+        return getattr, (contextlib.nullcontext(), "__exit__")
+
+
+class _PreHook(_Hook):
+    def __call__(self, module, args):
+        if not _is_compiling() and guard.on:
+            _enter(self.known, module)
+
+
+class _PostHook(_Hook):
+    def __call__(self, module, args, kwargs, output):
+        if not _is_compiling():
+            _leave(self.known, args, kwargs, output)
+
+
+def _put_hooks(known, module):
+    known.hooked = True
+    # First of the pre-hooks and last of the others, so that FSDP's own ranges lie inside.
+    module.register_forward_pre_hook(_PreHook(known), prepend=True)
+    module.register_forward_hook(_PostHook(known), with_kwargs=True, always_call=True)
+
+
+def _enter(known, module):
+    try:
+        recomputing = _backward_task() != -1
+        if known.alias and not recomputing:
+            return  # the wrapper's range is open
+        stack = _thread.open
+        if known in stack:
+            _unwind(known)  # left by what no hook sees, such as KeyboardInterrupt
+        kind = _RECOMPUTE if recomputing else _FORWARD
+        if not stack and not recomputing:
+            if torch.is_grad_enabled():
+                steps.forward(module)
+            elif not module.training:
+                kind = _EVAL
+        native.push(kind, known.entry.name, known.entry.id)
+        stack.append(known)
+    except Exception as error:
+        guard.disable(error)
+
+
+def _leave(known, args, kwargs, output):
+    try:
+        stack = _thread.open
+        if known in stack:
+            _unwind(known)
+            if guard.on and _backward_task() == -1:
+                if not stack:
+                    tags.inputs(known.entry, args, kwargs)
+                if output is not None and not known.entry.fsdp2 and torch.is_grad_enabled():
+                    backward.watch(known.entry, args, kwargs, output)
+        if _outermost is not None and _outermost == (known, threading.get_ident()):
+            _arm()
+    except Exception as error:
+        guard.disable(error)
+
+
+def _unwind(known):
+    """Closes this thread's ranges down to the given one, and that one."""
+    stack = _thread.open
+    while stack:
+        native.pop()
+        if stack.pop() is known:
+            return
+
+
+def close_stale():
+    """Closes what an interrupt left open on this thread. Called where no forward of this thread can be running."""
+    if _thread.open:
+        _unwind(_thread.open[0])
+    if _outermost is not None and _outermost[1] == threading.get_ident():
+        _arm()
+
+
+def _arm():
+    global _outermost
+    _outermost = None
+    if guard.on:
+        _global_hooks[_global_key] = _called_from_outside
+
+
+def _called_from_outside(module, args):
+    """The global pre-hook: runs before the module's own hooks, of which torch has already taken a list."""
+    global _outermost
+    if _is_compiling() or not guard.on:
+        return
+    try:
+        known = modules.find(module) or _first_call(module)
+        if known is None or known.entry is None:
+            return
+        own_hook_follows = known.hooked
+        if not known.hooked:
+            _put_hooks(known, module)
+        _outermost = (known, threading.get_ident())
+        _global_hooks.pop(_global_key, None)
+        if not own_hook_follows:
+            _enter(known, module)
+    except Exception as error:
+        guard.disable(error)
+
+
+def _first_call(root):
+    """Gets to know a root and everything in it. None while a backward runs: what is called then is no model."""
+    if _backward_task() != -1:
+        return None
+    if next(root.parameters(), None) is None and next(root.buffers(), None) is None:
+        return modules.remember(root)
+    facts.ranks()
+    tree = modules.register(root)
+    for module, entry, alias in tree.members:
+        known = modules.find(module)
+        if entry.selected and not known.hooked and module is not root:
+            _put_hooks(known, module)
+    tags.model(root)
+    return modules.find(root)
+
+
+@guard.at_disable
+def _uninstall():
+    if _global_hooks is not None:
+        _global_hooks.pop(_global_key, None)
+    while _thread.open:
+        _thread.open.pop()
+        native.pop()
+
+
+def install():
+    global _global_hooks, _global_key
+    handle = register_module_forward_pre_hook(_called_from_outside)
+    _global_hooks, _global_key = handle.hooks_dict_ref(), handle.id
+    # torch.compile warns that a global hook runs once more for its wrapper. Ours knows, and is a no-op inside.
+    warnings.filterwarnings("ignore", message=r"Using `torch\.compile\(module\)` when there are global hooks")

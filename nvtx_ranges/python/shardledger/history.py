@@ -1,0 +1,66 @@
+"""What stands in for the bridge where there is no compiler: PyTorch's own memory history, and ranges by Python.
+
+Reduced fidelity: allocations reach the ledger at the end of their step, so it knows how much and how long, but not in
+which phase; and each history entry costs microseconds.
+"""
+
+import functools
+
+import torch
+from torch.autograd import profiler
+
+from . import guard, native
+from .kinds import ACTION, ACTION_OTHER, KIND
+
+_MAX_ENTRIES = 1_000_000
+_RECORD_FUNCTION = KIND["record_function"]
+
+
+def _record(**options):
+    torch.cuda.memory._record_memory_history(enabled="all", context=None, stacks="python", max_entries=_MAX_ENTRIES,
+                                             **options)
+
+
+def start():
+    _record()
+
+
+def read():
+    """Hands on what happened since the last call, in order."""
+    snapshot = torch.cuda.memory._snapshot()
+    try:
+        _record(clear_history=True)
+    except TypeError:  # older versions always clear
+        _record()
+    for device, entries in enumerate(snapshot["device_traces"]):
+        for entry in entries:
+            emit(device, entry)
+
+
+def emit(device, entry):
+    action = ACTION.get(entry["action"], ACTION_OTHER)
+    address = entry.get("device_free", 0) if entry["action"] == "oom" else entry.get("addr", 0)
+    pool = entry.get("segment_pool_id") or (0, 0)
+    native.allocator_event(device, action, address, entry.get("size", 0), entry.get("stream", 0), pool[0], pool[1])
+
+
+def wrap_record_function():
+    enter, leave = profiler.record_function.__enter__, profiler.record_function.__exit__
+
+    @functools.wraps(enter)
+    def __enter__(self):
+        if guard.on and not torch.compiler.is_compiling():
+            self._shardledger_open = True
+            native.push(_RECORD_FUNCTION, self.name.encode("utf-8", "replace"), 0)
+        return enter(self)
+
+    @functools.wraps(leave)
+    def __exit__(self, *exception):
+        try:
+            return leave(self, *exception)
+        finally:
+            if getattr(self, "_shardledger_open", False):
+                self._shardledger_open = False
+                native.pop()
+
+    profiler.record_function.__enter__, profiler.record_function.__exit__ = __enter__, __exit__

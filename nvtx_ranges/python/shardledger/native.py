@@ -1,0 +1,108 @@
+"""The two C libraries, by ctypes: ranges (libshardledger_nvtx.so) and facts (libshardledger.so).
+
+Before load(), and for whatever is not there, every function is a no-op that returns 0. Strings are passed as bytes.
+The functions that never block are called with the GIL held (PyDLL): giving it up would cost more than they do, and may
+lose it to another thread for milliseconds. Those that call the CUDA driver or wait release it.
+"""
+
+import ctypes
+import os
+
+API_VERSION = 1
+PLUGIN = "libshardledger.so"
+RANGES = "libshardledger_nvtx.so"
+
+_U32, _U64, _TEXT, _INT = ctypes.c_uint32, ctypes.c_uint64, ctypes.c_char_p, ctypes.c_int
+_LIBRARIES = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
+
+
+def _nothing(*args):
+    return 0
+
+
+# Ranges: (kind, name, value). They reach any NVTX tool.
+attached = push = pop = start = end = mark = _nothing
+# Facts: see plugin/shardledger.h. They reach the plugin only.
+recording = info = source_state = module = tag = allocator_event = allocator_sequence = allocator_stats = _nothing
+device_sample = cupti_release = cupti_reacquire = _nothing
+
+plugin = None  # libshardledger.so when it is in the process
+ranges = None  # libshardledger_nvtx.so
+_loaded = False
+
+_RANGE_CALLS = {
+    "attached": ("slr_attached", _INT, ()),
+    "push": ("slr_push", None, (_U32, _TEXT, _U64)),
+    "pop": ("slr_pop", None, ()),
+    "start": ("slr_start", _U64, (_U32, _TEXT, _U64)),
+    "end": ("slr_end", None, (_U64,)),
+    "mark": ("slr_mark", None, (_U32, _TEXT, _U64)),
+}
+_FACT_CALLS = {
+    "recording": ("sl_recording", _INT, ()),
+    "info": ("sl_info", None, (_TEXT, _TEXT)),
+    "source_state": ("sl_source_state", None, (_TEXT, _TEXT, _TEXT)),
+    "module": ("sl_module", None, (_U32, _U32, _TEXT, _TEXT, _U32, _U32, _U64, _U64)),
+    "tag": ("sl_tag", None, (_INT, _U64, _TEXT, _U32, _TEXT)),
+    "allocator_event": ("sl_allocator_event", None, (_INT, _INT, _U64, _U64, _U64, _U64, _U64)),
+    "allocator_sequence": ("sl_allocator_sequence", _U32, (_INT,)),
+    "allocator_stats": ("sl_allocator_stats", None, (_INT, _U32, _U64, _U64, _U64, _U64)),
+}
+_WAITING_CALLS = {
+    "device_sample": ("sl_device_sample", None, ()),
+    "cupti_release": ("sl_cupti_release", _INT, ()),
+    "cupti_reacquire": ("sl_cupti_reacquire", _INT, ()),
+}
+
+
+def _bind(library, calls):
+    for name, (symbol, result, arguments) in calls.items():
+        function = getattr(library, symbol)
+        function.restype = result
+        function.argtypes = arguments
+        globals()[name] = function
+
+
+def _candidates(name):
+    """Where a library may be: beside the plugin that the environment names, else where the package was installed."""
+    for variable in ("CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH"):
+        path = os.environ.get(variable, "")
+        if os.path.basename(path).startswith(PLUGIN):
+            yield path if name == PLUGIN else os.path.join(os.path.dirname(os.path.abspath(path)), name)
+    yield os.path.join(_LIBRARIES, name)
+
+
+def _open(name, mode, kind):
+    for path in _candidates(name):
+        try:
+            return kind(path, mode=mode)
+        except OSError:
+            continue
+    return None
+
+
+def load():
+    """Finds the libraries; once. The plugin is only looked for in the process, never loaded by us."""
+    global plugin, ranges, _loaded
+    if _loaded:
+        return
+    _loaded = True
+    ranges = _open(RANGES, os.RTLD_NOW, ctypes.PyDLL)
+    if ranges is not None:
+        _bind(ranges, _RANGE_CALLS)
+        attached()  # initialises NVTX, which brings the plugin in where NVTX_INJECTION64_PATH names it
+    present = os.RTLD_NOW | os.RTLD_NOLOAD
+    plugin = _open(PLUGIN, present, ctypes.PyDLL)
+    if plugin is None:
+        return
+    plugin.sl_api_version.restype = _U32
+    if plugin.sl_api_version() != API_VERSION:
+        plugin = None
+        return
+    _bind(plugin, _FACT_CALLS)
+    _bind(_open(PLUGIN, present, ctypes.CDLL), _WAITING_CALLS)
+
+
+def address(library, symbol):
+    """A function's address, for the torch bridge to call without Python."""
+    return ctypes.cast(getattr(library, symbol), ctypes.c_void_p)

@@ -1,0 +1,113 @@
+"""Where training steps begin and end.
+
+A step begins with the first zero_grad or forward with gradients, whichever the job does first in step 0: a job that
+clears gradients after the optimizer's step does not begin its next step there. It ends with the step of the optimizer
+that stepped first in step 0, or of the last one where several step in a row. What lies between (loading, evaluation,
+checkpoints) belongs to no step. Optimizers that step inside backward end nothing: then a step ends where the next begins.
+"""
+
+import weakref
+
+from . import bridge, guard, native, tags
+from .kinds import KIND
+
+_STEP = KIND["step"]
+
+number = -1  # of the last step that began
+_range = None  # its NVTX range while it runs
+_manual = False
+_zero_grad_begins = None  # until step 0 shows which comes first
+_anchor = None  # weak reference to the optimizer that ends steps
+_saw_backward = _saw_step = _saw_step_in_backward = False
+
+
+def running():
+    return _range is not None
+
+
+def _begin():
+    global number, _range, _saw_backward, _saw_step, _saw_step_in_backward
+    number += 1
+    _saw_backward = _saw_step = _saw_step_in_backward = False
+    _range = native.start(_STEP, b"step %d" % number, number)
+
+
+def _finish():
+    global _range
+    if _range is None:
+        return
+    bridge.step_ended()
+    native.device_sample()
+    native.end(_range)
+    _range = None
+
+
+def forward(root):
+    """A root's forward with gradients begins."""
+    global _zero_grad_begins
+    if not _manual:
+        if _range is not None and _saw_step_in_backward:
+            _finish()
+        if _range is None:
+            if _zero_grad_begins is None:
+                _zero_grad_begins = False
+            _begin()
+    tags.again(root, number)
+
+
+def zero_grad():
+    global _zero_grad_begins
+    if _manual:
+        return
+    if _zero_grad_begins is None:
+        _zero_grad_begins = _range is None
+    if not _zero_grad_begins:
+        return
+    # Backward ran but no optimizer stepped: a gradient scaler skipped it. Gradients are cleared, so the step is over.
+    if _range is not None and _saw_backward and not _saw_step:
+        _finish()
+    if _range is None:
+        _begin()
+
+
+def backward():
+    global _saw_backward
+    if not _manual and _range is None:
+        _begin()  # a model that no hook sees, such as one compiled whole
+    _saw_backward = True
+
+
+def optimizer_stepped(optimizer, in_backward):
+    global _anchor, _saw_step, _saw_step_in_backward
+    if _manual:
+        return
+    if in_backward:
+        _saw_step_in_backward = True
+        return
+    _saw_step = True
+    if _range is None:
+        _anchor = weakref.ref(optimizer)  # steps after the one that ended the step: from now on this one ends it
+        return
+    if _anchor is None or _anchor() is None:
+        _anchor = weakref.ref(optimizer)
+    if _anchor() is optimizer:
+        _finish()
+
+
+def manual_step():
+    """The user's own boundary: ends the running step and begins the next; from now on only this does."""
+    global _manual
+    _manual = True
+    try:
+        _finish()
+        _begin()
+    except Exception as error:
+        guard.disable(error)
+
+
+@guard.at_disable
+def _close():
+    global _range
+    if _range is not None:
+        native.end(_range)
+        _range = None

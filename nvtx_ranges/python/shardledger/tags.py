@@ -1,0 +1,109 @@
+"""Tags: which allocation holds which tensor. The address is that of the storage, which the allocator handed out."""
+
+import weakref
+
+import torch
+from torch.utils._pytree import tree_flatten
+
+from . import modules, native
+
+DEVICES = {"cuda"}  # the ledger's devices
+_AGAIN = (1, 2)  # steps at whose start moved parameters are looked for
+
+_addresses = {}  # what was tagged where: (id of the entry, tensor's name) → address
+_named = {}  # id(parameter) → (weak reference, name, module id)
+_again_done = set()
+
+
+def _storage(tensor):
+    """(device index, address) of a tensor's storage, or None where there is nothing to tag."""
+    tensor = modules.local(tensor)
+    if not isinstance(tensor, torch.Tensor) or tensor.device.type not in DEVICES:
+        return None
+    try:
+        address = tensor.untyped_storage().data_ptr()
+    except Exception:  # tensors without a storage: fake, functional and other wrappers
+        return None
+    return (tensor.device.index or 0, address) if address else None
+
+
+def _tag(tensor, category, module, name):
+    where = _storage(tensor)
+    if where is not None:
+        native.tag(where[0], where[1], category.encode("utf-8", "replace"), module, name.encode("utf-8", "replace"))
+
+
+def tag_by_user(tensor, category, name=""):
+    _tag(tensor, str(category), 0, str(name))
+
+
+def _is_sharded(parameter, entry):
+    """FSDP's: a DTensor in a model with FSDP2, or a flat parameter of FSDP1."""
+    while entry is not None:
+        if entry.flags & modules.MODULE_FSDP:
+            return hasattr(parameter, "_local_tensor") or not entry.fsdp2
+        entry = entry.parent
+    return False
+
+
+def model(root):
+    """Tags the parameters and buffers of a registered model; those that are where they were are left alone."""
+    members = modules.members(root)
+    for entry, name, parameter in modules.parameters(members):
+        sharded = _is_sharded(parameter, entry)
+        full_name = f"{entry.path}.{name}" if entry.path else name
+        _named[id(parameter)] = (weakref.ref(parameter), full_name, entry.nearest_selected().id, sharded)
+        _tag_once(entry, full_name, parameter, "sharded_param" if sharded else "param")
+    for entry, name, buffer in modules.buffers(members):
+        _tag_once(entry, f"{entry.path}.{name}" if entry.path else name, buffer, "buffer")
+
+
+def _tag_once(entry, name, tensor, category):
+    where = _storage(tensor)
+    if where is not None and _addresses.get((entry.id, name)) != where:
+        _addresses[entry.id, name] = where
+        _tag(tensor, category, entry.nearest_selected().id, name)
+
+
+def again(root, step):
+    """Early in training, parameters move (lazily sharded, offloaded, cast): looks once more at the first steps' starts."""
+    if step in _AGAIN and (id(root), step) not in _again_done:
+        _again_done.add((id(root), step))
+        model(root)
+
+
+def inputs(entry, args, kwargs):
+    """The tensors that a root was called with, after FSDP brought them to the device."""
+    leaves, _ = tree_flatten((args, kwargs))
+    for leaf in leaves:
+        if isinstance(leaf, torch.Tensor) and leaf.grad_fn is None:
+            _tag(leaf, "input", entry.id, "")
+
+
+def _owner(parameter):
+    known = _named.get(id(parameter))
+    return known[1:] if known is not None and known[0]() is parameter else ("", 0, False)
+
+
+def _parameters_of(optimizer):
+    return (parameter for group in optimizer.param_groups for parameter in group["params"])
+
+
+def gradients(optimizer):
+    for parameter in _parameters_of(optimizer):
+        if parameter.grad is not None:
+            name, module, sharded = _owner(parameter)
+            _tag(parameter.grad, "sharded_grad" if sharded else "gradient", module, name)
+
+
+def optimizer_state(optimizer, tagged):
+    """Tags the state when there is more of it than the last time; returns how many tensors there are."""
+    found = []
+    for parameter, state in optimizer.state.items():
+        if isinstance(state, dict):
+            found.extend((parameter, key, value) for key, value in state.items() if isinstance(value, torch.Tensor))
+    if len(found) != tagged:
+        for parameter, key, value in found:
+            name, module, _ = _owner(parameter)
+            _tag(value, "optstate", module, f"{name}.{key}" if name else str(key))
+    return len(found)

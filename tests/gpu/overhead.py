@@ -20,7 +20,7 @@ from training import Training
 
 def parse():
     p = argparse.ArgumentParser()
-    p.add_argument("--pairs", type=int, default=40)
+    p.add_argument("--pairs", type=int, default=60)
     p.add_argument("--block", type=int, default=6, help="steps in a block")
     p.add_argument("--out", required=True)
     return p.parse_args()

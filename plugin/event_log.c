@@ -7,6 +7,7 @@
 #include "config.h"
 #include "log_directory.h"
 #include "log_helper.h"
+#include "name.h"
 #include "segment_pool.h"
 #include "string_table.h"
 

@@ -3,7 +3,7 @@
  *
  * A process owns one directory, <host>-<pid>-<start>/, with
  *   NNNNNNNN.slog   one raw segment each (8 hexadecimal digits: the segment's number, from 0, unique in the process)
- *   sealed.slogz    segments that are full, compressed, one frame after the other
+ *   sealed.slogz    segments that are full, compressed, one frame after the other (struct sl_frame_header)
  * A full segment is first appended to sealed.slogz and then unlinked; after a kill between the two it exists twice,
  * with the same number, and the reader takes the frame.
  *
@@ -24,9 +24,12 @@
  *   Example: range_pop of domain 2, 1,000 ns after the time base, nothing left open
  *     0b 02 cc cc  e8 03 00 00 | 02 00 00 00  00 00 00 00        (cc cc: the check)
  *
- * check is the low 16 bits of XXH3_64bits_withSeed(fields and tail, (words − 1) × 8, type | words << 8 | delta_ns <<
- * 16). delta_ns counts from the segment's base_ns, or from the last time_base record of the segment. Where the clock
- * went back, or by 2^32 ns or more, the producer writes a time_base first. Within a thread the order is by position.
+ * A reader of another version finds magic, version and check in the same places, so it can tell newer from damaged.
+ *
+ * check is the low 16 bits of XXH3_64bits_withSeed(fields and tail, (words − 1) × 8, seed), the seed being
+ * type | words << 8 | delta_ns << 16.
+ * delta_ns counts from the segment's base_ns, or from the last time_base record of the segment. Where the clock went
+ * back, or by 2^32 ns or more, the producer writes a time_base first. Within a thread the order is by position.
  */
 #ifndef SHARDLEDGER_LOG_FORMAT_H
 #define SHARDLEDGER_LOG_FORMAT_H
@@ -73,7 +76,7 @@ struct sl_frame_header { /* 32 bytes */
   uint32_t raw_bytes;    /* of its records, up to the last one */
   uint32_t compressed_bytes;
   uint32_t reserved; /* 0 */
-  uint64_t check;    /* XXH3_64bits of the compressed bytes */
+  uint64_t check;    /* XXH3_64bits of the compressed bytes, seeded with XXH3_64bits of the 24 bytes before this */
 };
 
 #endif

@@ -11,6 +11,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -242,8 +243,9 @@ static int segment_seal(const struct sl_segment *segment) {
       .number = segment->number,
       .raw_bytes = (uint32_t)raw_bytes,
       .compressed_bytes = (uint32_t)size,
-      .check = XXH3_64bits(pool.compressed, size),
   };
+  header.check =
+      XXH3_64bits_withSeed(pool.compressed, size, XXH3_64bits(&header, offsetof(struct sl_frame_header, check)));
   struct iovec parts[] = {
       {&header, sizeof(header)}, {segment->map, sizeof(struct sl_segment_header)}, {pool.compressed, size}};
   int r = frame_append(parts, 3);

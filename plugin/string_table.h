@@ -9,8 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define SL_NAME_MAX 1000u           /* bytes kept of a name */
-#define SL_NAMES_MAX (1024u * 1024) /* different names: beyond, a program makes them up endlessly */
+#define SL_NAMES_MAX (1024u * 1024) /* beyond, a program makes them up endlessly */
 
 /* Id of exactly this text, or 0 when it is not in the table. */
 uint32_t sl_names_find(const char *text, size_t length);
@@ -20,14 +19,5 @@ uint32_t sl_names_next(void);
 
 /* Adds a text that is not in the table; it is copied. Returns its id, or 0 when memory is short or the table full. */
 uint32_t sl_names_add(const char *text, size_t length);
-
-/*
- * Makes any bytes a name: control characters become '?', invalid UTF-8 becomes U+FFFD, at most SL_NAME_MAX bytes are
- * kept and no character is cut. out has room for SL_NAME_MAX bytes. Returns the length. A clean name stays as it is.
- */
-size_t sl_name_clean(const char *text, size_t length, char *out);
-
-/* Length to which text is clipped: at most SL_NAME_MAX, at the start of a character. */
-size_t sl_name_clip(const char *text, size_t length);
 
 #endif

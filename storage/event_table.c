@@ -17,10 +17,10 @@ enum {
 #undef TAIL
 #undef EVENT_END
 
-static struct sl_event_info infos[256];
+static struct sl_event_layout infos[256];
 static struct sl_field fields[FIELD_COUNT];
 
-static uint8_t field_index(const struct sl_event_info *info, const char *name) {
+static uint8_t field_index(const struct sl_event_layout *info, const char *name) {
   uint8_t i = 0;
   while (i < info->field_count && strcmp(info->fields[i].name, name) != 0)
     i++;
@@ -35,7 +35,7 @@ __attribute__((constructor)) static void fill(void) {
 #define EVENT_BEGIN(number, event_name, event_meaning)                                                                 \
   {                                                                                                                    \
     typedef struct sl_event_##event_name event;                                                                        \
-    struct sl_event_info *info = &infos[number];                                                                       \
+    struct sl_event_layout *info = &infos[number];                                                                     \
     info->name = #event_name;                                                                                          \
     info->meaning = event_meaning;                                                                                     \
     info->bytes = sizeof(event);                                                                                       \
@@ -56,6 +56,6 @@ __attribute__((constructor)) static void fill(void) {
 #undef EVENT_END
 }
 
-const struct sl_event_info *sl_event_info(uint8_t type) {
+const struct sl_event_layout *sl_event_layout(uint8_t type) {
   return &infos[type];
 }

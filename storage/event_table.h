@@ -24,7 +24,7 @@ struct sl_field {
   uint8_t kind; /* enum sl_field_kind */
 };
 
-struct sl_event_info {
+struct sl_event_layout {
   const char *name; /* NULL: no such type */
   const char *meaning;
   uint16_t bytes;      /* of the fields, without the tail */
@@ -35,6 +35,6 @@ struct sl_event_info {
 };
 
 /* Never NULL; name is NULL for unknown types. */
-const struct sl_event_info *sl_event_info(uint8_t type);
+const struct sl_event_layout *sl_event_layout(uint8_t type);
 
 #endif

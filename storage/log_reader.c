@@ -1,0 +1,594 @@
+/*
+ * Merging a process's threads. Each thread is a stream that holds one segment in memory, from its first event to its
+ * last; the streams' next events are in a heap by time.
+ *
+ * A stream whose next event is an allocator event that is not yet due by its sequence number waits outside the heap.
+ * Real logs let it wait for nanoseconds only (the clock was read under the same lock as the number), so when the
+ * others get HOLE_NS ahead, the numbers in between are taken for lost.
+ */
+#include "log_reader.h"
+
+#include "event_table.h"
+#include "log_segments.h"
+#include "plugin/events.h"
+#include "plugin/log_format.h"
+#include "plugin/name.h"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LIKELY(x) __builtin_expect(!!(x), 1)
+#define UNLIKELY(x) __builtin_expect(!!(x), 0)
+
+#define HOLE_NS 10000000u
+#define DEVICES_MAX 64u
+#define NO_DEVICE 0xffu
+#define STRINGS_MAX (4u * 1024 * 1024) /* ids a reader believes; the writer stops at a quarter of it */
+#define OWN_STRING 0xfffffff0u         /* ids from here on are the reader's own, for the gaps that it reports */
+#define TEXT_CHUNK (64u * 1024)
+
+enum own_string { OWN_LOG, OWN_ALLOCATOR, OWN_DAMAGED, OWN_MISSING, OWN_HOLE, OWN_COUNT };
+static const char *const own_strings[OWN_COUNT] = {
+    [OWN_LOG] = "log",
+    [OWN_ALLOCATOR] = "allocator",
+    [OWN_DAMAGED] = "a segment of the log is damaged",
+    [OWN_MISSING] = "a segment of the log is missing",
+    [OWN_HOLE] = "allocator events are missing from their sequence",
+};
+
+struct stream {
+  const struct sl_segment_entry *next, *end; /* segments still to load */
+  struct sl_records records;
+  char *at, *stop;
+  uint64_t base_ns;
+  uint32_t thread, tid, next_sequence;
+  bool in_gap; /* the next event is `gap`, not a record */
+  struct sl_event_gap gap;
+
+  /* The next event. */
+  uint64_t time_ns;
+  const void *payload;
+  uint32_t bytes;
+  uint8_t type;
+  uint8_t device; /* of an allocator event */
+};
+
+/* A device's allocator events. */
+struct order {
+  uint32_t due;     /* sequence number of the next one */
+  uint32_t waiting; /* streams that wait for theirs */
+};
+
+struct text_chunk {
+  struct text_chunk *next;
+  size_t used;
+  char text[TEXT_CHUNK];
+};
+
+struct info {
+  uint32_t key, value;
+};
+
+struct sl_log {
+  struct sl_segments segments;
+  struct stream definitions;
+  struct stream *streams; /* one a thread */
+  size_t stream_count;
+  struct stream **heap; /* by next event's time; [0] is the next one */
+  size_t heap_count;
+  struct stream **waiting;
+  size_t waiting_count;
+  uint64_t waiting_until_ns; /* time of the first hole, if nothing fills it */
+  struct stream *current;    /* heap[0] when it gave the last event; to be advanced */
+  uint8_t to_release;        /* the device whose order moved on with that event, while streams wait for it */
+  bool in_definitions, opened;
+  struct sl_event_gap gap; /* a hole, reported by itself */
+
+  struct order orders[DEVICES_MAX];
+  uint8_t place_device[65536];
+  const char **strings; /* by id */
+  uint32_t string_count;
+  struct text_chunk *texts;
+  struct info *infos;
+  size_t info_count;
+
+  struct sl_log_counts counts;
+  uint64_t bytes_read;
+};
+
+/* ---- one stream ---- */
+
+static void damage(struct sl_log *log, struct stream *stream, uint64_t bytes, enum own_string why) {
+  if (!log->opened)
+    return; /* The definitions are read a second time, and counted then. */
+  log->counts.damaged_segments++;
+  log->counts.skipped_bytes += bytes;
+  stream->in_gap = true;
+  stream->gap = (struct sl_event_gap){.source = OWN_STRING + OWN_LOG, .reason = OWN_STRING + why};
+}
+
+/* Is the record at stream->at whole? Its payload, and length, are then as its event says. */
+static bool record_is_valid(const struct stream *stream, const struct sl_record_header *header) {
+  const struct sl_event_layout *info = sl_event_layout(header->type);
+  const size_t payload = (size_t)header->words * 8 - sizeof(*header);
+  const char *fields = stream->at + sizeof(*header);
+  if (header->words == 0 || (size_t)(stream->stop - stream->at) < (size_t)header->words * 8 || !info->name ||
+      payload < info->bytes)
+    return false;
+  if (UNLIKELY(info->tail >= 0)) {
+    uint32_t tail;
+    memcpy(&tail, fields + info->fields[info->tail_length].offset, sizeof(tail));
+    if (tail > payload || payload != info->bytes + (((size_t)tail + 7) & ~(size_t)7))
+      return false;
+  } else if (payload != info->bytes) {
+    return false;
+  }
+  if (stream->records.checked)
+    return true;
+  uint64_t seed = (uint64_t)header->type | (uint64_t)header->words << 8 | (uint64_t)header->delta_ns << 16;
+  return (XXH3_64bits_withSeed(fields, payload, seed) & 0xffff) == header->check;
+}
+
+/* The next segment, or false at the thread's end. A segment that is missing or can't be loaded becomes a gap. */
+static bool stream_load(struct sl_log *log, struct stream *stream) {
+  stream->at = stream->stop = NULL;
+  if (stream->next == stream->end) {
+    sl_records_free(&stream->records);
+    return false;
+  }
+  const struct sl_segment_entry *entry = stream->next;
+  if (entry->sequence > stream->next_sequence) {
+    stream->next_sequence = entry->sequence;
+    damage(log, stream, 0, OWN_MISSING);
+    return true;
+  }
+  stream->next++;
+  stream->next_sequence = entry->sequence + 1;
+  stream->base_ns = entry->base_ns;
+  stream->tid = entry->tid;
+  if (log->opened)
+    log->bytes_read += entry->disk_bytes;
+  if (sl_segments_load(&log->segments, entry, &stream->records) < 0) {
+    damage(log, stream, entry->disk_bytes, OWN_DAMAGED);
+    return true;
+  }
+  if (log->opened)
+    log->counts.segments++;
+  stream->at = stream->records.data;
+  stream->stop = stream->at + stream->records.bytes;
+  return true;
+}
+
+static void stream_take_gap(struct stream *stream) {
+  if (stream->base_ns > stream->time_ns)
+    stream->time_ns = stream->base_ns;
+  stream->in_gap = false;
+  stream->type = SL_EVENT_gap;
+  stream->bytes = sizeof(stream->gap);
+  stream->payload = &stream->gap;
+}
+
+/* Makes the next event of the stream its head; false at its end. Times never go back within a stream. */
+static bool stream_advance(struct sl_log *log, struct stream *stream) {
+  for (;;) {
+    struct sl_record_header header = {0};
+    if (LIKELY((size_t)(stream->stop - stream->at) >= sizeof(header)))
+      memcpy(&header, stream->at, sizeof(header));
+    if (UNLIKELY(header.type == 0 && header.words == 0)) {
+      const size_t rest = (size_t)(stream->stop - stream->at);
+      if (rest > 0 && rest < sizeof(header))
+        damage(log, stream, rest, OWN_DAMAGED);
+      stream->at = stream->stop = NULL;
+      if (stream->in_gap) {
+        stream_take_gap(stream);
+        return true;
+      }
+      if (!stream_load(log, stream))
+        return false;
+      continue;
+    }
+    if (UNLIKELY(!record_is_valid(stream, &header))) {
+      damage(log, stream, (uint64_t)(stream->stop - stream->at), OWN_DAMAGED);
+      stream->at = stream->stop = NULL;
+      continue;
+    }
+    stream->type = header.type;
+    stream->payload = stream->at + sizeof(header);
+    stream->bytes = header.words * 8u - (uint32_t)sizeof(header);
+    stream->at += header.words * 8u;
+    if (UNLIKELY(header.type == SL_EVENT_time_base)) {
+      stream->base_ns = ((const struct sl_event_time_base *)stream->payload)->realtime_ns;
+      continue;
+    }
+    uint64_t time = stream->base_ns + header.delta_ns;
+    if (time > stream->time_ns)
+      stream->time_ns = time;
+    return true;
+  }
+}
+
+/* ---- definitions ---- */
+
+static char *text_room(struct sl_log *log, size_t bytes) {
+  struct text_chunk *chunk = log->texts;
+  if (!chunk || sizeof(chunk->text) - chunk->used < bytes) {
+    chunk = malloc(sizeof(*chunk));
+    if (!chunk)
+      return NULL;
+    chunk->next = log->texts;
+    chunk->used = 0;
+    log->texts = chunk;
+  }
+  char *room = chunk->text + chunk->used;
+  chunk->used += bytes;
+  return room;
+}
+
+static int define_string(struct sl_log *log, const struct sl_event_string *string) {
+  char clean[SL_NAME_MAX];
+  if (string->id == 0 || string->id >= STRINGS_MAX)
+    return 0;
+  if (string->id >= log->string_count) {
+    uint32_t count = string->id < 512 ? 1024 : string->id * 2;
+    const char **larger = reallocarray(log->strings, count, sizeof(*larger));
+    if (!larger)
+      return -ENOMEM;
+    memset(larger + log->string_count, 0, (count - log->string_count) * sizeof(*larger));
+    log->strings = larger;
+    log->string_count = count;
+  }
+  /* Cleaned again: a log is a file, and anybody may have written it. */
+  const char *text = (const char *)(string + 1);
+  size_t length = sl_name_clean(text, sl_name_clip(text, string->length), clean);
+  char *copy = text_room(log, length + 1);
+  if (!copy)
+    return -ENOMEM;
+  memcpy(copy, clean, length);
+  copy[length] = '\0';
+  log->strings[string->id] = copy;
+  return 0;
+}
+
+static int define_info(struct sl_log *log, const struct sl_event_info *event) {
+  for (size_t i = 0; i < log->info_count; i++)
+    if (log->infos[i].key == event->key) {
+      log->infos[i].value = event->value;
+      return 0;
+    }
+  struct info *larger = reallocarray(log->infos, log->info_count + 1, sizeof(*larger));
+  if (!larger)
+    return -ENOMEM;
+  log->infos = larger;
+  log->infos[log->info_count++] = (struct info){event->key, event->value};
+  return 0;
+}
+
+static void define_place(struct sl_log *log, const struct sl_event_allocator_place *place) {
+  if (place->id < 65536 && place->device < DEVICES_MAX)
+    log->place_device[place->id] = (uint8_t)place->device;
+}
+
+static int read_definitions(struct sl_log *log) {
+  int r = 0;
+  while (r == 0 && stream_advance(log, &log->definitions)) {
+    const void *payload = log->definitions.payload;
+    switch (log->definitions.type) {
+    case SL_EVENT_string: r = define_string(log, payload); break;
+    case SL_EVENT_info: r = define_info(log, payload); break;
+    case SL_EVENT_allocator_place: define_place(log, payload); break;
+    default: break;
+    }
+  }
+  return r;
+}
+
+/* ---- the merge ---- */
+
+static bool before(const struct stream *a, const struct stream *b) {
+  return a->time_ns != b->time_ns ? a->time_ns < b->time_ns : a->thread < b->thread;
+}
+
+static void heap_sink(struct sl_log *log, size_t at) {
+  struct stream **heap = log->heap, *moving = heap[at];
+  for (;;) {
+    size_t child = 2 * at + 1;
+    if (child >= log->heap_count)
+      break;
+    if (child + 1 < log->heap_count && before(heap[child + 1], heap[child]))
+      child++;
+    if (!before(heap[child], moving))
+      break;
+    heap[at] = heap[child];
+    at = child;
+  }
+  heap[at] = moving;
+}
+
+static void heap_add(struct sl_log *log, struct stream *stream) {
+  size_t at = log->heap_count++;
+  while (at > 0 && before(stream, log->heap[(at - 1) / 2])) {
+    log->heap[at] = log->heap[(at - 1) / 2];
+    at = (at - 1) / 2;
+  }
+  log->heap[at] = stream;
+}
+
+static void heap_drop_first(struct sl_log *log) {
+  log->heap[0] = log->heap[--log->heap_count];
+  if (log->heap_count)
+    heap_sink(log, 0);
+}
+
+static const struct sl_event_allocator *allocator_event(const struct stream *stream) {
+  return stream->payload;
+}
+
+static void update_waiting_until(struct sl_log *log) {
+  log->waiting_until_ns = UINT64_MAX;
+  for (size_t i = 0; i < log->waiting_count; i++)
+    if (log->waiting[i]->time_ns + HOLE_NS < log->waiting_until_ns)
+      log->waiting_until_ns = log->waiting[i]->time_ns + HOLE_NS;
+}
+
+/* Takes the heap's first stream out, to wait for its turn. */
+static void wait_for_turn(struct sl_log *log, struct stream *stream) {
+  heap_drop_first(log);
+  log->waiting[log->waiting_count++] = stream;
+  log->orders[stream->device].waiting++;
+  update_waiting_until(log);
+}
+
+/* Puts those back into the heap whose turn it is. */
+static void release_due(struct sl_log *log, uint8_t device) {
+  for (size_t i = 0; i < log->waiting_count;) {
+    struct stream *stream = log->waiting[i];
+    if (stream->device != device || (int32_t)(allocator_event(stream)->sequence - log->orders[device].due) > 0) {
+      i++;
+      continue;
+    }
+    log->waiting[i] = log->waiting[--log->waiting_count];
+    log->orders[device].waiting--;
+    heap_add(log, stream);
+  }
+  update_waiting_until(log);
+}
+
+/* Nothing fills the hole before the stream that has waited longest: it becomes a gap, and the order goes on behind. */
+static uint32_t skip_hole(struct sl_log *log, struct stream **at) {
+  struct stream *oldest = log->waiting[0];
+  for (size_t i = 1; i < log->waiting_count; i++)
+    if (before(log->waiting[i], oldest))
+      oldest = log->waiting[i];
+  struct order *order = &log->orders[oldest->device];
+  struct stream *first = NULL;
+  uint32_t lost = UINT32_MAX;
+  for (size_t i = 0; i < log->waiting_count; i++) {
+    struct stream *stream = log->waiting[i];
+    uint32_t distance = allocator_event(stream)->sequence - order->due;
+    if (stream->device == oldest->device && distance <= lost) {
+      lost = distance;
+      first = stream;
+    }
+  }
+  order->due += lost;
+  release_due(log, oldest->device);
+  *at = first;
+  return lost;
+}
+
+/* The stream's next event becomes known: where it is an allocator event, of which device? */
+static void look_at_head(const struct sl_log *log, struct stream *stream) {
+  stream->device = NO_DEVICE;
+  if (stream->type == SL_EVENT_allocator)
+    stream->device = log->place_device[allocator_event(stream)->place];
+}
+
+static void give(struct sl_log *log, const struct stream *stream, struct sl_event *event) {
+  *event = (struct sl_event){.type = stream->type,
+                             .thread = stream->thread,
+                             .tid = stream->tid,
+                             .bytes = stream->bytes,
+                             .time_ns = stream->time_ns,
+                             .payload = stream->payload};
+  log->counts.events++;
+  if (UNLIKELY(stream->type == SL_EVENT_gap))
+    log->counts.lost += ((const struct sl_event_gap *)stream->payload)->lost;
+}
+
+static void give_hole(struct sl_log *log, const struct stream *behind, uint32_t lost, struct sl_event *event) {
+  log->gap = (struct sl_event_gap){.source = OWN_STRING + OWN_ALLOCATOR, .reason = OWN_STRING + OWN_HOLE, .lost = lost};
+  *event = (struct sl_event){.type = SL_EVENT_gap,
+                             .thread = behind->thread,
+                             .tid = behind->tid,
+                             .bytes = sizeof(log->gap),
+                             .time_ns = behind->time_ns,
+                             .payload = &log->gap};
+  log->counts.events++;
+  log->counts.lost += lost;
+}
+
+/* The event that was given last, by heap[0], is done with. */
+static void advance_current(struct sl_log *log) {
+  struct stream *stream = log->current;
+  log->current = NULL;
+  if (UNLIKELY(!stream_advance(log, stream))) {
+    heap_drop_first(log);
+  } else {
+    look_at_head(log, stream);
+    heap_sink(log, 0);
+  }
+  if (UNLIKELY(log->to_release != NO_DEVICE)) {
+    release_due(log, log->to_release);
+    log->to_release = NO_DEVICE;
+  }
+}
+
+/* True when the heap's first event is given now; else it is an allocator event before its turn. */
+static bool is_its_turn(struct sl_log *log, const struct stream *stream) {
+  if (stream->device == NO_DEVICE)
+    return true;
+  struct order *order = &log->orders[stream->device];
+  const int32_t ahead = (int32_t)(allocator_event(stream)->sequence - order->due);
+  if (UNLIKELY(ahead > 0))
+    return false;
+  /* One that comes after its hole was given up is late, but better than never. */
+  if (LIKELY(ahead == 0)) {
+    order->due++;
+    if (UNLIKELY(order->waiting))
+      log->to_release = stream->device;
+  }
+  return true;
+}
+
+int sl_log_next(struct sl_log *log, struct sl_event *event, struct sl_error *error) {
+  if (UNLIKELY(log->in_definitions)) {
+    if (stream_advance(log, &log->definitions)) {
+      give(log, &log->definitions, event);
+      return 1;
+    }
+    log->in_definitions = false;
+  }
+  for (;;) {
+    if (LIKELY(log->current != NULL))
+      advance_current(log);
+    if (UNLIKELY(log->heap_count == 0 || log->heap[0]->time_ns > log->waiting_until_ns)) {
+      if (log->waiting_count == 0)
+        return 0;
+      struct stream *behind;
+      const uint32_t lost = skip_hole(log, &behind);
+      give_hole(log, behind, lost, event);
+      return 1;
+    }
+    struct stream *stream = log->heap[0];
+    if (UNLIKELY(stream->type == 0)) { /* Its first segment is due. */
+      log->current = stream;
+      continue;
+    }
+    if (UNLIKELY(!is_its_turn(log, stream))) {
+      wait_for_turn(log, stream);
+      continue;
+    }
+    give(log, stream, event);
+    log->current = stream;
+    return 1;
+  }
+}
+
+/* ---- opening and closing ---- */
+
+/* Until its first segment is due, a stream holds nothing: its head is the time of that segment, without a type. */
+static void stream_start(struct stream *stream, const struct sl_segment_entry *first,
+                         const struct sl_segment_entry *end) {
+  sl_records_free(&stream->records);
+  *stream = (struct stream){.next = first,
+                            .end = end,
+                            .thread = first->thread,
+                            .tid = first->tid,
+                            .base_ns = first->base_ns,
+                            .time_ns = first->base_ns,
+                            .device = NO_DEVICE};
+}
+
+static int start_streams(struct sl_log *log) {
+  const struct sl_segment_entry *entries = log->segments.entries, *end = entries + log->segments.count;
+  size_t threads = 0;
+  for (const struct sl_segment_entry *entry = entries; entry < end; entry++)
+    threads += entry == entries || entry->thread != entry[-1].thread;
+  log->streams = calloc(threads, sizeof(*log->streams));
+  log->heap = calloc(threads, sizeof(struct stream *));
+  log->waiting = calloc(threads, sizeof(struct stream *));
+  if (!log->streams || !log->heap || !log->waiting)
+    return -ENOMEM;
+  for (const struct sl_segment_entry *entry = entries, *next; entry < end; entry = next) {
+    for (next = entry; next < end && next->thread == entry->thread;)
+      next++;
+    if (entry->thread == 0) {
+      stream_start(&log->definitions, entry, next);
+      continue;
+    }
+    struct stream *stream = &log->streams[log->stream_count++];
+    stream_start(stream, entry, next);
+    heap_add(log, stream);
+  }
+  return 0;
+}
+
+int sl_log_open(const char *directory, struct sl_log **out, struct sl_error *error) {
+  struct sl_log *log = calloc(1, sizeof(*log));
+  *out = NULL;
+  if (!log)
+    return sl_error_set(error, -ENOMEM, "out of memory");
+  log->waiting_until_ns = UINT64_MAX;
+  log->to_release = NO_DEVICE;
+  memset(log->place_device, NO_DEVICE, sizeof(log->place_device));
+  int r = sl_segments_open(directory, &log->segments, error);
+  if (r < 0) {
+    free(log);
+    return r;
+  }
+  r = start_streams(log);
+  const struct stream definitions = log->definitions;
+  if (r == 0 && definitions.next)
+    r = read_definitions(log);
+  if (r < 0) {
+    sl_log_close(log);
+    return sl_error_set(error, r, "out of memory while reading the definitions in %s", directory);
+  }
+  if (definitions.next) {
+    stream_start(&log->definitions, definitions.next, definitions.end);
+    log->in_definitions = true;
+  }
+  log->opened = true;
+  log->counts.damaged_segments = log->segments.damaged;
+  log->counts.skipped_bytes = log->segments.damaged_bytes;
+  log->counts.bytes = log->segments.disk_bytes;
+  *out = log;
+  return 0;
+}
+
+const char *sl_log_string(const struct sl_log *log, uint32_t id) {
+  if (id >= OWN_STRING && id - OWN_STRING < OWN_COUNT)
+    return own_strings[id - OWN_STRING];
+  const char *text = id < log->string_count ? log->strings[id] : NULL;
+  return text ? text : "";
+}
+
+const char *sl_log_info(const struct sl_log *log, const char *key) {
+  for (size_t i = 0; i < log->info_count; i++)
+    if (strcmp(sl_log_string(log, log->infos[i].key), key) == 0)
+      return sl_log_string(log, log->infos[i].value);
+  return NULL;
+}
+
+void sl_log_counts(const struct sl_log *log, struct sl_log_counts *out) {
+  *out = log->counts;
+}
+
+uint64_t sl_log_bytes_read(const struct sl_log *log) {
+  return log->bytes_read;
+}
+
+struct sl_log *sl_log_close(struct sl_log *log) {
+  if (!log)
+    return NULL;
+  for (size_t i = 0; i < log->stream_count; i++)
+    sl_records_free(&log->streams[i].records);
+  sl_records_free(&log->definitions.records);
+  for (struct text_chunk *chunk = log->texts, *next; chunk; chunk = next) {
+    next = chunk->next;
+    free(chunk);
+  }
+  sl_segments_close(&log->segments);
+  free(log->streams);
+  free(log->heap);
+  free(log->waiting);
+  free(log->strings);
+  free(log->infos);
+  free(log);
+  return NULL;
+}

@@ -35,7 +35,7 @@ def ledger():
                 database.execute("INSERT INTO category_at_peak VALUES(?, ?, ?, ?)", (rank, step, category, size))
             for state, size in (("Peak Forward", 64 << 20), ("After Pre-Forward", 32 << 20)):
                 for category in ("Activation", "Total"):
-                    row = (rank, step, "blocks.0", 0, state, category, size)
+                    row = (rank, step, "FSDPTransformer.blocks.0", 0, state, category, size)
                     database.execute("INSERT INTO fsdp_snapshot VALUES(?, ?, ?, ?, ?, ?, ?)", row)
     yield database
     database.close()

@@ -56,16 +56,23 @@ def check_commands(harness, run):
             silent.append(name)
         (harness.out / f"command-{name}.txt").write_text(text[:100_000])
     with run.ledger() as ledger:
-        modules = {fqn for (fqn,) in ledger.execute("SELECT DISTINCT fqn FROM module WHERE is_fsdp = 1")}
-        views = {
-            view: {fqn for (fqn,) in ledger.execute(f"SELECT DISTINCT fqn FROM {view}")}
-            for view in ("module_peaks", "fsdp_snapshot")
+        absent = {
+            view: fqns
+            for view, column in (("module_peaks", "fqn"), ("fsdp_snapshot", "name"))
+            if (fqns := fsdp_modules_absent_from(ledger, view, column))
         }
-    absent = {view: sorted(modules - shown) for view, shown in views.items() if modules - shown}
+        modules = ledger.execute("SELECT count(DISTINCT fqn) FROM module WHERE is_fsdp = 1").fetchone()[0]
     rows = json.loads(shardledger("query", "SELECT rank, step FROM step", run.directory, "--json"))
     if not rows:
         raise CheckFailed("shardledger query --json printed no row")
-    figure = f"{len(commands) + 1} commands answered; {len(modules)} FSDP modules"
+    figure = f"{len(commands) + 1} commands answered; {modules} FSDP modules"
     figure += f"; silent: {', '.join(silent)}" if silent else ""
     figure += f"; not shown: {absent}" if absent else ", all in both views"
     return Result("commands", bool(modules) and not silent and not absent, figure)
+
+
+def fsdp_modules_absent_from(ledger, view, column):
+    """FQNs of FSDP modules without a row in the view, whose fqn column holds module.fqn or module_name.name."""
+    query = f"""SELECT DISTINCT fqn FROM module_name JOIN module USING (id, rank, fqn)
+                WHERE is_fsdp = 1 AND {column} NOT IN (SELECT fqn FROM {view}) ORDER BY fqn"""
+    return [fqn for (fqn,) in ledger.execute(query)]

@@ -11,14 +11,12 @@ NEAR_SHARE = 0.95
 
 
 def read_tracker(prefix):
-    """{(rank, fqn, call, state, category): bytes} of the files <prefix>.tracker.rank<R>. The tracker prefixes names
-    with the root's class, which the ledger keeps in module.class."""
+    """{(rank, fqn, call, state, category): bytes} of the files <prefix>.tracker.rank<R>."""
     rows = {}
     for path in sorted(prefix.parent.glob(f"{prefix.name}.tracker.rank*")):
         rank = int(path.name.rpartition("rank")[2])
         for row in json.loads(path.read_text()):
-            fqn = row["fqn"].partition(".")[2]
-            rows[rank, fqn, row["call"], row["state"], row["category"]] = row["bytes"]
+            rows[rank, row["fqn"], row["call"], row["state"], row["category"]] = row["bytes"]
     return rows
 
 
@@ -49,7 +47,7 @@ def check_tracker(name, prefix, ledger):
     figure = f"{near} of {len(tracker)} rows within 1% or 1 MiB"
     if rows and rows[0][0]:
         difference, (rank, fqn, _, state, category), *_ = rows[0]
-        figure += f"; largest {difference / MIB:.2f} MiB (rank {rank} {fqn or 'root'} {state} {category})"
+        figure += f"; largest {difference / MIB:.2f} MiB (rank {rank} {fqn} {state} {category})"
     if missing:
         figure += f"; {len(missing)} module states missing (first: {missing[0]})"
     passed = bool(tracker) and not missing and near >= NEAR_SHARE * len(tracker)

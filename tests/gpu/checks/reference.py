@@ -3,7 +3,7 @@
 import json
 
 from .attribution import check_attribution
-from .harness import CheckFailed, Result, shardledger
+from .harness import ROOT, CheckFailed, Result, shardledger
 from .tracker import check_tracker
 from .truth import check_exact, read_truth
 
@@ -38,6 +38,17 @@ def check_reference(harness):
 def check_environment(harness):
     run = harness.train("environment", options=["--steps", STEPS, "--truth", "truth"], attach="environment")
     yield from check_job("environment", run, harness.ranks, tracked=False)
+
+
+def check_demo(harness):
+    """What scripts/demo records: a job without truth files, so the replay's own check against PyTorch has to do."""
+    run = harness.train("demo", ROOT / "scripts" / "demo_job.py")
+    (harness.out / "demo-peaks.txt").write_text(shardledger("peaks", run.directory))
+    with run.ledger() as ledger:
+        steps, agreed = ledger.execute("SELECT count(*), coalesce(sum(checked), 0) FROM step").fetchone()
+        yield check_attribution("demo", ledger)
+    figure = f"{steps} steps of {harness.ranks} ranks, PyTorch's statistics agreed at the end of {agreed}"
+    yield Result("demo: steps", steps == agreed == 4 * harness.ranks, figure)
 
 
 def check_commands(harness, run):

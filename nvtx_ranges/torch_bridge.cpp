@@ -137,14 +137,23 @@ SLB_API int slb_start_ranges(slb_push_fn *push_fn, slb_pop_fn *pop_fn, slb_start
       [] { at::addGlobalCallback(at::RecordFunctionCallback(enter, leave).scopes({at::RecordScope::USER_SCOPE})); });
 }
 
-/* Every entry of the allocator's trace goes to event_fn. Only after the allocator is initialised; once. */
+/*
+ * Every entry of the allocator's trace goes to event_fn. 0 when that is so, also from an earlier call; 1 when the
+ * allocator is not initialised yet: call again later; -1 and slb_error when it can't be.
+ */
 SLB_API int slb_start_allocator(slb_allocator_fn *event_fn) {
 #ifdef SHARDLEDGER_ALLOCATOR
-  static std::atomic<bool> started{false};
-  if (started.exchange(true))
+  if (allocator_event)
     return 0;
+  bool ready = false;
+  int r = guarded([&] {
+    auto *allocator = c10::cuda::CUDACachingAllocator::get();
+    ready = allocator && allocator->initialized();
+  });
+  if (r != 0 || !ready)
+    return r != 0 ? r : 1;
   allocator_event = event_fn;
-  return guarded([] {
+  r = guarded([] {
     c10::cuda::CUDACachingAllocator::attachAllocatorTraceTracker([](const auto &entry) {
       Pool pool = pool_of(entry, 0);
       allocator_event(static_cast<int>(entry.device_), action_of(entry), static_cast<uint64_t>(entry.addr_),
@@ -152,6 +161,9 @@ SLB_API int slb_start_allocator(slb_allocator_fn *event_fn) {
                       pool.id);
     });
   });
+  if (r != 0)
+    allocator_event = nullptr;
+  return r;
 #else
   failure = "built without the CUDA headers";
   return -1;

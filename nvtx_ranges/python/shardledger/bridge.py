@@ -1,6 +1,7 @@
 """Starts the torch bridge, or what stands in for it, and takes the allocator's own statistics at step ends."""
 
 import ctypes
+import traceback
 
 import torch
 
@@ -36,7 +37,9 @@ def start():
     _wants_history = source != "bridge"
     facts.info("fidelity", "bridge" if _library is not None and _library.slb_has_allocator() else "history")
     if torch.version.cuda:
-        torch.cuda._lazy_call(start_allocator)
+        start_allocator()
+        if _allocator is None:
+            _when_initialised()
 
 
 def _load(path):
@@ -55,8 +58,19 @@ def _load(path):
     return library
 
 
+def _when_initialised():
+    """Has torch.cuda call start_allocator when it is initialised.
+
+    That is torch.cuda._lazy_call without its lock: the plugin calls us on the thread that may be holding it, in the
+    middle of torch.cuda's own initialisation, which will still find the entry. A list's append needs no lock.
+    """
+    queue = getattr(torch.cuda, "_queued_calls", None)
+    if isinstance(queue, list):
+        queue.append((start_allocator, traceback.format_stack()))
+
+
 def start_allocator():
-    """Called when CUDA is initialised, and once more at the first step in case that call was lost."""
+    """Once the allocator is initialised; called again until then: by torch.cuda, and at step ends."""
     global _allocator
     if _allocator is not None or native.plugin is None or not guard.on:
         return
@@ -75,13 +89,18 @@ def _start_allocator():
         return "none"
     reason = "no bridge"
     if _library is not None:
-        if _library.slb_start_allocator(native.address(native.plugin, "sl_allocator_event")) == 0:
+        r = _library.slb_start_allocator(native.address(native.plugin, "sl_allocator_event"))
+        if r == 0:
             native.source_state(b"torch_allocator", b"on", b"bridge")
             return "bridge"
+        if r > 0:
+            return None
         reason = _library.slb_error().decode("utf-8", "replace")
     if not _wants_history:
         native.source_state(b"torch_allocator", b"failed", reason.encode("utf-8", "replace"))
         return "none"
+    if not torch.cuda.is_initialized() and not hasattr(torch.cuda._tls, "is_initializing"):
+        return None
     history.start()
     native.source_state(b"torch_allocator", b"on", f"history, read at step ends ({reason})".encode("utf-8", "replace"))
     facts.info("fidelity", "history")

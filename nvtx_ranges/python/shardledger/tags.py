@@ -90,8 +90,11 @@ def _parameters_of(optimizer):
 
 
 def gradients(optimizer):
+    seen = set()  # FSDP's gradients of one unit are views of one storage
     for parameter in _parameters_of(optimizer):
-        if parameter.grad is not None:
+        where = _storage(parameter.grad) if parameter.grad is not None else None
+        if where is not None and where not in seen:
+            seen.add(where)
             name, module, sharded = _owner(parameter)
             _tag(parameter.grad, "sharded_grad" if sharded else "gradient", module, name)
 

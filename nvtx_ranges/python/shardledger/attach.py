@@ -37,10 +37,6 @@ def from_injection():
         return False
 
 
-# The package's name `attach` is the function, so that whoever takes it for the module finds what he came for.
-attach.from_injection = from_injection
-
-
 def _is_importing(module):
     return bool(getattr(getattr(module, "__spec__", None), "_initializing", False))
 

@@ -1,0 +1,13 @@
+/* Runs the user's command as if nobody stood between it and its parent. */
+#ifndef SHARDLEDGER_CHILD_H
+#define SHARDLEDGER_CHILD_H
+
+/*
+ * Runs argv (NULL-terminated, found on PATH) in this process group and waits for it. SIGINT, SIGTERM, SIGHUP, SIGQUIT,
+ * SIGUSR1 and SIGUSR2 that are sent to this process reach it; those that a terminal sends reach it by themselves.
+ * Returns the exit status, 128 + signal after a signal, 127 when there is no such command, 126 when it can't be run
+ * (said on stderr).
+ */
+int sl_run_child(char *const argv[]);
+
+#endif

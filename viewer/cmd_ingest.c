@@ -1,0 +1,27 @@
+#include "command.h"
+#include "open_ledger.h"
+#include "storage/ledger.h"
+
+#include <stdlib.h>
+
+int sl_cmd_ingest(const struct sl_command *command, int argc, char **argv) {
+  const char *output = NULL;
+  const struct sl_argument arguments[] = {
+      {"output", 'o', "FILE", "where to put the ledger; default: DIR/" SL_LEDGER_NAME, SL_ARGUMENT_TEXT, &output},
+  };
+  const char *directory = sl_default_directory();
+  struct sl_error error = {{0}};
+  int r = sl_parse(command, arguments, 1, argc, argv, &directory, 1);
+  if (r < 0)
+    return sl_parse_exit(r);
+  r = sl_ingest(directory, output, &error);
+  if (r < 0) {
+    sl_complain("%s", error.text);
+    return SL_EXIT_USAGE;
+  }
+  if (output)
+    printf("%s\n", output);
+  else
+    printf("%s/%s\n", directory, SL_LEDGER_NAME);
+  return SL_EXIT_OK;
+}

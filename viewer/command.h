@@ -1,0 +1,85 @@
+/* One command of `shardledger`: an entry of the table in main.c, a function in cmd_<name>.c. */
+#ifndef SHARDLEDGER_COMMAND_H
+#define SHARDLEDGER_COMMAND_H
+
+#include "table.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum sl_exit {
+  SL_EXIT_OK = 0,
+  SL_EXIT_CHECK_FAILED = 1,
+  SL_EXIT_USAGE = 2, /* wrong arguments, or input that can't be read */
+};
+
+struct sl_command {
+  const char *name;
+  const char *line;    /* what it does, in one line */
+  const char *usage;   /* what follows "shardledger <name>" */
+  const char *details; /* more for --help, or NULL */
+  const char *example; /* command lines that work as they stand */
+  /* argv[0] is the command's name. Returns the exit status. */
+  int (*run)(const struct sl_command *command, int argc, char **argv);
+};
+
+extern const struct sl_command sl_commands[];
+extern const int sl_command_count;
+
+int sl_cmd_run(const struct sl_command *command, int argc, char **argv);
+int sl_cmd_ingest(const struct sl_command *command, int argc, char **argv);
+int sl_cmd_info(const struct sl_command *command, int argc, char **argv);
+int sl_cmd_peaks(const struct sl_command *command, int argc, char **argv);
+int sl_cmd_snapshots(const struct sl_command *command, int argc, char **argv);
+int sl_cmd_query(const struct sl_command *command, int argc, char **argv);
+int sl_cmd_dump(const struct sl_command *command, int argc, char **argv);
+int sl_cmd_doctor(const struct sl_command *command, int argc, char **argv);
+int sl_cmd_help(const struct sl_command *command, int argc, char **argv);
+
+enum sl_argument_kind {
+  SL_ARGUMENT_FLAG,   /* target: bool */
+  SL_ARGUMENT_TEXT,   /* target: const char *, which points into argv afterwards */
+  SL_ARGUMENT_NUMBER, /* target: int64_t, 0 or more */
+  SL_ARGUMENT_CHOICE, /* target: int, the index in value, "a|b|c" */
+};
+
+struct sl_argument {
+  const char *name;  /* without its dashes */
+  char letter;       /* short form, or 0 */
+  const char *value; /* how help calls the value; the words of a choice */
+  const char *help;
+  enum sl_argument_kind kind;
+  void *target; /* keeps what it has when the option is not given */
+};
+
+/* The options of every command that prints tables. */
+struct sl_output_arguments {
+  bool csv, json, bytes;
+};
+#define SL_OUTPUT_ARGUMENTS(out)                                                                                       \
+  {"csv", 0, NULL, "print CSV", SL_ARGUMENT_FLAG, &(out).csv},                                                         \
+      {"json", 0, NULL, "print JSON", SL_ARGUMENT_FLAG, &(out).json}, {                                                \
+    "bytes", 0, NULL, "print sizes exactly, in bytes", SL_ARGUMENT_FLAG, &(out).bytes                                  \
+  }
+
+/*
+ * Reads options and at most `limit` other words, which may come in any order; "--" ends the options. Returns the number
+ * of the other words, put into words; -ECANCELED when --help was asked for and printed: exit 0; -EINVAL when the
+ * command line is wrong, which was said: exit 2.
+ */
+int sl_parse(const struct sl_command *command, const struct sl_argument *arguments, int count, int argc, char **argv,
+             const char **words, int limit);
+
+/* The same, but the first other word ends the options: *rest is its index in argv. 0 or a negative errno. */
+int sl_parse_until_word(const struct sl_command *command, const struct sl_argument *arguments, int count, int argc,
+                        char **argv, int *rest);
+
+/* The exit status for what sl_parse returned below 0. */
+int sl_parse_exit(int r);
+
+void sl_print_help(const struct sl_command *command, const struct sl_argument *arguments, int count);
+
+/* --csv and --json together are refused. Returns 0 or -EINVAL after saying so. */
+int sl_output_begin(struct sl_output *out, const struct sl_output_arguments *arguments);
+
+#endif

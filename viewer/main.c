@@ -1,0 +1,112 @@
+/* The command table: finds the command that the user named and runs it. */
+#include "command.h"
+#include "text.h"
+
+#include <locale.h>
+#include <string.h>
+
+#ifndef SL_VERSION
+#error "SL_VERSION comes from the build"
+#endif
+
+const struct sl_command sl_commands[] = {
+    {"run", "run a training job and record it", "[-o DIR] [options] -- CMD…",
+     "CMD is what starts the job: torchrun, srun, python … It keeps its output, its signals and its exit status.\n"
+     "Afterwards the logs are ingested and the peak is shown. --help-env explains the options and their variables.",
+     "shardledger run -- torchrun --nproc-per-node 2 train.py\n"
+     "shardledger run -o before-change --kernels all -- python train.py",
+     sl_cmd_run},
+    {"ingest", "make the ledger of a recorded run", "[DIR] [-o FILE]",
+     "Other commands do this by themselves when a run directory's ledger is missing or old.",
+     "shardledger ingest shardledger-out -o run.sqlite", sl_cmd_ingest},
+    {"info", "what was recorded, and what was not", "[DIR|FILE] [options]", NULL, "shardledger info shardledger-out",
+     sl_cmd_info},
+    {"peaks", "who held memory at each peak", "[DIR|FILE] [--by module|category|step|rank] [options]",
+     "Without --by: the peak at a glance, then every module and phase of the highest step of each rank.",
+     "shardledger peaks shardledger-out\n"
+     "shardledger peaks shardledger-out --by step --csv\n"
+     "shardledger peaks run.sqlite --by module --step 3 --rank 0 --depth 2",
+     sl_cmd_peaks},
+    {"snapshots", "what the device held at each state of a module, as FSDPMemTracker shows it",
+     "[DIR|FILE] [MODULE] [options]",
+     "Rows are a module's states, columns FSDPMemTracker's categories and their Total. Modules go by FSDPMemTracker's\n"
+     "names, the root's class first. MODULE is such a name, one without the class, or a pattern with * and ?.",
+     "shardledger snapshots shardledger-out --step 1\n"
+     "shardledger snapshots shardledger-out 'layers.*' --rank 0 --csv",
+     sl_cmd_snapshots},
+    {"query", "ask the ledger in SQL, read-only", "SQL [DIR|FILE] [options]",
+     "The tables and their columns: shardledger query \"SELECT sql FROM sqlite_schema\"",
+     "shardledger query \"SELECT rank, step, peak_allocated_bytes FROM step\" shardledger-out --csv", sl_cmd_query},
+    {"dump", "print the log's records as text", "[DIR] [--type NAME] [--limit N]",
+     "One line a record: time, thread, event, field=value …", "shardledger dump shardledger-out --type gap",
+     sl_cmd_dump},
+    {"doctor", "what this machine can record, and what to do about what it can't", "[-o DIR] [options]", NULL,
+     "shardledger doctor", sl_cmd_doctor},
+    {"help", "explain a command", "[COMMAND]", NULL, "shardledger help peaks", sl_cmd_help},
+};
+const int sl_command_count = sizeof(sl_commands) / sizeof(sl_commands[0]);
+
+static void print_commands(FILE *file) {
+  fprintf(file, "shardledger " SL_VERSION ": who holds GPU memory in sharded training\n\n"
+                "Usage: shardledger COMMAND [arguments]\n\nCommands:\n");
+  for (int i = 0; i < sl_command_count; i++)
+    fprintf(file, "  %-10s  %s\n", sl_commands[i].name, sl_commands[i].line);
+  fprintf(file, "\nDIR is a run directory; without it $SHARDLEDGER_DIR counts, then shardledger-out.\n"
+                "'shardledger COMMAND --help' explains a command. Start with: shardledger run -- CMD\n");
+}
+
+static const struct sl_command *find_command(const char *name) {
+  for (int i = 0; i < sl_command_count; i++)
+    if (strcmp(sl_commands[i].name, name) == 0)
+      return &sl_commands[i];
+
+  const struct sl_command *nearest = NULL;
+  int least = 3; /* more edits than this are another word */
+  for (int i = 0; i < sl_command_count; i++) {
+    int distance = sl_text_distance(name, sl_commands[i].name);
+    if (distance < least) {
+      least = distance;
+      nearest = &sl_commands[i];
+    }
+  }
+  if (nearest)
+    sl_complain("there is no command '%s'; did you mean '%s'?", name, nearest->name);
+  else
+    sl_complain("there is no command '%s'; 'shardledger help' lists them", name);
+  return NULL;
+}
+
+int sl_cmd_help(const struct sl_command *command, int argc, char **argv) {
+  const char *name = NULL;
+  int r = sl_parse(command, NULL, 0, argc, argv, &name, 1);
+  if (r < 0)
+    return sl_parse_exit(r);
+  if (r == 0) {
+    print_commands(stdout);
+    return SL_EXIT_OK;
+  }
+  command = find_command(name);
+  if (!command)
+    return SL_EXIT_USAGE;
+  char *help[] = {(char *)command->name, "--help", NULL};
+  return command->run(command, 2, help);
+}
+
+int main(int argc, char **argv) {
+  /* Only the encoding: numbers keep their point in every language. */
+  setlocale(LC_CTYPE, "");
+
+  if (argc < 2) {
+    print_commands(stderr);
+    return SL_EXIT_USAGE;
+  }
+  if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0) {
+    printf("shardledger " SL_VERSION "\n");
+    return SL_EXIT_OK;
+  }
+  if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)
+    argv[1] = "help";
+
+  const struct sl_command *command = find_command(argv[1]);
+  return command ? command->run(command, argc - 1, argv + 1) : SL_EXIT_USAGE;
+}

@@ -1,0 +1,235 @@
+#include "open_ledger.h"
+#include "plugin/log_format.h"
+#include "storage/ledger.h"
+#include "terminal.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+const char *sl_default_directory(void) {
+  const char *directory = getenv("SHARDLEDGER_DIR");
+  return directory && *directory ? directory : "shardledger-out";
+}
+
+bool sl_path_exists(const char *path) {
+  struct stat status;
+  return stat(path, &status) == 0;
+}
+
+static bool is_segment(const char *name) {
+  size_t length = strlen(name), suffix = strlen(SL_SEGMENT_SUFFIX);
+  return strcmp(name, SL_SEALED_NAME) == 0 ||
+         (length > suffix && strcmp(name + length - suffix, SL_SEGMENT_SUFFIX) == 0);
+}
+
+bool sl_has_segments(const char *directory) {
+  DIR *stream = opendir(directory);
+  bool found = false;
+  struct dirent *entry = NULL;
+  while (stream && !found && (entry = readdir(stream)))
+    found = is_segment(entry->d_name);
+  if (stream)
+    closedir(stream);
+  return found;
+}
+
+static int compare_names(const void *a, const void *b) {
+  return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+void sl_free_names(char **names, int count) {
+  for (int i = 0; i < count; i++)
+    free(names[i]);
+  free(names);
+}
+
+/* Takes over name. */
+static int add_name(char ***names, int *count, char *name) {
+  char **more = name ? realloc(*names, (*count + 1) * sizeof(**names)) : NULL;
+  if (!more) {
+    free(name);
+    return -ENOMEM;
+  }
+  more[(*count)++] = name;
+  *names = more;
+  return 0;
+}
+
+int sl_list_processes(const char *directory, char ***out) {
+  char **names = NULL;
+  int count = 0;
+  int r = 0;
+  DIR *stream = NULL;
+  struct dirent *entry = NULL;
+
+  *out = NULL;
+  if (sl_has_segments(directory)) {
+    r = add_name(&names, &count, strdup(directory));
+    goto finish;
+  }
+  stream = opendir(directory);
+  if (!stream) {
+    r = -errno;
+    goto finish;
+  }
+  while (r == 0 && (entry = readdir(stream))) {
+    char *path = NULL;
+    if (entry->d_name[0] == '.')
+      continue;
+    if (asprintf(&path, "%s/%s", directory, entry->d_name) < 0)
+      r = -ENOMEM;
+    else if (sl_has_segments(path))
+      r = add_name(&names, &count, path);
+    else
+      free(path);
+  }
+  if (count > 0)
+    qsort(names, count, sizeof(*names), compare_names);
+
+finish:
+  if (stream)
+    closedir(stream);
+  if (r < 0) {
+    sl_free_names(names, count);
+    return r;
+  }
+  *out = names;
+  return count;
+}
+
+static int ledger_path(const char *directory, char **out) {
+  return asprintf(out, "%s/" SL_LEDGER_NAME, directory) < 0 ? -ENOMEM : 0;
+}
+
+/* What builders report by number only becomes a sentence with the next step. */
+static int explain_build(const char *directory, const char *output, int r, struct sl_error *error) {
+  switch (r) {
+  case -ENOENT:
+    return sl_error_set(error, r, "%s: no such directory; record a run with 'shardledger run -- CMD'", directory);
+  case -ENODATA:
+    return sl_error_set(error, r, "%s: no ledger and no logs here; record a run with 'shardledger run -- CMD'",
+                        directory);
+  case -EACCES:
+  case -EPERM:
+  case -EROFS:
+    return sl_error_set(error, r,
+                        "%s can't be written (%s); put the ledger elsewhere: 'shardledger ingest %s -o FILE.sqlite'",
+                        output, strerror(-r), directory);
+  default:
+    if (!error->text[0])
+      sl_error_set(error, r, "%s: %s", directory, strerror(-r));
+    return r;
+  }
+}
+
+int sl_ingest(const char *directory, const char *output, struct sl_error *error) {
+  struct sl_ledger_options options = {.progress = sl_progress_show};
+  struct sl_error note = {{0}};
+  char *own_output = NULL;
+  int r = 0;
+
+  error->text[0] = '\0';
+  if (!output) {
+    r = ledger_path(directory, &own_output);
+    if (r < 0)
+      return sl_error_set(error, r, "out of memory");
+    output = own_output;
+  }
+  r = sl_ledger_build(directory, output, &options, &note, error);
+  sl_progress_clear();
+  if (note.text[0])
+    sl_complain("%s", note.text);
+  if (r < 0)
+    r = explain_build(directory, output, r, error);
+  free(own_output);
+  return r < 0 ? r : 0;
+}
+
+/* Refuses databases that are not ledgers, or of another version. */
+static int check_version(struct sl_db *db, const char *path, struct sl_error *error) {
+  int64_t version = 0, tables = 0;
+  int r = sl_db_int(db, "PRAGMA user_version", &version, error);
+  if (r < 0)
+    return r;
+  r = sl_db_int(db, "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name IN ('meta', 'rank', 'step')",
+                &tables, error);
+  if (r < 0)
+    return r;
+  if (version > SL_LEDGER_VERSION && tables == 3)
+    return sl_error_set(error, -EPROTO,
+                        "%s is of ledger version %lld and this shardledger reads version %d; use a newer shardledger",
+                        path, (long long)version, SL_LEDGER_VERSION);
+  if (tables != 3)
+    return sl_error_set(error, -EBADMSG,
+                        "%s is an SQLite database, but no ledger; name a run directory or the output of 'shardledger "
+                        "ingest'",
+                        path);
+  if (version != SL_LEDGER_VERSION)
+    return sl_error_set(error, -EPROTO,
+                        "%s is of ledger version %lld and this shardledger reads version %d; make it again with "
+                        "'shardledger ingest DIR'",
+                        path, (long long)version, SL_LEDGER_VERSION);
+  return 0;
+}
+
+static int open_file(const char *path, struct sl_db **out, struct sl_error *error) {
+  struct sl_db *db = NULL;
+  int r = sl_db_open(path, SL_DB_READ, &db, error);
+  if (r == 0)
+    r = check_version(db, path, error);
+  if (r < 0)
+    db = sl_db_close(db);
+  *out = db;
+  return r;
+}
+
+int sl_open_ledger(const char *path, struct sl_db **out, struct sl_error *error) {
+  struct stat status;
+  char *ledger = NULL;
+  int r = 0;
+
+  *out = NULL;
+  if (stat(path, &status) != 0) {
+    r = -errno;
+    if (r == -ENOENT)
+      return sl_error_set(error, r, "%s: no such file or directory; record a run with 'shardledger run -- CMD'", path);
+    return sl_error_set(error, r, "%s: %s", path, strerror(-r));
+  }
+  if (!S_ISDIR(status.st_mode))
+    return open_file(path, out, error);
+
+  r = ledger_path(path, &ledger);
+  if (r < 0)
+    return sl_error_set(error, r, "out of memory");
+  bool has_ledger = sl_path_exists(ledger);
+  char **processes = NULL;
+  int process_count = sl_list_processes(path, &processes);
+  sl_free_names(processes, process_count > 0 ? process_count : 0);
+  if (process_count < 0) {
+    r = sl_error_set(error, process_count, "%s can't be read: %s", path, strerror(-process_count));
+    goto finish;
+  }
+  if (process_count == 0 && !has_ledger) {
+    r = explain_build(path, ledger, -ENODATA, error);
+    goto finish;
+  }
+  if (process_count > 0 && (!has_ledger || sl_ledger_is_stale(path, ledger) > 0)) {
+    r = sl_ingest(path, NULL, error);
+    /* What was built before is better than nothing where nothing can be built. */
+    if (r < 0 && has_ledger && r != -EPROTO) {
+      sl_complain("using the older ledger: %s", error->text);
+      r = 0;
+    }
+  }
+  if (r == 0)
+    r = open_file(ledger, out, error);
+
+finish:
+  free(ledger);
+  return r;
+}

@@ -1,0 +1,38 @@
+/* From what the user named (a run directory, a process directory, a .sqlite file) to an open ledger. */
+#ifndef SHARDLEDGER_OPEN_LEDGER_H
+#define SHARDLEDGER_OPEN_LEDGER_H
+
+#include "storage/db.h"
+#include "storage/error.h"
+
+#include <stdbool.h>
+
+/* $SHARDLEDGER_DIR, else shardledger-out. */
+const char *sl_default_directory(void);
+
+/* True when the path is there, whatever it is: tells DIR from other words of a command line. */
+bool sl_path_exists(const char *path);
+
+/* True for a process directory: one with segments of a log in it. */
+bool sl_has_segments(const char *directory);
+
+/*
+ * The process directories of a run directory, sorted by name, or the directory itself when it is one. Returns their
+ * number or a negative errno; *out and its strings belong to the caller: sl_free_names.
+ */
+int sl_list_processes(const char *directory, char ***out);
+void sl_free_names(char **names, int count);
+
+/*
+ * Builds the ledger of directory at output, or at its own place when output is NULL, with a progress bar on terminals.
+ * Notes go to stderr. 0, or a negative errno with the sentence in error.
+ */
+int sl_ingest(const char *directory, const char *output, struct sl_error *error);
+
+/*
+ * Opens a ledger for reading; a run directory is ingested first when its ledger is missing or old. *out belongs to the
+ * caller. -ENOENT, -ENODATA, -EBADMSG, -EPROTO, -EACCES … with the sentence, next step included, in error.
+ */
+int sl_open_ledger(const char *path, struct sl_db **out, struct sl_error *error);
+
+#endif

@@ -98,6 +98,7 @@ struct sl_log {
   size_t info_count;
 
   struct sl_log_counts counts;
+  uint64_t unplaced; /* damaged segments whose thread is not known, and whose place was not yet found missing */
   uint64_t bytes_read;
 };
 
@@ -106,7 +107,11 @@ struct sl_log {
 static void damage(struct sl_log *log, struct stream *stream, uint64_t bytes, enum own_string why) {
   if (!log->opened)
     return; /* The definitions are read a second time, and counted then. */
-  log->counts.damaged_segments++;
+  /* A missing one may have been counted already, as a file that nothing was known about. */
+  if (why == OWN_MISSING && log->unplaced > 0)
+    log->unplaced--;
+  else
+    log->counts.damaged_segments++;
   log->counts.skipped_bytes += bytes;
   stream->in_gap = true;
   stream->gap = (struct sl_event_gap){.source = OWN_STRING + OWN_LOG, .reason = OWN_STRING + why};
@@ -544,7 +549,7 @@ int sl_log_open(const char *directory, struct sl_log **out, struct sl_error *err
     log->in_definitions = true;
   }
   log->opened = true;
-  log->counts.damaged_segments = log->segments.damaged;
+  log->counts.damaged_segments = log->unplaced = log->segments.damaged;
   log->counts.skipped_bytes = log->segments.damaged_bytes;
   log->counts.bytes = log->segments.disk_bytes;
   *out = log;

@@ -93,22 +93,34 @@ static int entry_take(struct sl_segments *segments, const struct sl_segment_head
   return entry_add(segments, &entry);
 }
 
+/* Reads the compressed bytes behind a frame header at `at` into segments->compressed; false when they are not right. */
+static bool frame_read(struct sl_segments *segments, const struct sl_frame_header *frame, uint64_t at) {
+  const uint64_t body = at + sizeof(*frame) + sizeof(struct sl_segment_header);
+  void *room = grow(segments->compressed, &segments->compressed_size, frame->compressed_bytes);
+  if (!room)
+    return false;
+  segments->compressed = room;
+  const uint64_t seed = XXH3_64bits(frame, offsetof(struct sl_frame_header, check));
+  return read_at(segments->sealed_fd, room, frame->compressed_bytes, body) == 0 &&
+         frame->check == XXH3_64bits_withSeed(room, frame->compressed_bytes, seed);
+}
+
+/* Does a frame start here, or nothing at all? */
+static bool is_frame_at(int fd, uint64_t at, uint64_t size) {
+  uint32_t magic;
+  return size - at < sizeof(magic) || (read_at(fd, &magic, sizeof(magic), at) == 0 && magic == SL_FRAME_MAGIC);
+}
+
 static enum finding judge_frame(struct sl_segments *segments, const struct sl_frame_header *frame, uint64_t at,
                                 uint64_t size, struct sl_segment_header *header) {
   const uint64_t body = at + sizeof(*frame) + sizeof(*header);
   if (frame->magic != SL_FRAME_MAGIC || body > size || frame->compressed_bytes > size - body)
     return DAMAGED;
-  if (frame->version != SL_LOG_VERSION) {
-    /* Rare enough to read the whole frame, to tell a newer one from a damaged one. */
-    void *room = grow(segments->compressed, &segments->compressed_size, frame->compressed_bytes);
-    if (!room)
-      return DAMAGED;
-    segments->compressed = room;
-    uint64_t seed = XXH3_64bits(frame, offsetof(struct sl_frame_header, check));
-    bool whole = read_at(segments->sealed_fd, room, frame->compressed_bytes, body) == 0 &&
-                 frame->check == XXH3_64bits_withSeed(room, frame->compressed_bytes, seed);
-    return whole ? NEWER : DAMAGED;
-  }
+  if (frame->version != SL_LOG_VERSION)
+    return frame_read(segments, frame, at) ? NEWER : DAMAGED;
+  /* A frame whose length is wrong must not swallow its successors: what follows it shows, or else its check. */
+  if (!is_frame_at(segments->sealed_fd, body + frame->compressed_bytes, size) && !frame_read(segments, frame, at))
+    return DAMAGED;
   if (frame->raw_bytes > SEGMENT_BYTES_MAX ||
       read_at(segments->sealed_fd, header, sizeof(*header), at + sizeof(*frame)))
     return DAMAGED;
@@ -132,29 +144,42 @@ static uint64_t find_frame(int fd, uint64_t at, uint64_t size) {
   return size;
 }
 
-/* Looks at the frames from sealed_end on. A torn frame at the end is no damage: its raw file is still there. */
+/*
+ * Is the last frame only cut short? The process was killed while it sealed a segment, or is just doing so, and the raw
+ * file is still there. The frame goes into the index all the same: it is damage when there is no such file.
+ */
+static bool is_torn(struct sl_segments *segments, const struct sl_frame_header *frame, uint64_t at, uint64_t size,
+                    struct sl_segment_header *header) {
+  const uint64_t body = at + sizeof(*frame) + sizeof(*header);
+  return frame->magic == SL_FRAME_MAGIC && body <= size && frame->compressed_bytes > size - body &&
+         read_at(segments->sealed_fd, header, sizeof(*header), at + sizeof(*frame)) == 0 &&
+         judge_header(header) == FOUND && header->number == frame->number;
+}
+
+/* Looks at the frames from sealed_end on. */
 static int index_frames(struct sl_segments *segments, struct sl_error *error) {
   const uint64_t size = file_size(segments->sealed_fd);
   uint64_t at = segments->sealed_end;
   while (at < size) {
     struct sl_frame_header frame;
     struct sl_segment_header header;
-    if (size - at < sizeof(frame) || read_at(segments->sealed_fd, &frame, sizeof(frame), at))
+    segments->sealed_end = at;
+    if (size - at < sizeof(frame) + sizeof(header) || read_at(segments->sealed_fd, &frame, sizeof(frame), at))
       break;
     enum finding finding = judge_frame(segments, &frame, at, size, &header);
     if (finding == NEWER)
       return sl_error_set(error, -EPROTO, "%s was recorded by a newer version (log version %u; this one reads %u)",
                           segments->directory, frame.version == SL_LOG_VERSION ? header.version : frame.version,
                           SL_LOG_VERSION);
+    const uint64_t bytes = sizeof(frame) + sizeof(header) + frame.compressed_bytes;
     if (finding == DAMAGED) {
-      uint64_t next = find_frame(segments->sealed_fd, at + 1, size);
-      if (next == size && frame.magic == SL_FRAME_MAGIC)
-        break;
+      const uint64_t next = find_frame(segments->sealed_fd, at + 1, size);
+      if (next == size && is_torn(segments, &frame, at, size, &header))
+        return entry_take(segments, &header, (struct sl_segment_entry){.frame_at = at, .disk_bytes = size - at});
       count_damage(segments, next - at);
       at = next;
       continue;
     }
-    uint64_t bytes = sizeof(frame) + sizeof(header) + frame.compressed_bytes;
     int r = entry_take(segments, &header, (struct sl_segment_entry){.frame_at = at, .disk_bytes = bytes});
     if (r < 0)
       return sl_error_set(error, r, "out of memory");
@@ -287,7 +312,7 @@ static int load_raw(const struct sl_segments *segments, uint32_t number, struct 
   if (read_at(fd, &header, sizeof(header), 0) || judge_header(&header) != FOUND || header.number != number)
     goto finish;
   bytes -= sizeof(header);
-  char *data = grow(records->data, &records->size, bytes);
+  char *data = grow(records->data, &records->size, bytes + 8);
   r = data ? read_at(fd, data, bytes, sizeof(header)) : -ENOMEM;
   if (data)
     records->data = data;
@@ -306,21 +331,13 @@ static int load_frame(struct sl_segments *segments, uint64_t at, struct sl_recor
   if (r < 0 || frame.magic != SL_FRAME_MAGIC || frame.raw_bytes > SEGMENT_BYTES_MAX ||
       frame.compressed_bytes > ZSTD_compressBound(SEGMENT_BYTES_MAX))
     return r < 0 ? r : -EBADMSG;
-  void *room = grow(segments->compressed, &segments->compressed_size, frame.compressed_bytes);
-  if (room)
-    segments->compressed = room;
   char *data = grow(records->data, &records->size, frame.raw_bytes + 8);
-  if (data)
-    records->data = data;
-  if (!room || !data)
+  if (!data)
     return -ENOMEM;
-  r = read_at(segments->sealed_fd, room, frame.compressed_bytes, at + sizeof(frame) + sizeof(struct sl_segment_header));
-  if (r < 0)
-    return r;
-  uint64_t seed = XXH3_64bits(&frame, offsetof(struct sl_frame_header, check));
-  if (frame.check != XXH3_64bits_withSeed(room, frame.compressed_bytes, seed))
+  records->data = data;
+  if (!frame_read(segments, &frame, at))
     return -EBADMSG;
-  size_t bytes = ZSTD_decompress(data, frame.raw_bytes, room, frame.compressed_bytes);
+  size_t bytes = ZSTD_decompress(data, frame.raw_bytes, segments->compressed, frame.compressed_bytes);
   if (ZSTD_isError(bytes) || bytes != frame.raw_bytes)
     return -EBADMSG;
   records->bytes = bytes;

@@ -1,0 +1,164 @@
+"""What the tests of the companion share.
+
+Two ways to see what it does: `companion`, which installs it in this process with natives that only note their calls
+(fast, for rules), and `run_job`, which starts processes with the real plugin and reads their logs back (for the whole).
+"""
+
+import os
+import subprocess
+import sys
+import types
+
+import pytest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+BUILD = os.environ.get("SHARDLEDGER_BUILD_DIR") or os.path.join(HERE, "..", "..", "build", "dev")
+LIBRARIES = os.path.join(BUILD, "lib")
+PLUGIN = os.path.join(LIBRARIES, "libshardledger.so")
+DUMP = os.path.join(BUILD, "bin", "dump_events")
+
+sys.path.insert(0, os.path.join(LIBRARIES, "python"))
+for name in ("CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH"):
+    os.environ.pop(name, None)
+
+_NATIVES = ("push", "pop", "start", "end", "mark", "info", "source_state", "module", "tag", "allocator_event",
+            "allocator_stats", "device_sample", "cupti_release", "cupti_reacquire")
+
+
+class Calls(list):
+    """Noted native calls: (name, *arguments), byte strings as text."""
+
+    def note(self, name):
+        def native(*arguments):
+            plain = tuple(a.decode() if isinstance(a, bytes) else a for a in arguments)
+            self.append((name,) + plain)
+            return 0 if name.startswith("cupti") else len(self)
+
+        return native
+
+    def named(self, *names):
+        return [call for call in self if call[0] in names]
+
+    def ranges(self):
+        """Pushes, pops, starts and ends, readable: "+forward blocks.0", "-", "start step step 0", "end"."""
+        from shardledger.kinds import KIND
+
+        words = {number: word for word, number in KIND.items()}
+        text, started = [], {}
+        for i, call in enumerate(self):
+            if call[0] == "push":
+                text.append(f"+{words[call[1]]} {call[2]}")
+            elif call[0] == "pop":
+                text.append("-")
+            elif call[0] == "start":
+                started[i + 1] = f"{words[call[1]]} {call[2]}"
+                text.append("start " + started[i + 1])
+            elif call[0] == "end":
+                text.append("end " + started.get(call[1], "?"))
+        return text
+
+
+@pytest.fixture
+def companion(monkeypatch):
+    """The companion, installed in this process without bridge, with noted natives and as if just attached."""
+    monkeypatch.setenv("SHARDLEDGER_TORCH", "off")
+    import torch
+    from shardledger import attach, forward, guard, modules, native, optimizers, steps, tags
+
+    attach_module = sys.modules["shardledger.attach"]
+    calls = Calls()
+    for name in _NATIVES:
+        monkeypatch.setattr(native, name, calls.note(name))
+    monkeypatch.setattr(native, "_loaded", True)
+    monkeypatch.setattr(native, "plugin", object())
+    monkeypatch.setattr(tags, "DEVICES", {"cuda", "cpu"})
+    if not attach_module._installed:
+        assert attach()
+    guard.on = True
+    guard._said.clear()
+    forward._arm()
+    modules._known.clear()
+    modules._next_id = 1
+    optimizers._known.clear()
+    optimizers._count = 0
+    tags._addresses.clear()
+    tags._named.clear()
+    tags._again_done.clear()
+    monkeypatch.setattr(steps, "number", -1)
+    for name in ("_range", "_zero_grad_begins", "_anchor"):
+        monkeypatch.setattr(steps, name, None)
+    for name in ("_manual", "_saw_backward", "_saw_step", "_saw_step_in_backward"):
+        monkeypatch.setattr(steps, name, False)
+    calls.clear()
+    torch.manual_seed(0)
+    yield types.SimpleNamespace(calls=calls, guard=guard, native=native, forward=forward)
+    assert not forward._thread.open, "a forward range was left open"
+    guard.on = False
+
+
+class Event(dict):
+    """One event of a log: its fields, with numbers as int, and .type, .thread, .tid, .time."""
+
+
+class Log(list):
+    """The events of one process."""
+
+    def of(self, *types):
+        return [event for event in self if event.type in types]
+
+    def info(self):
+        return {event["key"]: event["value"] for event in self.of("info")}
+
+
+def read_log(directory):
+    text = subprocess.run([DUMP, directory], check=True, stdout=subprocess.PIPE, encoding="utf-8").stdout
+    log = Log()
+    for line in text.splitlines():
+        kind, thread, tid, time, *fields = line.split("\t")
+        event = Event(field.split("=", 1) for field in fields)
+        for key, value in event.items():
+            if value.isdigit() and key not in ("name", "value" if kind == "info" else ""):
+                event[key] = int(value)
+        event.type, event.thread, event.tid, event.time = kind, int(thread), int(tid), int(time)
+        log.append(event)
+    return log
+
+
+class Job:
+    def __init__(self, directory, processes):
+        self.directory = directory
+        self.processes = processes
+        self.output = []
+        for process in processes:
+            out, err = process.communicate(timeout=100)
+            self.output.append(types.SimpleNamespace(out=out, err=err, status=process.returncode))
+
+    def check(self):
+        for output in self.output:
+            assert output.status == 0, output.err
+        return self
+
+    def logs(self):
+        """Of the ranks, in order."""
+        found = [read_log(entry.path) for entry in os.scandir(self.directory / "log")]
+        return sorted(found, key=lambda log: int(log.info().get("rank", 0)))
+
+
+@pytest.fixture(scope="session")
+def start_job(tmp_path_factory):
+    """start_job(script, *arguments, ranks=2, plugin=True, **environment) → a callable that waits and gives the Job."""
+
+    def start(script, *arguments, ranks=2, plugin=True, **environment):
+        directory = tmp_path_factory.mktemp("job")
+        processes = []
+        for rank in range(ranks):
+            env = dict(os.environ, RANK=str(rank), WORLD_SIZE=str(ranks), LOCAL_RANK=str(rank), OMP_NUM_THREADS="1",
+                       RENDEZVOUS=str(directory / "rendezvous"), PYTHONPATH=os.path.join(LIBRARIES, "python"),
+                       SHARDLEDGER_DIR=str(directory / "log"), **environment)
+            if plugin:
+                env["NVTX_INJECTION64_PATH"] = PLUGIN
+            processes.append(subprocess.Popen([sys.executable, os.path.join(HERE, script), *arguments], env=env,
+                                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8"))
+        return lambda: Job(directory, processes)
+
+    return start

@@ -75,10 +75,10 @@ static enum sl_attribution_rule rule_outside_modules(const struct sl_allocation 
                                                      const struct sl_step_facts *facts) {
   if (is_cublas_workspace(allocation, facts))
     return SL_RULE_cublas_workspace;
-  if (allocation->free_at == 0)
-    return SL_RULE_none;
   if (allocation->step < 0)
-    return SL_RULE_setup_temp;
+    return allocation->free_at == 0 ? SL_RULE_none : SL_RULE_setup_temp;
+  if (allocation->free_at == 0)
+    return SL_RULE_step_survivor;
   return alive_at_next(allocation, facts->backward_starts, facts->backward_start_count) ? SL_RULE_step_activation
                                                                                         : SL_RULE_step_temp;
 }

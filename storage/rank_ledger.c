@@ -182,9 +182,31 @@ static bool is_fsdp(const struct builder *b, uint32_t module) {
   return info && (info->flags & SL_MODULE_FSDP);
 }
 
+/*
+ * The companion's forward range encloses FSDP's own ranges, unless another tool has moved FSDP's hooks outside of it
+ * (FSDPMemTracker does). Then FSDP's ranges mark the beginning and the end.
+ */
+static bool in_forward_of(const struct sl_phase *phase, uint32_t module) {
+  for (phase = phase->parent; phase; phase = phase->parent)
+    if (phase->kind == SL_KIND_forward && phase->module == module)
+      return true;
+  return false;
+}
+
+static uint32_t state_reached(const struct builder *b, enum sl_state state, uint32_t module) {
+  uint64_t key = (uint64_t)module << 8 | (uint64_t)state;
+  struct state_count *entry;
+  HASH_FIND(hh, b->states, &key, sizeof key, entry);
+  return entry ? entry->count : 0;
+}
+
 static void states_at_open(struct builder *b, const struct sl_phase *phase) {
   bool fsdp = is_fsdp(b, phase->module);
   switch (phase->point) {
+  case SL_POINT_pre_forward:
+    if (!in_forward_of(phase, phase->module) && !sl_phase_enclosing(phase->parent, SL_KIND_backward))
+      snapshot_add(b, SL_STATE_before_pre_forward, phase->module, false);
+    return;
   case SL_POINT_post_forward:
     if (!sl_phase_enclosing(phase->parent, SL_KIND_backward)) /* AC calls it in backward, as a no-op */
       snapshot_add(b, SL_STATE_before_post_forward, phase->module, false);
@@ -193,7 +215,8 @@ static void states_at_open(struct builder *b, const struct sl_phase *phase) {
   case SL_POINT_accumulate: snapshot_add(b, SL_STATE_before_post_backward, phase->module, false); return;
   default: break;
   }
-  if (phase->kind == SL_KIND_forward)
+  if (phase->kind == SL_KIND_forward &&
+      !(fsdp && state_reached(b, SL_STATE_after_pre_forward, phase->module) > phase->call_index))
     snapshot_add(b, fsdp ? SL_STATE_before_pre_forward : SL_STATE_plain_pre_forward, phase->module, false);
   else if (phase->kind == SL_KIND_recompute)
     snapshot_add(b, fsdp ? SL_STATE_pre_forward_ac : SL_STATE_plain_pre_forward_ac, phase->module, false);
@@ -204,6 +227,10 @@ static void states_at_open(struct builder *b, const struct sl_phase *phase) {
 static void states_at_close(struct builder *b, const struct sl_phase *phase) {
   bool fsdp = is_fsdp(b, phase->module);
   switch (phase->point) {
+  case SL_POINT_post_forward:
+    if (!in_forward_of(phase, phase->module) && !sl_phase_enclosing(phase->parent, SL_KIND_backward))
+      snapshot_add(b, SL_STATE_after_post_forward, phase->module, true);
+    return;
   case SL_POINT_pre_forward:
     if (!sl_phase_enclosing(phase->parent, SL_KIND_backward))
       snapshot_add(b, SL_STATE_after_pre_forward, phase->module, false);
@@ -687,7 +714,8 @@ static int64_t info_number(const struct sl_log *log, const char *key) {
   return text && *text ? strtoll(text, NULL, 10) : -1;
 }
 
-static int rank_write(struct builder *b, uint64_t start_ns, bool clean_exit, const struct sl_event_device *device) {
+static int rank_write(struct builder *b, uint64_t start_ns, uint64_t end_ns, bool clean_exit,
+                      const struct sl_event_device *device) {
   struct sl_log_counts counts;
   sl_log_counts(b->log, &counts);
   int r = 0;
@@ -716,7 +744,7 @@ static int rank_write(struct builder *b, uint64_t start_ns, bool clean_exit, con
       .allocator_config = sl_log_info(b->log, "allocator_config"),
       .fidelity = sl_log_info(b->log, "fidelity"),
       .start_ns = start_ns,
-      .end_ns = b->now_ns,
+      .end_ns = end_ns,
       .events = counts.events,
       .events_lost = counts.lost + b->replay_unknown,
       .clean_exit = clean_exit,
@@ -763,7 +791,7 @@ int sl_rank_ledger_build(struct sl_log *log, struct sl_ledger_writer *writer, co
   struct sl_sweep_listener sweep_listener = {&b, sweep_snapshot, sweep_peak};
   struct sl_event_device devices[MAX_DEVICES] = {0};
   struct sl_event event;
-  uint64_t start_ns = 0;
+  uint64_t start_ns = 0, end_ns = 0;
   bool clean_exit = false;
   int r = 0;
   sl_allocator_config_parse(sl_log_info(log, "allocator_config"), &b.config);
@@ -779,10 +807,13 @@ int sl_rank_ledger_build(struct sl_log *log, struct sl_ledger_writer *writer, co
   }
   while ((r = sl_log_next(log, &event, error)) > 0) {
     b.at++;
-    if (event.time_ns > b.now_ns)
+    /* Definitions are read first, whenever they were made: they say nothing about the time. */
+    if (event.thread != 0 && event.time_ns > b.now_ns)
       b.now_ns = event.time_ns;
-    if (!start_ns)
+    if (!start_ns || event.time_ns < start_ns)
       start_ns = event.time_ns;
+    if (event.time_ns > end_ns)
+      end_ns = event.time_ns;
     if (event.type == SL_EVENT_process_end)
       clean_exit = true;
     if (event.type == SL_EVENT_device) {
@@ -813,7 +844,7 @@ int sl_rank_ledger_build(struct sl_log *log, struct sl_ledger_writer *writer, co
   if (r == 0)
     r = sl_driver_segments_finish(b.segments, error);
   if (r == 0)
-    r = rank_write(&b, start_ns, clean_exit, &devices[b.device >= 0 ? b.device : 0]);
+    r = rank_write(&b, start_ns, end_ns, clean_exit, &devices[b.device >= 0 ? b.device : 0]);
 finish:
   builder_free(&b);
   return r;

@@ -47,9 +47,13 @@ FROM step s
 LEFT JOIN phase p ON p.id = s.peak_phase_id
 LEFT JOIN module_name m ON m.id = s.peak_module_id;
 
--- The snapshots in FSDPMemTracker's own words, zeros and the total included.
+-- The snapshots in FSDPMemTracker's own words, zeros and the total included. fully_shard renames the classes that it
+-- shards, so that the tracker's FQNs start with FSDP and the root's class.
 CREATE VIEW fsdp_snapshot AS
-WITH word(category) AS (VALUES ('Sharded Param'),('Unsharded Param'),('Buffer'),('Sharded Grad'),('Unsharded Grad'),('Activation'),('Temp'),('All Gather'),('Reduce Scatter'),('OptState'),('Inputs'), ('Other'), ('Unattributed')),
+WITH tracked(id, fqn) AS (
+  SELECT n.id, CASE WHEN r.is_fsdp THEN 'FSDP' ELSE '' END || n.name
+  FROM module_name n JOIN module m ON m.id = n.id JOIN module r ON r.id = m.root_id),
+word(category) AS (VALUES ('Sharded Param'),('Unsharded Param'),('Buffer'),('Sharded Grad'),('Unsharded Grad'),('Activation'),('Temp'),('All Gather'),('Reduce Scatter'),('OptState'),('Inputs'), ('Other'), ('Unattributed')),
 state AS (SELECT DISTINCT rank, step, module_id, call_index, state, at_ns FROM snapshot),
 worded AS (
   SELECT s.rank, s.step, s.module_id, s.call_index, s.state, CASE s.category
@@ -69,13 +73,14 @@ worded AS (
       WHEN 'unattributed' THEN 'Unattributed'
       ELSE 'Other' END AS category, s.bytes
   FROM snapshot s)
-SELECT a.rank, a.step, m.name AS fqn, a.call_index AS call, a.state, w.category,
+SELECT a.rank, a.step, m.fqn, a.call_index AS call, a.state, w.category,
   coalesce((SELECT sum(bytes) FROM worded x WHERE x.rank = a.rank AND x.step = a.step AND x.module_id = a.module_id
     AND x.call_index = a.call_index AND x.state = a.state AND x.category = w.category), 0) AS bytes
-FROM state a JOIN module_name m ON m.id = a.module_id CROSS JOIN word w
+FROM state a JOIN tracked m ON m.id = a.module_id CROSS JOIN word w
 UNION ALL
-SELECT s.rank, s.step, m.name, s.call_index, s.state, 'Total', sum(s.bytes)
-FROM snapshot s JOIN module_name m ON m.id = s.module_id
+SELECT s.rank, s.step, m.fqn, s.call_index, s.state, 'Total', sum(s.bytes)
+FROM snapshot s JOIN tracked m ON m.id = s.module_id
+WHERE s.category <> 'other' -- library workspaces, which the tracker can't see
 GROUP BY s.rank, s.step, s.module_id, s.call_index, s.state;
 
 -- What no rule covered at each step's highest point.

@@ -163,6 +163,7 @@ TEST_F(Attribution, TheLossIsAnActivationOutsideOfModules) {
   EXPECT_EQ(rule_of(25, 40, &step), "step_activation");
   EXPECT_EQ(rule_of(25, 27, &step), "step_temp");
   EXPECT_EQ(rule_of(65, 68, &step), "step_temp");
+  EXPECT_EQ(rule_of(25, 0, &step), "step_survivor");
 }
 
 TEST_F(Attribution, WhatNoRuleCoversIsUnattributed) {

@@ -8,6 +8,7 @@ A module that is called from outside during backward is one that activation chec
 """
 
 import contextlib
+import functools
 import threading
 import warnings
 
@@ -51,14 +52,50 @@ class _Hook:
 
 class _PreHook(_Hook):
     def __call__(self, module, args):
-        if not _is_compiling() and guard.on:
+        if not _is_compiling() and guard.on and not _is_compiled(module):
             _enter(self.known, module)
 
 
 class _PostHook(_Hook):
     def __call__(self, module, args, kwargs, output):
-        if not _is_compiling():
+        if not _is_compiling() and not _is_compiled(module):
             _leave(self.known, args, kwargs, output)
+
+
+def _is_compiled(module):
+    return isinstance(module._compiled_call_impl, _CompiledCall)
+
+
+class _CompiledCall:
+    """What `module.compile()` made, with a range around it: inside, the module's hooks are compiled away."""
+
+    def __init__(self, module, call):
+        self.module = module
+        self.call = call
+
+    def __call__(self, *args, **kwargs):
+        if _is_compiling() or not guard.on:
+            return self.call(*args, **kwargs)
+        known = _enter_compiled(self.module, args)
+        output = None
+        try:
+            output = self.call(*args, **kwargs)
+            return output
+        finally:
+            if known is not None:
+                _leave(known, args, kwargs, output)
+
+
+def _enter_compiled(module, args):
+    """Does what the global hook and the module's own would do. Returns what to leave, or None."""
+    if _global_key in _global_hooks:
+        _called_from_outside(module, args)
+    else:
+        known = modules.find(module)
+        if known is not None and known.hooked:
+            _enter(known, module)
+    known = modules.find(module)
+    return known if known is not None and known in _thread.open else None
 
 
 def _put_hooks(known, module):
@@ -66,6 +103,13 @@ def _put_hooks(known, module):
     # First of the pre-hooks and last of the others, so that FSDP's own ranges lie inside.
     module.register_forward_pre_hook(_PreHook(known), prepend=True)
     module.register_forward_hook(_PostHook(known), with_kwargs=True, always_call=True)
+    _wrap_compiled(module)
+
+
+def _wrap_compiled(module):
+    call = getattr(module, "_compiled_call_impl", None)
+    if call is not None and not isinstance(call, _CompiledCall):
+        module._compiled_call_impl = _CompiledCall(module, call)
 
 
 def _enter(known, module):
@@ -137,7 +181,7 @@ def _called_from_outside(module, args):
         known = modules.find(module) or _first_call(module)
         if known is None or known.entry is None:
             return
-        own_hook_follows = known.hooked
+        own_hook_follows = known.hooked and not _is_compiled(module)
         if not known.hooked:
             _put_hooks(known, module)
         _outermost = (known, threading.get_ident())
@@ -173,9 +217,24 @@ def _uninstall():
         native.pop()
 
 
+def ignore_compile_warning():
+    """torch.compile warns that a global hook runs once more for its wrapper. Ours knows, and is a no-op inside."""
+    warnings.filterwarnings("ignore", message=r"Using `torch\.compile\(module\)` when there are global hooks")
+
+
 def install():
     global _global_hooks, _global_key
     handle = register_module_forward_pre_hook(_called_from_outside)
     _global_hooks, _global_key = handle.hooks_dict_ref(), handle.id
-    # torch.compile warns that a global hook runs once more for its wrapper. Ours knows, and is a no-op inside.
-    warnings.filterwarnings("ignore", message=r"Using `torch\.compile\(module\)` when there are global hooks")
+    ignore_compile_warning()
+
+    compile_module = torch.nn.Module.compile
+
+    @functools.wraps(compile_module)
+    def compile(self, *args, **kwargs):
+        result = compile_module(self, *args, **kwargs)
+        if guard.on:
+            _wrap_compiled(self)
+        return result
+
+    torch.nn.Module.compile = compile

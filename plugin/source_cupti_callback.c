@@ -283,7 +283,8 @@ void sl_cupti_seat_leave(const struct sl_cupti *cupti, const char *reason) {
   if (!atomic_exchange(&seat, NULL))
     return;
   cupti->Unsubscribe(subscriber);
-  sl_source_state(NAME, "off", reason);
+  if (reason)
+    sl_source_state(NAME, "off", reason);
 }
 
 static int start(void) {
@@ -302,7 +303,7 @@ static int start(void) {
 static void stop(void) {
   const struct sl_cupti *cupti = sl_cupti_seat();
   if (cupti)
-    sl_cupti_seat_leave(cupti, "the process ends");
+    sl_cupti_seat_leave(cupti, NULL);
 }
 
 const struct sl_source sl_source_cupti_callback = {.name = NAME, .start = start, .stop = stop};

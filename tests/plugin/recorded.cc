@@ -1,0 +1,106 @@
+#include "plugin/recorded.h"
+
+#include <dirent.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern "C" {
+#include "storage/log_reader.h"
+}
+
+std::string Recording::name(uint32_t id) const {
+  auto found = names.find(id);
+  return found == names.end() ? "" : found->second;
+}
+
+std::vector<Event> Recording::of(sl_event_type type) const {
+  std::vector<Event> out;
+  for (const Event &event : events)
+    if (event.type == type)
+      out.push_back(event);
+  return out;
+}
+
+std::string Recording::state(const std::string &source) const {
+  std::string last;
+  for (const auto &event : all<sl_event_source_state>(SL_EVENT_source_state))
+    if (name(event.source) == source)
+      last = name(event.state) + ": " + name(event.reason);
+  return last;
+}
+
+static std::string only_subdirectory(const std::string &directory) {
+  std::string found;
+  DIR *entries = opendir(directory.c_str());
+  while (dirent *entry = entries ? readdir(entries) : nullptr)
+    if (entry->d_name[0] != '.')
+      found = directory + "/" + entry->d_name;
+  if (entries)
+    closedir(entries);
+  return found;
+}
+
+static void read_log(const std::string &directory, Recording *recording) {
+  sl_log *log = nullptr;
+  sl_error error = {};
+  ASSERT_EQ(sl_log_open(directory.c_str(), &log, &error), 0) << error.text;
+  sl_event event;
+  int r;
+  while ((r = sl_log_next(log, &event, &error)) == 1) {
+    const uint8_t *payload = static_cast<const uint8_t *>(event.payload);
+    recording->events.push_back(
+        {event.type, event.thread, event.tid, event.time_ns, std::vector<uint8_t>(payload, payload + event.bytes)});
+    if (event.type == SL_EVENT_string) {
+      uint32_t id = recording->events.back().as<sl_event_string>().id;
+      recording->names[id] = sl_log_string(log, id);
+    }
+  }
+  EXPECT_EQ(r, 0) << error.text;
+  struct sl_log_counts counts;
+  sl_log_counts(log, &counts);
+  EXPECT_EQ(counts.damaged_segments, 0u);
+  sl_log_close(log);
+}
+
+Recording record(const Environment &environment, const std::function<void()> &body) {
+  char directory[] = "/tmp/shardledger-test-XXXXXX";
+  Recording recording;
+  if (!mkdtemp(directory)) {
+    ADD_FAILURE() << "no temporary directory";
+    return recording;
+  }
+  fflush(nullptr);
+  auto failed = [] { return testing::UnitTest::GetInstance()->current_test_info()->result()->total_part_count(); };
+  int failed_before = failed();
+  pid_t child = fork();
+  if (child == 0) {
+    setenv("SHARDLEDGER_DIR", directory, 1);
+    setenv("SHARDLEDGER_PYTHON", "off", 1);
+    setenv("SHARDLEDGER_LOG", "quiet", 0);
+    for (const auto &variable : environment)
+      setenv(variable.first.c_str(), variable.second.c_str(), 1);
+    body();
+    exit(failed() == failed_before ? 0 : 1); /* through the plugin's orderly end */
+  }
+  waitpid(child, &recording.status, 0);
+  EXPECT_EQ(recording.status, 0);
+  std::string process = only_subdirectory(directory);
+  if (!process.empty())
+    read_log(process, &recording);
+  std::string command = std::string("rm -rf ") + directory;
+  EXPECT_EQ(system(command.c_str()), 0);
+  return recording;
+}
+
+Recording record_program(const Environment &environment, const std::vector<std::string> &command) {
+  return record(environment, [&] {
+    std::vector<char *> arguments;
+    for (const std::string &argument : command)
+      arguments.push_back(const_cast<char *>(argument.c_str()));
+    arguments.push_back(nullptr);
+    execv(arguments[0], arguments.data());
+    ADD_FAILURE() << "can't run " << command[0];
+  });
+}

@@ -1,0 +1,30 @@
+# What the tests of the capture sources (plugin_source_test) attach the real plugin to, in processes of their own: fakes
+# of CUPTI and libcuda, and real copies of NVTX.
+include(${PROJECT_SOURCE_DIR}/plugin/cuda_headers.cmake)
+set(fakes ${PROJECT_SOURCE_DIR}/tests/fakes)
+
+# fake_library(target soname SOURCES …): in a directory of its own, because two of them have one file name.
+function(fake_library target file)
+  add_library(${target} SHARED ${ARGN})
+  target_include_directories(${target} SYSTEM PRIVATE ${SHARDLEDGER_CUDA_HEADERS})
+  target_link_options(${target} PRIVATE -Wl,-soname,${file})
+  set_target_properties(${target} PROPERTIES PREFIX "" SUFFIX "" OUTPUT_NAME ${file} LIBRARY_OUTPUT_DIRECTORY
+                                             ${CMAKE_BINARY_DIR}/fakes/${target} C_VISIBILITY_PRESET default)
+endfunction()
+fake_library(fake_cupti libcupti.so.13 ${fakes}/fake_libcupti.c)
+fake_library(fake_cupti_old libcupti.so.12 ${fakes}/fake_libcupti.c)
+target_compile_definitions(fake_cupti_old PRIVATE FAKE_OLD)
+fake_library(fake_cuda libcuda.so.1 ${fakes}/fake_libcuda.c)
+fake_library(caller_library libcaller.so ${fakes}/caller_library.c)
+foreach(name alpha beta)
+  fake_library(nvtx_${name} libnvtx_${name}.so ${fakes}/nvtx_library.cc)
+  target_compile_definitions(nvtx_${name} PRIVATE LIBRARY=${name})
+  set_target_properties(nvtx_${name} PROPERTIES CXX_VISIBILITY_PRESET hidden)
+endforeach()
+
+target_compile_definitions(plugin_source_test PRIVATE
+  PLUGIN="$<TARGET_FILE:shardledger>" FAKE_CUPTI="$<TARGET_FILE:fake_cupti>"
+  FAKE_CUPTI_OLD="$<TARGET_FILE:fake_cupti_old>" FAKE_CUDA="$<TARGET_FILE:fake_cuda>"
+  CALLER_LIBRARY="$<TARGET_FILE:caller_library>" NVTX_ALPHA="$<TARGET_FILE:nvtx_alpha>"
+  NVTX_BETA="$<TARGET_FILE:nvtx_beta>")
+add_dependencies(plugin_source_test shardledger fake_cupti fake_cupti_old fake_cuda caller_library nvtx_alpha nvtx_beta)

@@ -81,6 +81,7 @@ def companion(monkeypatch):
     modules._next_id = 1
     optimizers._known.clear()
     optimizers._count = 0
+    optimizers._thread.open.clear()
     tags._addresses.clear()
     tags._named.clear()
     tags._again_done.clear()

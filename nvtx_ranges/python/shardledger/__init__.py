@@ -13,6 +13,7 @@ say more than it can see, and does nothing expensive; without the plugin every c
 Importing this package never imports torch.
 """
 
+from . import guard
 from .attach import attach
 from .ranges import mark, range
 
@@ -21,8 +22,6 @@ __all__ = ["attach", "mark", "range", "step", "tag"]
 
 def step():
     """Ends the running step and starts the next. From the first call on, steps begin and end only here."""
-    from . import guard
-
     if guard.on:
         from . import steps
 
@@ -31,8 +30,6 @@ def step():
 
 def tag(tensor, category, name=""):
     """Says what the storage of a tensor is for: a category of ShardLedger, or a word of your own."""
-    from . import guard
-
     if guard.on:
         from . import tags
 

@@ -31,25 +31,33 @@ def _around(original):
         # A backward inside a backward (reentrant checkpointing) belongs to the outer one.
         if _is_compiling() or not guard.on or _backward_task() != -1:
             return original(*args, **kwargs)
-        _begin()
+        begun = _begin()
         try:
             return original(*args, **kwargs)
         finally:
-            _finish()
+            if begun:
+                _finish()
 
     return wrapper
 
 
-@guard.guarded
 def _begin():
-    steps.backward()
-    native.push(_BACKWARD, b"backward", 0)
+    try:
+        steps.backward()
+        native.push(_BACKWARD, b"backward", 0)
+        return True
+    except Exception as error:
+        guard.disable(error)
+        return False
 
 
 def _finish():
-    while _open:  # inputs without a gradient of their own: these modules' backwards end with the whole
-        native.end(_open.popitem()[0])
-    native.pop()
+    try:
+        while _open:  # inputs without a gradient of their own: these modules' backwards end with the whole
+            native.end(_open.popitem()[0])
+        native.pop()
+    except Exception as error:
+        guard.disable(error)
 
 
 class _Call:
@@ -62,13 +70,15 @@ class _Call:
         self.inputs = self.missing = 0
         self.task = self.range = None
 
+    @guard.guarded
     def output_arrived(self, grad):
         task = _backward_task()
-        if guard.on and task != self.task:  # the first of this backward
+        if task != self.task:  # the first of this backward
             self.task, self.missing = task, self.inputs
             self.range = native.start(_BACKWARD, self.entry.name, self.entry.id)
             _open[self.range] = None
 
+    @guard.guarded
     def input_arrived(self, grad):
         self.missing -= 1
         if self.missing == 0 and self.range in _open:

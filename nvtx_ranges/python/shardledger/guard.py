@@ -36,13 +36,17 @@ def disable(error):
         return
     on = False
     reason = f"{type(error).__name__}: {error}"
+    _quietly(native.source_state, b"companion", b"failed", reason.encode("utf-8", "replace"))
+    for function in _at_disable:
+        _quietly(function)
+    _quietly(say, f"the companion failed and is off, training goes on ({reason})")
+    if options.verbosity() == "debug":
+        _quietly(traceback.print_exception, type(error), error, error.__traceback__)
+
+
+def _quietly(function, *arguments):
     try:
-        for function in _at_disable:
-            function()
-        native.source_state(b"companion", b"failed", reason.encode("utf-8", "replace"))
-        say(f"the companion failed and is off, training goes on ({reason})")
-        if options.verbosity() == "debug":
-            traceback.print_exception(type(error), error, error.__traceback__)
+        function(*arguments)
     except Exception:  # nothing is left to do that could not fail as well
         pass
 

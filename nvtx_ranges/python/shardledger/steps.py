@@ -94,15 +94,13 @@ def optimizer_stepped(optimizer, in_backward):
         _finish()
 
 
+@guard.guarded
 def manual_step():
     """The user's own boundary: ends the running step and begins the next; from now on only this does."""
     global _manual
     _manual = True
-    try:
-        _finish()
-        _begin()
-    except Exception as error:
-        guard.disable(error)
+    _finish()
+    _begin()
 
 
 @guard.at_disable

@@ -5,7 +5,7 @@ import weakref
 import torch
 from torch.utils._pytree import tree_flatten
 
-from . import modules, native
+from . import guard, modules, native
 
 DEVICES = {"cuda"}  # the ledger's devices
 _AGAIN = (1, 2)  # steps at whose start moved parameters are looked for
@@ -33,6 +33,7 @@ def _tag(tensor, category, module, name):
         native.tag(where[0], where[1], category.encode("utf-8", "replace"), module, name.encode("utf-8", "replace"))
 
 
+@guard.guarded
 def tag_by_user(tensor, category, name=""):
     _tag(tensor, str(category), 0, str(name))
 

@@ -1,0 +1,306 @@
+// From process directories to a ledger: the rows that a small made-up job gives, and what bad input does.
+#include "fakes/log_builder.h"
+
+extern "C" {
+#include "storage/db.h"
+#include "storage/ledger.h"
+}
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+namespace {
+
+namespace fs = std::filesystem;
+constexpr uint64_t kMiB = 1 << 20;
+
+class Ledger : public ::testing::Test {
+protected:
+  void SetUp() override {
+    directory = fs::temp_directory_path() / ("ledger-" + std::to_string(getpid()));
+    fs::remove_all(directory);
+    fs::create_directories(directory);
+    output = directory / "ledger.sqlite";
+  }
+  void TearDown() override {
+    fs::remove_all(directory);
+  }
+
+  int build() {
+    return sl_ledger_build(directory.c_str(), output.c_str(), nullptr, &note, &error);
+  }
+
+  // Rows as text: columns by '|'.
+  std::vector<std::string> rows(const std::string &sql) {
+    std::vector<std::string> found;
+    sl_db *db = nullptr;
+    sl_statement *statement = nullptr;
+    if (sl_db_open(output.c_str(), SL_DB_READ, &db, &error) == 0 &&
+        sl_db_prepare(db, sql.c_str(), &statement, &error) == 0)
+      while (sl_statement_step(statement, &error) > 0) {
+        std::string row;
+        for (int i = 0; i < sl_column_count(statement); i++)
+          row += (i ? "|" : "") + std::string(sl_column_text(statement, i));
+        found.push_back(row);
+      }
+    EXPECT_STREQ(error.text, "");
+    sl_statement_close(statement);
+    sl_db_close(db);
+    return found;
+  }
+
+  // One step of one FSDP unit: a parameter from before, an activation, a gradient that is reduced, optimizer state.
+  void job(LogBuilder &log) {
+    log.module(1, 0, "", "Model", SL_MODULE_FSDP | SL_MODULE_ROOT, 0, 1024, 0);
+    auto &main = log.thread(1);
+    auto &autograd = log.thread(2);
+    main.at(100).allocator(SL_SEGMENT_ALLOC, 0x1000000, 2 * kMiB);
+    main.at(101).allocator(SL_ALLOC, 0x1000000, 1000); // the parameter
+    main.at(110).range_start(1, "step 0", SL_KIND_step, 0).tag(0x1000000, "sharded_param", 1, "weight");
+    main.at(120).range_push("Model", SL_KIND_forward, 1).range_push("FSDP::pre_forward", SL_KIND_record_function);
+    main.at(121).range_pop().allocator(SL_ALLOC, 0x1000400, 2048); // the activation
+    main.at(122).range_push("FSDP::post_forward", SL_KIND_record_function).range_pop().range_pop();
+    main.at(130).range_push("backward", SL_KIND_backward, 0);
+    autograd.at(131).range_push("FSDP::pre_backward", SL_KIND_record_function).range_pop();
+    autograd.at(132).allocator(SL_ALLOC, 0x1000c00, 512); // the gradient
+    autograd.at(133).range_push("FSDP::post_backward_accumulate", SL_KIND_record_function).range_pop();
+    autograd.at(134).range_push("FSDP::post_backward_reduce", SL_KIND_record_function);
+    autograd.at(135).allocator(SL_ALLOC, 0x1000e00, 512); // the sharded gradient
+    autograd.at(136).allocator(SL_FREE_REQUESTED, 0x1000c00, 512).allocator(SL_FREE_COMPLETED, 0x1000c00, 512);
+    autograd.at(137).range_pop();
+    autograd.at(138).allocator(SL_FREE_REQUESTED, 0x1000400, 2048).allocator(SL_FREE_COMPLETED, 0x1000400, 2048);
+    main.at(140).range_pop();
+    main.at(150).range_push("AdamW", SL_KIND_optimizer_step, 1);
+    main.at(151).allocator(SL_ALLOC, 0x1000400, 1024).range_pop(); // optimizer state
+    main.at(160).append(sl_event_allocator_stats{1000 + 512 + 1024, 1024 + 512 + 1024, 1024 + 512 + 1024, 2 * kMiB,
+                                                 log.sequence(0), 0});
+    main.at(170).range_end(1).process_end();
+  }
+
+  fs::path directory, output;
+  sl_error note{}, error{};
+};
+
+TEST_F(Ledger, EveryAllocationOfAStepHasAnOwnerAndAReason) {
+  {
+    LogBuilder log(directory / "host-1-1", 50);
+    log.info("rank", "0").info("world_size", "1").info("start_ns", "50");
+    job(log);
+  }
+  ASSERT_EQ(build(), 0) << error.text;
+  EXPECT_EQ(rows("SELECT category, decided_by, bytes, requested_bytes, module_id, coalesce(name, ''), step, alloc_ns, "
+                 "coalesce(free_ns, 0) FROM allocation ORDER BY alloc_ns"),
+            (std::vector<std::string>{
+                "sharded_param|tag|1024|1000|1|weight||101|0",
+                "activation|forward_activation|2048|2048|1||0|121|138",
+                "unsharded_grad|freed_in_reduce|512|512|1||0|132|136",
+                "sharded_grad|fsdp_sharded_grad|512|512|1||0|135|0",
+                "optstate|optimizer_state|1024|1024|||0|151|0",
+            }));
+}
+
+TEST_F(Ledger, TheStepHasItsPeakAndIsCheckedAgainstPyTorchsOwnStatistics) {
+  {
+    LogBuilder log(directory / "host-1-1", 50);
+    job(log);
+  }
+  ASSERT_EQ(build(), 0) << error.text;
+  EXPECT_EQ(rows("SELECT step, start_ns, end_ns, peak_ns, peak_allocated_bytes, peak_requested_bytes, "
+                 "peak_reserved_bytes, end_allocated_bytes, checked FROM step"),
+            (std::vector<std::string>{"0|110|170|135|4096|4072|2097152|2560|1"}));
+  EXPECT_EQ(
+      rows("SELECT category, bytes FROM category_at_peak ORDER BY category"),
+      (std::vector<std::string>{"activation|2048", "sharded_grad|512", "sharded_param|1024", "unsharded_grad|512"}));
+  EXPECT_EQ(rows("SELECT peak_phase, peak_module FROM step_summary"), (std::vector<std::string>{"reduce|Model"}));
+}
+
+TEST_F(Ledger, ADifferenceFromPyTorchsStatisticsIsNotHidden) {
+  {
+    LogBuilder log(directory / "host-1-1", 50);
+    log.thread(1).at(10).allocator(SL_SEGMENT_ALLOC, 0x1000000, 2 * kMiB).range_start(1, "step 0", SL_KIND_step, 0);
+    log.thread(1).at(20).append(sl_event_allocator_stats{0, 512, 0, 2 * kMiB, 1, 0}).at(30).range_end(1);
+  }
+  ASSERT_EQ(build(), 0) << error.text;
+  EXPECT_EQ(rows("SELECT checked FROM step"), (std::vector<std::string>{"0"}));
+}
+
+TEST_F(Ledger, SnapshotsHoldTheDeviceAtEveryStateOfTheModule) {
+  {
+    LogBuilder log(directory / "host-1-1", 50);
+    job(log);
+  }
+  ASSERT_EQ(build(), 0) << error.text;
+  EXPECT_EQ(rows("SELECT state, sum(bytes) FROM snapshot GROUP BY state ORDER BY min(at_ns), state"),
+            (std::vector<std::string>{
+                "Before Pre-Forward|1024",
+                "After Pre-Forward|1024",
+                "Peak Forward|3072",
+                "After Post-Forward|3072",
+                "Before Post-Forward|3072",
+                "After Pre-Backward|3072",
+                "Before Pre-Backward|3072",
+                "Before Post-Backward|3584",
+                "Peak Backward|4096",
+                "After Post-Backward|3584",
+            }));
+  EXPECT_EQ(rows("SELECT bytes FROM fsdp_snapshot WHERE fqn = 'FSDPModel' AND state = 'Before Post-Backward' AND "
+                 "category IN ('Unsharded Grad', 'Total') ORDER BY category"),
+            (std::vector<std::string>{"3584", "512"}));
+}
+
+TEST_F(Ledger, PeaksOfModulesCountWhatTheyOwn) {
+  {
+    LogBuilder log(directory / "host-1-1", 50);
+    job(log);
+  }
+  ASSERT_EQ(build(), 0) << error.text;
+  EXPECT_EQ(rows("SELECT phase, allocated_bytes, own_bytes FROM module_peaks WHERE fqn = '' AND module_id IS NOT NULL "
+                 "ORDER BY phase"),
+            (std::vector<std::string>{"backward|4096|4096", "forward|3072|3072"}));
+}
+
+TEST_F(Ledger, AStepThatTheLogsEndCutsOffIsKeptAndTheProcessIsNotCleanlyEnded) {
+  {
+    LogBuilder log(directory / "host-1-1", 50);
+    auto &main = log.thread(1);
+    main.at(100).allocator(SL_SEGMENT_ALLOC, 0x1000000, 2 * kMiB).range_start(1, "step 0", SL_KIND_step, 0);
+    main.at(120).range_push("Model", SL_KIND_forward, 1).allocator(SL_ALLOC, 0x1000000, 4096);
+    main.at(130).allocator(SL_OUT_OF_MEMORY, 777, 123 * kMiB);
+  }
+  ASSERT_EQ(build(), 0) << error.text;
+  EXPECT_EQ(rows("SELECT step, peak_allocated_bytes FROM step"), (std::vector<std::string>{"0|4096"}));
+  EXPECT_EQ(rows("SELECT requested_bytes, free_bytes, allocated_bytes, largest_free_bytes FROM oom"),
+            (std::vector<std::string>{"128974848|777|4096|2093056"}));
+  EXPECT_EQ(rows("SELECT clean_exit FROM rank"), (std::vector<std::string>{"0"}));
+  EXPECT_EQ(rows("SELECT kind, coalesce(end_ns, 'open') FROM phase ORDER BY id"),
+            (std::vector<std::string>{"step|open", "forward|open"}));
+}
+
+TEST_F(Ledger, RanksShareOneFileAndTheirIdsStayApart) {
+  for (const char *rank : {"0", "1"}) {
+    LogBuilder log(directory / (std::string("host-") + rank), 50);
+    log.info("rank", rank).info("world_size", "2");
+    job(log);
+  }
+  ASSERT_EQ(build(), 0) << error.text;
+  EXPECT_EQ(rows("SELECT rank, world_size FROM rank"), (std::vector<std::string>{"0|2", "1|2"}));
+  EXPECT_EQ(rows("SELECT count(*), count(DISTINCT id) FROM allocation"), (std::vector<std::string>{"10|10"}));
+  EXPECT_EQ(rows("SELECT count(*) FROM allocation a JOIN module m ON m.id = a.module_id WHERE m.rank <> a.rank"),
+            (std::vector<std::string>{"0"}));
+  EXPECT_STREQ(note.text, "");
+}
+
+TEST_F(Ledger, OnlyTheNewestRunOfADirectoryCountsAndTheRestIsNamed) {
+  for (int run = 0; run < 2; run++) {
+    LogBuilder log(directory / ("host-" + std::to_string(run)), 50);
+    log.info("rank", "0").info("start_ns", std::to_string(1000 + run)).info("pid", std::to_string(40 + run));
+    job(log);
+  }
+  ASSERT_EQ(build(), 0) << error.text;
+  EXPECT_EQ(rows("SELECT pid FROM rank"), (std::vector<std::string>{"41"}));
+  EXPECT_NE(std::string(note.text).find("1 older process left out"), std::string::npos) << note.text;
+}
+
+TEST_F(Ledger, LossesAndUnknownMemoryAreCountedAsGaps) {
+  {
+    LogBuilder log(directory / "host-1-1", 50);
+    log.thread(1).at(10).gap("nvtx", "no segment was ready", 7).allocator(SL_FREE_REQUESTED, 0x99, 512).range_pop();
+  }
+  ASSERT_EQ(build(), 0) << error.text;
+  EXPECT_EQ(rows("SELECT source, lost FROM gap ORDER BY source"),
+            (std::vector<std::string>{"nvtx|7", "ranges|1", "replay|1"}));
+  EXPECT_EQ(rows("SELECT events_lost FROM rank"), (std::vector<std::string>{"8"}));
+}
+
+TEST_F(Ledger, UserCategoriesKeepTheirNames) {
+  {
+    LogBuilder log(directory / "host-1-1", 50);
+    auto &main = log.thread(1);
+    main.at(100).allocator(SL_SEGMENT_ALLOC, 0x1000000, 2 * kMiB).range_start(1, "step 0", SL_KIND_step, 0);
+    main.at(110).allocator(SL_ALLOC, 0x1000000, 4096).tag(0x1000000, "kv_cache").at(120).range_end(1);
+  }
+  ASSERT_EQ(build(), 0) << error.text;
+  EXPECT_EQ(rows("SELECT category, bytes FROM category_at_peak"), (std::vector<std::string>{"kv_cache|4096"}));
+}
+
+TEST_F(Ledger, DriverAllocationsOfPyTorchAreNotCountedTwice) {
+  {
+    LogBuilder log(directory / "host-1-1", 50);
+    auto &main = log.thread(1);
+    auto driver = [&](uint64_t address, uint64_t bytes, const char *owner) {
+      main.append(sl_event_driver_allocation{address, bytes, 0, log.string(owner), log.string("cuMemAlloc_v2"), 0,
+                                             SL_MEMORY_DEVICE});
+    };
+    main.at(10);
+    driver(0x1000000, 2 * kMiB, "libcudart.so.13");
+    main.allocator(SL_SEGMENT_ALLOC, 0x1000000, 2 * kMiB);
+    driver(0x2000000, 4 * kMiB, "libnccl.so.2");
+    main.at(20).append(sl_event_driver_free{0x2000000, 0, 0, log.string("cuMemFree_v2")});
+  }
+  ASSERT_EQ(build(), 0) << error.text;
+  EXPECT_EQ(rows("SELECT owner, bytes, alloc_ns, coalesce(free_ns, 0) FROM segment ORDER BY address"),
+            (std::vector<std::string>{"pytorch|2097152|10|0", "libnccl.so.2|4194304|10|20"}));
+}
+
+TEST_F(Ledger, ABuildGivesTheSameContentEveryTime) {
+  {
+    LogBuilder log(directory / "host-1-1", 50);
+    job(log);
+  }
+  const std::string everything = "SELECT * FROM allocation UNION ALL SELECT rank, step, module_id, call_index, state, "
+                                 "at_ns, category, bytes, 0,0,0,0,0,0,0,0,0,0,0,0 FROM snapshot";
+  ASSERT_EQ(build(), 0);
+  auto first = rows(everything);
+  ASSERT_EQ(build(), 0);
+  EXPECT_EQ(rows(everything), first);
+  EXPECT_FALSE(first.empty());
+}
+
+TEST_F(Ledger, ItIsStaleWhenALogIsNewer) {
+  {
+    LogBuilder log(directory / "host-1-1", 50);
+    job(log);
+  }
+  EXPECT_EQ(sl_ledger_is_stale(directory.c_str(), output.c_str()), 1);
+  ASSERT_EQ(build(), 0);
+  EXPECT_EQ(sl_ledger_is_stale(directory.c_str(), output.c_str()), 0);
+  fs::last_write_time(directory / "host-1-1" / "00000000.slog",
+                      fs::file_time_type::clock::now() + std::chrono::hours(1));
+  EXPECT_EQ(sl_ledger_is_stale(directory.c_str(), output.c_str()), 1);
+}
+
+TEST_F(Ledger, AnEmptyDirectorySaysHowToRecord) {
+  EXPECT_EQ(build(), -ENODATA);
+  EXPECT_NE(std::string(error.text).find("shardledger run"), std::string::npos) << error.text;
+  EXPECT_FALSE(fs::exists(output));
+}
+
+TEST_F(Ledger, AMissingDirectoryIsNamed) {
+  EXPECT_EQ(sl_ledger_build("/nowhere/at/all", output.c_str(), nullptr, &note, &error), -ENOENT);
+  EXPECT_NE(std::string(error.text).find("/nowhere/at/all"), std::string::npos);
+}
+
+TEST_F(Ledger, ForeignFilesNamedLikeLogsAreRefusedInWords) {
+  fs::create_directories(directory / "host-1-1");
+  std::ofstream(directory / "host-1-1" / "00000000.slog") << std::string(4096, 'x');
+  EXPECT_LT(build(), 0);
+  EXPECT_STRNE(error.text, "");
+  EXPECT_FALSE(fs::exists(output));
+}
+
+TEST_F(Ledger, AnUnwritablePlaceLeavesNothingBehind) {
+  {
+    LogBuilder log(directory / "host-1-1", 50);
+    job(log);
+  }
+  EXPECT_LT(sl_ledger_build(directory.c_str(), "/proc/ledger.sqlite", nullptr, &note, &error), 0);
+  EXPECT_NE(std::string(error.text).find("/proc/ledger.sqlite"), std::string::npos) << error.text;
+  for (const auto &entry : fs::directory_iterator(directory))
+    EXPECT_EQ(entry.path().extension() == ".part", false) << entry.path();
+}
+
+} // namespace

@@ -1,0 +1,137 @@
+"""When the companion installs itself, whatever state `import torch` is in; and the allocator's late start."""
+
+import subprocess
+import sys
+import threading
+import types
+
+import pytest
+import torch
+
+import shardledger
+from shardledger import native
+
+attach_module = sys.modules["shardledger.attach"]
+
+
+@pytest.fixture
+def installs(monkeypatch):
+    """Counts installations in place of doing them, with a plugin that is there."""
+    done = []
+    monkeypatch.setattr(attach_module, "_install", lambda: done.append(True))
+    monkeypatch.setattr(native, "_loaded", True)
+    monkeypatch.setattr(native, "plugin", object())
+    return done
+
+
+def test_with_torch_imported_it_installs_at_once(installs):
+    assert shardledger.attach()
+    assert installs == [True]
+
+
+def test_in_the_middle_of_an_import_it_waits_for_the_end(installs, monkeypatch):
+    importing = types.SimpleNamespace(__spec__=types.SimpleNamespace(_initializing=True))
+    monkeypatch.setitem(sys.modules, "torch", importing)
+    assert shardledger.attach()
+    assert installs == []
+    thread = next(t for t in threading.enumerate() if t.name == "shardledger")
+    importing.__spec__._initializing = False
+    thread.join(timeout=10)
+    assert installs == [True]
+
+
+def test_an_import_that_fails_is_waited_for_no_longer(installs, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(__spec__=types.SimpleNamespace(_initializing=True)))
+    shardledger.attach()
+    thread = next(t for t in threading.enumerate() if t.name == "shardledger")
+    monkeypatch.delitem(sys.modules, "torch")
+    thread.join(timeout=10)
+    assert installs == [] and not thread.is_alive()
+
+
+BEFORE_TORCH = """
+import sys
+import shardledger
+from shardledger import native
+native._loaded, native.plugin = True, object()
+assert shardledger.attach() and shardledger.attach()
+assert "shardledger.install" not in sys.modules
+import torch
+assert "shardledger.install" in sys.modules
+assert not any(type(finder).__module__.startswith("shardledger") for finder in sys.meta_path)
+assert not type(torch.__loader__).__module__.startswith("shardledger")
+assert not type(torch.__spec__.loader).__module__.startswith("shardledger")
+import importlib.resources
+assert importlib.resources.files("torch").joinpath("version.py").is_file()
+"""
+
+
+def test_before_torch_it_installs_with_the_import_and_leaves_no_trace_in_it(monkeypatch):
+    monkeypatch.setenv("SHARDLEDGER_TORCH", "off")
+    monkeypatch.setenv("PYTHONPATH", sys.path[0] if "lib/python" in sys.path[0] else "")
+    code = f"import sys; sys.path[:0] = {sys.path!r}\n" + BEFORE_TORCH
+    done = subprocess.run([sys.executable, "-c", code], stderr=subprocess.PIPE, encoding="utf-8")
+    assert done.returncode == 0, done.stderr
+
+
+def test_it_never_raises(monkeypatch):
+    def fail():
+        raise RuntimeError("broken on purpose")
+
+    monkeypatch.setattr(native, "load", fail)
+    monkeypatch.setenv("SHARDLEDGER_LOG", "quiet")
+    assert shardledger.attach() is False
+
+
+class Bridge:
+    """A bridge whose allocator is initialised after a number of calls."""
+
+    def __init__(self, not_yet):
+        self.not_yet = not_yet
+        self.started = 0
+
+    def slb_start_allocator(self, function):
+        if self.not_yet:
+            self.not_yet -= 1
+            return 1
+        self.started += 1
+        return 0
+
+
+@pytest.fixture
+def allocator(companion, monkeypatch):
+    bridge = sys.modules["shardledger.bridge"]
+    monkeypatch.setattr(bridge, "_allocator", None)
+    monkeypatch.setattr(torch.cuda, "_queued_calls", [])
+    monkeypatch.setattr(native, "address", lambda library, symbol: symbol)
+    if torch.version.cuda is None:
+        pytest.skip("a torch without CUDA")
+
+    def make(not_yet):
+        monkeypatch.setattr(bridge, "_library", Bridge(not_yet))
+        return bridge
+
+    return make
+
+
+def test_the_allocator_starts_at_once_where_it_is_initialised(allocator):
+    bridge = allocator(not_yet=0)
+    bridge.start_allocator()
+    assert bridge._library.started == 1
+
+
+def test_else_torch_starts_it_and_the_lock_that_we_may_hold_is_not_taken(allocator):
+    bridge = allocator(not_yet=1)
+    with torch.cuda._initialization_lock:  # as in the middle of torch.cuda._lazy_init
+        bridge.start_allocator()
+        bridge._when_initialised()
+        for call, _ in torch.cuda._queued_calls:
+            call()
+    assert bridge._library.started == 1
+
+
+def test_it_is_started_once(allocator):
+    bridge = allocator(not_yet=0)
+    for _ in range(3):
+        bridge.start_allocator()
+    assert bridge._library.started == 1

@@ -1,0 +1,196 @@
+"""The torch bridge: compiled once, cached safely, and replaced by something lesser where it can't be had."""
+
+import ctypes
+import multiprocessing
+import os
+import stat
+import sys
+
+import pytest
+import torch
+
+from shardledger import compiler
+from shardledger.kinds import KIND
+
+COMPILER = """#!/bin/sh
+# Notes each call; compiles by copying a file, slowly.
+case "$*" in *--version*) echo "test compiler 1"; exit 0;; esac
+echo "$*" >> {log}
+{action}
+while [ $# -gt 1 ]; do [ "$1" = -o ] && out=$2; shift; done
+sleep 0.3
+cp {result} "$out"
+"""
+
+
+@pytest.fixture
+def fake_compiler(tmp_path, monkeypatch):
+    """A compiler that counts its calls. fake_compiler(action) makes it do something first; .calls() reads the count."""
+    log, result, script = tmp_path / "calls", tmp_path / "result.so", tmp_path / "c++"
+    result.write_text("binary")
+
+    def make(action=""):
+        script.write_text(COMPILER.format(log=log, result=result, action=action))
+        script.chmod(0o755)
+        monkeypatch.setenv("CXX", str(script))
+
+    make.calls = lambda: log.read_text().splitlines() if log.exists() else []
+    make()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return make
+
+
+def _build(queue):
+    try:
+        queue.put(compiler.build())
+    except compiler.Unavailable as error:
+        queue.put("unavailable: " + str(error))
+
+
+def build_in_processes(count):
+    fork = multiprocessing.get_context("fork")
+    queue = fork.Queue()
+    processes = [fork.Process(target=_build, args=(queue,)) for _ in range(count)]
+    for process in processes:
+        process.start()
+    results = {queue.get(timeout=60) for _ in processes}
+    for process in processes:
+        process.join()
+    return results
+
+
+def test_eight_ranks_that_start_together_compile_once(fake_compiler):
+    (path,) = build_in_processes(8)
+    assert len(fake_compiler.calls()) == 1
+    with open(path) as file:
+        assert file.read() == "binary"
+    assert compiler.build() == path
+    assert len(fake_compiler.calls()) == 1
+    assert sorted(os.listdir(os.path.dirname(path))) == ["bridge.so", "lock"], "nothing temporary is left"
+
+
+def test_ranks_that_waited_for_a_failure_do_not_repeat_it(fake_compiler):
+    fake_compiler("sleep 0.5; echo 'x.cpp:1: error: no luck'; exit 1")
+    (reason,) = build_in_processes(4)
+    assert "no luck" in reason
+    assert len(fake_compiler.calls()) < 2 * 3, "one process tries each variant, a late one may try once more"
+
+
+def test_a_later_job_tries_again_after_a_failure(fake_compiler):
+    fake_compiler("exit 1")
+    with pytest.raises(compiler.Unavailable):
+        compiler.build()
+    fake_compiler()
+    assert compiler.build()
+
+
+def test_the_allocators_part_is_left_out_where_it_does_not_compile(fake_compiler, monkeypatch):
+    monkeypatch.setattr(compiler, "find_cuda_include", lambda: "/some/cuda")
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    fake_compiler('case "$*" in *SHARDLEDGER_ALLOCATOR*) echo "fatal error: cuda"; exit 1;; esac')
+    assert compiler.build()
+    assert "-lc10_cuda" in fake_compiler.calls()[0]
+    assert "-lc10_cuda" not in fake_compiler.calls()[-1]
+
+
+def test_another_torch_or_compiler_is_another_key(fake_compiler, monkeypatch):
+    first = compiler.build()
+    monkeypatch.setattr(torch, "__version__", "9.9.9")
+    second = compiler.build()
+    monkeypatch.setattr(torch.version, "cuda", "9.9")
+    assert len({first, second, compiler.build()}) == 3
+
+
+def test_the_cache_is_private(fake_compiler):
+    directory = os.path.dirname(compiler.build())
+    assert stat.S_IMODE(os.stat(directory).st_mode) == 0o700
+    assert os.stat(directory).st_uid == os.geteuid()
+
+
+def test_a_cache_that_others_can_write_is_refused(fake_compiler):
+    directory = os.path.dirname(compiler.build())
+    os.chmod(directory, 0o777)
+    with pytest.raises(compiler.Unavailable, match="only this user can write"):
+        compiler.build()
+
+
+def test_a_cache_that_is_a_link_is_refused(fake_compiler, tmp_path):
+    directory = os.path.dirname(compiler.build())
+    os.rename(directory, tmp_path / "elsewhere")
+    os.symlink(tmp_path / "elsewhere", directory)
+    with pytest.raises(compiler.Unavailable, match="only this user can write"):
+        compiler.build()
+
+
+def test_without_a_compiler_the_reason_names_what_was_looked_for(monkeypatch):
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(compiler.Unavailable, match=r"CXX, c\+\+, g\+\+, clang\+\+"):
+        compiler.find_compiler()
+
+
+def test_the_compiler_is_not_run_under_the_plugin(monkeypatch):
+    monkeypatch.setenv("CUDA_INJECTION64_PATH", "/x/libshardledger.so")
+    monkeypatch.setenv("LD_PRELOAD", "/x/y.so")
+    shown = compiler._run([sys.executable, "-c", "import os; print(sorted(os.environ))"], 30).stdout
+    assert "INJECTION" not in shown and "PRELOAD" not in shown
+
+
+@pytest.mark.parametrize("cuda", [True, False])
+def test_the_bridge_compiles_cleanly_with_and_without_cuda(tmp_path, cuda):
+    include = compiler.find_cuda_include() if cuda else None
+    if cuda and (include is None or torch.version.cuda is None):
+        pytest.skip("no CUDA headers, or a torch without CUDA")
+    path = str(tmp_path / "bridge.so")
+    command = compiler._command(compiler.find_compiler(), include, "c++17", path)
+    command[command.index("-w")] = "-Wall"
+    command[1:1] = ["-Wextra", "-Werror", "-Wno-unused-parameter"]
+    done = compiler._run(command, 120)
+    assert done.returncode == 0, done.stdout
+    library = ctypes.CDLL(path)
+    library.slb_error.restype = ctypes.c_char_p
+    assert library.slb_has_allocator() == int(cuda)
+    event = ctypes.CFUNCTYPE(None)(lambda: None)
+    if not cuda:
+        assert library.slb_start_allocator(event) == -1
+        assert library.slb_error() == b"built without the CUDA headers"
+    elif not torch.cuda.is_available():
+        assert library.slb_start_allocator(event) == 1, "an allocator that is not initialised is asked again later"
+
+
+def test_a_job_with_the_bridge_records_ranges_of_record_function(start_job):
+    (log,) = start_job("job_plain.py", ranks=1)().check().logs()
+    assert log.info()["fidelity"] == "bridge"
+    check_ranges(log)
+
+
+def test_a_job_without_a_compiler_says_so_once_and_records_the_ranges_all_the_same(start_job):
+    job = start_job("job_plain.py", ranks=1, CXX="/nowhere/c++")().check()
+    assert job.output[0].err == ("shardledger: no torch bridge, so PyTorch's allocations are read at step ends only: "
+                                 "no C++ compiler (/nowhere/c++ not found)\n")
+    (log,) = job.logs()
+    assert log.info()["fidelity"] == "history"
+    states = {event["source"]: (event["state"], event["reason"]) for event in log.of("source_state")}
+    assert states["torch_bridge"] == ("failed", "no C++ compiler (/nowhere/c++ not found)")
+    check_ranges(log)
+
+
+def check_ranges(log):
+    names = [event["name"] for event in log.of("range_push") if event["category"] == KIND["record_function"]]
+    assert names.count("batch é") == 2
+    assert names.count("Optimizer.step#AdamW.step") == 2
+    assert len(log.of("range_push")) == len(log.of("range_pop"))
+    users = [event["name"] for event in log.of("range_push") if event["category"] == KIND["user"]]
+    assert users == ["decorated", "user's", "user's"]
+    assert [event["name"] for event in log.of("range_mark")] == ["ready"]
+
+
+def test_python_off_keeps_the_companion_out(start_job):
+    job = start_job("job_plain.py", ranks=1, SHARDLEDGER_PYTHON="off")().check()
+    assert job.output[0].out.split() == ["not", "attached", "False"]
+    assert job.output[0].err == ""
+
+
+def test_without_the_plugin_nothing_is_installed(start_job):
+    job = start_job("job_plain.py", ranks=1, plugin=False)().check()
+    assert job.output[0].out.split() == ["not", "attached", "False"]

@@ -1,7 +1,9 @@
 #include "db.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <sqlite3.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -46,6 +48,23 @@ static int sql_error(sqlite3 *handle, int result, const char *sql, struct sl_err
                       strlen(sql) > 400 ? "…" : "");
 }
 
+/*
+ * Why SQLite could not open a file: after a refusal it tries again read-only, and reports the errno of that.
+ * Never 0.
+ */
+static int open_errno(const char *path, enum sl_db_mode mode) {
+  char directory[PATH_MAX];
+  if (access(path, mode == SL_DB_READ ? R_OK : R_OK | W_OK) != 0 && errno != ENOENT)
+    return -errno;
+  snprintf(directory, sizeof(directory), "%s", path);
+  char *slash = strrchr(directory, '/');
+  if (!slash)
+    strcpy(directory, ".");
+  else
+    slash[slash == directory] = '\0';
+  return access(directory, mode == SL_DB_READ ? X_OK : W_OK | X_OK) != 0 ? -errno : -EIO;
+}
+
 int sl_db_open(const char *path, enum sl_db_mode mode, struct sl_db **out, struct sl_error *error) {
   struct sl_db *db = NULL;
   int r = 0;
@@ -77,12 +96,12 @@ int sl_db_open(const char *path, enum sl_db_mode mode, struct sl_db **out, struc
   }
   if (result != SQLITE_OK) {
     r = result_to_errno(result);
-    if (result == SQLITE_CANTOPEN && sqlite3_system_errno(db->handle) != 0)
-      r = -sqlite3_system_errno(db->handle);
+    if ((result & 0xff) == SQLITE_CANTOPEN)
+      r = open_errno(path, mode);
     if (r == -EBADMSG)
       sl_error_set(error, r, "%s is not a ledger, or a damaged one: %s", path, sqlite3_errmsg(db->handle));
     else
-      sl_error_set(error, r, "%s: %s", path, r == -ENOMEM ? "out of memory" : sqlite3_errmsg(db->handle));
+      sl_error_set(error, r, "%s: %s (%s)", path, sqlite3_errstr(result), strerror(-r));
     goto finish;
   }
   *out = db;

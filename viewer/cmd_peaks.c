@@ -222,14 +222,34 @@ static int print_by_rank(struct sl_db *db, struct sl_output *out, const struct s
       selection, error);
 }
 
+/* Text of many ranks would be the same table again and again: then the highest one speaks for all. */
+static int choose_rank(struct sl_db *db, struct sl_output *out, struct selection *selection, struct sl_error *error) {
+  int64_t ranks = 0;
+  int r = 0;
+  if (out->format != SL_FORMAT_text || selection->rank >= 0)
+    return 0;
+  r = sl_db_int(db, "SELECT count(DISTINCT rank) FROM step", &ranks, error);
+  if (r < 0 || ranks <= SL_RANKS_SIDE_BY_SIDE)
+    return r;
+  r = sl_db_int(db, "SELECT rank FROM step ORDER BY peak_allocated_bytes DESC, rank LIMIT 1", &selection->rank, error);
+  if (r == 0)
+    sl_output_line(out, "Rank %lld of %lld, the highest; the others with --rank R", (long long)selection->rank,
+                   (long long)ranks);
+  return r;
+}
+
 static int print_peaks(struct sl_db *db, struct sl_output *out, void *context, struct sl_error *error) {
-  const struct selection *selection = context;
+  struct selection *selection = context;
   int r = sl_print_coverage(db, out, error);
   if (r == 0 && selection->view == VIEW_default && selection->step < 0 && selection->rank < 0)
     r = sl_print_summary(db, out, error);
   if (r < 0)
     return r;
   sl_output_line(out, "%s", "");
+  if (selection->view == VIEW_default || selection->view == VIEW_module || selection->view == VIEW_category)
+    r = choose_rank(db, out, selection, error);
+  if (r < 0)
+    return r;
   switch ((enum view)selection->view) {
   case VIEW_default: return print_modules_and_phases(db, out, selection, error);
   case VIEW_module: return print_by_module(db, out, selection, error);

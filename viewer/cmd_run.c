@@ -125,23 +125,28 @@ static int prepare_directory(const char *wanted, bool siblings, char **out) {
   return r;
 }
 
+static bool is_word_of(const char *words, const char *text) {
+  size_t length = strlen(text);
+  for (const char *word = words; *word;) {
+    size_t size = strcspn(word, "|");
+    if (size == length && strncmp(word, text, length) == 0)
+      return true;
+    word += size + (word[size] == '|');
+  }
+  return false;
+}
+
 /* What the plugin would refuse is refused here, before the job starts. */
 static int check_options(const struct mirrored *options) {
+  for (int i = 0; i < SL_OPTION_count; i++)
+    if (options[i].text)
+      setenv(table[i].variable, options[i].text, 1);
   for (int i = 0; i < SL_OPTION_count; i++) {
-    if (!options[i].text)
+    const char *text = options[i].text;
+    /* The parser takes the default in place of what it does not understand. */
+    if (!text || (is_choice(i) ? is_word_of(table[i].values, text) : strcmp(sl_option_text(i), text) == 0))
       continue;
-    setenv(table[i].variable, options[i].text, 1);
-    if (is_choice(i)) {
-      size_t length = strlen(options[i].text);
-      const char *word = options[i].value;
-      while (*word && !(strcspn(word, "|") == length && strncmp(word, options[i].text, length) == 0))
-        word += strcspn(word, "|") + (word[strcspn(word, "|")] == '|');
-      if (*word)
-        continue;
-    } else if (strcmp(sl_option_text(i), options[i].text) == 0) {
-      continue;
-    }
-    sl_complain("run: --%s takes %s, not '%s'", options[i].name, options[i].value, options[i].text);
+    sl_complain("run: --%s takes %s, not '%s'", options[i].name, table[i].values, text);
     return -EINVAL;
   }
   return 0;

@@ -27,7 +27,7 @@
   " (SELECT CASE p.kind WHEN 'user' THEN p.name ELSE replace(p.kind, '_', ' ') END ||"                                 \
   "         iif(m.id IS NULL, '', ' of ' || " SL_SQL_FQN ")"                                                           \
   "  FROM step AS w JOIN phase AS p ON p.id = w.peak_phase_id LEFT JOIN module AS m ON m.id = w.peak_module_id"        \
-  "  WHERE w.rank = c.rank AND w.step IN (c.step, c.rows_step) ORDER BY w.step = c.step DESC LIMIT 1),"                \
+  "  WHERE w.rank = c.rank AND w.step = iif(c.peak_phase_id IS NULL, c.rows_step, c.step)),"                           \
   " 'outside any phase')"
 
 /* Binds a number, or NULL when it is negative: "not given". */

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define RANKS_SIDE_BY_SIDE 8
 #define LARGEST_OWNERS 6
 
 struct rank_peak {
@@ -63,15 +62,15 @@ int sl_print_coverage(struct sl_db *db, struct sl_output *out, struct sl_error *
   if (r < 0)
     return r;
 
-  sl_format_bytes(bytes, unattributed, out->exact_bytes);
-  sl_format_share(share, sl_share(unattributed, allocated));
+  char line[160];
+  snprintf(line, sizeof(line), "%lld event%s lost, %lld gap%s; %s (%s) unattributed at the peak", (long long)lost,
+           lost == 1 ? "" : "s", (long long)gaps, gaps == 1 ? "" : "s",
+           sl_format_bytes(bytes, unattributed, out->exact_bytes),
+           sl_format_share(share, sl_share(unattributed, allocated)));
   if (out->format == SL_FORMAT_text)
-    sl_output_styled(out, lost || gaps || unattributed ? SL_STYLE_yellow : SL_STYLE_dim,
-                     "%lld events lost, %lld gaps; %s (%s) unattributed at the peak", (long long)lost, (long long)gaps,
-                     bytes, share);
-  else if (lost || unattributed)
-    sl_complain("%lld events lost, %lld gaps; %s (%s) unattributed at the peak", (long long)lost, (long long)gaps,
-                bytes, share);
+    sl_output_styled(out, lost || gaps || unattributed ? SL_STYLE_yellow : SL_STYLE_dim, "%s", line);
+  else if (lost || gaps || unattributed)
+    sl_complain("%s", line);
   return 0;
 }
 
@@ -160,7 +159,7 @@ static void print_ranks(struct sl_output *out, const struct rank_peaks *peaks) {
                  sl_format_bytes(spread,
                                  peaks->ranks[peaks->worst].allocated_bytes - peaks->ranks[least].allocated_bytes,
                                  out->exact_bytes));
-  if (peaks->count > RANKS_SIDE_BY_SIDE)
+  if (peaks->count > SL_RANKS_SIDE_BY_SIDE)
     return;
   sl_output_line(out, "%s", "");
   struct sl_table *table = sl_table_begin(out, "ranks", columns, sizeof(columns) / sizeof(columns[0]));
@@ -194,7 +193,7 @@ static char *category_sql(const struct rank_peaks *peaks) {
           ") SELECT category, coalesce(sum(bytes) FILTER (WHERE rank = %lld), 0) AS worst,"
           " iif(count(*) < %d, 0, min(bytes)), max(bytes)",
           (long long)worst->rank, peaks->count);
-  for (int i = 0; i < peaks->count && peaks->count <= RANKS_SIDE_BY_SIDE; i++)
+  for (int i = 0; i < peaks->count && peaks->count <= SL_RANKS_SIDE_BY_SIDE; i++)
     fprintf(stream, ", coalesce(sum(bytes) FILTER (WHERE rank = %lld), 0)", (long long)peaks->ranks[i].rank);
   fprintf(stream, " FROM at CROSS JOIN peak_category USING (rank, step) WHERE module_id IS NULL AND phase = 'step'"
                   " GROUP BY category HAVING max(bytes) > 0 ORDER BY worst DESC, category");
@@ -208,9 +207,9 @@ static char *category_sql(const struct rank_peaks *peaks) {
 static int print_categories(struct sl_db *db, struct sl_output *out, const struct rank_peaks *peaks,
                             struct sl_error *error) {
   const struct rank_peak *worst = &peaks->ranks[peaks->worst];
-  bool side_by_side = peaks->count <= RANKS_SIDE_BY_SIDE;
-  struct sl_column columns[3 + RANKS_SIDE_BY_SIDE + 1] = {{"category", "Alive at the peak", SL_UNIT_text, 0}};
-  char headers[RANKS_SIDE_BY_SIDE + 1][32];
+  bool side_by_side = peaks->count <= SL_RANKS_SIDE_BY_SIDE;
+  struct sl_column columns[3 + SL_RANKS_SIDE_BY_SIDE + 1] = {{"category", "Alive at the peak", SL_UNIT_text, 0}};
+  char headers[SL_RANKS_SIDE_BY_SIDE + 1][32];
   struct sl_statement *statement = NULL;
   struct sl_table *table = NULL;
   int count = 1;

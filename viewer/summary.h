@@ -5,6 +5,8 @@
 
 #include "table.h"
 
+#define SL_RANKS_SIDE_BY_SIDE 8 /* of more, reports show the highest and the spread */
+
 /*
  * The first line of every report: lost events and unattributed bytes, also when there are none. CSV and JSON keep
  * stdout to the data: there it goes to stderr, and only when something is missing. 0 or a negative errno.

@@ -406,6 +406,11 @@ void sl_cell_int(struct sl_table *table, int64_t value) {
     end_value(table);
     return;
   }
+  /* Where a whole column may be nothing, nothing is the rule, and what is there should stand out. */
+  if (value == 0 && (table->columns[table->column].flags & SL_COLUMN_HIDE_EMPTY)) {
+    sl_cell_null(table);
+    return;
+  }
   switch (table->columns[table->column].unit) {
   case SL_UNIT_bytes: sl_format_bytes(text, value, table->out->exact_bytes); break;
   case SL_UNIT_change:

@@ -33,6 +33,8 @@ std::string command_path() {
     setenv(variable.first.c_str(), variable.second.c_str(), 1);
   if (!options.directory.empty() && chdir(options.directory.c_str()) != 0)
     _exit(99);
+  if (options.unprivileged && geteuid() == 0 && (setgid(65534) != 0 || setuid(65534) != 0))
+    _exit(97);
   execv(argv[0], argv.data());
   _exit(98);
 }

@@ -14,6 +14,7 @@ struct CommandOptions {
   std::map<std::string, std::string> environment; /* on top of the test's own */
   std::string directory;                          /* to start in; "": the test's own */
   bool terminal = false;                          /* stdout and stderr are one terminal of 100 columns; both in out */
+  bool unprivileged = false;                      /* as nobody when the tests run as root, whom no permission stops */
 };
 
 /* shardledger with these arguments. */

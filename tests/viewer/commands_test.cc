@@ -1,0 +1,211 @@
+/* Results of the commands other than peaks and run, from built ledgers and logs. */
+#include "fakes/command.h"
+#include "fakes/ledger_builder.h"
+#include "fakes/log_builder.h"
+
+#include <gtest/gtest.h>
+
+namespace {
+
+bool contains(const std::string &text, const std::string &part) {
+  return text.find(part) != std::string::npos;
+}
+
+class Commands : public testing::Test {
+protected:
+  void SetUp() override {
+    build_two_rank_run(ledger);
+  }
+  TemporaryDirectory directory;
+  std::string ledger = directory / "run.sqlite";
+};
+
+TEST_F(Commands, InfoShowsRanksVersionsSourcesAndWhatIsMissing) {
+  CommandResult result = shardledger({"info", ledger});
+  EXPECT_EQ(result.status, 0);
+  EXPECT_EQ(result.error, "");
+  EXPECT_EQ(result.out.find("0 events lost, 0 gaps; 0 B (0.0%) unattributed at the peak\n"), 0u);
+  EXPECT_TRUE(contains(result.out, "4 of 4 steps exact")) << result.out;
+  EXPECT_TRUE(contains(result.out, "ranks recorded  2 of 2\n"));
+  EXPECT_TRUE(contains(result.out, "PyTorch         2.11.0\n"));
+  EXPECT_TRUE(contains(result.out, "all    cupti_activity  off    SHARDLEDGER_CUPTI=off\n"));
+  EXPECT_TRUE(contains(result.out, "collectives              no NCCL call was seen"));
+}
+
+TEST_F(Commands, InfoTellsAKilledRankAndADifferenceFromPyTorchsStatistics) {
+  std::string path = directory / "killed.sqlite";
+  {
+    LedgerBuilder killed(path);
+    killed.rank(0).step(0, 0, mib).step(0, 1, mib).gap(0, "nvtx", 3, "ranges were not closed");
+    killed.sql("UPDATE rank SET clean_exit = 0").sql("UPDATE step SET checked = 0 WHERE step = 1");
+  }
+  std::string out = shardledger({"info", path}).out;
+  EXPECT_TRUE(contains(out, "cut off  1 of 2 steps differ")) << out;
+  EXPECT_TRUE(contains(out, "ranges were not closed"));
+}
+
+TEST_F(Commands, InfoAsJsonIsOneObjectAndAsCsvTheTableOfRanks) {
+  std::string json = shardledger({"info", ledger, "--json"}).out;
+  for (std::string key : {"\"ranks\": [", "\"versions\": [", "\"sources\": [", "\"gaps\": [", "\"not_recorded\": ["})
+    EXPECT_TRUE(contains(json, key)) << key << json;
+  EXPECT_EQ(json.substr(0, 2), "{\n");
+  std::string csv = shardledger({"info", ledger, "--csv"}).out;
+  EXPECT_EQ(csv.find("rank,host,pid,device,device_name,"), 0u);
+  EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 3) << csv;
+}
+
+TEST_F(Commands, SnapshotsUseTheTrackersWordsAndTotals) {
+  std::string csv = shardledger({"snapshots", ledger, "blocks.0", "--step", "0", "--rank", "0", "--csv"}).out;
+  EXPECT_EQ(csv.find("rank,step,module,fqn,call,state,Unattributed,Sharded Param,Unsharded Param,Buffer,Sharded Grad,"
+                     "Unsharded Grad,Activation,Temp,All Gather,Reduce Scatter,OptState,Inputs,Other,Total,at_ns\n"),
+            0u)
+      << csv;
+  /* param counts as Sharded Param, and a category of the user's as Other. */
+  EXPECT_TRUE(contains(csv,
+                       "0,0,Transformer.blocks.0,blocks.0,0,After Post-Forward,0,268435456,0,0,0,0,629145600,0,0,0,"
+                       "0,0,5242880,902823936,"))
+      << csv;
+  EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 3);
+}
+
+TEST_F(Commands, SnapshotsFindModulesByNameByTrackersNameAndByPattern) {
+  for (std::string module : {"Transformer.blocks.0", "blocks.*", "*"}) {
+    std::string out = shardledger({"snapshots", ledger, module, "--csv"}).out;
+    EXPECT_TRUE(contains(out, "Transformer.blocks.0")) << module;
+  }
+  EXPECT_TRUE(contains(shardledger({"snapshots", "blocks.0", ledger, "--csv"}).out, "blocks.0")) << "either order";
+  CommandResult none = shardledger({"snapshots", ledger, "nowhere"});
+  EXPECT_TRUE(contains(none.error, "no snapshot matches")) << none.error;
+}
+
+TEST_F(Commands, SnapshotsOfAStepThatRepeatsAnotherAreThatSteps) {
+  std::string out = shardledger({"snapshots", ledger, "--step", "2", "--rank", "1", "--csv"}).out;
+  EXPECT_TRUE(contains(out, "\n1,2,Transformer.blocks.0,")) << out;
+}
+
+TEST_F(Commands, QueryPrintsTextCsvAndJson) {
+  std::string sql = "SELECT rank, step, peak_allocated_bytes FROM step WHERE step = 3";
+  EXPECT_EQ(shardledger({"query", sql, ledger, "--csv"}).out,
+            "rank,step,peak_allocated_bytes\n0,3,1924136960\n1,3,1890582528\n");
+  EXPECT_EQ(shardledger({"query", sql, ledger, "--json"}).out,
+            "[\n {\"rank\": 0, \"step\": 3, \"peak_allocated_bytes\": 1924136960},\n"
+            " {\"rank\": 1, \"step\": 3, \"peak_allocated_bytes\": 1890582528}\n]\n");
+  EXPECT_EQ(shardledger({"query", ledger, sql}).out, "rank  step  peak_allocated_bytes\n"
+                                                     "0     3                 1.79 GiB\n"
+                                                     "1     3                 1.76 GiB\n");
+}
+
+TEST_F(Commands, QueryHandlesEveryTypeOfValue) {
+  std::string sql = "SELECT NULL AS n, 1.5 AS d, x'00ff' AS b, 'a,\"b\"' AS t, 9e999 AS i";
+  EXPECT_EQ(shardledger({"query", sql, ledger, "--csv"}).out, "n,d,b,t,i\n,1.5,x'00ff',\"a,\"\"b\"\"\",inf\n");
+  EXPECT_EQ(shardledger({"query", sql, ledger, "--json"}).out,
+            "[\n {\"n\": null, \"d\": 1.5, \"b\": \"x'00ff'\", \"t\": \"a,\\\"b\\\"\", \"i\": null}\n]\n");
+}
+
+TEST_F(Commands, QueryOfManyRowsStreams) {
+  std::string sql = "WITH RECURSIVE n(i) AS (VALUES(1) UNION ALL SELECT i + 1 FROM n WHERE i < 5000) SELECT i FROM n";
+  std::string out = shardledger({"query", sql, ledger}).out;
+  EXPECT_EQ(std::count(out.begin(), out.end(), '\n'), 5001);
+  EXPECT_EQ(out.substr(out.size() - 5), "5000\n");
+}
+
+TEST_F(Commands, QueryCannotChangeAnythingOrReachOtherFiles) {
+  std::string before = read_file(ledger), other = directory / "other.sqlite";
+  for (const std::string &sql : std::vector<std::string>{
+           "DELETE FROM step", "DROP TABLE step", "UPDATE rank SET host = ''", "CREATE TABLE t(a)",
+           "INSERT INTO meta VALUES ('a', 'b')", "ATTACH '" + other + "' AS o", "VACUUM INTO '" + other + "'",
+           "PRAGMA user_version = 9", "PRAGMA writable_schema = 1", "SELECT load_extension('x')", "BEGIN"}) {
+    CommandResult result = shardledger({"query", sql, ledger});
+    EXPECT_EQ(result.status, 2) << sql;
+    EXPECT_NE(result.error, "") << sql;
+  }
+  EXPECT_EQ(read_file(ledger), before);
+  EXPECT_EQ(access(other.c_str(), F_OK), -1);
+}
+
+TEST_F(Commands, QueryTakesOneStatement) {
+  CommandResult two = shardledger({"query", "SELECT 1; SELECT 2", ledger});
+  EXPECT_EQ(two.status, 2);
+  EXPECT_TRUE(contains(two.error, "one statement at a time")) << two.error;
+  EXPECT_EQ(two.out, "");
+  EXPECT_EQ(shardledger({"query", "SELECT 1 AS a; -- a comment", ledger, "--csv"}).out, "a\n1\n");
+  EXPECT_EQ(shardledger({"query", "-- nothing", ledger}).status, 2);
+  EXPECT_TRUE(contains(shardledger({"query", "SELECT nowhere FROM step", ledger}).error, "no such column: nowhere"));
+}
+
+void write_log(const std::string &path) {
+  LogBuilder log(path);
+  log.info("rank", "0");
+  log.thread(1)
+      .at(1764279603000001000)
+      .range_push("forward \033[31m", SL_KIND_forward, 1)
+      .allocator(SL_ALLOC, 0x7f0000001000, 500)
+      .gap("nvtx", "too \"deep\"", 3)
+      .range_pop();
+  log.finish();
+}
+
+TEST_F(Commands, DumpPrintsOneLineARecordWithNamesResolved) {
+  write_log(directory / "run/node1-1-1");
+  CommandResult result = shardledger({"dump", directory / "run"});
+  EXPECT_EQ(result.status, 0) << result.error;
+  EXPECT_TRUE(contains(result.out, " range_push name=\"forward ?[31m\" domain=1 category=2 value=1\n")) << result.out;
+  EXPECT_TRUE(contains(result.out, "1764279603.000001000 "));
+  EXPECT_EQ(result.out.find('\033'), std::string::npos);
+  EXPECT_TRUE(contains(result.out, " allocator address=0x7f0000001000 bytes=500 sequence=0 place=1 action=alloc"));
+  EXPECT_TRUE(contains(result.out, " gap source=\"nvtx\" reason=\"too \\\"deep\\\"\" lost=3\n"));
+  EXPECT_TRUE(contains(result.out, " info key=\"rank\" value=\"0\"\n"));
+  EXPECT_TRUE(contains(result.error, " 3 lost, 0 of ")) << result.error;
+}
+
+TEST_F(Commands, DumpFiltersByTypeAndStopsAtALimit) {
+  write_log(directory / "run/node1-1-1");
+  std::string gaps = shardledger({"dump", directory / "run", "--type", "gap"}).out;
+  EXPECT_EQ(std::count(gaps.begin(), gaps.end(), '\n'), 1) << gaps;
+  std::string two = shardledger({"dump", directory / "run/node1-1-1", "--limit", "2"}).out;
+  EXPECT_EQ(std::count(two.begin(), two.end(), '\n'), 2) << two;
+  CommandResult unknown = shardledger({"dump", directory / "run", "--type", "gapp"});
+  EXPECT_EQ(unknown.status, 2);
+  EXPECT_TRUE(contains(unknown.error, "did you mean 'gap'")) << unknown.error;
+}
+
+TEST_F(Commands, ARunDirectoryIsIngestedWhenItIsAskedAndAgainWhenItsLogsChange) {
+  std::string run = directory / "run";
+  write_log(run + "/node1-1-1");
+  CommandResult result = shardledger({"info", run});
+  EXPECT_EQ(result.status, 0) << result.error;
+  EXPECT_EQ(result.error, "") << "no progress bar without a terminal";
+  ASSERT_EQ(access((run + "/ledger.sqlite").c_str(), F_OK), 0);
+  std::string mark = "PRAGMA user_version";
+  EXPECT_EQ(shardledger({"ingest", run, "-o", directory / "elsewhere.sqlite"}).out, directory / "elsewhere.sqlite\n");
+  EXPECT_EQ(shardledger({"info", directory / "elsewhere.sqlite"}).status, 0);
+}
+
+TEST_F(Commands, DoctorSaysALineForEachPartAndWhatToDo) {
+  CommandOptions options;
+  options.environment["NCCL_NVTX_DISABLE"] = "1";
+  options.environment["CUDA_INJECTION64_PATH"] = "/opt/nsys/libToolsInjection64.so";
+  CommandResult result = shardledger({"doctor", "-o", directory / "new/deep"}, options);
+  EXPECT_LE(result.status, 1);
+  EXPECT_EQ(result.error, "");
+  for (std::string line : {"plugin", "CUDA driver", "CUPTI", "Python", "run directory"})
+    EXPECT_TRUE(contains(result.out, line)) << line;
+  EXPECT_TRUE(contains(result.out, "limited  injection      CUDA_INJECTION64_PATH=/opt/nsys/libToolsInjection64.so"))
+      << result.out;
+  EXPECT_TRUE(contains(result.out, "NCCL_NVTX_DISABLE=1: collectives have no ranges"));
+  EXPECT_EQ(access((directory / "new").c_str(), F_OK), -1) << "the doctor makes nothing";
+}
+
+TEST_F(Commands, DoctorFailsWhereNothingCanBeRecorded) {
+  CommandResult result = shardledger({"doctor", "-o", ledger + "/below-a-file", "--json"});
+  EXPECT_EQ(result.status, 1);
+  EXPECT_TRUE(contains(result.out, "{\"state\": \"missing\", \"what\": \"run directory\"")) << result.out;
+}
+
+TEST_F(Commands, DoctorSurvivesAPythonThatIsNone) {
+  CommandResult result = shardledger({"doctor", "--python", "/nonexistent/python"});
+  EXPECT_LE(result.status, 1);
+  EXPECT_TRUE(contains(result.out, "limited  Python         /nonexistent/python can't be run")) << result.out;
+}
+
+} // namespace

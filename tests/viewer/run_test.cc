@@ -1,0 +1,154 @@
+/* `shardledger run` stands between a job and its parent, and neither may notice. */
+#include "fakes/command.h"
+
+#include <csignal>
+#include <fcntl.h>
+#include <filesystem>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
+
+namespace {
+
+bool contains(const std::string &text, const std::string &part) {
+  return text.find(part) != std::string::npos;
+}
+
+class Run : public testing::Test {
+protected:
+  CommandResult run(const std::vector<std::string> &command, const CommandOptions &options = {}) {
+    std::vector<std::string> arguments = {"run", "-o", out, "--"};
+    arguments.insert(arguments.end(), command.begin(), command.end());
+    return shardledger(arguments, options);
+  }
+  TemporaryDirectory directory;
+  std::string out = directory / "out";
+};
+
+TEST_F(Run, ExitStatusAndOutputAreTheCommands) {
+  CommandResult result = run({"sh", "-c", "echo result; echo remark >&2; exit 37"});
+  EXPECT_EQ(result.status, 37);
+  EXPECT_EQ(result.out, "result\n");
+  EXPECT_EQ(result.error.find("remark\n"), 0u);
+  EXPECT_EQ(run({"true"}).status, 0);
+}
+
+TEST_F(Run, DeathBySignalIs128PlusItsNumber) {
+  EXPECT_EQ(run({"sh", "-c", "kill -KILL $$"}).status, 128 + SIGKILL);
+  EXPECT_EQ(run({"sh", "-c", "kill -ABRT $$"}).status, 128 + SIGABRT);
+}
+
+TEST_F(Run, ACommandThatIsNotThereIs127AndOneThatCannotRunIs126) {
+  CommandResult missing = run({"no-such-command-here"});
+  EXPECT_EQ(missing.status, 127);
+  EXPECT_TRUE(contains(missing.error, "no-such-command-here can't be started: No such file or directory"));
+  write_file(directory / "script", "echo");
+  EXPECT_EQ(run({directory / "script"}).status, 126);
+}
+
+TEST_F(Run, TheCommandFindsThePluginAndAnAbsoluteDirectoryInItsEnvironment) {
+  CommandOptions options;
+  options.directory = directory.path;
+  CommandResult result =
+      shardledger({"run", "-o", "deep/er", "--kernels", "all", "--max-bytes=1GiB", "--", "sh", "-c",
+                   "echo $CUDA_INJECTION64_PATH $NVTX_INJECTION64_PATH $SHARDLEDGER_DIR $SHARDLEDGER_KERNELS "
+                   "$SHARDLEDGER_MAX_BYTES"},
+                  options);
+  std::string plugin = std::filesystem::canonical(std::string(SL_BUILD_DIR) + "/lib/libshardledger.so").string();
+  EXPECT_EQ(result.out, plugin + " " + plugin + " " + directory.path + "/deep/er all 1GiB\n") << result.error;
+}
+
+TEST_F(Run, OptionsBehindTheCommandAreTheCommands) {
+  EXPECT_EQ(run({"echo", "--kernels", "-o", "x"}).out, "--kernels -o x\n");
+  EXPECT_EQ(shardledger({"run", "-o", out, "sh", "-c", "echo $0", "--help"}).out, "--help\n")
+      << "without the dashes too";
+}
+
+TEST_F(Run, WrongOptionsAreRefusedBeforeAnythingStarts) {
+  CommandResult result = shardledger({"run", "-o", out, "--kernels", "some", "--", "echo", "started"});
+  EXPECT_EQ(result.status, 2);
+  EXPECT_EQ(result.out, "");
+  EXPECT_TRUE(contains(result.error, "--kernels takes nccl|all|none, not 'some'")) << result.error;
+  EXPECT_EQ(shardledger({"run", "-o", out, "--steps", "9:1", "--", "true"}).status, 2);
+  EXPECT_EQ(shardledger({"run", "-o", out, "--modules", "3", "--", "true"}).status, 0);
+  EXPECT_FALSE(std::filesystem::exists(out));
+}
+
+TEST_F(Run, NothingRecordedLeavesNothingAndSaysWhy) {
+  CommandResult result = run({"true"});
+  EXPECT_TRUE(contains(result.error, "nothing was recorded")) << result.error;
+  EXPECT_TRUE(contains(result.error, "shardledger doctor"));
+  EXPECT_FALSE(std::filesystem::exists(out));
+}
+
+TEST_F(Run, ADirectoryThatWasThereStays) {
+  std::filesystem::create_directory(out);
+  run({"true"});
+  EXPECT_TRUE(std::filesystem::exists(out));
+}
+
+TEST_F(Run, AnEarlierRunIsNotMixedWithANewOne) {
+  std::filesystem::create_directories(out + "/node1-1-1");
+  write_file(out + "/node1-1-1/00000000.slog", "x");
+  std::filesystem::create_directories(out + "-2/node1-2-1");
+  write_file(out + "-2/node1-2-1/sealed.slogz", "x");
+  CommandResult result = run({"sh", "-c", "echo $SHARDLEDGER_DIR"});
+  EXPECT_EQ(result.out, out + "-3\n");
+  EXPECT_TRUE(contains(result.error, out + " holds an earlier run; recording into " + out + "-3\n")) << result.error;
+}
+
+TEST_F(Run, TasksOfOneLauncherShareTheirDirectory) {
+  std::filesystem::create_directories(out + "/node1-1-1");
+  write_file(out + "/node1-1-1/00000000.slog", "x");
+  CommandOptions options;
+  options.environment = {{"SLURM_STEP_NUM_TASKS", "2"}, {"SLURM_PROCID", "1"}};
+  CommandResult result = run({"sh", "-c", "echo $SHARDLEDGER_DIR"}, options);
+  EXPECT_EQ(result.out, out + "\n");
+  EXPECT_EQ(result.error, "");
+}
+
+TEST_F(Run, ALogThatCannotBeReadDoesNotChangeTheExitStatus) {
+  CommandResult result =
+      run({"sh", "-c", "mkdir -p $SHARDLEDGER_DIR/n-1-1; echo junk > $SHARDLEDGER_DIR/n-1-1/00000000.slog; exit 5"});
+  EXPECT_EQ(result.status, 5);
+  EXPECT_TRUE(contains(result.error, "can't be shown")) << result.error;
+}
+
+TEST_F(Run, AnotherToolsPlaceIsTakenAloud) {
+  CommandOptions options;
+  options.environment["CUDA_INJECTION64_PATH"] = "/opt/other/tool.so";
+  EXPECT_TRUE(contains(run({"true"}, options).error, "CUDA_INJECTION64_PATH was /opt/other/tool.so"));
+}
+
+TEST_F(Run, SignalsThatOthersSendReachTheCommandOnce) {
+  for (int signal : {SIGTERM, SIGINT, SIGHUP, SIGUSR1}) {
+    std::string marker = directory / "ready" + std::to_string(signal), trace = marker + ".trace";
+    std::string script = "trap 'echo got >> " + trace + "; exit 40' " + std::to_string(signal) + "; : > " + marker +
+                         "; i=0; while [ $i -lt 200 ]; do sleep 0.05; i=$((i+1)); done";
+    pid_t child = fork();
+    if (child == 0) {
+      setpgid(0, 0);
+      int null = open("/dev/null", 1);
+      dup2(null, 2);
+      std::string binary = std::string(SL_BUILD_DIR) + "/bin/shardledger";
+      execl(binary.c_str(), "shardledger", "run", "-o", out.c_str(), "--", "sh", "-c", script.c_str(), nullptr);
+      _exit(98);
+    }
+    for (int i = 0; i < 400 && access(marker.c_str(), F_OK) != 0; i++)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    kill(child, signal);
+    int status = 0;
+    waitpid(child, &status, 0);
+    EXPECT_EQ(WIFEXITED(status) ? WEXITSTATUS(status) : -1, 40) << signal;
+    EXPECT_EQ(read_file(trace), "got\n") << signal;
+  }
+}
+
+TEST_F(Run, TheCommandIsInTheSameProcessGroup) {
+  CommandResult result = run({"sh", "-c", "ps -o pgid= -p $$; ps -o pgid= -p $PPID"});
+  std::string first = result.out.substr(0, result.out.find('\n') + 1);
+  EXPECT_EQ(result.out, first + first) << result.out;
+}
+
+} // namespace

@@ -27,12 +27,17 @@ struct sl_allocation {
   const char *tag_name; /* owned by the log; "" or NULL: none */
 
   bool decided;
-  int category;    /* enum sl_category or a user category */
-  uint8_t rule;    /* enum sl_attribution_rule */
-  uint32_t module; /* 0: none */
-  bool counted;    /* part of the running totals, under the two below */
+  int category;           /* enum sl_category or a user category */
+  uint8_t rule;           /* enum sl_attribution_rule */
+  uint32_t module;        /* 0: none */
+  int tracker_label;      /* category that FSDPMemTracker would show at first; -1: it does not see this */
+  int tracker_later;      /* and from its unit's post-backward on; -1: the same */
+  uint64_t tracker_bytes; /* as the tracker counts them */
+
+  bool counted; /* part of the running totals, under the two below */
   int counted_category;
   uint32_t counted_module;
+  int counted_label; /* of the tracker; -1: none */
 
   struct sl_allocation *next; /* list of its owner */
 };

@@ -55,6 +55,8 @@ static enum sl_attribution_rule rule_in_backward(const struct sl_allocation *all
                                                  const struct sl_step_facts *facts) {
   if (allocation->free_phase && enclosing_point(allocation->free_phase, SL_POINT_reduce_scatter))
     return SL_RULE_freed_in_reduce;
+  if (allocation->free_phase && enclosing_point(allocation->free_phase, SL_POINT_root_callback))
+    return SL_RULE_freed_in_root_callback;
   if (is_cublas_workspace(allocation, facts))
     return SL_RULE_cublas_workspace;
   if (alive_at_next(allocation, facts->optimizer_starts, facts->optimizer_start_count))
@@ -122,7 +124,9 @@ void sl_attribute(struct sl_allocation *allocation, const struct sl_step_facts *
   struct sl_phase *by = NULL;
   enum sl_attribution_rule rule = rule_by_phase(allocation, facts, &by);
   allocation->phase_kind = by ? by->kind : allocation->phase ? allocation->phase->kind : SL_KIND_none;
-  allocation->module = sl_phase_module(rule == SL_RULE_freed_in_reduce ? allocation->free_phase : allocation->phase);
+  allocation->module =
+      sl_phase_module(rule == SL_RULE_freed_in_reduce || rule == SL_RULE_freed_in_root_callback ? allocation->free_phase
+                                                                                                : allocation->phase);
   allocation->category = sl_rules[rule].category;
   if (allocation->tag_category >= 0) {
     rule = SL_RULE_tag;

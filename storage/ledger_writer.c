@@ -20,7 +20,7 @@
   X(phase, "INSERT INTO phase VALUES(?,?,?,?,?,?,?,?,?,?,?)")                                                          \
   X(allocation, "INSERT INTO allocation VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)")                              \
   X(segment, "INSERT INTO segment VALUES(NULL,?,?,?,?,?,?,?,?,?)")                                                     \
-  X(snapshot, "INSERT OR REPLACE INTO snapshot VALUES(?,?,?,?,?,?,?,?)")                                               \
+  X(snapshot, "INSERT OR REPLACE INTO snapshot VALUES(?,?,?,?,?,?,?,?,?)")                                             \
   X(peak, "INSERT INTO peak VALUES(?,?,?,?,?,?,?)")                                                                    \
   X(peak_category, "INSERT INTO peak_category VALUES(?,?,?,?,?,?)")                                                    \
   X(peak_owner, "INSERT INTO peak_owner VALUES(?,?,?,?,?,?,?,?)")                                                      \
@@ -277,7 +277,7 @@ int sl_write_segment(struct sl_ledger_writer *writer, uint32_t device, uint64_t 
 }
 
 int sl_write_snapshot(struct sl_ledger_writer *writer, int64_t step, uint32_t module, uint32_t call_index,
-                      enum sl_state state, uint64_t at_ns, const char *category, uint64_t bytes,
+                      enum sl_state state, uint64_t at_ns, const char *category, uint64_t bytes, uint64_t tracker_bytes,
                       struct sl_error *error) {
   struct sl_statement *s = writer->inserts[INSERT_snapshot];
   int i = 0;
@@ -289,6 +289,7 @@ int sl_write_snapshot(struct sl_ledger_writer *writer, int64_t step, uint32_t mo
   sl_bind_int(s, ++i, (int64_t)at_ns);
   sl_bind_text(s, ++i, category);
   sl_bind_int(s, ++i, (int64_t)bytes);
+  sl_bind_int(s, ++i, (int64_t)tracker_bytes);
   return sl_statement_run(s, error);
 }
 

@@ -55,7 +55,7 @@ int sl_write_segment(struct sl_ledger_writer *writer, uint32_t device, uint64_t 
                      const char *owner, const char *api, uint64_t stream, uint64_t alloc_ns, uint64_t free_ns,
                      struct sl_error *error);
 int sl_write_snapshot(struct sl_ledger_writer *writer, int64_t step, uint32_t module, uint32_t call_index,
-                      enum sl_state state, uint64_t at_ns, const char *category, uint64_t bytes,
+                      enum sl_state state, uint64_t at_ns, const char *category, uint64_t bytes, uint64_t tracker_bytes,
                       struct sl_error *error);
 /* module 0: the whole step. */
 int sl_write_peak(struct sl_ledger_writer *writer, int64_t step, uint32_t module, const char *phase, uint64_t at_ns,

@@ -28,6 +28,7 @@ enum sl_phase_point { /* ranges of FSDP with a fixed meaning, from phase_rules.d
                       SL_POINT_post_backward_reshard,
                       SL_POINT_reduce_scatter,
                       SL_POINT_inputs,
+                      SL_POINT_root_callback,
 };
 
 struct sl_module_info { /* one module event */

@@ -9,6 +9,7 @@
 #include "attribution.h"
 #include "block_map.h"
 #include "driver_segments.h"
+#include "tracker_label.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -330,9 +331,9 @@ static int sweep_snapshot(void *context, const struct sl_item *item, const struc
   struct builder *b = context;
   int r = 0;
   for (int c = 0; c < b->category_count && r == 0 && b->step.step >= 0; c++)
-    if (sample->category_bytes[c])
+    if (sample->category_bytes[c] || sample->tracker_bytes[c])
       r = sl_write_snapshot(b->writer, b->step.step, item->module, item->call_index, item->state, item->at_ns,
-                            category_name(b, c), sample->category_bytes[c], b->error);
+                            category_name(b, c), sample->category_bytes[c], sample->tracker_bytes[c], b->error);
   return r;
 }
 
@@ -463,6 +464,12 @@ static int phases_settle(struct builder *b, bool all) {
   return r;
 }
 
+static bool is_unit_recomputed(const struct builder *b, struct sl_phase *phase) {
+  while ((phase = sl_phase_enclosing(phase, SL_KIND_recompute)) && !is_fsdp(b, phase->module))
+    phase = phase->parent;
+  return phase != NULL;
+}
+
 /* Decides, sums and writes what happened since the last step's end. step NULL: the log ended outside of a step. */
 static int step_finish(struct builder *b, const struct sl_phase *step) {
   struct sl_step_facts facts = {
@@ -474,8 +481,10 @@ static int step_finish(struct builder *b, const struct sl_phase *step) {
       .gradients_tagged = b->gradients_tagged,
   };
   for (size_t i = 0; i < b->allocation_count; i++)
-    if (!b->allocations[i]->decided)
+    if (!b->allocations[i]->decided) {
       sl_attribute(b->allocations[i], &facts);
+      sl_tracker_label(b->allocations[i], is_unit_recomputed(b, b->allocations[i]->phase));
+    }
   b->step.step = facts.step;
   b->step.end_ns = b->now_ns;
   b->step.end = totals_now(b);
@@ -641,7 +650,8 @@ static int on_tag(struct builder *b, const struct sl_event *event) {
     b->gradients_tagged = true;
   if (!a->decided)
     return 0;
-  a->category = a->tag_category;
+  a->category = a->tracker_label = a->tag_category;
+  a->tracker_later = -1;
   a->rule = SL_RULE_tag;
   if (a->tag_module)
     a->module = a->tag_module;

@@ -17,6 +17,8 @@ struct sl_sweep {
   size_t own_count;
   struct watch *watches;
   size_t watch_count, watch_capacity;
+  struct sl_allocation **unrecognised; /* gradients that the tracker takes for temporaries so far */
+  size_t unrecognised_count, unrecognised_capacity;
 };
 
 const char *sl_state_name(enum sl_state state) {
@@ -39,6 +41,7 @@ struct sl_sweep *sl_sweep_free(struct sl_sweep *sweep) {
   if (sweep) {
     free(sweep->own);
     free(sweep->watches);
+    free(sweep->unrecognised);
     free(sweep);
   }
   return NULL;
@@ -59,11 +62,66 @@ static int own_reserve(struct sl_sweep *sweep, uint32_t module) {
 
 static void watch_update(struct sl_sweep *sweep, struct watch *watch) {
   uint32_t module = watch->phase->module;
-  if (sweep->now.allocated_bytes > watch->peak.allocated_bytes)
-    watch->peak = sweep->now;
+  if (sweep->now.allocated_bytes > watch->peak.allocated_bytes) {
+    watch->peak.at_ns = sweep->now.at_ns;
+    watch->peak.allocated_bytes = sweep->now.allocated_bytes;
+    memcpy(watch->peak.category_bytes, sweep->now.category_bytes, sizeof watch->peak.category_bytes);
+  }
+  if (sweep->now.tracker_total > watch->peak.tracker_total) {
+    watch->peak.tracker_total = sweep->now.tracker_total;
+    memcpy(watch->peak.tracker_bytes, sweep->now.tracker_bytes, sizeof watch->peak.tracker_bytes);
+  }
   if (module < sweep->own_count && sweep->own[module] > watch->own_bytes)
     watch->own_bytes = sweep->own[module];
 }
+
+/* ---- the tracker's view ---- */
+
+static void label_set(struct sl_sweep *sweep, struct sl_allocation *allocation, int label) {
+  if (allocation->counted_label >= 0) {
+    sweep->now.tracker_total -= allocation->tracker_bytes;
+    sweep->now.tracker_bytes[allocation->counted_label] -= allocation->tracker_bytes;
+  }
+  if (label >= 0) {
+    sweep->now.tracker_total += allocation->tracker_bytes;
+    sweep->now.tracker_bytes[label] += allocation->tracker_bytes;
+  }
+  allocation->counted_label = label;
+}
+
+static int unrecognised_add(struct sl_sweep *sweep, struct sl_allocation *allocation) {
+  if (sweep->unrecognised_count == sweep->unrecognised_capacity) {
+    size_t capacity = sweep->unrecognised_capacity ? 2 * sweep->unrecognised_capacity : 64;
+    void *grown = realloc(sweep->unrecognised, capacity * sizeof *sweep->unrecognised);
+    if (!grown)
+      return -ENOMEM;
+    sweep->unrecognised = grown;
+    sweep->unrecognised_capacity = capacity;
+  }
+  sweep->unrecognised[sweep->unrecognised_count++] = allocation;
+  return 0;
+}
+
+static void unrecognised_remove(struct sl_sweep *sweep, const struct sl_allocation *allocation) {
+  for (size_t i = sweep->unrecognised_count; i-- > 0;)
+    if (sweep->unrecognised[i] == allocation) {
+      sweep->unrecognised[i] = sweep->unrecognised[--sweep->unrecognised_count];
+      return;
+    }
+}
+
+/* A unit's post-backward: the tracker looks at its parameters' gradients. */
+static void gradients_recognise(struct sl_sweep *sweep, uint32_t module, int category) {
+  for (size_t i = sweep->unrecognised_count; i-- > 0;) {
+    struct sl_allocation *allocation = sweep->unrecognised[i];
+    if (allocation->module != module || allocation->tracker_later != category)
+      continue;
+    label_set(sweep, allocation, category);
+    sweep->unrecognised[i] = sweep->unrecognised[--sweep->unrecognised_count];
+  }
+}
+
+/* ---- totals ---- */
 
 static int item_add(struct sl_sweep *sweep, struct sl_allocation *allocation) {
   int r = own_reserve(sweep, allocation->module);
@@ -75,13 +133,17 @@ static int item_add(struct sl_sweep *sweep, struct sl_allocation *allocation) {
   sweep->now.allocated_bytes += allocation->bytes;
   sweep->now.category_bytes[allocation->category] += allocation->bytes;
   sweep->own[allocation->module] += allocation->bytes;
-  return 0;
+  allocation->counted_label = -1;
+  label_set(sweep, allocation, allocation->tracker_label);
+  return allocation->tracker_later >= 0 ? unrecognised_add(sweep, allocation) : 0;
 }
 
 static void item_remove(struct sl_sweep *sweep, struct sl_allocation *allocation) {
   if (!allocation->counted)
     return;
   allocation->counted = false;
+  label_set(sweep, allocation, -1);
+  unrecognised_remove(sweep, allocation);
   sweep->now.allocated_bytes -= allocation->bytes;
   sweep->now.category_bytes[allocation->counted_category] -= allocation->bytes;
   sweep->own[allocation->counted_module] -= allocation->bytes;
@@ -126,7 +188,13 @@ int sl_sweep_run(struct sl_sweep *sweep, const struct sl_item *items, size_t cou
         watch_update(sweep, &sweep->watches[w]);
       break;
     case SL_ITEM_free: item_remove(sweep, item->allocation); break;
-    case SL_ITEM_snapshot: r = sweep->listener.snapshot(sweep->listener.context, item, &sweep->now); break;
+    case SL_ITEM_snapshot:
+      if (item->state == SL_STATE_before_post_backward)
+        gradients_recognise(sweep, item->module, SL_CATEGORY_unsharded_grad);
+      if (item->state == SL_STATE_after_post_backward)
+        gradients_recognise(sweep, item->module, SL_CATEGORY_sharded_grad);
+      r = sweep->listener.snapshot(sweep->listener.context, item, &sweep->now);
+      break;
     case SL_ITEM_open: r = watch_open(sweep, item->phase); break;
     case SL_ITEM_close:
       for (size_t w = sweep->watch_count; w-- > 0;)

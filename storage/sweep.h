@@ -48,13 +48,18 @@ struct sl_sample {
   uint64_t at_ns;
   uint64_t allocated_bytes;
   uint64_t category_bytes[SL_CATEGORY_limit];
+  uint64_t tracker_total;                    /* the same as PyTorch's tracker would label it: tracker_label.h */
+  uint64_t tracker_bytes[SL_CATEGORY_limit]; /* by the category whose word the tracker uses */
 };
 
 struct sl_sweep_listener {
   void *context;
   /* The totals at a snapshot item. 0, or a negative errno that ends the sweep. */
   int (*snapshot)(void *context, const struct sl_item *item, const struct sl_sample *sample);
-  /* A phase's highest point and the most that its module owned within it. */
+  /*
+   * A phase's highest point and the most that its module owned within it. Of the sample, the tracker's sums are those
+   * of the highest point that the tracker saw.
+   */
   int (*peak)(void *context, const struct sl_phase *phase, const struct sl_sample *sample, uint64_t own_bytes);
 };
 

@@ -47,40 +47,40 @@ FROM step s
 LEFT JOIN phase p ON p.id = s.peak_phase_id
 LEFT JOIN module_name m ON m.id = s.peak_module_id;
 
--- The snapshots in FSDPMemTracker's own words, zeros and the total included. fully_shard renames the classes that it
+-- The snapshots as FSDPMemTracker would show them: its words, its labels at that instant, zeros and the total included
+-- (storage/tracker_label.h says where its labels differ from the ledger's categories). fully_shard renames the classes that it
 -- shards, so that the tracker's FQNs start with FSDP and the root's class.
 CREATE VIEW fsdp_snapshot AS
 WITH tracked(id, fqn) AS (
   SELECT n.id, CASE WHEN r.is_fsdp THEN 'FSDP' ELSE '' END || n.name
   FROM module_name n JOIN module m ON m.id = n.id JOIN module r ON r.id = m.root_id),
-word(category) AS (VALUES ('Sharded Param'),('Unsharded Param'),('Buffer'),('Sharded Grad'),('Unsharded Grad'),('Activation'),('Temp'),('All Gather'),('Reduce Scatter'),('OptState'),('Inputs'), ('Other'), ('Unattributed')),
+word(category) AS (VALUES ('Sharded Param'),('Unsharded Param'),('Buffer'),('Sharded Grad'),('Unsharded Grad'),('Activation'),('Temp'),('All Gather'),('Reduce Scatter'),('OptState'),('Inputs'), ('Other')),
 state AS (SELECT DISTINCT rank, step, module_id, call_index, state, at_ns FROM snapshot),
 worded AS (
   SELECT s.rank, s.step, s.module_id, s.call_index, s.state, CASE s.category
       WHEN 'sharded_param' THEN 'Sharded Param'
-      WHEN 'unsharded_param' THEN 'Unsharded Param'
       WHEN 'param' THEN 'Sharded Param'
+      WHEN 'unsharded_param' THEN 'Unsharded Param'
       WHEN 'buffer' THEN 'Buffer'
       WHEN 'sharded_grad' THEN 'Sharded Grad'
-      WHEN 'unsharded_grad' THEN 'Unsharded Grad'
       WHEN 'gradient' THEN 'Sharded Grad'
+      WHEN 'unsharded_grad' THEN 'Unsharded Grad'
       WHEN 'activation' THEN 'Activation'
       WHEN 'temp' THEN 'Temp'
       WHEN 'all_gather' THEN 'All Gather'
       WHEN 'reduce_scatter' THEN 'Reduce Scatter'
       WHEN 'optstate' THEN 'OptState'
       WHEN 'input' THEN 'Inputs'
-      WHEN 'unattributed' THEN 'Unattributed'
-      ELSE 'Other' END AS category, s.bytes
+      ELSE 'Other' END AS category,
+    s.tracker_bytes AS bytes
   FROM snapshot s)
 SELECT a.rank, a.step, m.fqn, a.call_index AS call, a.state, w.category,
   coalesce((SELECT sum(bytes) FROM worded x WHERE x.rank = a.rank AND x.step = a.step AND x.module_id = a.module_id
     AND x.call_index = a.call_index AND x.state = a.state AND x.category = w.category), 0) AS bytes
 FROM state a JOIN tracked m ON m.id = a.module_id CROSS JOIN word w
 UNION ALL
-SELECT s.rank, s.step, m.fqn, s.call_index, s.state, 'Total', sum(s.bytes)
+SELECT s.rank, s.step, m.fqn, s.call_index, s.state, 'Total', sum(s.tracker_bytes)
 FROM snapshot s JOIN tracked m ON m.id = s.module_id
-WHERE s.category <> 'other' -- library workspaces, which the tracker can't see
 GROUP BY s.rank, s.step, s.module_id, s.call_index, s.state;
 
 -- What no rule covered at each step's highest point.

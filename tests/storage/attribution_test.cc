@@ -115,6 +115,13 @@ TEST_F(Attribution, AGradientThatIsFreedInItsReduceIsUnsharded) {
   EXPECT_EQ(a.module, 3u) << "the module whose reduce freed it";
 }
 
+TEST_F(Attribution, AGradientThatTheRootsCallbackFreesIsUnshardedToo) {
+  sl_phase callback = make(SL_KIND_reduce, 52, 59, &backward, 1, SL_POINT_root_callback);
+  sl_allocation a = allocation(40, 58, &module_backward, &callback);
+  EXPECT_EQ(rule(a), "freed_in_root_callback");
+  EXPECT_EQ(a.module, 1u);
+}
+
 TEST_F(Attribution, CublasWorkspaceIsNeitherActivationNorGradient) {
   sl_allocation a = allocation(12, 0, &forward);
   a.requested_bytes = 32u << 20;

@@ -35,6 +35,9 @@ protected:
 
   sl_allocation make(uint64_t bytes, int category, uint32_t module = 0) {
     sl_allocation a{};
+    a.tracker_bytes = bytes;
+    a.tracker_label = category;
+    a.tracker_later = -1;
     a.bytes = bytes;
     a.category = category;
     a.module = module;
@@ -152,6 +155,39 @@ TEST_F(Sweep, ARetaggedAllocationMovesItsBytes) {
   EXPECT_EQ(snapshots.at(0).category_bytes[SL_CATEGORY_unattributed], 0u);
   EXPECT_EQ(snapshots.at(0).category_bytes[SL_CATEGORY_optstate], 10u);
   EXPECT_EQ(snapshots.at(0).allocated_bytes, 10u);
+}
+
+TEST_F(Sweep, TheTrackerTakesGradientsForTemporariesUntilTheirUnitsPostBackward) {
+  sl_allocation mine = make(512, SL_CATEGORY_unsharded_grad, 3), other = make(1024, SL_CATEGORY_unsharded_grad, 4);
+  mine.tracker_label = other.tracker_label = SL_CATEGORY_temp;
+  mine.tracker_later = other.tracker_later = SL_CATEGORY_unsharded_grad;
+  add(SL_ITEM_alloc, &mine);
+  add(SL_ITEM_alloc, &other);
+  add(SL_ITEM_snapshot, (sl_phase *)nullptr);
+  sl_item post{};
+  post.type = SL_ITEM_snapshot;
+  post.state = SL_STATE_before_post_backward;
+  post.module = 3;
+  items.push_back(post);
+  add(SL_ITEM_free, &mine);
+  add(SL_ITEM_snapshot, (sl_phase *)nullptr);
+  run();
+  ASSERT_EQ(snapshots.size(), 3u);
+  EXPECT_EQ(snapshots[0].tracker_bytes[SL_CATEGORY_temp], 1536u);
+  EXPECT_EQ(snapshots[1].tracker_bytes[SL_CATEGORY_temp], 1024u);
+  EXPECT_EQ(snapshots[1].tracker_bytes[SL_CATEGORY_unsharded_grad], 512u);
+  EXPECT_EQ(snapshots[1].category_bytes[SL_CATEGORY_unsharded_grad], 1536u) << "the ledger knew from the start";
+  EXPECT_EQ(snapshots[2].tracker_total, 1024u);
+}
+
+TEST_F(Sweep, WhatTheTrackerCannotSeeIsNotInItsSums) {
+  sl_allocation workspace = make(4096, SL_CATEGORY_other);
+  workspace.tracker_label = -1;
+  add(SL_ITEM_alloc, &workspace);
+  add(SL_ITEM_snapshot, (sl_phase *)nullptr);
+  run();
+  EXPECT_EQ(snapshots.at(0).tracker_total, 0u);
+  EXPECT_EQ(snapshots.at(0).allocated_bytes, 4096u);
 }
 
 TEST_F(Sweep, TotalsGoOnIntoTheNextStepAndOpenPhasesAreReported) {

@@ -8,10 +8,10 @@ inputs have. Modules' backwards do not nest, therefore start/end ranges. The hoo
 import functools
 
 import torch
-from torch.utils._pytree import tree_flatten
 
 from . import guard, native, steps
 from .kinds import KIND
+from .tensors import leaves
 
 _BACKWARD = KIND["backward"]
 
@@ -87,8 +87,7 @@ class _Call:
 
 
 def _differentiable(tree):
-    leaves, _ = tree_flatten(tree)
-    return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.grad_fn is not None]
+    return [leaf for leaf in leaves(tree) if leaf.grad_fn is not None]
 
 
 def watch(entry, args, kwargs, output):

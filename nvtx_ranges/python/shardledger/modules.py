@@ -106,13 +106,15 @@ def size(tensor):
 
 def _sharded_parameters(module):
     """{(module, name): parameter} of an FSDP2 unit: the shards, which its modules do not hold while it is unsharded."""
-    state = module._get_fsdp_state()
-    groups = getattr(state, "_fsdp_param_groups", None) or [getattr(state, "_fsdp_param_group", None)]
     found = {}
-    for group in groups:
-        for parameter in group.fsdp_params if group is not None else ():
+    try:
+        state = module._get_fsdp_state()
+        groups = getattr(state, "_fsdp_param_groups", None) or [state._fsdp_param_group]
+        for parameter in [p for group in groups if group is not None for p in group.fsdp_params]:
             where = parameter._module_info
             found[id(where.module), where.param_name] = parameter.sharded_param
+    except AttributeError:  # another version's names: then what the modules hold has to do
+        pass
     return found
 
 

@@ -96,7 +96,7 @@ def load():
     if plugin is None:
         return
     plugin.sl_api_version.restype = _U32
-    if plugin.sl_api_version() != API_VERSION:
+    if plugin.sl_api_version() != API_VERSION:  # another release's package: ranges still work, facts would not
         plugin = None
         return
     _bind(plugin, _FACT_CALLS)

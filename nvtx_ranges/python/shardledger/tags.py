@@ -3,9 +3,9 @@
 import weakref
 
 import torch
-from torch.utils._pytree import tree_flatten
 
 from . import guard, modules, native
+from .tensors import leaves
 
 DEVICES = {"cuda"}  # the ledger's devices
 _AGAIN = (1, 2)  # steps at whose start moved parameters are looked for
@@ -75,9 +75,8 @@ def again(root, step):
 
 def inputs(entry, args, kwargs):
     """The tensors that a root was called with, after FSDP brought them to the device."""
-    leaves, _ = tree_flatten((args, kwargs))
-    for leaf in leaves:
-        if isinstance(leaf, torch.Tensor) and leaf.grad_fn is None:
+    for leaf in leaves((args, kwargs)):
+        if leaf.grad_fn is None:
             _tag(leaf, "input", entry.id, "")
 
 

@@ -397,6 +397,7 @@ int sl_source_cupti_reacquire(void) {
     has_source = cupti->ActivityEnableAllocationSource(1) == CUPTI_SUCCESS;
   CUptiResult result = enable();
   if (result != CUPTI_SUCCESS) {
+    sl_cupti_seat_leave(cupti, "activity can't be recorded yet");
     give(RELEASED);
     report_failure(result);
     return -EBUSY;

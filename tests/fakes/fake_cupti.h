@@ -2,8 +2,9 @@
  * Driving fake_libcupti.c: a libcupti.so.13 without a GPU. A test sets what its functions return, plays driver calls
  * and activity records through it against the real plugin, and looks at what the plugin asked for.
  *
- * The struct lives in the library; get it with fake_cupti(). Not meant for several threads at once, except
- * fake_cupti_play.
+ * The struct lives in the library; get it with fake_cupti(). The plugin's helper thread flushes while a test runs:
+ * what the functions return is set before the plugin attaches or with fake_cupti_set, what it did is read with
+ * fake_cupti_get.
  */
 #ifndef SHARDLEDGER_TESTS_FAKE_CUPTI_H
 #define SHARDLEDGER_TESTS_FAKE_CUPTI_H
@@ -51,6 +52,14 @@ struct fake_cupti {
 };
 
 struct fake_cupti *fake_cupti(void);
+
+static inline int fake_cupti_get(const int *field) {
+  return __atomic_load_n(field, __ATOMIC_SEQ_CST);
+}
+
+static inline void fake_cupti_set(CUptiResult *field, CUptiResult value) {
+  __atomic_store_n(field, value, __ATOMIC_SEQ_CST);
+}
 
 /* Delivers a callback, if the plugin is subscribed and has enabled it. */
 void fake_cupti_play(CUpti_CallbackDomain domain, uint32_t cbid, const void *data);

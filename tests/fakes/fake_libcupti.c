@@ -1,5 +1,6 @@
 #include "fake_cupti.h"
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
@@ -12,10 +13,23 @@ static void *callback_data;
 static CUpti_BuffersCallbackRequestFunc buffer_requested;
 static CUpti_BuffersCallbackCompleteFunc buffer_completed;
 
-static struct {
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the buffers; not held while the plugin is called */
+static struct buffer {
   uint8_t *bytes;
   size_t size, used;
 } buffers[BUFFERS];
+
+static void set(int *field, int value) {
+  __atomic_store_n(field, value, __ATOMIC_SEQ_CST);
+}
+
+static void add(int *field, int value) {
+  __atomic_add_fetch(field, value, __ATOMIC_SEQ_CST);
+}
+
+static CUptiResult answer(const CUptiResult *field) {
+  return __atomic_load_n(field, __ATOMIC_SEQ_CST);
+}
 
 struct fake_cupti *fake_cupti(void) {
   return &the;
@@ -35,30 +49,51 @@ void fake_cupti_play(CUpti_CallbackDomain domain, uint32_t cbid, const void *dat
     on_callback(callback_data, domain, cbid, data);
 }
 
-void fake_cupti_record(const void *record, size_t bytes) {
-  for (int i = 0; i < BUFFERS; i++) {
-    if (!buffers[i].bytes) {
-      size_t records = 0;
-      buffer_requested(&buffers[i].bytes, &buffers[i].size, &records);
-      buffers[i].used = 0;
-      the.buffers_out++;
-      if (!buffers[i].bytes) {
-        the.dropped++;
-        the.buffers_out--;
-        return;
-      }
-      for (size_t j = 0; j < buffers[i].size; j++)
-        if (buffers[i].bytes[j] != 0) {
-          the.buffers_dirty++;
-          break;
-        }
-    }
-    if (buffers[i].used + bytes <= buffers[i].size) {
-      memcpy(buffers[i].bytes + buffers[i].used, record, bytes);
-      buffers[i].used += bytes;
-      return;
+static bool is_zero(const struct buffer *buffer) {
+  for (size_t i = 0; i < buffer->size; i++)
+    if (buffer->bytes[i] != 0)
+      return false;
+  return true;
+}
+
+/* The last buffer if it has room, else a fresh one; taken out of the list, so that no flush takes it meanwhile. */
+static struct buffer take_buffer(size_t bytes) {
+  struct buffer buffer = {NULL, 0, 0};
+  pthread_mutex_lock(&lock);
+  for (int i = 0; i < BUFFERS && !buffer.bytes; i++) {
+    if (buffers[i].bytes && buffers[i].used + bytes <= buffers[i].size) {
+      buffer = buffers[i];
+      buffers[i].bytes = NULL;
     }
   }
+  pthread_mutex_unlock(&lock);
+  if (buffer.bytes)
+    return buffer;
+  size_t records = 0;
+  buffer_requested(&buffer.bytes, &buffer.size, &records);
+  if (buffer.bytes) {
+    add(&the.buffers_out, 1);
+    add(&the.buffers_dirty, !is_zero(&buffer));
+  }
+  return buffer;
+}
+
+void fake_cupti_record(const void *record, size_t bytes) {
+  struct buffer buffer = take_buffer(bytes);
+  if (!buffer.bytes) {
+    __atomic_add_fetch(&the.dropped, 1, __ATOMIC_SEQ_CST);
+    return;
+  }
+  memcpy(buffer.bytes + buffer.used, record, bytes);
+  buffer.used += bytes;
+  pthread_mutex_lock(&lock);
+  for (int i = 0; i < BUFFERS; i++) {
+    if (!buffers[i].bytes) {
+      buffers[i] = buffer;
+      break;
+    }
+  }
+  pthread_mutex_unlock(&lock);
 }
 
 void fake_cupti_complete_foreign(uint8_t *buffer, size_t size) {
@@ -98,7 +133,7 @@ CUptiResult cuptiSubscribe(CUpti_SubscriberHandle *subscriber, CUpti_CallbackFun
     return the.subscribe;
   on_callback = callback;
   callback_data = data;
-  the.subscribed = 1;
+  set(&the.subscribed, 1);
   *subscriber = (CUpti_SubscriberHandle)&the;
   return CUPTI_SUCCESS;
 }
@@ -127,7 +162,7 @@ CUptiResult cuptiActivityEnableAllocationSource(uint8_t enable) {
 #endif
 
 CUptiResult cuptiUnsubscribe(CUpti_SubscriberHandle subscriber) {
-  the.subscribed = 0;
+  set(&the.subscribed, 0);
   memset(the.driver_enabled, 0, sizeof(the.driver_enabled));
   memset(the.resource_enabled, 0, sizeof(the.resource_enabled));
   return CUPTI_SUCCESS;
@@ -163,14 +198,15 @@ CUptiResult cuptiActivityRegisterCallbacks(CUpti_BuffersCallbackRequestFunc requ
 }
 
 CUptiResult cuptiActivityEnable(CUpti_ActivityKind kind) {
-  if (the.activity_enable[kind] != CUPTI_SUCCESS)
-    return the.activity_enable[kind];
-  the.active[kind] = 1;
+  CUptiResult result = answer(&the.activity_enable[kind]);
+  if (result != CUPTI_SUCCESS)
+    return result;
+  set(&the.active[kind], 1);
   return CUPTI_SUCCESS;
 }
 
 CUptiResult cuptiActivityDisable(CUpti_ActivityKind kind) {
-  the.active[kind] = 0;
+  set(&the.active[kind], 0);
   return CUPTI_SUCCESS;
 }
 
@@ -188,17 +224,19 @@ CUptiResult cuptiActivitySetAttribute(CUpti_ActivityAttribute attribute, size_t 
 }
 
 CUptiResult cuptiActivityFlushAll(uint32_t flag) {
-  the.flushes++;
-  the.forced_flushes += flag != 0;
+  add(&the.flushes, 1);
+  add(&the.forced_flushes, flag != 0);
   for (int i = 0; i < BUFFERS; i++) {
-    if (!buffers[i].bytes)
-      continue;
-    uint8_t *bytes = buffers[i].bytes;
+    pthread_mutex_lock(&lock);
+    struct buffer buffer = buffers[i];
     buffers[i].bytes = NULL;
-    the.buffers_out--;
-    buffer_completed((CUcontext)1, 7, bytes, buffers[i].size, buffers[i].used);
+    pthread_mutex_unlock(&lock);
+    if (buffer.bytes) {
+      buffer_completed((CUcontext)1, 7, buffer.bytes, buffer.size, buffer.used);
+      add(&the.buffers_out, -1);
+    }
   }
-  return the.flush;
+  return answer(&the.flush);
 }
 
 CUptiResult cuptiActivityGetNextRecord(uint8_t *buffer, size_t valid, CUpti_Activity **record) {
@@ -215,7 +253,6 @@ CUptiResult cuptiActivityGetNextRecord(uint8_t *buffer, size_t valid, CUpti_Acti
 }
 
 CUptiResult cuptiActivityGetNumDroppedRecords(CUcontext context, uint32_t stream, size_t *dropped) {
-  *dropped = the.dropped;
-  the.dropped = 0;
+  *dropped = __atomic_exchange_n(&the.dropped, 0, __ATOMIC_SEQ_CST);
   return CUPTI_SUCCESS;
 }

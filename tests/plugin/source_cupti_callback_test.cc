@@ -455,8 +455,8 @@ TEST(SourceCuptiCallback, APauseAndAForkedChildRecordNothing) {
     pid_t child = fork();
     if (child == 0) {
       allocate(process, 0x4000, 1);
-      int flushes = process.cupti->flushes;
-      bool quiet = process.cupti_release() == -ENODEV && process.cupti->flushes == flushes;
+      int flushes = fake_cupti_get(&process.cupti->flushes);
+      bool quiet = process.cupti_release() == -ENODEV && fake_cupti_get(&process.cupti->flushes) == flushes;
       _exit(quiet ? 0 : 1);
     }
     int status = -1;
@@ -473,7 +473,8 @@ TEST(SourceCuptiCallback, TheSeatIsGivenUpAtTheEnd) {
   Recording log = record({}, [] {
     static CuptiProcess process;
     process.cupti->at_exit = [] {
-      if (process.cupti->subscribed || process.cupti->active[CUPTI_ACTIVITY_KIND_MEMORY2])
+      if (fake_cupti_get(&process.cupti->subscribed) ||
+          fake_cupti_get(&process.cupti->active[CUPTI_ACTIVITY_KIND_MEMORY2]))
         _exit(1);
     };
     allocate(process, 0x1000, 1);

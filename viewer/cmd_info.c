@@ -23,7 +23,8 @@ static const struct {
     {"driver-level memory", "SELECT EXISTS(SELECT 1 FROM segment WHERE owner <> 'pytorch')",
      "CUPTI was off or taken by another tool"},
     {"the device's total", "SELECT EXISTS(SELECT 1 FROM device_sample)", "the device was not sampled"},
-    {"collectives", "SELECT EXISTS(SELECT 1 FROM collective)", "no NCCL call was seen; one GPU alone makes none"},
+    {"collectives", "SELECT EXISTS(SELECT 1 FROM collective)",
+     "no NCCL call is in the record; one GPU alone makes none"},
     {"device times of kernels", "SELECT EXISTS(SELECT 1 FROM kernel)",
      "NCCL's are kept by default, others with 'shardledger run --kernels all'"},
 };

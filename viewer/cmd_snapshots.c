@@ -27,44 +27,36 @@ static int tracker_words(const char *words[SL_CATEGORY_built_in]) {
   return count;
 }
 
-/* The sum of the categories that share a word. Words that only users gave count as Other. */
-static void print_sum(FILE *sql, const char *word) {
-  fprintf(sql, ", coalesce(sum(s.bytes) FILTER (WHERE s.category IN (");
-  for (int i = 0, first = 1; i < SL_CATEGORY_built_in; i++)
-    if (strcmp(sl_categories[i].fsdp_word, word) == 0) {
-      fprintf(sql, "%s'%s'", first ? "" : ", ", sl_categories[i].name);
-      first = 0;
-    }
-  fprintf(sql, ")");
-  if (strcmp(word, "Other") == 0) {
-    fprintf(sql, " OR s.category NOT IN ('Total'");
-    for (int i = 0; i < SL_CATEGORY_built_in; i++)
-      fprintf(sql, ", '%s'", sl_categories[i].name);
-    fprintf(sql, ")");
-  }
-  fprintf(sql, "), 0)");
-}
+/* The states in the order in which a module goes through them. */
+static const char *const states[] = {
+#define STATE(name, word) word,
+#include "storage/states.def"
+#undef STATE
+};
 
+/*
+ * The view's rows of one rank and step, a column a word. Asked step by step with the numbers bound, since only then
+ * SQLite takes them inside the view. Modules stand in the model's order, which their ids have.
+ */
 static char *snapshot_sql(const char *const *words, int count) {
   char *sql = NULL;
   size_t size = 0;
   FILE *stream = open_memstream(&sql, &size);
   if (!stream)
     return NULL;
-  fprintf(stream, "WITH " SL_SQL_CHOSEN
-                  " SELECT s.rank, c.step, coalesce(t.class, '') || iif(m.fqn = '' OR t.id IS NULL, '', '.') ||"
-                  " m.fqn AS name, m.fqn, s.call_index, s.state");
-  for (int i = 0; i < count; i++)
-    print_sum(stream, words[i]);
-  fprintf(stream, ", sum(s.bytes) FILTER (WHERE s.category <> 'Total'), min(s.at_ns)"
-                  " FROM (SELECT rank, step, coalesce((SELECT n.step FROM snapshot AS n"
-                  "   WHERE n.rank = chosen.rank AND n.step = chosen.step LIMIT 1), same_as, step) AS rows_step"
-                  "  FROM chosen) AS c"
-                  " CROSS JOIN snapshot AS s ON s.rank = c.rank AND s.step = c.rows_step"
-                  " JOIN module AS m ON m.id = s.module_id LEFT JOIN module AS t ON t.id = m.root_id"
-                  " WHERE :module IS NULL OR m.fqn GLOB :module OR name GLOB :module"
-                  " GROUP BY s.rank, s.step, s.module_id, s.call_index, s.state"
-                  " ORDER BY s.rank, s.module_id, s.call_index, min(s.at_ns), s.state");
+  fprintf(stream, "WITH state(word, place) AS (VALUES");
+  for (size_t i = 0; i < sizeof(states) / sizeof(states[0]); i++)
+    fprintf(stream, "%s('%s', %zu)", i ? "," : "", states[i], i);
+  fprintf(stream, "), named AS (SELECT *, iif(instr(fqn, '.'), substr(fqn, instr(fqn, '.') + 1), '') AS short"
+                  "  FROM fsdp_snapshot WHERE rank = :rank AND step = :rows_step)"
+                  " SELECT rank, :step, fqn, short, call, named.state");
+  for (int i = 0; i <= count; i++)
+    fprintf(stream, ", coalesce(sum(bytes) FILTER (WHERE category = '%s'), 0)", i < count ? words[i] : "Total");
+  fprintf(stream, " FROM named LEFT JOIN state ON state.word = named.state"
+                  " LEFT JOIN (SELECT fqn AS short, min(id) AS id FROM module WHERE rank = :rank GROUP BY fqn)"
+                  "  USING (short)"
+                  " WHERE :module IS NULL OR fqn GLOB :module OR short GLOB :module"
+                  " GROUP BY fqn, call, named.state ORDER BY id, fqn, call, place");
   if (fclose(stream) != 0) {
     free(sql);
     return NULL;
@@ -72,9 +64,24 @@ static char *snapshot_sql(const char *const *words, int count) {
   return sql;
 }
 
+/* The steps to show, and whose rows speak for them. */
+static int prepare_steps(struct sl_db *db, const struct selection *selection, struct sl_statement **out,
+                         struct sl_error *error) {
+  int r = sl_db_prepare(db,
+                        "WITH " SL_SQL_CHOSEN " SELECT rank, step, coalesce((SELECT n.step FROM snapshot AS n"
+                        " WHERE n.rank = chosen.rank AND n.step = chosen.step LIMIT 1), same_as, step)"
+                        " FROM chosen ORDER BY rank",
+                        out, error);
+  if (r < 0)
+    return r;
+  sl_bind_optional(*out, ":rank", selection->rank);
+  sl_bind_optional(*out, ":step", selection->step);
+  return 0;
+}
+
 static int print_snapshots(struct sl_db *db, struct sl_output *out, void *context, struct sl_error *error) {
   const struct selection *selection = context;
-  struct sl_column columns[6 + SL_CATEGORY_built_in + 2] = {
+  struct sl_column columns[6 + SL_CATEGORY_built_in + 1] = {
       {"rank", "Rank", SL_UNIT_number, 0},
       {"step", "Step", SL_UNIT_number, 0},
       {"module", "Module", SL_UNIT_text, 0},
@@ -86,12 +93,14 @@ static int print_snapshots(struct sl_db *db, struct sl_output *out, void *contex
   int word_count = tracker_words(words);
   int count = 6;
   char *sql = snapshot_sql(words, word_count);
-  struct sl_statement *statement = NULL;
+  struct sl_statement *steps = NULL, *statement = NULL;
   struct sl_table *table = NULL;
   int64_t rows = 0;
   int r = sql ? 0 : sl_error_set(error, -ENOMEM, "out of memory");
   if (r == 0)
     r = sl_print_coverage(db, out, error);
+  if (r == 0)
+    r = prepare_steps(db, selection, &steps, error);
   if (r == 0)
     r = sl_db_prepare(db, sql, &statement, error);
   if (r < 0)
@@ -100,23 +109,30 @@ static int print_snapshots(struct sl_db *db, struct sl_output *out, void *contex
   for (int i = 0; i < word_count; i++)
     columns[count++] = (struct sl_column){words[i], words[i], SL_UNIT_bytes, SL_COLUMN_HIDE_EMPTY};
   columns[count++] = (struct sl_column){"Total", "Total", SL_UNIT_bytes, 0};
-  columns[count++] = (struct sl_column){"at_ns", "At", SL_UNIT_instant, SL_COLUMN_DATA_ONLY};
 
-  sl_bind_optional(statement, ":rank", selection->rank);
-  sl_bind_optional(statement, ":step", selection->step);
-  sl_bind_named_text(statement, ":module", selection->module);
   sl_output_line(out, "%s", "");
   table = sl_table_begin(out, "snapshots", columns, count);
-  rows = sl_table_rows(table, statement, error);
+  while ((r = sl_statement_step(steps, error)) > 0) {
+    sl_bind_named_int(statement, ":rank", sl_column_int(steps, 0));
+    sl_bind_named_int(statement, ":step", sl_column_int(steps, 1));
+    sl_bind_named_int(statement, ":rows_step", sl_column_int(steps, 2));
+    sl_bind_named_text(statement, ":module", selection->module);
+    int64_t more = sl_table_rows(table, statement, error);
+    if (more < 0) {
+      r = (int)more;
+      break;
+    }
+    rows += more;
+  }
   table = sl_table_end(table);
-  r = rows < 0 ? (int)rows : 0;
-  if (rows == 0 && selection->module)
+  if (r == 0 && rows == 0 && selection->module)
     sl_complain("no snapshot matches; the modules are in: shardledger query \"SELECT DISTINCT fqn FROM module\"");
-  else if (rows == 0)
+  else if (r == 0 && rows == 0)
     sl_complain("no snapshot matches; 'shardledger peaks --by step' lists the ranks and steps that were recorded");
 
 finish:
   statement = sl_statement_close(statement);
+  steps = sl_statement_close(steps);
   free(sql);
   return r;
 }

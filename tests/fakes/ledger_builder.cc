@@ -143,9 +143,10 @@ LedgerBuilder &LedgerBuilder::snapshot(int rank, int step, int64_t module, const
                                        const Categories &categories, int call) {
   tick();
   for (const auto &category : categories)
-    insert("snapshot", {"rank", "step", "module_id", "call_index", "state", "at_ns", "category", "bytes"},
+    insert("snapshot",
+           {"rank", "step", "module_id", "call_index", "state", "at_ns", "category", "bytes", "tracker_bytes"},
            {number(rank), number(step), number(module), number(call), quoted(state), number(clock),
-            quoted(category.first), number(category.second)});
+            quoted(category.first), number(category.second), number(category.second)});
   return *this;
 }
 

@@ -108,6 +108,17 @@ TEST_F(Run, TasksOfOneLauncherShareTheirDirectory) {
   EXPECT_EQ(result.error, "");
 }
 
+TEST_F(Run, ARecordedRunEndsWithItsLedgerAndSummary) {
+  std::string recorded = std::string(SL_TEST_DATA) + "/fsdp2-2rank";
+  CommandResult result = run({"sh", "-c", "cp -r " + recorded + "/. $SHARDLEDGER_DIR; echo trained; exit 3"});
+  EXPECT_EQ(result.status, 3);
+  EXPECT_EQ(result.out.find("trained\n0 events lost, 0 gaps; "), 0u) << result.out << result.error;
+  EXPECT_TRUE(contains(result.out, "\nPeak "));
+  EXPECT_TRUE(contains(result.out, "Alive at the peak"));
+  EXPECT_TRUE(contains(result.error, "recorded in " + out + "; go on with 'shardledger peaks " + out + "'\n"));
+  EXPECT_TRUE(std::filesystem::exists(out + "/ledger.sqlite"));
+}
+
 TEST_F(Run, ALogThatCannotBeReadDoesNotChangeTheExitStatus) {
   CommandResult result =
       run({"sh", "-c", "mkdir -p $SHARDLEDGER_DIR/n-1-1; echo junk > $SHARDLEDGER_DIR/n-1-1/00000000.slog; exit 5"});

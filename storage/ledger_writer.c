@@ -303,7 +303,10 @@ int sl_write_peak(struct sl_ledger_writer *writer, int64_t step, uint32_t module
   sl_bind_text(s, ++i, phase);
   sl_bind_int(s, ++i, (int64_t)at_ns);
   sl_bind_int(s, ++i, (int64_t)allocated_bytes);
-  sl_bind_int(s, ++i, (int64_t)own_bytes);
+  if (module)
+    sl_bind_int(s, ++i, (int64_t)own_bytes);
+  else
+    sl_bind_null(s, ++i);
   return sl_statement_run(s, error);
 }
 

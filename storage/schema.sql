@@ -143,7 +143,7 @@ CREATE TABLE peak( -- the highest point while a module was in a phase; module_id
   phase TEXT NOT NULL, -- step, forward, backward, recompute, optimizer_step
   at_ns INTEGER NOT NULL,
   allocated_bytes INTEGER NOT NULL, -- of the whole device
-  own_bytes INTEGER, -- highest bytes that the module itself owned in the phase
+  own_bytes INTEGER, -- highest bytes that the module itself owned in the phase; NULL without a module
   UNIQUE(rank, step, module_id, phase)
 );
 

@@ -153,12 +153,13 @@ static void print_ranks(struct sl_output *out, const struct rank_peaks *peaks) {
   for (int i = 1; i < peaks->count; i++)
     if (peaks->ranks[i].allocated_bytes < peaks->ranks[least].allocated_bytes)
       least = i;
-  sl_output_line(out, "     Lowest peak of %d ranks: %s on rank %lld, %s less", peaks->count,
-                 sl_format_bytes(lowest, peaks->ranks[least].allocated_bytes, out->exact_bytes),
-                 (long long)peaks->ranks[least].rank,
-                 sl_format_bytes(spread,
-                                 peaks->ranks[peaks->worst].allocated_bytes - peaks->ranks[least].allocated_bytes,
-                                 out->exact_bytes));
+  int64_t difference = peaks->ranks[peaks->worst].allocated_bytes - peaks->ranks[least].allocated_bytes;
+  if (difference == 0)
+    sl_output_line(out, "     The same peak on all %d ranks", peaks->count);
+  else
+    sl_output_line(out, "     Lowest peak of %d ranks: %s on rank %lld, %s less", peaks->count,
+                   sl_format_bytes(lowest, peaks->ranks[least].allocated_bytes, out->exact_bytes),
+                   (long long)peaks->ranks[least].rank, sl_format_bytes(spread, difference, out->exact_bytes));
   if (peaks->count > SL_RANKS_SIDE_BY_SIDE)
     return;
   sl_output_line(out, "%s", "");

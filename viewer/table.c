@@ -17,7 +17,7 @@ struct cell { /* as text prints it */
   char *text;
   int width;
   enum sl_style style;
-  bool empty; /* NULL, 0 or "" */
+  double size; /* 0 for NULL, 0 and ""; else how large the number is, for texts 1 */
 };
 
 struct sl_table {
@@ -33,8 +33,9 @@ struct sl_table {
 
   struct cell *cells; /* rows that wait, count cells each */
   size_t cell_count, cell_capacity;
-  int *widths;     /* of columns, once they are fixed; -1 is hidden */
-  int stream_rows; /* 0: wait for the end */
+  int *widths;        /* of columns, once they are fixed; -1 is hidden */
+  int stream_rows;    /* 0: wait for the end */
+  char left_out[256]; /* headers of the columns that a narrow terminal has no room for */
 };
 
 void sl_output_open(struct sl_output *out, enum sl_format format, bool exact_bytes) {
@@ -270,14 +271,55 @@ static void print_header(struct sl_table *table) {
   }
 }
 
-/* Finds the widths from the rows that wait, and makes them fit a terminal by squeezing the widest text columns. */
+/* Takes one column off the widest text. Returns what that saves, or 0 when texts are as narrow as they may be. */
+static int squeeze_text(struct sl_table *table) {
+  int widest = -1;
+  for (int i = 0; i < table->count; i++)
+    if (table->columns[i].unit == SL_UNIT_text && table->widths[i] > LEAST_TEXT_WIDTH &&
+        (widest < 0 || table->widths[i] > table->widths[widest]))
+      widest = i;
+  if (widest < 0)
+    return 0;
+  table->widths[widest]--;
+  return 1;
+}
+
+/* Hides the optional column whose largest number is the smallest of all. Returns the width that saves, or 0. */
+static int leave_out_smallest(struct sl_table *table) {
+  int smallest = -1;
+  double least = 0;
+  for (int i = 0; i < table->count; i++) {
+    double largest = 0;
+    if (table->widths[i] < 0 || !(table->columns[i].flags & SL_COLUMN_HIDE_EMPTY) || !on_right(table->columns[i].unit))
+      continue;
+    for (size_t c = i; c < table->cell_count; c += table->count)
+      largest = fmax(largest, table->cells[c].size);
+    if (smallest < 0 || largest < least) {
+      smallest = i;
+      least = largest;
+    }
+  }
+  if (smallest < 0)
+    return 0;
+  int saved = table->widths[smallest] + 2;
+  size_t used = strlen(table->left_out);
+  snprintf(table->left_out + used, sizeof(table->left_out) - used, "%s%s", used ? ", " : "",
+           table->columns[smallest].header);
+  table->widths[smallest] = -1;
+  return saved;
+}
+
+/*
+ * Finds the widths from the rows that wait. On a terminal that is too narrow, texts lose their middle and then the
+ * least columns go, which is said below the table.
+ */
 static void fix_widths(struct sl_table *table) {
   int total = -2;
   for (int i = 0; i < table->count; i++) {
     bool empty = true;
     table->widths[i] = sl_text_width(table->columns[i].header);
     for (size_t c = i; c < table->cell_count; c += table->count) {
-      empty &= table->cells[c].empty;
+      empty &= table->cells[c].size == 0;
       if (table->cells[c].width > table->widths[i])
         table->widths[i] = table->cells[c].width;
     }
@@ -286,16 +328,13 @@ static void fix_widths(struct sl_table *table) {
     else
       total += table->widths[i] + 2;
   }
-  while (table->out->terminal.width > 0 && total > table->out->terminal.width) {
-    int widest = -1;
-    for (int i = 0; i < table->count; i++)
-      if (table->columns[i].unit == SL_UNIT_text && table->widths[i] > LEAST_TEXT_WIDTH &&
-          (widest < 0 || table->widths[i] > table->widths[widest]))
-        widest = i;
-    if (widest < 0)
+  int room = table->out->terminal.width;
+  while (room > 0 && total > room) {
+    int saved = squeeze_text(table);
+    saved = saved > 0 ? saved : leave_out_smallest(table);
+    if (saved == 0)
       break;
-    table->widths[widest]--;
-    total--;
+    total -= saved;
   }
 }
 
@@ -361,7 +400,7 @@ static void end_value(struct sl_table *table) {
 }
 
 /* A text cell; text is owned by the table from here on. */
-static void add_cell(struct sl_table *table, char *text, enum sl_style style, bool empty) {
+static void add_cell(struct sl_table *table, char *text, enum sl_style style, double size) {
   if (table->cell_count == table->cell_capacity) {
     size_t capacity = table->cell_capacity ? table->cell_capacity * 2 : 256;
     struct cell *cells = realloc(table->cells, capacity * sizeof(*cells));
@@ -380,7 +419,7 @@ static void add_cell(struct sl_table *table, char *text, enum sl_style style, bo
       return;
   }
   table->cells[table->cell_count++] =
-      (struct cell){.text = text, .width = sl_text_width(text), .style = style, .empty = empty};
+      (struct cell){.text = text, .width = sl_text_width(text), .style = style, .size = size};
   end_value(table);
 }
 
@@ -388,7 +427,7 @@ void sl_cell_null(struct sl_table *table) {
   if (!table || table->skipped)
     return;
   if (table->out->format == SL_FORMAT_text) {
-    add_cell(table, strdup(on_right(table->columns[table->column].unit) ? "-" : ""), SL_STYLE_dim, true);
+    add_cell(table, strdup(on_right(table->columns[table->column].unit) ? "-" : ""), SL_STYLE_dim, 0);
     return;
   }
   if (begin_value(table) && table->out->format == SL_FORMAT_json)
@@ -421,7 +460,7 @@ void sl_cell_int(struct sl_table *table, int64_t value) {
   case SL_UNIT_instant: sl_format_instant(text, value); break;
   default: snprintf(text, sizeof(text), "%" PRId64, value);
   }
-  add_cell(table, strdup(text), SL_STYLE_plain, value == 0);
+  add_cell(table, strdup(text), SL_STYLE_plain, fabs((double)value));
 }
 
 void sl_cell_double(struct sl_table *table, double value) {
@@ -444,7 +483,7 @@ void sl_cell_double(struct sl_table *table, double value) {
     sl_format_share(text, value);
   else
     snprintf(text, sizeof(text), "%.6g", value);
-  add_cell(table, strdup(text), SL_STYLE_plain, value == 0);
+  add_cell(table, strdup(text), SL_STYLE_plain, fabs(value));
 }
 
 void sl_cell_text(struct sl_table *table, const char *text) {
@@ -455,7 +494,7 @@ void sl_cell_text(struct sl_table *table, const char *text) {
     return;
   }
   if (table->out->format == SL_FORMAT_text) {
-    add_cell(table, sl_clean_text(text), SL_STYLE_plain, !*text);
+    add_cell(table, sl_clean_text(text), SL_STYLE_plain, *text ? 1 : 0);
     return;
   }
   if (begin_value(table)) {
@@ -471,7 +510,7 @@ void sl_cell_bar(struct sl_table *table, double share, enum sl_style style) {
   if (!table || table->skipped)
     return;
   if (table->out->format == SL_FORMAT_text)
-    add_cell(table, sl_bar_text(&table->out->terminal, share, BAR_WIDTH), style, share <= 0);
+    add_cell(table, sl_bar_text(&table->out->terminal, share, BAR_WIDTH), style, share);
   else
     end_value(table);
 }
@@ -519,6 +558,8 @@ struct sl_table *sl_table_end(struct sl_table *table) {
       fputs(table->out->document ? "\n]" : "\n]\n", table->out->file);
     else if (table->out->format == SL_FORMAT_text && table->stream_rows >= 0 && table->count > 0)
       print_waiting(table);
+    if (table->left_out[0])
+      sl_output_styled(table->out, SL_STYLE_dim, "No room for: %s (--csv has all)", table->left_out);
   }
   for (size_t c = 0; c < table->cell_count; c++)
     free(table->cells[c].text);

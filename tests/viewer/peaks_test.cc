@@ -61,6 +61,16 @@ TEST_F(Peaks, SummaryNamesStepPhaseAndModuleOfTheHighestRank) {
   EXPECT_TRUE(contains(result.out, "blocks.0        activation     forward         308.0 MiB           40\n"));
 }
 
+TEST_F(Peaks, RanksWithEqualPeaksAreSaidToBeEqual) {
+  std::string path = directory / "equal.sqlite";
+  {
+    LedgerBuilder equal(path);
+    for (int rank = 0; rank < 2; rank++)
+      equal.rank(rank, 2).step(rank, 0, mib).peak(rank, 0, 0, "step", {{"activation", mib}});
+  }
+  EXPECT_TRUE(contains(shardledger({"peaks", path}).out, "     The same peak on all 2 ranks\n"));
+}
+
 TEST_F(Peaks, BarsAreAsciiWhereTheLocaleIsNotUtf8) {
   CommandOptions options;
   options.environment["LC_ALL"] = "C";
@@ -182,6 +192,17 @@ TEST_F(Peaks, AStepThatIsNotThereIsAHintAndAnEmptyTable) {
   CommandResult result = shardledger({"peaks", ledger, "--step", "99", "--json"});
   EXPECT_EQ(result.out, "[\n]\n");
   EXPECT_TRUE(contains(result.error, "nothing matches"));
+}
+
+TEST_F(Peaks, NarrowTerminalsGetTheColumnsThatMatterMost) {
+  CommandOptions terminal;
+  terminal.terminal = true;
+  terminal.environment["NO_COLOR"] = "1";
+  std::string out = shardledger({"peaks", ledger, "--rank", "0"}, terminal).out;
+  EXPECT_TRUE(contains(out, "No room for: temp, unsharded_grad")) << out;
+  EXPECT_TRUE(contains(out, "activation"));
+  for (size_t start = 0, end = 0; (end = out.find('\n', start)) != std::string::npos; start = end + 1)
+    EXPECT_LE(end - start, 101u) << out.substr(start, end - start);
 }
 
 TEST_F(Peaks, AMillionAllocationsAreAnsweredFast) {

@@ -35,7 +35,7 @@ const struct sl_command sl_commands[] = {
      "shardledger snapshots shardledger-out 'layers.*' --rank 0 --csv",
      sl_cmd_snapshots},
     {"query", "ask the ledger in SQL, read-only", "SQL [DIR|FILE] [options]",
-     "The tables and their columns: shardledger query \"SELECT sql FROM sqlite_schema\"",
+     "The tables and their columns: shardledger query \"SELECT sql FROM sqlite_schema\" --csv",
      "shardledger query \"SELECT rank, step, peak_allocated_bytes FROM step\" shardledger-out --csv", sl_cmd_query},
     {"dump", "print the log's records as text", "[DIR] [--type NAME] [--limit N]",
      "One line a record: time, thread, event, field=value …", "shardledger dump shardledger-out --type gap",

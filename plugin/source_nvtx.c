@@ -377,7 +377,7 @@ static size_t attach(const NvtxExportTableCallbacks *callbacks, NvtxCallbackModu
     return 0;
   for (size_t i = 0; i < count; i++) {
     if (handlers[i].id < size && table[handlers[i].id]) {
-      *table[handlers[i].id] = handlers[i].function;
+      __atomic_store_n(table[handlers[i].id], handlers[i].function, __ATOMIC_RELEASE); /* other threads may read it */
       attached++;
     }
   }

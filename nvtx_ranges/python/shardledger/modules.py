@@ -164,6 +164,8 @@ class Tree:
                     self._prefix = path + "."
             else:
                 entry = self._new_entry(module, parent, attribute)
+                if wrapped:
+                    entry.path = parent.path  # what is inside is named without the wrapper
             if fsdp2 and not alias:
                 entry.fqn = path[len(self._prefix):] if path.startswith(self._prefix) else path
             if is_fsdp(module):

@@ -1,0 +1,116 @@
+"""Names of modules under the wrappers that people combine: FSDP2's own names where it has any."""
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+
+try:
+    from torch.distributed.fsdp import fully_shard
+except ImportError:  # torch < 2.6
+    from torch.distributed._composable.fsdp import fully_shard
+
+from shardledger.kinds import MODULE_FSDP, MODULE_RECOMPUTE
+
+
+@pytest.fixture(scope="module")
+def process_group(tmp_path_factory):
+    rendezvous = tmp_path_factory.mktemp("rendezvous") / "file"
+    dist.init_process_group("gloo", init_method=f"file://{rendezvous}", rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return torch.relu(self.linear(x))
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList(Block() for _ in range(2))
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
+def compiled(module):
+    torch._dynamo.reset()
+    return torch.compile(module, backend="eager")
+
+
+def sharded(module):
+    fully_shard(module)
+    return module
+
+
+ORDERS = {
+    "sharded": [sharded],
+    "checkpointed, then sharded": [checkpoint_wrapper, sharded],
+    "sharded, then checkpointed": [sharded, checkpoint_wrapper],
+    "compiled, then sharded": [compiled, sharded],
+}
+
+
+def names_by_fsdp(root):
+    """The suffixes of FSDP's ranges, which it decides at its first forward."""
+    states = [module._get_fsdp_state() for module in root.modules() if hasattr(module, "_get_fsdp_state")]
+    groups = [state._fsdp_param_group for state in states]
+    return {group._module_fqn for group in groups if group is not None and group._module_fqn}
+
+
+# Without a compiled root over compiled units, which torch itself fails to trace.
+@pytest.mark.parametrize("order, root", [(order, root) for order in ORDERS for root in ("sharded", "compiled")
+                                         if not ("compiled" in order and root == "compiled")])
+def test_units_have_fsdps_names(companion, process_group, order, root):
+    model = Model()
+    for i in range(2):
+        for wrap in ORDERS[order]:
+            model.blocks[i] = wrap(model.blocks[i])
+    fully_shard(model)
+    call = compiled(model) if root == "compiled" else model
+    call(torch.randn(2, 4)).sum().backward()
+    modules = companion.calls.named("module")
+    units = {call[3] for call in modules if call[5] & MODULE_FSDP}
+    assert units - {""} == names_by_fsdp(model)
+    assert "" in units
+    assert companion.guard.on
+    for call in modules:
+        if call[4] == "Linear":  # what is inside a wrapper is named without it
+            assert call[3] in ("blocks.0.linear", "blocks.1.linear")
+
+
+@pytest.mark.parametrize("order", [o for o in ORDERS if "checkpointed" in o])
+def test_units_under_checkpointing_are_recomputed_by_their_names(companion, process_group, order):
+    model = Model()
+    for i in range(2):
+        for wrap in ORDERS[order]:
+            model.blocks[i] = wrap(model.blocks[i])
+    fully_shard(model)
+    model(torch.randn(2, 4)).sum().backward()
+    recomputed = [r[len("+recompute "):] for r in companion.calls.ranges() if r.startswith("+recompute")]
+    units = {call[3] for call in companion.calls.named("module") if call[5] & MODULE_FSDP} - {""}
+    assert len(recomputed) == 2 and set(recomputed) == units
+    assert sum(bool(call[5] & MODULE_RECOMPUTE) for call in companion.calls.named("module")) == 2
+
+
+def test_bytes_are_of_the_shards_also_while_a_unit_is_unsharded(companion, process_group):
+    model = Model()
+    fully_shard(model)
+    with torch.no_grad():
+        companion.guard.on = False
+        model(torch.randn(2, 4))  # leaves the root unsharded
+        companion.guard.on = True
+    model(torch.randn(2, 4))
+    bytes_of = {call[3]: call[7] for call in companion.calls.named("module")}
+    assert bytes_of[""] == 2 * 4 * (16 + 4)
+    categories = {call[3] for call in companion.calls.named("tag")}
+    assert "sharded_param" in categories and "param" not in categories

@@ -7,7 +7,6 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include <errno.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -177,19 +176,14 @@ void sl_allocator_stats(int device, uint32_t sequence, uint64_t requested_bytes,
 
 /* ---- what CUDA and CUPTI are asked for ---- */
 
-#pragma weak sl_source_device_sample
-#pragma weak sl_source_cupti_release
-#pragma weak sl_source_cupti_reacquire
-
 void sl_device_sample(void) {
-  if (sl_log_active() && sl_source_device_sample)
-    sl_source_device_sample();
+  sl_source_device_sample();
 }
 
 int sl_cupti_release(void) {
-  return sl_source_cupti_release ? sl_source_cupti_release() : -ENODEV;
+  return sl_source_cupti_release();
 }
 
 int sl_cupti_reacquire(void) {
-  return sl_source_cupti_reacquire ? sl_source_cupti_reacquire() : -ENODEV;
+  return sl_source_cupti_reacquire();
 }

@@ -80,10 +80,12 @@ struct pending {
   uint32_t type, bytes, tail_bytes;
 };
 
-/* Initial-exec: two words of the static TLS that glibc keeps for libraries opened late, and no call to find them. */
-#define THREAD_LOCAL static __thread __attribute__((tls_model("initial-exec")))
-THREAD_LOCAL struct chain *mine;
-THREAD_LOCAL uint32_t my_tid;
+/*
+ * The default model of thread-local storage, not initial-exec: that saves half a nanosecond, but a library that is
+ * loaded late then needs room in glibc's small reserve of static storage, and does not load where others took it.
+ */
+static __thread struct chain *mine;
+static __thread uint32_t my_tid;
 
 static pthread_once_t init_once = PTHREAD_ONCE_INIT;
 
@@ -570,7 +572,7 @@ void sl_log_end(unsigned deadline_ms) {
 
   const bool helper_ended = sl_log_helper_stop(deadline_ms);
   const struct sl_event_process_end end = {clock_ns(CLOCK_REALTIME)};
-  const bool end_recorded = sl_log_append(SL_EVENT_process_end, &end, sizeof(end), NULL, 0);
+  const bool end_recorded = !the.exhausted && sl_log_append(SL_EVENT_process_end, &end, sizeof(end), NULL, 0);
   atomic_fetch_or(&the.off, OFF_ENDED);
   if (the.have_barrier)
     syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);

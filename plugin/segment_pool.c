@@ -23,6 +23,7 @@
 
 #define READY_MIN 8u  /* segments kept ready: 2 MiB, some 50,000 events */
 #define READY_MAX 64u /* after a burst that found none */
+#define FULL_MAX 256u /* segments that wait for sealing, 64 MiB mapped; beyond, the oldest stay as they are */
 #define COMPRESSION_LEVEL 3
 #define PATH_BYTES 4096
 
@@ -36,6 +37,7 @@ static struct {
   atomic_uint ready_count;
   atomic_uint wanted;
   struct sl_segment *_Atomic full; /* the last one retired first */
+  atomic_uint full_count;          /* these and those taken over for sealing */
 
   atomic_uint next_number;
   atomic_uint_fast64_t bytes; /* on disk */
@@ -185,6 +187,7 @@ int sl_pool_start(const char *directory, uint64_t process_key, uint64_t max_byte
 
 void sl_pool_retire(struct sl_segment *segment, uint32_t used) {
   segment->used = used;
+  atomic_fetch_add_explicit(&pool.full_count, 1, memory_order_relaxed);
   segment->next = atomic_load_explicit(&pool.full, memory_order_relaxed);
   while (!atomic_compare_exchange_weak_explicit(&pool.full, &segment->next, segment, memory_order_release,
                                                 memory_order_relaxed))
@@ -293,11 +296,12 @@ int sl_pool_work(void) {
   struct sl_segment *segment = pool.sealing;
   if (!segment)
     return 0;
-  if (!pool.cannot_seal && segment_seal(segment) < 0) {
+  pool.sealing = segment->next;
+  const bool behind = atomic_fetch_sub_explicit(&pool.full_count, 1, memory_order_relaxed) > FULL_MAX;
+  if (!behind && !pool.cannot_seal && segment_seal(segment) < 0) {
     pool.cannot_seal = true;
     sl_debug("segments stay uncompressed in %s", pool.directory);
   }
-  pool.sealing = segment->next;
   if (pool.cannot_seal)
     sl_pool_truncate(segment, segment->used);
   segment_free(segment);

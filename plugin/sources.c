@@ -8,31 +8,25 @@
 #include <stddef.h>
 #include <string.h>
 
-#pragma weak sl_source_nvtx
-#pragma weak sl_source_device
-#pragma weak sl_source_cupti_callback
-#pragma weak sl_source_cupti_activity
+extern const struct sl_source sl_source_cupti_callback, sl_source_cupti_activity;
 
-extern const struct sl_source sl_source_nvtx, sl_source_device, sl_source_cupti_callback, sl_source_cupti_activity;
-
-const struct sl_source *const sl_sources[] = {
-    &sl_source_nvtx, &sl_source_device, &sl_source_cupti_callback, &sl_source_cupti_activity, NULL,
-};
+/* NVTX is not here: each library that uses it attaches by itself, through InitializeInjectionNvtx2. */
+const struct sl_source *const sl_sources[] = {&sl_source_cupti_callback, &sl_source_cupti_activity, NULL};
 
 #define SOURCES_MAX (sizeof(sl_sources) / sizeof(sl_sources[0]))
 static atomic_bool running[SOURCES_MAX];
 
 static void tick(void) {
-  for (size_t i = 0; i < SOURCES_MAX; i++)
+  for (size_t i = 0; sl_sources[i]; i++)
     if (running[i] && sl_sources[i]->tick)
       sl_sources[i]->tick();
 }
 
 static void end(void) {
-  for (size_t i = 0; i < SOURCES_MAX; i++)
+  for (size_t i = 0; sl_sources[i]; i++)
     if (running[i] && sl_sources[i]->flush)
       sl_sources[i]->flush();
-  for (size_t i = 0; i < SOURCES_MAX; i++)
+  for (size_t i = 0; sl_sources[i]; i++)
     if (atomic_exchange(&running[i], false) && sl_sources[i]->stop)
       sl_sources[i]->stop();
 }
@@ -43,9 +37,7 @@ void sl_sources_start(void) {
     return;
   sl_log_on_tick(tick);
   sl_log_on_end(end);
-  for (size_t i = 0; i < SOURCES_MAX; i++) {
-    if (!sl_sources[i])
-      continue;
+  for (size_t i = 0; sl_sources[i]; i++) {
     int r = sl_sources[i]->start ? sl_sources[i]->start() : 0;
     running[i] = r == 0;
     if (r < 0)

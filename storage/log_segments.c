@@ -262,7 +262,8 @@ static void drop_duplicates(struct sl_segments *segments) {
   qsort(segments->entries, segments->count, sizeof(*segments->entries), compare_places);
 }
 
-int sl_segments_open(const char *directory, struct sl_segments *out, struct sl_error *error) {
+/* One look at the directory: names first and frames after, so a segment that is sealed meanwhile is in one of them. */
+static int index_directory(const char *directory, struct sl_segments *out, struct sl_error *error) {
   int r = 0;
   *out = (struct sl_segments){.sealed_fd = -1, .directory = strdup(directory)};
   DIR *listing = opendir(directory);
@@ -271,7 +272,6 @@ int sl_segments_open(const char *directory, struct sl_segments *out, struct sl_e
     sl_error_set(error, r, "can't open %s: %s", directory, strerror(-r));
     goto finish;
   }
-  /* Names first and frames after: a segment that is sealed meanwhile is then in one of them. */
   struct dirent *file;
   while (r == 0 && (file = readdir(listing)))
     if (is_segment_name(file->d_name))
@@ -279,20 +279,63 @@ int sl_segments_open(const char *directory, struct sl_segments *out, struct sl_e
   out->sealed_fd = open_file(out, SL_SEALED_NAME);
   if (r == 0 && out->sealed_fd >= 0)
     r = index_frames(out, error);
-  if (r < 0)
-    goto finish;
-  if (out->count == 0) {
-    r = out->damaged ? sl_error_set(error, -EBADMSG, "%s holds no readable log", directory)
-                     : sl_error_set(error, -ENODATA, "%s holds no log", directory);
-    goto finish;
-  }
-  drop_duplicates(out);
+  if (r == 0)
+    drop_duplicates(out);
 
 finish:
   if (listing)
     closedir(listing);
   if (r < 0)
     sl_segments_close(out);
+  return r;
+}
+
+static bool has_hole(const struct sl_segments *segments) {
+  for (size_t i = 0; i < segments->count; i++) {
+    const struct sl_segment_entry *entry = &segments->entries[i];
+    const bool is_first = i == 0 || entry[-1].thread != entry->thread;
+    if (entry->sequence != (is_first ? 0 : entry[-1].sequence + 1))
+      return true;
+  }
+  return false;
+}
+
+/* Keeps of `later` only what is not younger, in its thread, than what `earlier` saw. */
+static void drop_younger(struct sl_segments *later, const struct sl_segments *earlier) {
+  size_t kept = 0, e = 0;
+  for (size_t i = 0; i < later->count; i++) {
+    const struct sl_segment_entry *entry = &later->entries[i];
+    while (e < earlier->count &&
+           (earlier->entries[e].thread < entry->thread ||
+            (earlier->entries[e].thread == entry->thread && earlier->entries[e].sequence < entry->sequence)))
+      e++;
+    if (e < earlier->count && earlier->entries[e].thread == entry->thread)
+      later->entries[kept++] = *entry;
+    else
+      later->disk_bytes -= entry->disk_bytes;
+  }
+  later->count = kept;
+}
+
+int sl_segments_open(const char *directory, struct sl_segments *out, struct sl_error *error) {
+  int r = index_directory(directory, out, error);
+  if (r == 0 && has_hole(out)) {
+    /*
+     * While a log is written, a look at its directory may see a segment and miss an older one. The second look sees
+     * everything that is older than what the first one saw; what is missing now is missing.
+     */
+    struct sl_segments again;
+    r = index_directory(directory, &again, error);
+    if (r == 0)
+      drop_younger(&again, out);
+    sl_segments_close(out);
+    *out = again;
+  }
+  if (r == 0 && out->count == 0) {
+    r = out->damaged ? sl_error_set(error, -EBADMSG, "%s holds no readable log", directory)
+                     : sl_error_set(error, -ENODATA, "%s holds no log", directory);
+    sl_segments_close(out);
+  }
   return r;
 }
 

@@ -1,0 +1,687 @@
+/* The writer, through the reader: what is recorded, what is counted as lost, and that the host never suffers. */
+#include "plugin/recorded.h"
+
+#include "plugin/log_format.h"
+
+extern "C" {
+#include "plugin/event_log.h"
+#include "storage/log_reader.h"
+}
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
+
+namespace fs = std::filesystem;
+
+namespace {
+
+bool mark(uint64_t value, uint32_t name = 0) {
+  const sl_event_range_mark event = {name, 0, 0, value};
+  return sl_log_append(SL_EVENT_range_mark, &event, sizeof(event), nullptr, 0);
+}
+
+/* Marks until the helper thread has had time to make segments, so that the next burst finds some. */
+void pause_for_helper() {
+  usleep(100'000);
+}
+
+uint64_t lost(const Recording &recording) {
+  uint64_t sum = 0;
+  for (const auto &gap : ALL(recording, gap))
+    sum += gap.lost;
+  return sum;
+}
+
+std::string info(const Recording &recording, const std::string &key) {
+  std::string value;
+  for (const auto &event : ALL(recording, info))
+    if (recording.name(event.key) == key)
+      value = recording.name(event.value);
+  return value;
+}
+
+std::vector<std::string> gap_reasons(const Recording &recording) {
+  std::vector<std::string> out;
+  for (const auto &gap : ALL(recording, gap))
+    out.push_back(recording.name(gap.reason));
+  return out;
+}
+
+std::map<uint32_t, std::vector<uint64_t>> marks_by_thread(const Recording &recording) {
+  std::map<uint32_t, std::vector<uint64_t>> out;
+  for (const Event &event : recording.of(SL_EVENT_range_mark))
+    out[event.thread].push_back(event.as<sl_event_range_mark>().value);
+  return out;
+}
+
+/* ---- what is recorded ---- */
+
+TEST(EventLog, KeepsEveryThreadsOrderOverManySegments) {
+  constexpr uint64_t COUNT = 60'000;
+  Recording recording = record({}, [] {
+    std::vector<std::thread> threads;
+    for (uint64_t t = 0; t < 4; t++)
+      threads.emplace_back([t] {
+        for (uint64_t i = 0; i < COUNT; i++) {
+          mark(t << 32 | i);
+          if (i % 5'000 == 4'999)
+            pause_for_helper();
+        }
+      });
+    for (auto &thread : threads)
+      thread.join();
+  });
+  auto marks = marks_by_thread(recording);
+  EXPECT_EQ(marks.size(), 4u);
+  uint64_t total = 0;
+  for (const auto &thread : marks) {
+    total += thread.second.size();
+    for (size_t i = 1; i < thread.second.size(); i++)
+      ASSERT_GT(thread.second[i], thread.second[i - 1]);
+  }
+  EXPECT_EQ(total + lost(recording), 4 * COUNT);
+  EXPECT_GT(total, 3 * COUNT);
+}
+
+TEST(EventLog, StampsEventsWithTheRealTime) {
+  timespec before, after;
+  clock_gettime(CLOCK_REALTIME, &before);
+  Recording recording = record({}, [] { mark(1); });
+  clock_gettime(CLOCK_REALTIME, &after);
+  uint64_t time = recording.of(SL_EVENT_range_mark).at(0).time_ns;
+  EXPECT_GE(time, (uint64_t)before.tv_sec * 1'000'000'000 + (uint64_t)before.tv_nsec);
+  EXPECT_LE(time, (uint64_t)after.tv_sec * 1'000'000'000 + (uint64_t)after.tv_nsec);
+}
+
+TEST(EventLog, LeavesNothingBehindWithoutAnEvent) {
+  Recording recording = record({}, [] {
+    sl_log_init();
+    const sl_event_info event = {sl_log_name("torch_version"), sl_log_name("2.11")};
+    sl_log_define(SL_EVENT_info, &event, sizeof(event), nullptr, 0);
+    EXPECT_STREQ(sl_log_directory(), "");
+    EXPECT_TRUE(fs::is_empty(getenv("SHARDLEDGER_DIR")));
+  });
+  EXPECT_TRUE(recording.events.empty());
+}
+
+TEST(EventLog, KeepsDefinitionsFromBeforeTheFirstEvent) {
+  Recording recording = record({}, [] {
+    const sl_event_info event = {sl_log_name("torch_version"), sl_log_name("2.11")};
+    sl_log_define(SL_EVENT_info, &event, sizeof(event), nullptr, 0);
+    mark(1, sl_log_name("torch_version"));
+  });
+  EXPECT_EQ(info(recording, "torch_version"), "2.11");
+  EXPECT_EQ(recording.name(ALL(recording, range_mark).at(0).name), "torch_version");
+}
+
+TEST(EventLog, DescribesTheProcess) {
+  Recording recording = record({{"RANK", "5"},
+                                {"SLURM_PROCID", "6"},
+                                {"SLURM_NTASKS", "16"},
+                                {"LOCAL_RANK", ""},
+                                {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+                                {"PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"},
+                                {"SECRET_TOKEN", "hunter2"}},
+                               [] { mark(1); });
+  EXPECT_EQ(info(recording, "rank"), "5");
+  EXPECT_EQ(info(recording, "world_size"), "16");
+  EXPECT_EQ(info(recording, "local_rank"), "1");
+  EXPECT_EQ(info(recording, "allocator_config"), "expandable_segments:True");
+  EXPECT_FALSE(info(recording, "pid").empty());
+  EXPECT_FALSE(info(recording, "host").empty());
+  EXPECT_FALSE(info(recording, "start_ns").empty());
+  EXPECT_FALSE(info(recording, "shardledger_version").empty());
+  for (const auto &name : recording.names)
+    EXPECT_EQ(name.second.find("hunter2"), std::string::npos);
+}
+
+TEST(EventLog, WritesTailsAndTheirPadding) {
+  Recording recording = record({}, [] {
+    for (uint32_t length : {0, 1, 7, 8, 9, 1024}) {
+      const sl_event_range_payload event = {7, length, 0};
+      sl_log_append(SL_EVENT_range_payload, &event, sizeof(event), std::string(length, 'x').data(), length);
+    }
+  });
+  auto events = recording.of(SL_EVENT_range_payload);
+  ASSERT_EQ(events.size(), 6u);
+  for (const Event &event : events) {
+    const size_t length = event.as<sl_event_range_payload>().length;
+    EXPECT_EQ(event.payload.size(), sizeof(sl_event_range_payload) + (length + 7) / 8 * 8);
+    EXPECT_EQ(event.tail(sizeof(sl_event_range_payload), length), std::string(length, 'x'));
+  }
+}
+
+TEST(EventLog, MarksClocksEverySecond) {
+  Recording recording = record({}, [] {
+    mark(1);
+    usleep(1'300'000);
+  });
+  auto clocks = ALL(recording, clock);
+  ASSERT_GE(clocks.size(), 2u);
+  EXPECT_GT(clocks[0].realtime_ns, clocks[0].monotonic_ns);
+  EXPECT_EQ(clocks[0].cupti_ns, 0u);
+}
+
+/* ---- names ---- */
+
+TEST(EventLog, MakesNamesOfAnything) {
+  Recording recording = record({}, [] {
+    mark(0, sl_log_name("layers.0"));
+    mark(1, sl_log_name("bell\a esc\x1b del\x7f"));
+    mark(2, sl_log_name("caf\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80"));
+    mark(3, sl_log_name("bad \xff\xc3( \xed\xa0\x80"));
+    mark(4, sl_log_name_n("a\0b", 3));
+    mark(5, sl_log_name("c1 \xc2\x9b"));
+    EXPECT_EQ(sl_log_name(nullptr), 0u);
+    EXPECT_EQ(sl_log_name(""), 0u);
+    EXPECT_EQ(sl_log_name("layers.0"), sl_log_name_n("layers.0 and more", 8));
+  });
+  auto marks = ALL(recording, range_mark);
+  EXPECT_EQ(recording.name(marks[0].name), "layers.0");
+  EXPECT_EQ(recording.name(marks[1].name), "bell? esc? del?");
+  EXPECT_EQ(recording.name(marks[2].name), "caf\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80");
+  const std::string u = "\xef\xbf\xbd";
+  EXPECT_EQ(recording.name(marks[3].name), "bad " + u + u + "( " + u + u + u);
+  EXPECT_EQ(recording.name(marks[4].name), "a?b");
+  EXPECT_EQ(recording.name(marks[5].name), "c1 ?");
+}
+
+TEST(EventLog, ClipsLongNamesBetweenCharacters) {
+  Recording recording = record({}, [] {
+    mark(0, sl_log_name(std::string(1'000'000, 'x').c_str()));
+    std::string wide;
+    while (wide.size() < 3'000)
+      wide += "\xe2\x82\xac";
+    mark(1, sl_log_name(wide.c_str()));
+    mark(2, sl_log_name(std::string(5'000, '\xff').c_str()));
+    EXPECT_EQ(sl_log_name(wide.c_str()), sl_log_name(wide.substr(0, 999).c_str()));
+  });
+  auto marks = ALL(recording, range_mark);
+  EXPECT_EQ(recording.name(marks[0].name), std::string(1000, 'x'));
+  EXPECT_EQ(recording.name(marks[1].name).size(), 999u);
+  EXPECT_EQ(recording.name(marks[2].name).size(), 999u);
+}
+
+TEST(EventLog, GivesOneIdToANameThatManyThreadsBringAtOnce) {
+  Recording recording = record({}, [] {
+    std::vector<std::thread> threads;
+    std::vector<std::vector<uint32_t>> ids(4, std::vector<uint32_t>(2'000));
+    mark(0);
+    for (int t = 0; t < 4; t++)
+      threads.emplace_back([&ids, t] {
+        for (int i = 0; i < 2'000; i++)
+          ids[t][i] = sl_log_name(("name " + std::to_string(i)).c_str());
+      });
+    for (auto &thread : threads)
+      thread.join();
+    for (int t = 1; t < 4; t++)
+      EXPECT_EQ(ids[t], ids[0]);
+    mark(1, ids[0][1'234]);
+  });
+  EXPECT_EQ(recording.name(ALL(recording, range_mark).at(1).name), "name 1234");
+  EXPECT_GE(recording.names.size(), 2'000u);
+}
+
+/* ---- threads that come and go ---- */
+
+TEST(EventLog, KeepsTheEventsOfThreadsThatEnded) {
+  Recording recording = record({}, [] {
+    for (uint64_t i = 0; i < 100; i++) {
+      std::thread([i] { mark(i); }).join();
+      usleep(2'000);
+    }
+  });
+  auto marks = marks_by_thread(recording);
+  EXPECT_EQ(ALL(recording, range_mark).size() + lost(recording), 100u);
+  EXPECT_EQ(marks.size(), ALL(recording, range_mark).size()) << "each thread has an ordinal of its own";
+}
+
+TEST(EventLog, TakesEventsAfterTheThreadsOwnEnd) {
+  static pthread_key_t late;
+  Recording recording = record({}, [] {
+    /* A destructor that runs again and again, in all rounds that there are. */
+    pthread_key_create(&late, [](void *count) {
+      mark((uint64_t)(uintptr_t)count);
+      if ((uintptr_t)count < 4)
+        pthread_setspecific(late, (void *)((uintptr_t)count + 1));
+    });
+    std::thread([] {
+      mark(0);
+      pthread_setspecific(late, (void *)1);
+    }).join();
+    mark(100);
+  });
+  std::vector<uint64_t> values;
+  for (const auto &event : ALL(recording, range_mark))
+    values.push_back(event.value);
+  EXPECT_EQ(values, (std::vector<uint64_t>{0, 1, 2, 3, 4, 100}));
+}
+
+TEST(EventLog, TurnsAwayEventsOfASignalHandlerThatInterruptsOne) {
+  static std::atomic<uint64_t> recorded, turned_away;
+  Recording recording = record({}, [] {
+    struct sigaction action = {};
+    action.sa_handler = [](int) { (mark(1) ? recorded : turned_away)++; };
+    action.sa_flags = SA_RESTART;
+    mark(0);
+    sigaction(SIGALRM, &action, nullptr);
+    itimerval timer = {{0, 200}, {0, 200}};
+    setitimer(ITIMER_REAL, &timer, nullptr);
+    for (int i = 0; i < 200'000; i++) {
+      (mark(0) ? recorded : turned_away)++;
+      if (i % 5'000 == 0)
+        pause_for_helper();
+    }
+    timer = {};
+    setitimer(ITIMER_REAL, &timer, nullptr);
+    const sl_event_tag counts = {recorded, 0, 0, 0, 0};
+    sl_log_append(SL_EVENT_tag, &counts, sizeof(counts), nullptr, 0);
+    const sl_event_tag others = {turned_away, 0, 0, 0, 0};
+    sl_log_append(SL_EVENT_tag, &others, sizeof(others), nullptr, 0);
+  });
+  ASSERT_EQ(ALL(recording, tag).size(), 2u);
+  EXPECT_EQ(ALL(recording, range_mark).size(), ALL(recording, tag)[0].address + 1);
+  EXPECT_EQ(lost(recording), ALL(recording, tag)[1].address);
+}
+
+/* ---- losses ---- */
+
+TEST(EventLog, CountsWhatIsLostWhenNoSegmentIsReady) {
+  static std::atomic<bool> blocked, release;
+  Recording recording = record({}, [] {
+    sl_log_on_tick([] {
+      blocked = true;
+      while (!release)
+        usleep(1'000);
+    });
+    mark(0);
+    while (!blocked)
+      usleep(1'000);
+    uint64_t failures = 0;
+    for (uint64_t i = 0; i < 200'000; i++)
+      failures += !mark(i);
+    EXPECT_GT(failures, 50'000u);
+    release = true;
+    pause_for_helper();
+    mark(failures);
+  });
+  auto marks = ALL(recording, range_mark);
+  EXPECT_EQ(lost(recording), marks.back().value);
+  EXPECT_EQ(marks.size() + lost(recording), 200'002u);
+  EXPECT_EQ(gap_reasons(recording), (std::vector<std::string>{"no segment was ready"}));
+}
+
+TEST(EventLog, StopsAtTheSizeLimitAndCountsTheRest) {
+  Recording recording = record({{"SHARDLEDGER_MAX_BYTES", "4MiB"}}, [] {
+    /* Values that do not compress. */
+    uint64_t value = 88172645463325252;
+    for (int i = 0; i < 1'000'000; i++) {
+      value ^= value << 13;
+      value ^= value >> 7;
+      value ^= value << 17;
+      mark(value);
+      if (i % 20'000 == 0)
+        pause_for_helper();
+    }
+    uint64_t bytes = 0;
+    for (const auto &file : fs::directory_iterator(sl_log_directory()))
+      bytes += fs::file_size(file);
+    EXPECT_LE(bytes, 4u << 20);
+    EXPECT_GT(bytes, 3u << 20);
+    EXPECT_TRUE(sl_log_active()) << "still counting";
+  });
+  EXPECT_EQ(ALL(recording, range_mark).size() + lost(recording), 1'000'000u);
+  EXPECT_EQ(gap_reasons(recording).at(0), "SHARDLEDGER_MAX_BYTES reached");
+  EXPECT_EQ(ALL(recording, process_end).size(), 1u);
+}
+
+TEST(EventLog, MarksAPauseWithGaps) {
+  Recording recording = record({}, [] {
+    mark(1);
+    sl_log_pause(true);
+    EXPECT_FALSE(sl_log_active());
+    EXPECT_FALSE(mark(2));
+    const uint32_t name = sl_log_name("met while paused");
+    sl_log_pause(false);
+    EXPECT_TRUE(mark(3, name));
+  });
+  auto marks = ALL(recording, range_mark);
+  ASSERT_EQ(marks.size(), 2u);
+  EXPECT_EQ(recording.name(marks[1].name), "met while paused");
+  EXPECT_EQ(gap_reasons(recording), (std::vector<std::string>{"paused", "resumed"}));
+}
+
+/* ---- files ---- */
+
+TEST(EventLog, KeepsItsFilesToItsOwner) {
+  Recording recording = record({}, [] {
+    umask(0);
+    const fs::path root = getenv("SHARDLEDGER_DIR");
+    setenv("SHARDLEDGER_DIR", (root / "made/for/it").c_str(), 1);
+    mark(1);
+    struct stat state;
+    EXPECT_EQ(stat(getenv("SHARDLEDGER_DIR"), &state), 0);
+    EXPECT_EQ(state.st_mode & 07777, 0700u);
+    EXPECT_EQ(stat(sl_log_directory(), &state), 0);
+    EXPECT_EQ(state.st_mode & 07777, 0700u);
+    int files = 0;
+    for (const auto &file : fs::directory_iterator(sl_log_directory())) {
+      EXPECT_EQ(stat(file.path().c_str(), &state), 0);
+      EXPECT_EQ(state.st_mode & 07777, 0600u);
+      files++;
+    }
+    EXPECT_GT(files, 1);
+    fs::rename(sl_log_directory(), root / "moved");
+    fs::remove_all(root / "made");
+  });
+  EXPECT_EQ(ALL(recording, range_mark).size(), 1u) << "and survives that its directory is moved away";
+}
+
+TEST(EventLog, RefusesADirectoryThatEverybodyMayWriteTo) {
+  Recording recording = record({}, [] {
+    chmod(getenv("SHARDLEDGER_DIR"), 0777);
+    EXPECT_FALSE(mark(1));
+    EXPECT_FALSE(sl_log_active());
+  });
+  EXPECT_TRUE(recording.events.empty());
+}
+
+TEST(EventLog, TakesARelativeDirectoryFromWhereTheProgramStarted) {
+  Recording recording = record({}, [] {
+    EXPECT_EQ(chdir(getenv("SHARDLEDGER_DIR")), 0);
+    std::string here = getenv("SHARDLEDGER_DIR");
+    setenv("SHARDLEDGER_DIR", ".", 1);
+    sl_log_init();
+    EXPECT_EQ(chdir("/"), 0);
+    mark(1);
+    EXPECT_EQ(fs::path(sl_log_directory()).lexically_normal().parent_path(), here);
+  });
+  EXPECT_EQ(ALL(recording, range_mark).size(), 1u);
+}
+
+TEST(EventLog, CutsFilesToTheirUsedPartAtTheEnd) {
+  char root[] = "/tmp/shardledger-test-XXXXXX";
+  ASSERT_NE(mkdtemp(root), nullptr);
+  pid_t child = fork();
+  if (child == 0) {
+    setenv("SHARDLEDGER_DIR", root, 1);
+    std::thread([] { mark(1); }).join();
+    mark(2);
+    exit(0);
+  }
+  waitpid(child, nullptr, 0);
+  uint64_t bytes = 0;
+  int files = 0;
+  for (const auto &file : fs::recursive_directory_iterator(root))
+    if (file.is_regular_file()) {
+      bytes += file.file_size();
+      files++;
+    }
+  EXPECT_LE(files, 5) << "definitions, two threads, the helper; nothing that was only ready";
+  EXPECT_LT(bytes, 4096u);
+  fs::remove_all(root);
+}
+
+/* ---- the host's life: end, fork, kill, full disk ---- */
+
+TEST(EventLog, TellsAnOrderlyEndFromAnAbruptOne) {
+  EXPECT_EQ(ALL(record({}, [] { mark(1); }), process_end).size(), 1u);
+  Recording abrupt = record({}, [] {
+    mark(1);
+    _exit(0);
+  });
+  EXPECT_EQ(ALL(abrupt, range_mark).size(), 1u);
+  EXPECT_EQ(ALL(abrupt, process_end).size(), 0u);
+}
+
+TEST(EventLog, EndsInTimeWhenACallbackHangs) {
+  static std::atomic<bool> never;
+  Recording recording = record({}, [] {
+    sl_log_on_end([] {
+      while (!never)
+        usleep(1'000);
+    });
+    mark(1);
+    auto start = std::chrono::steady_clock::now();
+    sl_log_end(200);
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(1));
+    EXPECT_FALSE(mark(2));
+  });
+  EXPECT_EQ(ALL(recording, process_end).size(), 1u);
+  EXPECT_EQ(ALL(recording, range_mark).size(), 1u);
+}
+
+TEST(EventLog, RecordsWhatTheEndCallbacksBring) {
+  Recording recording = record({}, [] {
+    sl_log_on_end([] { mark(7); });
+    mark(1);
+  });
+  EXPECT_EQ(ALL(recording, range_mark).back().value, 7u);
+}
+
+TEST(EventLog, EndsWhileOtherThreadsStillWrite) {
+  Recording recording = record({}, [] {
+    for (int t = 0; t < 3; t++)
+      std::thread([] {
+        for (;;)
+          mark(1);
+      }).detach();
+    usleep(50'000);
+  });
+  EXPECT_EQ(ALL(recording, process_end).size(), 1u);
+}
+
+TEST(EventLog, StaysSilentInAForkedChild) {
+  Recording recording = record({}, [] {
+    mark(1);
+    pid_t child = fork();
+    if (child == 0) {
+      EXPECT_FALSE(sl_log_active());
+      EXPECT_FALSE(mark(2));
+      sl_log_name("a name that only the child has");
+      std::thread([] { EXPECT_FALSE(mark(3)); }).join();
+      sl_log_end(500);
+      exit(testing::Test::HasFailure() ? 1 : 0);
+    }
+    int status = -1;
+    waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0);
+    EXPECT_TRUE(mark(4));
+  });
+  std::vector<uint64_t> values;
+  for (const auto &event : ALL(recording, range_mark))
+    values.push_back(event.value);
+  EXPECT_EQ(values, (std::vector<uint64_t>{1, 4}));
+}
+
+TEST(EventLog, LetsAChildRecordThatWasForkedBeforeTheFirstEvent) {
+  Recording recording = record({}, [] {
+    sl_log_init();
+    sl_log_name("from the parent");
+    pid_t child = fork();
+    if (child == 0) {
+      mark(2, sl_log_name("from the parent"));
+      exit(testing::Test::HasFailure() ? 1 : 0);
+    }
+    int status = -1;
+    waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0);
+  });
+  auto marks = ALL(recording, range_mark);
+  ASSERT_EQ(marks.size(), 1u);
+  EXPECT_EQ(recording.name(marks[0].name), "from the parent");
+}
+
+/* A child that writes; it ends with this object, however the test ends. */
+class Writer {
+public:
+  explicit Writer(const std::function<void()> &body) {
+    EXPECT_NE(mkdtemp(root), nullptr);
+    pid = fork();
+    if (pid == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      setenv("SHARDLEDGER_DIR", root, 1);
+      body();
+      _exit(0);
+    }
+  }
+  ~Writer() {
+    end();
+    fs::remove_all(root);
+  }
+  void end() {
+    if (pid > 0) {
+      kill(pid, SIGKILL);
+      waitpid(pid, nullptr, 0);
+    }
+    pid = 0;
+  }
+  fs::path directory() const {
+    return fs::directory_iterator(root)->path();
+  }
+
+private:
+  char root[64] = "/tmp/shardledger-test-XXXXXX";
+  pid_t pid = 0;
+};
+
+/* What the writer has committed, where the parent can see it after the kill. */
+struct Progress {
+  std::atomic<uint64_t> committed[3];
+};
+
+TEST(EventLog, LosesNothingThatWasCommittedToAKill) {
+  for (int round = 0; round < 8; round++) {
+    void *shared = mmap(nullptr, sizeof(Progress), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    auto progress = new (shared) Progress{};
+    Writer writer([progress] {
+      for (uint64_t t = 0; t < 3; t++)
+        std::thread([t, progress] {
+          for (uint64_t committed = 0; committed < 20'000'000;)
+            if (mark((t + 1) << 48 | committed))
+              progress->committed[t].store(++committed, std::memory_order_release);
+            else
+              usleep(200);
+        }).detach();
+      sleep(60);
+    });
+    usleep(30'000 + round * 17'000);
+    writer.end();
+
+    sl_log *log = nullptr;
+    sl_error error = {};
+    ASSERT_EQ(sl_log_open(writer.directory().c_str(), &log, &error), 0) << error.text;
+    uint64_t next[3] = {};
+    sl_event event;
+    while (sl_log_next(log, &event, &error) == 1) {
+      if (event.type != SL_EVENT_range_mark)
+        continue;
+      uint64_t value = static_cast<const sl_event_range_mark *>(event.payload)->value;
+      ASSERT_EQ(value & 0xffffffffffff, next[(value >> 48) - 1]++);
+    }
+    for (int t = 0; t < 3; t++)
+      EXPECT_GE(next[t], progress->committed[t]) << "thread " << t << " in round " << round;
+    struct sl_log_counts counts;
+    sl_log_counts(log, &counts);
+    EXPECT_EQ(counts.damaged_segments, 0u);
+    sl_log_close(log);
+    munmap(shared, sizeof(Progress));
+  }
+}
+
+TEST(EventLog, CanBeReadWhileItIsWritten) {
+  Writer writer([] {
+    for (uint64_t i = 0; i < 20'000'000;) {
+      i += mark(i);
+      if (i % 10'000 == 0)
+        usleep(3'000);
+    }
+  });
+  usleep(50'000);
+  uint64_t most = 0;
+  for (int round = 0; round < 30; round++) {
+    sl_log *log = nullptr;
+    sl_error error = {};
+    ASSERT_EQ(sl_log_open(writer.directory().c_str(), &log, &error), 0) << error.text;
+    sl_event event;
+    uint64_t next = 0;
+    while (sl_log_next(log, &event, &error) == 1)
+      if (event.type == SL_EVENT_range_mark) {
+        ASSERT_EQ(static_cast<const sl_event_range_mark *>(event.payload)->value, next++);
+      }
+    struct sl_log_counts counts;
+    sl_log_counts(log, &counts);
+    EXPECT_EQ(counts.damaged_segments, 0u);
+    EXPECT_GE(next, most);
+    most = next;
+    sl_log_close(log);
+  }
+  EXPECT_GT(most, 10'000u);
+}
+
+TEST(EventLog, GoesOnWithoutALogWhenItsFilesMayNotGrow) {
+  Recording recording = record({}, [] {
+    const rlimit limit = {100'000, 100'000};
+    setrlimit(RLIMIT_FSIZE, &limit);
+    EXPECT_FALSE(mark(1)) << "and SIGXFSZ does not end the host";
+    EXPECT_FALSE(sl_log_active());
+  });
+  EXPECT_TRUE(recording.events.empty());
+}
+
+TEST(EventLog, SurvivesAFullDiskAndKeepsWhatItHas) {
+  static fs::path copy = "/tmp/shardledger-full-" + std::to_string(getpid());
+  fs::remove_all(copy);
+  Recording recording = record({}, [] {
+    const char *directory = getenv("SHARDLEDGER_DIR");
+    if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+        mount("tmpfs", directory, "tmpfs", 0, "size=4m,mode=700") != 0)
+      return;
+    uint64_t value = 88172645463325252;
+    for (int i = 0; i < 400'000 && sl_log_active(); i++) {
+      value ^= value << 13;
+      value ^= value >> 7;
+      value ^= value << 17;
+      mark(value);
+      if (i % 10'000 == 0)
+        pause_for_helper();
+    }
+    EXPECT_FALSE(sl_log_active());
+    sl_log_end(500);
+    /* Out of the file system that only this process sees. */
+    fs::copy(directory, copy, fs::copy_options::recursive);
+  });
+  if (!fs::exists(copy))
+    GTEST_SKIP() << "needs the right to mount a small file system";
+  sl_log *log = nullptr;
+  sl_error error = {};
+  ASSERT_EQ(sl_log_open(fs::directory_iterator(copy)->path().c_str(), &log, &error), 0) << error.text;
+  sl_event event;
+  uint64_t marks = 0;
+  std::string reason;
+  while (sl_log_next(log, &event, &error) == 1) {
+    marks += event.type == SL_EVENT_range_mark;
+    if (event.type == SL_EVENT_gap)
+      reason = sl_log_string(log, static_cast<const sl_event_gap *>(event.payload)->reason);
+  }
+  EXPECT_GT(marks, 50'000u);
+  EXPECT_NE(reason.find("No space left on device"), std::string::npos) << reason;
+  sl_log_close(log);
+  fs::remove_all(copy);
+}
+
+} // namespace

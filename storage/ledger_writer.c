@@ -98,7 +98,8 @@ int sl_ledger_writer_finish(struct sl_ledger_writer *writer, struct sl_error *er
                         "CREATE INDEX allocation_by_time ON allocation(rank, alloc_ns);"
                         "CREATE INDEX phase_by_time ON phase(rank, start_ns);"
                         "CREATE INDEX phase_by_module ON phase(rank, step, module_id);"
-                        "CREATE INDEX module_by_name ON module(rank, fqn);",
+                        "CREATE INDEX module_by_name ON module(rank, fqn);"
+                        "CREATE INDEX peak_owner_by_step ON peak_owner(rank, step);",
                         error);
   return r < 0 ? r : sl_db_execute(writer->db, sl_views_sql, error);
 }

@@ -271,11 +271,12 @@ static int print_owners(struct sl_db *db, struct sl_output *out, const struct ra
   struct sl_statement *statement = NULL;
   struct sl_table *table = NULL;
   int r = sl_db_prepare(db,
-                        "SELECT coalesce(" SL_SQL_FQN ", '(no module)'), o.category, coalesce(o.phase, '(outside)'),"
+                        "SELECT coalesce(" SL_SQL_FQN ", '(no module)'), o.category || coalesce('/' || o.detail, ''),"
+                        " coalesce(o.phase, '(outside)'),"
                         " sum(o.bytes) AS bytes, sum(o.allocations)"
                         " FROM peak_owner AS o LEFT JOIN module AS m ON m.id = o.module_id"
-                        " WHERE o.rank = :rank AND o.step = :step GROUP BY o.module_id, o.category, o.phase"
-                        " ORDER BY bytes DESC, 1 LIMIT :limit",
+                        " WHERE o.rank = :rank AND o.step = :step GROUP BY o.module_id, o.category, o.detail, o.phase"
+                        " ORDER BY bytes DESC, 1, 2, 3 LIMIT :limit",
                         &statement, error);
   if (r < 0)
     return r;

@@ -61,6 +61,20 @@ TEST_F(Peaks, SummaryNamesStepPhaseAndModuleOfTheHighestRank) {
   EXPECT_TRUE(contains(result.out, "blocks.0        activation     forward         308.0 MiB           40\n"));
 }
 
+TEST_F(Peaks, LargestOwnersShowTheDetailBesideTheCategory) {
+  std::string path = directory / "details.sqlite";
+  {
+    LedgerBuilder details(path);
+    details.rank(0).step(0, 0, 96 * mib).peak(0, 0, 0, "step", {{"other", 96 * mib}});
+    details.owner(0, 0, 0, "other", "forward", 64 * mib, 2);
+    details.sql("UPDATE peak_owner SET detail = 'cublas_workspace'");
+    details.owner(0, 0, 0, "other", "forward", 32 * mib, 1);
+  }
+  std::string out = shardledger({"peaks", path}).out;
+  EXPECT_TRUE(contains(out, "(no module)     other/cublas_workspace  forward       64.0 MiB            2\n")) << out;
+  EXPECT_TRUE(contains(out, "(no module)     other                   forward       32.0 MiB            1\n")) << out;
+}
+
 TEST_F(Peaks, RanksWithEqualPeaksAreSaidToBeEqual) {
   std::string path = directory / "equal.sqlite";
   {

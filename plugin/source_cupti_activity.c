@@ -370,8 +370,17 @@ static void stop(void) {
 int sl_source_cupti_release(void) {
   if (!cupti || getpid() != owner)
     return -ENODEV;
-  if (!take_waiting(RECORDING))
-    return atomic_load(&state) == RELEASED ? 0 : -EBUSY;
+  if (!take_waiting(RECORDING)) {
+    switch (atomic_load(&state)) {
+    case RELEASED: return 0;
+    case OFF: /* only callbacks were left, but they have the seat */
+      if (!sl_cupti_seat())
+        return -ENODEV;
+      sl_cupti_seat_leave(cupti, "another tool uses CUPTI");
+      return 0;
+    default: return -EBUSY;
+    }
+  }
   /* No buffer of ours may stay in CUPTI: the other tool would get it, and not know it. */
   cupti->ActivityFlushAll(0);
   disable(KINDS);
@@ -386,8 +395,13 @@ int sl_source_cupti_release(void) {
 int sl_source_cupti_reacquire(void) {
   if (!cupti || getpid() != owner)
     return -ENODEV;
-  if (!take_waiting(RELEASED))
-    return atomic_load(&state) == RECORDING ? 0 : -EBUSY;
+  if (!take_waiting(RELEASED)) {
+    switch (atomic_load(&state)) {
+    case RECORDING: return 0;
+    case OFF: return -ENODEV;
+    default: return -EBUSY;
+    }
+  }
   /*
    * torch.profiler keeps the seat for good, but once its session is over activity can be recorded without it. Then
    * CUPTI's memory records stand in for the callbacks, and can tell the allocating library as well.

@@ -17,6 +17,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <string.h>
 
 #define NAME "cupti_callback"
 
@@ -237,22 +238,19 @@ static CUptiResult enable_all(const struct sl_cupti *cupti) {
   return result;
 }
 
-static void report_refusal(const struct sl_cupti *cupti, CUptiResult result, const char *holder) {
-  char reason[256];
-  if (result == CUPTI_ERROR_UNKNOWN) { /* what CUPTI says on a machine without a driver */
-    sl_source_state(NAME, "off", "no CUDA driver here");
-    return;
-  }
+/* Fills reason with why CUPTI can't be had, in words, and reports the source's state. */
+static void report_refusal(const struct sl_cupti *cupti, CUptiResult result, const char *holder, char *reason,
+                           size_t size) {
+  /* CUPTI says "CUPTI for NAME", with "<not provided>" for tools that gave no name, such as PyTorch's profiler. */
+  bool known = *holder && !strstr(holder, "not provided");
   if (result == CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED)
-    snprintf(reason, sizeof(reason), "%s uses CUPTI, which serves one tool per process",
-             *holder ? holder : "another tool");
+    snprintf(reason, size, "%s uses CUPTI, which serves one tool per process", known ? holder : "another tool");
   else
-    snprintf(reason, sizeof(reason), "CUPTI refused: %s (%d)", sl_cupti_result(cupti, result), (int)result);
+    snprintf(reason, size, "CUPTI refused: %s (%d)", sl_cupti_result(cupti, result), (int)result);
   sl_source_state(NAME, "failed", reason);
-  sl_say("driver-level memory is not recorded: %s", reason);
 }
 
-int sl_cupti_seat_take(const struct sl_cupti *cupti) {
+static int take_seat(const struct sl_cupti *cupti, char *reason, size_t size) {
   char holder[128] = "";
   CUptiResult result;
   if (cupti->Subscribe_v2) {
@@ -263,20 +261,29 @@ int sl_cupti_seat_take(const struct sl_cupti *cupti) {
   } else {
     result = cupti->Subscribe(&subscriber, on_callback, NULL);
   }
+  if (result == CUPTI_ERROR_UNKNOWN) { /* what CUPTI says on a machine without a driver: nothing to tell the user */
+    sl_source_state(NAME, "off", "no CUDA driver here");
+    return -ENODEV;
+  }
   if (result != CUPTI_SUCCESS) {
-    report_refusal(cupti, result, holder);
-    return result == CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED ? -EBUSY : -ENODEV;
+    report_refusal(cupti, result, holder, reason, size);
+    return -EBUSY;
   }
   atomic_store(&seat, cupti);
   result = enable_all(cupti);
   if (result != CUPTI_SUCCESS) {
     atomic_store(&seat, NULL);
     cupti->Unsubscribe(subscriber); /* takes every callback back with it */
-    report_refusal(cupti, result, holder);
+    report_refusal(cupti, result, holder, reason, size);
     return -EIO;
   }
   sl_source_state(NAME, "on", "");
   return 0;
+}
+
+int sl_cupti_seat_take(const struct sl_cupti *cupti) {
+  char reason[256];
+  return take_seat(cupti, reason, sizeof(reason));
 }
 
 void sl_cupti_seat_leave(const struct sl_cupti *cupti, const char *reason) {
@@ -287,8 +294,14 @@ void sl_cupti_seat_leave(const struct sl_cupti *cupti, const char *reason) {
     sl_source_state(NAME, "off", reason);
 }
 
+static uint64_t cupti_clock(void) {
+  uint64_t now = 0;
+  sl_cupti_load()->GetTimestamp(&now);
+  return now;
+}
+
 static int start(void) {
-  if (sl_option_text(SL_OPTION_cupti)[0] == 'o') { /* auto or off */
+  if (strcmp(sl_option_text(SL_OPTION_cupti), "off") == 0) {
     sl_source_state(NAME, "off", "SHARDLEDGER_CUPTI=off");
     return -ENODEV;
   }
@@ -297,7 +310,13 @@ static int start(void) {
     sl_source_state(NAME, "off", "no libcupti.so.13 or libcupti.so.12 found");
     return -ENODEV;
   }
-  return sl_cupti_seat_take(cupti);
+  if (cupti->GetTimestamp)
+    sl_log_set_cupti_clock(cupti_clock);
+  char reason[256] = "";
+  int r = take_seat(cupti, reason, sizeof(reason));
+  if (*reason)
+    sl_say("driver-level memory and device times are not recorded: %s", reason);
+  return r;
 }
 
 static void stop(void) {

@@ -43,7 +43,8 @@ struct fake_cupti {
   int others_enabled; /* callbacks of other domains, or whole domains */
   int flushes;
   int forced_flushes;
-  int buffers_out;   /* requested and not completed */
+  int buffers_taken;
+  int buffers_out;   /* taken and not completed */
   int buffers_dirty; /* came with something else than zeros in them */
   int allocation_source;
   size_t device_buffer_bytes;

@@ -72,6 +72,7 @@ static struct buffer take_buffer(size_t bytes) {
   size_t records = 0;
   buffer_requested(&buffer.bytes, &buffer.size, &records);
   if (buffer.bytes) {
+    add(&the.buffers_taken, 1);
     add(&the.buffers_out, 1);
     add(&the.buffers_dirty, !is_zero(&buffer));
   }

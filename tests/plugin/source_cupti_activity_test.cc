@@ -292,7 +292,7 @@ TEST(SourceCuptiActivity, ManyRecordsFillManyBuffers) {
     Process process;
     for (int i = 0; i < 10000; i++)
       add(process, kernel(i % 2 ? "odd" : "even"));
-    EXPECT_GT(fake_cupti_get(&process.cupti->buffers_out), 2);
+    EXPECT_GT(fake_cupti_get(&process.cupti->buffers_taken), 2);
     EXPECT_EQ(fake_cupti_get(&process.cupti->buffers_dirty), 0);
   });
   uint64_t lost = 0;
@@ -309,6 +309,12 @@ TEST(SourceCuptiActivity, ABufferOfAnotherToolIsLeftAlone) {
     process.complete_foreign(nullptr, 0);
     add(process, copy());
   });
+}
+
+TEST(SourceCuptiActivity, ClockEventsHaveCuptisTime) {
+  Recording log = record({}, [] { Process process; });
+  ASSERT_FALSE(ALL(log, clock).empty());
+  EXPECT_EQ(ALL(log, clock)[0].cupti_ns, 1u); /* the fake's */
 }
 
 /* ---- errors ---- */
@@ -348,7 +354,10 @@ TEST(SourceCuptiActivity, AFlushThatFailsEndsTheSourceForGood) {
     int flushes = fake_cupti_get(&process.cupti->flushes);
     std::this_thread::sleep_for(std::chrono::milliseconds(1500));
     EXPECT_EQ(fake_cupti_get(&process.cupti->flushes), flushes);
-    EXPECT_EQ(process.cupti_release(), -EBUSY);
+    EXPECT_EQ(process.cupti_reacquire(), -ENODEV);
+    EXPECT_EQ(process.cupti_release(), 0); /* the callbacks' seat */
+    EXPECT_EQ(fake_cupti_get(&process.cupti->subscribed), 0);
+    EXPECT_EQ(process.cupti_release(), -ENODEV);
   });
   EXPECT_EQ(log.state("cupti_activity").substr(0, 7), "failed:");
   size_t failures = 0;

@@ -404,6 +404,18 @@ TEST(SourceCuptiCallback, ATakenSeatIsReportedWithItsHolderAndTheRestGoesOn) {
   EXPECT_EQ(ALL(log, device_sample).size(), 1u);
 }
 
+TEST(SourceCuptiCallback, AHolderWithoutANameIsAnotherTool) {
+  Recording log = record({}, [] {
+    CuptiProcess process([](CuptiProcess &p) {
+      p.cupti->subscribe = CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED;
+      p.cupti->holder = "CUPTI for <not provided>"; /* what it says of PyTorch's profiler */
+    });
+    process.cuda->context = 1;
+    process.device_sample();
+  });
+  EXPECT_EQ(log.state("cupti_callback"), "failed: another tool uses CUPTI, which serves one tool per process");
+}
+
 TEST(SourceCuptiCallback, AHardErrorWhileEnablingGivesTheSeatBack) {
   Recording log = record({}, [] {
     CuptiProcess process([](CuptiProcess &p) { p.cupti->enable_callback = CUPTI_ERROR_INSUFFICIENT_PRIVILEGES; });

@@ -21,7 +21,7 @@
   X(allocation, "INSERT INTO allocation VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)")                              \
   X(segment, "INSERT INTO segment VALUES(NULL,?,?,?,?,?,?,?,?,?)")                                                     \
   X(snapshot, "INSERT OR REPLACE INTO snapshot VALUES(?,?,?,?,?,?,?,?,?)")                                             \
-  X(peak, "INSERT INTO peak VALUES(?,?,?,?,?,?,?)")                                                                    \
+  X(peak, "INSERT INTO peak VALUES(?,?,?,?,?,?,?,?)")                                                                  \
   X(peak_category, "INSERT INTO peak_category VALUES(?,?,?,?,?,?)")                                                    \
   X(peak_owner, "INSERT INTO peak_owner VALUES(?,?,?,?,?,?,?,?)")                                                      \
   X(device_sample, "INSERT INTO device_sample VALUES(?,?,?,?,?)")                                                      \
@@ -295,7 +295,7 @@ int sl_write_snapshot(struct sl_ledger_writer *writer, int64_t step, uint32_t mo
 }
 
 int sl_write_peak(struct sl_ledger_writer *writer, int64_t step, uint32_t module, const char *phase, uint64_t at_ns,
-                  uint64_t allocated_bytes, uint64_t own_bytes, struct sl_error *error) {
+                  uint64_t allocated_bytes, const struct sl_own_bytes *own, struct sl_error *error) {
   struct sl_statement *s = writer->inserts[INSERT_peak];
   int i = 0;
   sl_bind_int(s, ++i, writer->rank);
@@ -304,10 +304,13 @@ int sl_write_peak(struct sl_ledger_writer *writer, int64_t step, uint32_t module
   sl_bind_text(s, ++i, phase);
   sl_bind_int(s, ++i, (int64_t)at_ns);
   sl_bind_int(s, ++i, (int64_t)allocated_bytes);
-  if (module)
-    sl_bind_int(s, ++i, (int64_t)own_bytes);
-  else
+  if (module) {
+    sl_bind_int(s, ++i, (int64_t)own->alone);
+    sl_bind_int(s, ++i, (int64_t)own->with_children);
+  } else {
     sl_bind_null(s, ++i);
+    sl_bind_null(s, ++i);
+  }
   return sl_statement_run(s, error);
 }
 

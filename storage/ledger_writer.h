@@ -59,7 +59,7 @@ int sl_write_snapshot(struct sl_ledger_writer *writer, int64_t step, uint32_t mo
                       struct sl_error *error);
 /* module 0: the whole step. */
 int sl_write_peak(struct sl_ledger_writer *writer, int64_t step, uint32_t module, const char *phase, uint64_t at_ns,
-                  uint64_t allocated_bytes, uint64_t own_bytes, struct sl_error *error);
+                  uint64_t allocated_bytes, const struct sl_own_bytes *own, struct sl_error *error);
 int sl_write_peak_category(struct sl_ledger_writer *writer, int64_t step, uint32_t module, const char *phase,
                            const char *category, uint64_t bytes, struct sl_error *error);
 int sl_write_peak_owner(struct sl_ledger_writer *writer, int64_t step, const char *category, const char *detail,

@@ -36,7 +36,7 @@ struct positions { /* in the event sequence, increasing */
 struct peak_entry { /* highest point of a (module, phase kind) in the step, over its calls */
   uint64_t key;     /* module << 8 | kind */
   struct sl_sample sample;
-  uint64_t own_bytes;
+  struct sl_own_bytes own;
   UT_hash_handle hh;
 };
 
@@ -337,7 +337,14 @@ static int sweep_snapshot(void *context, const struct sl_item *item, const struc
   return r;
 }
 
-static int sweep_peak(void *context, const struct sl_phase *phase, const struct sl_sample *sample, uint64_t own_bytes) {
+static uint32_t sweep_parent(void *context, uint32_t module) {
+  const struct builder *b = context;
+  const struct sl_module_info *info = sl_phases_module(b->phases, module);
+  return info ? info->parent : 0;
+}
+
+static int sweep_peak(void *context, const struct sl_phase *phase, const struct sl_sample *sample,
+                      const struct sl_own_bytes *own) {
   struct builder *b = context;
   uint32_t module = phase->kind == SL_KIND_optimizer_step ? 0 : phase->module;
   uint64_t key = (uint64_t)module << 8 | (uint64_t)phase->kind;
@@ -352,8 +359,10 @@ static int sweep_peak(void *context, const struct sl_phase *phase, const struct 
   }
   if (sample->allocated_bytes > entry->sample.allocated_bytes || !entry->sample.at_ns)
     entry->sample = *sample;
-  if (own_bytes > entry->own_bytes)
-    entry->own_bytes = own_bytes;
+  if (own->alone > entry->own.alone)
+    entry->own.alone = own->alone;
+  if (own->with_children > entry->own.with_children)
+    entry->own.with_children = own->with_children;
   if (!module || (phase->kind != SL_KIND_forward && phase->kind != SL_KIND_backward))
     return 0;
   bool fsdp = is_fsdp(b, module), forward = phase->kind == SL_KIND_forward;
@@ -375,7 +384,7 @@ static int peaks_write(struct builder *b) {
     const char *phase = sl_kind_name((enum sl_kind)(entry->key & 0xff));
     if (r == 0 && b->step.step >= 0)
       r = sl_write_peak(b->writer, b->step.step, module, phase, entry->sample.at_ns, entry->sample.allocated_bytes,
-                        entry->own_bytes, b->error);
+                        &entry->own, b->error);
     for (int c = 0; c < b->category_count && r == 0 && b->step.step >= 0; c++)
       if (entry->sample.category_bytes[c])
         r = sl_write_peak_category(b->writer, b->step.step, module, phase, category_name(b, c),
@@ -798,7 +807,7 @@ int sl_rank_ledger_build(struct sl_log *log, struct sl_ledger_writer *writer, co
   struct builder b = {
       .log = log, .writer = writer, .error = error, .device = -1, .category_count = SL_CATEGORY_built_in};
   struct sl_phase_listener phase_listener = {&b, phase_opened, phase_closed};
-  struct sl_sweep_listener sweep_listener = {&b, sweep_snapshot, sweep_peak};
+  struct sl_sweep_listener sweep_listener = {&b, sweep_snapshot, sweep_peak, sweep_parent};
   struct sl_event_device devices[MAX_DEVICES] = {0};
   struct sl_event event;
   uint64_t start_ns = 0, end_ns = 0;

@@ -144,6 +144,7 @@ CREATE TABLE peak( -- the highest point while a module was in a phase; module_id
   at_ns INTEGER NOT NULL,
   allocated_bytes INTEGER NOT NULL, -- of the whole device
   own_bytes INTEGER, -- highest bytes that the module itself owned in the phase; NULL without a module
+  own_with_children_bytes INTEGER, -- highest bytes that it and all modules below it owned together at one instant
   UNIQUE(rank, step, module_id, phase)
 );
 

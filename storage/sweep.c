@@ -7,13 +7,21 @@
 struct watch { /* an open phase */
   const struct sl_phase *phase;
   struct sl_sample peak;
-  uint64_t own_bytes;
+  struct sl_own_bytes own;
 };
+
+struct module_sum { /* what a module owns now */
+  struct sl_own_bytes now;
+  uint32_t parent;
+  bool parent_known; /* asked for once, so that what is added and what is removed go the same way up */
+};
+
+enum { MAX_MODULE_DEPTH = 256 }; /* ends the way up where a log has parents in a circle */
 
 struct sl_sweep {
   struct sl_sweep_listener listener;
   struct sl_sample now;
-  uint64_t *own; /* bytes by module id */
+  struct module_sum *own; /* by module id */
   size_t own_count;
   struct watch *watches;
   size_t watch_count, watch_capacity;
@@ -51,13 +59,44 @@ static int own_reserve(struct sl_sweep *sweep, uint32_t module) {
   if (module < sweep->own_count)
     return 0;
   size_t count = 2 * (size_t)module + 64;
-  uint64_t *own = realloc(sweep->own, count * sizeof *own);
+  struct module_sum *own = realloc(sweep->own, count * sizeof *own);
   if (!own)
     return -ENOMEM;
   memset(own + sweep->own_count, 0, (count - sweep->own_count) * sizeof *own);
   sweep->own = own;
   sweep->own_count = count;
   return 0;
+}
+
+/* The module's parent, with room for its own sums; 0 for a root. Negative: -errno. */
+static int64_t parent_of(struct sl_sweep *sweep, uint32_t module) {
+  if (!sweep->own[module].parent_known) {
+    uint32_t parent = module && sweep->listener.parent ? sweep->listener.parent(sweep->listener.context, module) : 0;
+    int r = own_reserve(sweep, parent);
+    if (r < 0)
+      return r;
+    sweep->own[module].parent = parent;
+    sweep->own[module].parent_known = true;
+  }
+  return sweep->own[module].parent;
+}
+
+/* Makes room for the module and everything above it, so that own_change can't fail. */
+static int own_prepare(struct sl_sweep *sweep, uint32_t module) {
+  int64_t r = own_reserve(sweep, module);
+  int64_t above = r < 0 ? r : module;
+  for (int depth = 0; above > 0 && depth < MAX_MODULE_DEPTH; depth++)
+    above = parent_of(sweep, (uint32_t)above);
+  return above < 0 ? (int)above : 0;
+}
+
+/* bytes may be negative: unsigned arithmetic takes them away. */
+static void own_change(struct sl_sweep *sweep, uint32_t module, uint64_t bytes) {
+  sweep->own[module].now.alone += bytes;
+  for (int depth = 0; module && depth < MAX_MODULE_DEPTH; depth++) {
+    sweep->own[module].now.with_children += bytes;
+    module = sweep->own[module].parent;
+  }
 }
 
 static void watch_update(struct sl_sweep *sweep, struct watch *watch) {
@@ -71,8 +110,13 @@ static void watch_update(struct sl_sweep *sweep, struct watch *watch) {
     watch->peak.tracker_total = sweep->now.tracker_total;
     memcpy(watch->peak.tracker_bytes, sweep->now.tracker_bytes, sizeof watch->peak.tracker_bytes);
   }
-  if (module < sweep->own_count && sweep->own[module] > watch->own_bytes)
-    watch->own_bytes = sweep->own[module];
+  if (module < sweep->own_count) {
+    const struct sl_own_bytes *now = &sweep->own[module].now;
+    if (now->alone > watch->own.alone)
+      watch->own.alone = now->alone;
+    if (now->with_children > watch->own.with_children)
+      watch->own.with_children = now->with_children;
+  }
 }
 
 /* ---- the tracker's view ---- */
@@ -124,7 +168,7 @@ static void gradients_recognise(struct sl_sweep *sweep, uint32_t module, int cat
 /* ---- totals ---- */
 
 static int item_add(struct sl_sweep *sweep, struct sl_allocation *allocation) {
-  int r = own_reserve(sweep, allocation->module);
+  int r = own_prepare(sweep, allocation->module);
   if (r < 0)
     return r;
   allocation->counted = true;
@@ -132,7 +176,7 @@ static int item_add(struct sl_sweep *sweep, struct sl_allocation *allocation) {
   allocation->counted_module = allocation->module;
   sweep->now.allocated_bytes += allocation->bytes;
   sweep->now.category_bytes[allocation->category] += allocation->bytes;
-  sweep->own[allocation->module] += allocation->bytes;
+  own_change(sweep, allocation->module, allocation->bytes);
   allocation->counted_label = -1;
   label_set(sweep, allocation, allocation->tracker_label);
   return allocation->tracker_later >= 0 ? unrecognised_add(sweep, allocation) : 0;
@@ -146,7 +190,7 @@ static void item_remove(struct sl_sweep *sweep, struct sl_allocation *allocation
   unrecognised_remove(sweep, allocation);
   sweep->now.allocated_bytes -= allocation->bytes;
   sweep->now.category_bytes[allocation->counted_category] -= allocation->bytes;
-  sweep->own[allocation->counted_module] -= allocation->bytes;
+  own_change(sweep, allocation->counted_module, 0 - allocation->bytes);
 }
 
 static int watch_open(struct sl_sweep *sweep, const struct sl_phase *phase) {
@@ -161,14 +205,14 @@ static int watch_open(struct sl_sweep *sweep, const struct sl_phase *phase) {
   struct watch *watch = &sweep->watches[sweep->watch_count++];
   watch->phase = phase;
   watch->peak = sweep->now;
-  watch->own_bytes = 0;
+  watch->own = (struct sl_own_bytes){0};
   watch_update(sweep, watch);
   return 0;
 }
 
 static int watch_close(struct sl_sweep *sweep, size_t index) {
   struct watch *watch = &sweep->watches[index];
-  int r = sweep->listener.peak(sweep->listener.context, watch->phase, &watch->peak, watch->own_bytes);
+  int r = sweep->listener.peak(sweep->listener.context, watch->phase, &watch->peak, &watch->own);
   memmove(watch, watch + 1, (sweep->watch_count - index - 1) * sizeof *watch);
   sweep->watch_count--;
   return r;

@@ -52,6 +52,11 @@ struct sl_sample {
   uint64_t tracker_bytes[SL_CATEGORY_limit]; /* by the category whose word the tracker uses */
 };
 
+struct sl_own_bytes {
+  uint64_t alone;         /* most that the module itself owned at one instant */
+  uint64_t with_children; /* most that it and all modules below it owned together at one instant */
+};
+
 struct sl_sweep_listener {
   void *context;
   /* The totals at a snapshot item. 0, or a negative errno that ends the sweep. */
@@ -60,7 +65,10 @@ struct sl_sweep_listener {
    * A phase's highest point and the most that its module owned within it. Of the sample, the tracker's sums are those
    * of the highest point that the tracker saw.
    */
-  int (*peak)(void *context, const struct sl_phase *phase, const struct sl_sample *sample, uint64_t own_bytes);
+  int (*peak)(void *context, const struct sl_phase *phase, const struct sl_sample *sample,
+              const struct sl_own_bytes *own);
+  /* The module that contains this one, 0 for a root; asked once for each. NULL: no module contains another. */
+  uint32_t (*parent)(void *context, uint32_t module);
 };
 
 struct sl_sweep;

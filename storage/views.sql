@@ -10,7 +10,7 @@ FROM module m LEFT JOIN module r ON r.id = m.root_id;
 -- fqn is empty for a root; module_id NULL stands for the whole step.
 CREATE VIEW module_peaks AS
 SELECT p.rank, p.step, p.module_id, coalesce(m.fqn, '') AS fqn, m.class, m.depth, p.phase, p.at_ns, p.allocated_bytes,
-  p.own_bytes,
+  p.own_bytes, p.own_with_children_bytes,
   sum(CASE WHEN c.category='unattributed' THEN c.bytes ELSE 0 END) AS unattributed_bytes,
   sum(CASE WHEN c.category='sharded_param' THEN c.bytes ELSE 0 END) AS sharded_param_bytes,
   sum(CASE WHEN c.category='unsharded_param' THEN c.bytes ELSE 0 END) AS unsharded_param_bytes,

@@ -129,6 +129,7 @@ static int print_by_module(struct sl_db *db, struct sl_output *out, const struct
       {"recompute_bytes", "Recompute", SL_UNIT_bytes, SL_COLUMN_HIDE_EMPTY},
       {"backward_bytes", "Backward", SL_UNIT_bytes, SL_COLUMN_HIDE_EMPTY},
       {"own_bytes", "Own", SL_UNIT_bytes, 0},
+      {"own_with_children_bytes", "With children", SL_UNIT_bytes, SL_COLUMN_HIDE_EMPTY},
       {"param_bytes", "Parameters", SL_UNIT_bytes, SL_COLUMN_HIDE_EMPTY},
       {"buffer_bytes", "Buffers", SL_UNIT_bytes, SL_COLUMN_HIDE_EMPTY},
   };
@@ -137,7 +138,7 @@ static int print_by_module(struct sl_db *db, struct sl_output *out, const struct
                      " max(p.allocated_bytes) FILTER (WHERE p.phase = 'forward'),"
                      " max(p.allocated_bytes) FILTER (WHERE p.phase = 'recompute'),"
                      " max(p.allocated_bytes) FILTER (WHERE p.phase = 'backward'),"
-                     " max(p.own_bytes), m.param_bytes, m.buffer_bytes"
+                     " max(p.own_bytes), max(p.own_with_children_bytes), m.param_bytes, m.buffer_bytes"
                      " FROM chosen AS c CROSS JOIN peak AS p ON p.rank = c.rank AND p.step = c.rows_step"
                      " JOIN module AS m ON m.id = p.module_id"
                      " WHERE :depth IS NULL OR m.depth <= :depth GROUP BY p.rank, m.id ORDER BY p.rank, m.id",

@@ -174,6 +174,24 @@ TEST_F(Ledger, PeaksOfModulesCountWhatTheyOwn) {
             (std::vector<std::string>{"backward|4096|4096", "forward|3072|3072"}));
 }
 
+TEST_F(Ledger, AParentsPeakWithItsChildrenIsOfOneInstant) {
+  {
+    LogBuilder log(directory / "host-1-1", 50);
+    log.module(1, 0, "", "Model", SL_MODULE_ROOT).module(2, 1, "a", "Linear", 0, 1).module(3, 1, "b", "Linear", 0, 1);
+    auto &main = log.thread(1);
+    main.at(100).allocator(SL_SEGMENT_ALLOC, 0x1000000, 2 * kMiB).range_start(1, "step 0", SL_KIND_step, 0);
+    main.at(110).range_push("Model", SL_KIND_forward, 1).allocator(SL_ALLOC, 0x1000000, 512);
+    main.at(120).range_push("a", SL_KIND_forward, 2).allocator(SL_ALLOC, 0x1000200, 1024).range_pop();
+    main.at(130).range_push("b", SL_KIND_forward, 3).allocator(SL_ALLOC, 0x1000600, 2048);
+    main.at(131).allocator(SL_FREE_REQUESTED, 0x1000600, 2048).allocator(SL_FREE_COMPLETED, 0x1000600, 2048);
+    main.at(132).range_pop().range_pop().at(140).range_end(1);
+  }
+  ASSERT_EQ(build(), 0) << error.text;
+  EXPECT_EQ(rows("SELECT fqn, own_bytes, own_with_children_bytes FROM module_peaks WHERE phase = 'forward' "
+                 "ORDER BY fqn"),
+            (std::vector<std::string>{"|512|3584", "a|1024|1024", "b|2048|2048"}));
+}
+
 TEST_F(Ledger, AStepThatTheLogsEndCutsOffIsKeptAndTheProcessIsNotCleanlyEnded) {
   {
     LogBuilder log(directory / "host-1-1", 50);

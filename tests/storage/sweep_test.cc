@@ -5,28 +5,34 @@ extern "C" {
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <vector>
 
 namespace {
 
 struct Peak {
   const sl_phase *phase;
-  uint64_t allocated, own, at;
+  uint64_t allocated, own, with_children, at;
 };
 
 class Sweep : public ::testing::Test {
 protected:
   void SetUp() override {
-    sl_sweep_listener listener{
-        this,
-        [](void *self, const sl_item *, const sl_sample *sample) {
-          static_cast<Sweep *>(self)->snapshots.push_back(*sample);
-          return 0;
-        },
-        [](void *self, const sl_phase *phase, const sl_sample *sample, uint64_t own) {
-          static_cast<Sweep *>(self)->peaks.push_back({phase, sample->allocated_bytes, own, sample->at_ns});
-          return 0;
-        }};
+    sl_sweep_listener listener{this,
+                               [](void *self, const sl_item *, const sl_sample *sample) {
+                                 static_cast<Sweep *>(self)->snapshots.push_back(*sample);
+                                 return 0;
+                               },
+                               [](void *self, const sl_phase *phase, const sl_sample *sample, const sl_own_bytes *own) {
+                                 static_cast<Sweep *>(self)->peaks.push_back(
+                                     {phase, sample->allocated_bytes, own->alone, own->with_children, sample->at_ns});
+                                 return 0;
+                               },
+                               [](void *self, uint32_t module) {
+                                 const auto &parents = static_cast<Sweep *>(self)->parents;
+                                 auto found = parents.find(module);
+                                 return found == parents.end() ? 0u : found->second;
+                               }};
     sweep = sl_sweep_new(&listener);
   }
   void TearDown() override {
@@ -67,6 +73,7 @@ protected:
   std::vector<sl_item> items;
   std::vector<sl_sample> snapshots;
   std::vector<Peak> peaks;
+  std::map<uint32_t, uint32_t> parents; // of modules
   uint64_t clock = 0;
 };
 
@@ -142,6 +149,61 @@ TEST_F(Sweep, OwnBytesCountOnlyWhatTheModuleOwns) {
   run();
   EXPECT_EQ(peaks.at(0).own, 10u);
   EXPECT_EQ(peaks.at(0).allocated, 1010u);
+}
+
+TEST_F(Sweep, AParentIncludesItsChildrenAtTheSameInstantAndNotTheSumOfTheirPeaks) {
+  parents = {{2, 1}, {3, 1}, {4, 3}};
+  sl_phase phase{};
+  phase.module = 1;
+  sl_allocation own = make(1, SL_CATEGORY_param, 1), first = make(10, SL_CATEGORY_activation, 2),
+                grandchild = make(100, SL_CATEGORY_activation, 4), stranger = make(1000, SL_CATEGORY_temp, 9);
+  add(SL_ITEM_open, &phase);
+  add(SL_ITEM_alloc, &own);
+  add(SL_ITEM_alloc, &first);
+  add(SL_ITEM_free, &first);
+  add(SL_ITEM_alloc, &grandchild);
+  add(SL_ITEM_alloc, &stranger);
+  add(SL_ITEM_free, &grandchild);
+  add(SL_ITEM_close, &phase);
+  run();
+  EXPECT_EQ(peaks.at(0).own, 1u);
+  EXPECT_EQ(peaks.at(0).with_children, 101u) << "never were all of them alive together";
+}
+
+TEST_F(Sweep, ChildrenCountToEveryModuleAboveThemFromBeforeItsPhase) {
+  parents = {{2, 1}, {3, 2}};
+  sl_phase top{}, middle{};
+  top.module = 1;
+  middle.module = 2;
+  sl_allocation before = make(7, SL_CATEGORY_param, 3), moved = make(20, SL_CATEGORY_unattributed);
+  add(SL_ITEM_alloc, &before);
+  add(SL_ITEM_alloc, &moved);
+  run();
+  moved.module = 2;
+  add(SL_ITEM_retag, &moved);
+  add(SL_ITEM_open, &top);
+  add(SL_ITEM_open, &middle);
+  add(SL_ITEM_close, &middle);
+  add(SL_ITEM_close, &top);
+  run();
+  ASSERT_EQ(peaks.size(), 2u);
+  EXPECT_EQ(peaks[0].own, 20u);
+  EXPECT_EQ(peaks[0].with_children, 27u);
+  EXPECT_EQ(peaks[1].own, 0u);
+  EXPECT_EQ(peaks[1].with_children, 27u);
+}
+
+TEST_F(Sweep, ParentsInACircleEndAllTheSame) {
+  parents = {{1, 2}, {2, 1}};
+  sl_phase phase{};
+  phase.module = 1;
+  sl_allocation a = make(10, SL_CATEGORY_param, 1);
+  add(SL_ITEM_alloc, &a);
+  add(SL_ITEM_free, &a);
+  add(SL_ITEM_open, &phase);
+  add(SL_ITEM_close, &phase);
+  run();
+  EXPECT_EQ(peaks.at(0).with_children, 0u) << "what was added is taken away again";
 }
 
 TEST_F(Sweep, ARetaggedAllocationMovesItsBytes) {

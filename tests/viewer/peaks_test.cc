@@ -146,11 +146,25 @@ TEST_F(Peaks, AStepThatRepeatsAnotherShowsItsRowsUnderItsOwnNumber) {
 
 TEST_F(Peaks, ByModuleHasOneRowAModuleWithItsPhasesSideBySide) {
   CommandResult result = shardledger({"peaks", ledger, "--by", "module", "--rank", "1", "--step", "0", "--csv"});
-  EXPECT_EQ(result.out, "rank,step,module,class,forward_bytes,recompute_bytes,backward_bytes,own_bytes,param_bytes,"
-                        "buffer_bytes\n"
-                        "1,0,,Transformer,633339904,,,4194304,67108864,0\n"
-                        "1,0,blocks.0,Block,633339904,,1336934400,314572800,67108864,0\n"
-                        "1,0,blocks.1,Block,633339904,,1336934400,367001600,67108864,0\n");
+  EXPECT_EQ(result.out, "rank,step,module,class,forward_bytes,recompute_bytes,backward_bytes,own_bytes,"
+                        "own_with_children_bytes,param_bytes,buffer_bytes\n"
+                        "1,0,,Transformer,633339904,,,4194304,,67108864,0\n"
+                        "1,0,blocks.0,Block,633339904,,1336934400,314572800,,67108864,0\n"
+                        "1,0,blocks.1,Block,633339904,,1336934400,367001600,,67108864,0\n");
+}
+
+TEST_F(Peaks, ByModuleShowsParentsWithTheirChildren) {
+  std::string path = directory / "nested.sqlite";
+  {
+    LedgerBuilder nested(path);
+    int64_t root = nested.rank(0).module(0, "", "Model");
+    nested.step(0, 0, 9 * mib).peak(0, 0, 0, "step", {{"activation", 9 * mib}});
+    nested.peak(0, 0, root, "forward", {{"activation", 9 * mib}}, mib);
+    nested.sql("UPDATE peak SET own_with_children_bytes = 7340032 WHERE module_id IS NOT NULL");
+  }
+  std::string out = shardledger({"peaks", path, "--by", "module", "--depth", "0"}).out;
+  EXPECT_TRUE(contains(out, "Own  With children")) << out;
+  EXPECT_TRUE(contains(out, "1.0 MiB        7.0 MiB")) << out;
 }
 
 TEST_F(Peaks, DepthLimitsTheModules) {

@@ -94,6 +94,8 @@ static enum sl_attribution_rule rule_by_phase(const struct sl_allocation *alloca
     case SL_POINT_all_gather:
       return outlives(allocation, phase) ? SL_RULE_fsdp_all_gather : SL_RULE_fsdp_all_gather_cast;
     case SL_POINT_copy_out: return outlives(allocation, phase) ? SL_RULE_fsdp_copy_out : SL_RULE_fsdp_copy_out_temp;
+    case SL_POINT_fsdp1_unshard:
+      return outlives(allocation, phase) ? SL_RULE_fsdp1_unshard : SL_RULE_fsdp1_unshard_temp;
     case SL_POINT_inputs: return SL_RULE_fsdp_inputs;
     case SL_POINT_accumulate:
       if (outlives(allocation, phase))

@@ -96,8 +96,11 @@ int sl_driver_segments_add(struct sl_driver_segments *segments, const struct sl_
       .api = sl_log_string(segments->log, e->api),
       .from_driver = true,
   };
-  /* Host memory is not the device's; it has its own table when there is one. */
-  if (e->kind == SL_MEMORY_PINNED || e->kind == SL_MEMORY_PAGEABLE)
+  /*
+   * Host memory is not the device's. Kind unknown are handles, whose memory counts when it is mapped, and mappings of
+   * what another process holds.
+   */
+  if (e->kind == SL_MEMORY_PINNED || e->kind == SL_MEMORY_PAGEABLE || e->kind == SL_MEMORY_UNKNOWN)
     return 0;
   return segment_begin(segments, &segment, error);
 }

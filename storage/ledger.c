@@ -66,5 +66,5 @@ int sl_ledger_is_stale(const char *directory, const char *output) {
   if (stat(output, &status) < 0)
     return errno == ENOENT ? 1 : -errno;
   uint64_t built = (uint64_t)status.st_mtim.tv_sec * 1000000000u + (uint64_t)status.st_mtim.tv_nsec;
-  return sl_run_changed_ns(directory) > built;
+  return sl_run_changed_ns(directory) >= built; /* equal: changed within one tick of the clock, perhaps later */
 }

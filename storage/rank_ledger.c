@@ -473,10 +473,16 @@ static int phases_settle(struct builder *b, bool all) {
   return r;
 }
 
+/* An FSDP unit is called again itself, and not only what an activation-checkpoint wrapper inside of it wraps. */
 static bool is_unit_recomputed(const struct builder *b, struct sl_phase *phase) {
-  while ((phase = sl_phase_enclosing(phase, SL_KIND_recompute)) && !is_fsdp(b, phase->module))
+  while ((phase = sl_phase_enclosing(phase, SL_KIND_recompute))) {
+    const struct sl_module_info *module = sl_phases_module(b->phases, phase->module);
+    if (module && (module->flags & SL_MODULE_FSDP) &&
+        strcmp(phase->name, *module->fqn ? module->fqn : module->class_name) == 0)
+      return true;
     phase = phase->parent;
-  return phase != NULL;
+  }
+  return false;
 }
 
 /* Decides, sums and writes what happened since the last step's end. step NULL: the log ended outside of a step. */
@@ -585,6 +591,8 @@ static int on_allocator_free(struct builder *b, const struct sl_event *event, st
 static void peak_update(struct builder *b, const struct sl_event *event, const struct sl_block_totals *now) {
   if (now->allocated_bytes > b->step.peak.allocated_bytes) {
     const struct sl_phase *phase = sl_phases_current(b->phases, event->thread);
+    while (phase && phase->kind == SL_KIND_user && phase->parent)
+      phase = phase->parent; /* a user's range says less than what stands around it */
     b->step.peak_ns = event->time_ns;
     b->step.peak_phase = phase ? phase->id : 0;
     b->step.peak_module = sl_phase_module(phase);
@@ -745,8 +753,7 @@ static int rank_write(struct builder *b, uint64_t start_ns, uint64_t end_ns, boo
     r = sl_write_gap(b->writer, b->now_ns, "ranges", sl_phases_unbalanced(b->phases),
                      "range ends without their start (recording began inside of them, or the program is unbalanced)",
                      b->error);
-  if (r == 0 && counts.damaged_segments)
-    r = sl_write_gap(b->writer, b->now_ns, "log", 0, "a segment's end could not be read", b->error);
+
   struct sl_rank_row row = {
       .world_size = info_number(b->log, "world_size"),
       .local_rank = info_number(b->log, "local_rank"),

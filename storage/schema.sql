@@ -3,7 +3,7 @@
 -- Views that can be dropped and rebuilt are in views.sql. Readers check PRAGMA user_version.
 
 CREATE TABLE meta( -- facts about the file itself
-  key TEXT PRIMARY KEY, -- schema_version, shardledger_version, source_directory, …
+  key TEXT PRIMARY KEY, -- shardledger_version, source_directory, …
   value TEXT NOT NULL
 ) WITHOUT ROWID;
 
@@ -13,7 +13,7 @@ CREATE TABLE rank( -- one process of the job
   local_rank INTEGER, -- rank on its host
   host TEXT, -- host name
   pid INTEGER, -- process id
-  device INTEGER, -- CUDA device index that the rank used most
+  device INTEGER, -- CUDA device index of its first allocation: steps and peaks are of this device
   device_name TEXT, -- for example NVIDIA H100 80GB HBM3
   device_uuid TEXT, -- GPU-…
   device_bytes INTEGER, -- total memory of the device

@@ -90,6 +90,12 @@ TEST_F(Attribution, WhatCopyOutLeavesBehindAreUnshardedParameters) {
   EXPECT_EQ(rule_of(12, 13, &copy_out), "fsdp_copy_out_temp");
 }
 
+TEST_F(Attribution, Fsdp1GathersIntoTheUnshardedParameterItself) {
+  sl_phase unshard = make(SL_KIND_unshard, 11, 13, &forward, 0, SL_POINT_fsdp1_unshard);
+  EXPECT_EQ(rule_of(12, 19, &unshard), "fsdp1_unshard");
+  EXPECT_EQ(rule_of(12, 13, &unshard), "fsdp1_unshard_temp");
+}
+
 TEST_F(Attribution, InputsMovedToTheDeviceAreInputs) {
   sl_phase inputs = make(SL_KIND_input, 11, 13, &forward, 0, SL_POINT_inputs);
   EXPECT_EQ(rule_of(12, 40, &inputs), "fsdp_inputs");

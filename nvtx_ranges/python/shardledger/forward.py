@@ -11,6 +11,7 @@ import contextlib
 import functools
 import threading
 import warnings
+import weakref
 
 import torch
 from torch.nn.modules.module import register_module_forward_pre_hook
@@ -20,18 +21,22 @@ from .kinds import KIND
 
 _FORWARD, _RECOMPUTE, _EVAL = KIND["forward"], KIND["recompute"], KIND["eval"]
 
+_INSIDE_WRAPPER = b"._checkpoint_wrapped_module"  # what a wrapper runs again shares its entry, but is not the wrapper
+
 _is_compiling = torch.compiler.is_compiling
 _backward_task = torch._C._current_graph_task_id
 _nothing = contextlib.nullcontext().__exit__  # takes anything, returns None, and can be pickled anywhere
 
 _global_hooks = None  # torch's own table
 _global_key = None
+_units = []  # (weak reference to an FSDP2 unit, id of our pre-hook, id of our post-hook)
 _outermost = None  # (known, thread) of the call for whose time the global hook is out of the table
 
 
 class _Thread(threading.local):
     def __init__(self):
         self.open = []  # the modules.Known whose range is open on this thread
+        self.entered = None  # the root that the global hook has entered, until its own pre-hook runs
 
 
 _thread = _Thread()
@@ -53,7 +58,10 @@ class _Hook:
 class _PreHook(_Hook):
     def __call__(self, module, args):
         if not _is_compiling() and guard.on and not _is_compiled(module):
-            _enter(self.known, module)
+            if _thread.entered is self.known:
+                _thread.entered = None
+            else:
+                _enter(self.known, module)
 
 
 class _PostHook(_Hook):
@@ -101,9 +109,26 @@ def _enter_compiled(module, args):
 def _put_hooks(known, module):
     known.hooked = True
     # First of the pre-hooks and last of the others, so that FSDP's own ranges lie inside.
-    module.register_forward_pre_hook(_PreHook(known), prepend=True)
-    module.register_forward_hook(_PostHook(known), with_kwargs=True, always_call=True)
+    before = module.register_forward_pre_hook(_PreHook(known), prepend=True)
+    after = module.register_forward_hook(_PostHook(known), with_kwargs=True, always_call=True)
+    if known.entry.fsdp2:
+        _units.append((weakref.ref(module), before.id, after.id))
     _wrap_compiled(module)
+
+
+def _keep_outermost():
+    """Other tools (FSDPMemTracker) take FSDP's hooks away and put theirs around them; ours stay outside of all."""
+    for reference, before, after in _units:
+        module = reference()
+        if module is None:
+            _units[:] = [unit for unit in _units if unit[0]() is not None]
+            return
+        hooks = module._forward_pre_hooks
+        if before in hooks and next(iter(hooks)) != before:
+            hooks.move_to_end(before, last=False)
+        hooks = module._forward_hooks
+        if after in hooks and next(reversed(hooks)) != after:
+            hooks.move_to_end(after)
 
 
 def _wrap_compiled(module):
@@ -126,7 +151,8 @@ def _enter(known, module):
                 steps.forward(module)
             elif not module.training:
                 kind = _EVAL
-        native.push(kind, known.entry.name, known.entry.id)
+        name = known.entry.name + _INSIDE_WRAPPER if known.alias else known.entry.name
+        native.push(kind, name, known.entry.id)
         stack.append(known)
     except Exception as error:
         guard.disable(error)
@@ -168,6 +194,7 @@ def close_stale():
 def _arm():
     global _outermost
     _outermost = None
+    _thread.entered = None
     if guard.on:
         _global_hooks[_global_key] = _called_from_outside
 
@@ -184,10 +211,13 @@ def _called_from_outside(module, args):
         own_hook_follows = known.hooked and not _is_compiled(module)
         if not known.hooked:
             _put_hooks(known, module)
+        if _backward_task() == -1:
+            _keep_outermost()
         _outermost = (known, threading.get_ident())
         _global_hooks.pop(_global_key, None)
-        if not own_hook_follows:
-            _enter(known, module)
+        _enter(known, module)
+        # Torch took its list of pre-hooks before this one ran: ours is on it when it was there before.
+        _thread.entered = known if own_hook_follows else None
     except Exception as error:
         guard.disable(error)
 

@@ -29,6 +29,8 @@
   X(kernel, "INSERT INTO kernel VALUES(?,?,?,?,?,?,?)")                                                                \
   X(memcpy, "INSERT INTO memcpy VALUES(?,?,?,?,?,?,?,?)")                                                              \
   X(memset, "INSERT INTO memset VALUES(?,?,?,?,?,?,?)")                                                                \
+  X(collective, "INSERT INTO collective VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)")                    \
+  X(communicator, "INSERT INTO communicator VALUES(?,?,?,?,?,?)")                                                      \
   X(source, "INSERT INTO source VALUES(?,?,?,?,?)")
 
 enum insert {
@@ -99,6 +101,7 @@ int sl_ledger_writer_finish(struct sl_ledger_writer *writer, struct sl_error *er
                         "CREATE INDEX phase_by_time ON phase(rank, start_ns);"
                         "CREATE INDEX phase_by_module ON phase(rank, step, module_id);"
                         "CREATE INDEX module_by_name ON module(rank, fqn);"
+                        "CREATE INDEX collective_by_number ON collective(comm, seq);"
                         "CREATE INDEX peak_owner_by_step ON peak_owner(rank, step);",
                         error);
   return r < 0 ? r : sl_db_execute(writer->db, sl_views_sql, error);
@@ -368,6 +371,59 @@ int sl_write_oom(struct sl_ledger_writer *writer, uint64_t at_ns, uint64_t reque
   sl_bind_int(s, ++i, (int64_t)largest_free_bytes);
   bind_id(writer, s, ++i, phase ? phase->id : 0);
   bind_id(writer, s, ++i, sl_phase_module(phase));
+  return sl_statement_run(s, error);
+}
+
+int sl_write_collective(struct sl_ledger_writer *writer, const struct sl_collective_row *row, struct sl_error *error) {
+  struct sl_statement *s = writer->inserts[INSERT_collective];
+  int i = 0;
+  sl_bind_int(s, ++i, id_of(writer, row->id));
+  sl_bind_int(s, ++i, writer->rank);
+  if (row->has_comm)
+    sl_bind_int(s, ++i, (int64_t)row->comm);
+  else
+    sl_bind_null(s, ++i);
+  bind_known(s, ++i, row->seq, -1);
+  sl_bind_text(s, ++i, row->operation);
+  if (row->has_bytes)
+    sl_bind_int(s, ++i, (int64_t)row->bytes);
+  else
+    sl_bind_null(s, ++i);
+  bind_word(s, ++i, row->reduction);
+  bind_known(s, ++i, row->root, -1);
+  bind_known(s, ++i, row->peer, -1);
+  bind_id(writer, s, ++i, row->module);
+  bind_known(s, ++i, row->step, -1);
+  bind_id(writer, s, ++i, row->phase);
+  sl_bind_int(s, ++i, row->tid);
+  sl_bind_int(s, ++i, (int64_t)row->enqueue_ns);
+  bind_known(s, ++i, (int64_t)row->start_ns, 0);
+  bind_known(s, ++i, (int64_t)row->end_ns, 0);
+  if (row->joined_by)
+    sl_bind_int(s, ++i, row->stream);
+  else
+    sl_bind_null(s, ++i);
+  bind_id(writer, s, ++i, row->send_allocation);
+  bind_id(writer, s, ++i, row->receive_allocation);
+  bind_word(s, ++i, row->datatype);
+  bind_word(s, ++i, row->algorithm);
+  bind_word(s, ++i, row->protocol);
+  bind_known(s, ++i, row->channels, 0);
+  bind_known(s, ++i, row->kernel_calls, 0);
+  bind_word(s, ++i, row->joined_by);
+  return sl_statement_run(s, error);
+}
+
+int sl_write_communicator(struct sl_ledger_writer *writer, uint64_t comm, int64_t ranks, int64_t rank, const char *name,
+                          uint64_t device_bytes, struct sl_error *error) {
+  struct sl_statement *s = writer->inserts[INSERT_communicator];
+  int i = 0;
+  sl_bind_int(s, ++i, writer->rank);
+  sl_bind_int(s, ++i, (int64_t)comm);
+  bind_known(s, ++i, ranks, -1);
+  bind_known(s, ++i, rank, -1);
+  bind_word(s, ++i, name);
+  sl_bind_int(s, ++i, (int64_t)device_bytes);
   return sl_statement_run(s, error);
 }
 

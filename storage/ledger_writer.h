@@ -9,6 +9,7 @@
 #include "block_map.h"
 #include "sweep.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct sl_ledger_writer;
@@ -41,6 +42,19 @@ struct sl_rank_row {
   int clean_exit;
 };
 
+struct sl_collective_row {
+  uint64_t id;                                                                     /* 1, 2, … in the rank */
+  const char *operation, *reduction, *datatype, *algorithm, *protocol, *joined_by; /* NULL: unknown */
+  bool has_comm, has_bytes;
+  uint64_t comm, bytes;
+  int64_t seq, root, peer, step;                /* -1: none */
+  uint64_t phase;                               /* 0: none */
+  uint64_t send_allocation, receive_allocation; /* 0: unknown */
+  uint64_t enqueue_ns, start_ns, end_ns;        /* 0: unknown */
+  uint32_t module, tid;                         /* module 0: none */
+  uint32_t stream, kernel_calls, channels;      /* stream counts with joined_by; kernel_calls, channels 0: unknown */
+};
+
 int sl_write_meta(struct sl_ledger_writer *writer, const char *key, const char *value, struct sl_error *error);
 int sl_write_rank(struct sl_ledger_writer *writer, const struct sl_rank_row *row, struct sl_error *error);
 int sl_write_gap(struct sl_ledger_writer *writer, uint64_t at_ns, const char *source, uint64_t lost, const char *reason,
@@ -70,6 +84,10 @@ int sl_write_device_sample(struct sl_ledger_writer *writer, uint32_t device, uin
 int sl_write_oom(struct sl_ledger_writer *writer, uint64_t at_ns, uint64_t requested_bytes, uint64_t free_bytes,
                  const struct sl_block_totals *totals, uint64_t largest_free_bytes, const struct sl_phase *phase,
                  struct sl_error *error);
+int sl_write_collective(struct sl_ledger_writer *writer, const struct sl_collective_row *row, struct sl_error *error);
+/* ranks and rank -1: unknown; name NULL: none. */
+int sl_write_communicator(struct sl_ledger_writer *writer, uint64_t comm, int64_t ranks, int64_t rank, const char *name,
+                          uint64_t device_bytes, struct sl_error *error);
 int sl_write_source(struct sl_ledger_writer *writer, const char *source, const char *state, const char *reason,
                     uint64_t at_ns, struct sl_error *error);
 /* Device times: payload is the event's struct; name of kernels only. */

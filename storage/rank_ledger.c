@@ -8,6 +8,7 @@
 #include "../plugin/events.h"
 #include "attribution.h"
 #include "block_map.h"
+#include "collectives.h"
 #include "driver_segments.h"
 #include "tracker_label.h"
 
@@ -65,6 +66,7 @@ struct builder {
   struct sl_phases *phases;
   struct sl_sweep *sweep;
   struct sl_driver_segments *segments;
+  struct sl_collectives *collectives;
   int r; /* first failure inside a callback */
 
   uint64_t at; /* position in the event sequence */
@@ -696,8 +698,45 @@ static int on_device_sample(struct builder *b, const struct sl_event *event) {
   return sl_write_device_sample(b->writer, sample->device, event->time_ns, sample->total_bytes, used, b->error);
 }
 
+/* ---- buffers of collectives ---- */
+
+static bool is_alive(const struct sl_allocation *a) {
+  return !a->free_at;
+}
+
+/* From the newest: buffers are mostly fresh. */
+static uint64_t allocation_containing(void *context, uint64_t address) {
+  const struct builder *b = context;
+  const struct sl_allocation *a = NULL;
+  for (int i = 0; i < MAX_DEVICES && !a; i++)
+    a = b->maps[i] ? sl_block_map_find(b->maps[i], address) : NULL;
+  for (size_t i = b->allocation_count; i-- > 0 && !a;)
+    if (is_alive(b->allocations[i]) && address >= b->allocations[i]->address &&
+        address - b->allocations[i]->address < b->allocations[i]->bytes)
+      a = b->allocations[i];
+  return a ? a->id : 0;
+}
+
+static uint64_t allocation_sized(void *context, const struct sl_phase *phase, uint64_t bytes, uint64_t factor) {
+  const struct builder *b = context;
+  uint64_t found = 0;
+  for (size_t i = b->allocation_count; i-- > 0 && b->allocations[i]->alloc_at > phase->start_at;) {
+    const struct sl_allocation *a = b->allocations[i];
+    uint64_t times = a->requested_bytes / bytes;
+    if (a->phase != phase || !is_alive(a) || a->requested_bytes % bytes || (factor ? times != factor : times < 2))
+      continue;
+    if (found)
+      return 0;
+    found = a->id;
+  }
+  return found;
+}
+
 static int on_event(struct builder *b, const struct sl_event *event) {
   const void *payload = event->payload;
+  int r = sl_collectives_event(b->collectives, event, b->error);
+  if (r < 0)
+    return r;
   switch (event->type) {
   case SL_EVENT_allocator: return on_allocator(b, event);
   case SL_EVENT_allocator_place: {
@@ -807,6 +846,7 @@ static void builder_free(struct builder *b) {
   b->phases = sl_phases_free(b->phases);
   b->sweep = sl_sweep_free(b->sweep);
   b->segments = sl_driver_segments_free(b->segments);
+  b->collectives = sl_collectives_free(b->collectives);
 }
 
 int sl_rank_ledger_build(struct sl_log *log, struct sl_ledger_writer *writer, const struct sl_ledger_options *options,
@@ -827,7 +867,9 @@ int sl_rank_ledger_build(struct sl_log *log, struct sl_ledger_writer *writer, co
   b.phases = sl_phases_new(log, &phase_listener);
   b.sweep = sl_sweep_new(&sweep_listener);
   b.segments = sl_driver_segments_new(log, writer);
-  if (!b.places || !b.phases || !b.sweep || !b.segments) {
+  struct sl_collective_host host = {&b, allocation_containing, allocation_sized};
+  b.collectives = b.phases ? sl_collectives_new(log, writer, b.phases, &host) : NULL;
+  if (!b.places || !b.phases || !b.sweep || !b.segments || !b.collectives) {
     r = sl_error_set(error, -ENOMEM, "out of memory");
     goto finish;
   }
@@ -869,6 +911,8 @@ int sl_rank_ledger_build(struct sl_log *log, struct sl_ledger_writer *writer, co
     r = phases_settle(&b, true);
   if (r == 0)
     r = sl_driver_segments_finish(b.segments, error);
+  if (r == 0)
+    r = sl_collectives_finish(b.collectives, error);
   if (r == 0)
     r = rank_write(&b, start_ns, end_ns, clean_exit, &devices[b.device >= 0 ? b.device : 0]);
 finish:

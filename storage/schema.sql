@@ -171,32 +171,39 @@ CREATE TABLE peak_owner( -- what was allocated at each step's peak, by category,
 
 CREATE TABLE communicator( -- one NCCL communicator of a rank
   rank INTEGER NOT NULL,
-  comm INTEGER NOT NULL, -- NCCL's communicator id
-  nranks INTEGER,
+  comm INTEGER NOT NULL, -- NCCL's communicator id, the same on all its ranks
+  nranks INTEGER, -- number of ranks
   comm_rank INTEGER, -- rank within it
-  name TEXT,
-  device_bytes INTEGER -- device memory that NCCL took for it
+  name TEXT, -- given by the program, where NCCL's profiler told it
+  device_bytes INTEGER -- the most device memory that NCCL held for it; 0 also when the driver's calls were not recorded
 );
 
 CREATE TABLE collective( -- one NCCL call of a rank
   id INTEGER PRIMARY KEY,
   rank INTEGER NOT NULL,
   comm INTEGER, -- communicator.comm; NULL when NCCL does not say
-  seq INTEGER, -- sequence number within the communicator
+  seq INTEGER, -- 0, 1, … collectives of the communicator in call order; of sends and receives, those with the same peer
   operation TEXT NOT NULL, -- AllGather, ReduceScatter, …
-  bytes INTEGER, -- message size, as NCCL counts it
-  reduction TEXT,
-  root INTEGER,
-  peer INTEGER,
+  bytes INTEGER, -- message size as NCCL counts it: of an all-gather and a reduce-scatter one rank's share
+  reduction TEXT, -- Sum, Avg, …; NULL also for the program's own
+  root INTEGER, -- rank in the communicator, of operations that have one
+  peer INTEGER, -- likewise of sends and receives
   module_id INTEGER, -- module whose parameters or gradients it moved
   step INTEGER,
-  phase_id INTEGER,
+  phase_id INTEGER, -- innermost phase of the call
+  tid INTEGER, -- calling thread
   enqueue_ns INTEGER NOT NULL, -- host call
-  start_ns INTEGER, -- on the device
-  end_ns INTEGER,
-  stream INTEGER,
-  send_allocation_id INTEGER,
-  receive_allocation_id INTEGER
+  start_ns INTEGER, -- on the device; NULL when its kernel is not known
+  end_ns INTEGER, -- NULL also when it had not ended at the end of the log
+  stream INTEGER, -- CUPTI stream id
+  send_allocation_id INTEGER, -- allocation.id of the buffer, where it is known
+  receive_allocation_id INTEGER,
+  datatype TEXT, -- this and the next three only where NCCL's profiler told them
+  algorithm TEXT, -- RING, TREE, NVLS …
+  protocol TEXT, -- LL, LL128, SIMPLE
+  channels INTEGER,
+  kernel_calls INTEGER, -- calls that the same kernel served: 1 alone; of a group they share start_ns and end_ns
+  joined_by TEXT -- how its kernel was found: correlation (the launch), order (n-th call, n-th kernel), or NULL
 );
 
 CREATE TABLE device_sample( -- cuMemGetInfo: the whole device, all processes

@@ -1,0 +1,375 @@
+#include "collective_join.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <uthash.h>
+#include <utlist.h>
+
+enum {
+  WAITING_MAX = 1 << 20, /* calls, and kernels, that are kept for a partner; older ones are given up */
+};
+#define CLOCK_SLACK_NS 100000u /* the device's clock may be this far behind the host's */
+
+/* Names in kernels, and the operations that such kernels run. */
+static const struct {
+  const char *kernel;
+  const char *operations[6];
+} kinds[] = {
+    {"AllGather", {"AllGather"}},
+    {"AllReduce", {"AllReduce"}},
+    {"Broadcast", {"Broadcast", "Bcast"}},
+    {"ReduceScatter", {"ReduceScatter"}},
+    {"Reduce", {"Reduce"}},
+    {"SendRecv", {"Send", "Recv", "AlltoAll", "Gather", "Scatter"}},
+};
+enum { KINDS = sizeof kinds / sizeof kinds[0] };
+
+int sl_kernel_kind(const char *operation) {
+  for (int i = 0; i < KINDS; i++)
+    for (int j = 0; j < 6 && kinds[i].operations[j]; j++)
+      if (strcmp(operation, kinds[i].operations[j]) == 0)
+        return i;
+  return -1;
+}
+
+/*
+ * ncclDevKernel_AllGather_RING_LL(…), mangled or not. Algorithm and protocol in the name are those of the variant that
+ * was compiled in line, not of the call: NCCL runs all others through it as well. So only the operation is read.
+ */
+static int kernel_kind(const char *name) {
+  const char *at = strstr(name, "nccl");
+  at = at ? strstr(at, "Kernel_") : NULL;
+  if (!at)
+    return -1;
+  at += strlen("Kernel_");
+  for (int i = 0; i < KINDS; i++) {
+    size_t length = strlen(kinds[i].kernel);
+    char after = strncmp(at, kinds[i].kernel, length) == 0 ? at[length] : 'x';
+    if (!((after >= 'A' && after <= 'Z') || (after >= 'a' && after <= 'z')))
+      return i;
+  }
+  return -1;
+}
+
+struct launch {
+  uint32_t correlation;
+  bool done; /* the kernel's record has come */
+  int kind;
+  uint32_t stream;
+  uint64_t start_ns, end_ns; /* end 0: it had not ended when the log did */
+  struct sl_batch *batch;
+  struct launch *next;
+  UT_hash_handle hh;
+};
+
+struct sl_batch {
+  struct sl_call *calls, *last_call;
+  struct launch *launches;
+  uint32_t call_count, launch_count, waiting; /* waiting: launches without their kernel's record */
+  bool closed;
+  struct sl_batch *prev, *next; /* of the joiner, oldest first */
+};
+
+struct loose_kernel { /* of NCCL, and no launch speaks of it */
+  int kind;
+  uint32_t stream;
+  uint64_t start_ns, end_ns;
+};
+
+struct sl_joiner {
+  struct sl_ledger_writer *writer;
+  struct sl_batch *batches;
+  struct launch *launches; /* by correlation: those whose kernel has not come */
+  uint64_t closed_calls;
+  struct loose_kernel *kernels;
+  size_t kernel_count, kernel_capacity;
+  bool given_up; /* calls or kernels were dropped: counting them says nothing any more */
+};
+
+struct sl_joiner *sl_joiner_new(struct sl_ledger_writer *writer) {
+  struct sl_joiner *joiner = calloc(1, sizeof *joiner);
+  if (joiner)
+    joiner->writer = writer;
+  return joiner;
+}
+
+static void batch_free(struct sl_joiner *joiner, struct sl_batch *batch) {
+  struct sl_call *call, *next_call;
+  struct launch *launch, *next_launch;
+  LL_FOREACH_SAFE(batch->calls, call, next_call)
+  free(call);
+  LL_FOREACH_SAFE(batch->launches, launch, next_launch) {
+    if (!launch->done)
+      HASH_DEL(joiner->launches, launch);
+    free(launch);
+  }
+  if (batch->closed)
+    joiner->closed_calls -= batch->call_count;
+  DL_DELETE(joiner->batches, batch);
+  free(batch);
+}
+
+struct sl_joiner *sl_joiner_free(struct sl_joiner *joiner) {
+  if (!joiner)
+    return NULL;
+  while (joiner->batches)
+    batch_free(joiner, joiner->batches);
+  free(joiner->kernels);
+  free(joiner);
+  return NULL;
+}
+
+/* ---- batches ---- */
+
+struct sl_batch *sl_batch_new(struct sl_joiner *joiner) {
+  struct sl_batch *batch = calloc(1, sizeof *batch);
+  if (batch)
+    DL_APPEND(joiner->batches, batch);
+  return batch;
+}
+
+void sl_batch_add(struct sl_batch *batch, struct sl_call *call) {
+  call->next = NULL;
+  if (batch->last_call)
+    batch->last_call->next = call;
+  else
+    batch->calls = call;
+  batch->last_call = call;
+  batch->call_count++;
+}
+
+struct sl_call *sl_batch_take_last(struct sl_batch *batch) {
+  struct sl_call *taken = batch->last_call, *before = NULL;
+  if (!taken)
+    return NULL;
+  if (batch->calls != taken)
+    for (before = batch->calls; before->next != taken;)
+      before = before->next;
+  if (before)
+    before->next = NULL;
+  else
+    batch->calls = NULL;
+  batch->last_call = before;
+  batch->call_count--;
+  return taken;
+}
+
+struct sl_call *sl_batch_calls(const struct sl_batch *batch) {
+  return batch->calls;
+}
+
+bool sl_batch_launched(const struct sl_batch *batch) {
+  return batch->launch_count > 0;
+}
+
+int sl_batch_launch(struct sl_joiner *joiner, struct sl_batch *batch, uint32_t correlation, struct sl_error *error) {
+  struct launch *known;
+  HASH_FIND(hh, joiner->launches, &correlation, sizeof correlation, known);
+  if (known)
+    return 0; /* ids come round after 2^32; the first one still waits */
+  struct launch *launch = calloc(1, sizeof *launch);
+  if (!launch)
+    return sl_error_set(error, -ENOMEM, "out of memory");
+  launch->correlation = correlation;
+  launch->batch = batch;
+  launch->next = batch->launches;
+  batch->launches = launch;
+  batch->launch_count++;
+  batch->waiting++;
+  HASH_ADD(hh, joiner->launches, correlation, sizeof launch->correlation, launch);
+  return 0;
+}
+
+/* ---- what a batch's kernels say about its calls ---- */
+
+static bool runs(const struct launch *launch, int kind) {
+  return launch->done && launch->kind == kind && kind >= 0;
+}
+
+static bool has_kernel_of(const struct sl_batch *batch, int kind) {
+  const struct launch *launch;
+  LL_FOREACH(batch->launches, launch)
+  if (runs(launch, kind))
+    return true;
+  return false;
+}
+
+/* Whether all calls, or all of one kind, are of one communicator; -1: of any kind. */
+static bool one_communicator(const struct sl_batch *batch, int kind) {
+  const struct sl_call *call, *first = NULL;
+  LL_FOREACH(batch->calls, call) {
+    if (kind >= 0 && call->kind != kind)
+      continue;
+    if (!first)
+      first = call;
+    else if (first->row.has_comm != call->row.has_comm || first->row.comm != call->row.comm)
+      return false;
+  }
+  return true;
+}
+
+/*
+ * A call's time is that of the kernels named after its operation; where none is, NCCL has run it in another one's, so
+ * it is that of all. Kernels of several communicators can only be told apart by their names.
+ */
+static void call_join(const struct sl_batch *batch, struct sl_call *call) {
+  bool by_name = has_kernel_of(batch, call->kind);
+  const struct launch *launch;
+  const struct sl_call *other;
+  if (batch->launch_count > 1 && !(by_name ? one_communicator(batch, call->kind) : one_communicator(batch, -1)))
+    return;
+  bool ended = true;
+  LL_FOREACH(batch->launches, launch) {
+    if (!launch->done || (by_name && !runs(launch, call->kind)))
+      continue;
+    if (!call->row.joined_by || launch->start_ns < call->row.start_ns)
+      call->row.start_ns = launch->start_ns;
+    if (launch->end_ns > call->row.end_ns)
+      call->row.end_ns = launch->end_ns;
+    ended = ended && launch->end_ns;
+    call->row.stream = launch->stream;
+    call->row.joined_by = "correlation";
+  }
+  if (!call->row.joined_by)
+    return;
+  if (!ended)
+    call->row.end_ns = 0;
+  LL_FOREACH(batch->calls, other)
+  if (!by_name || other->kind == call->kind || !has_kernel_of(batch, other->kind))
+    call->row.kernel_calls++;
+}
+
+static int batch_write(struct sl_joiner *joiner, struct sl_batch *batch, struct sl_error *error) {
+  struct sl_call *call;
+  int r = 0;
+  LL_FOREACH(batch->calls, call) {
+    if (batch->launch_count)
+      call_join(batch, call);
+    if (r == 0)
+      r = sl_write_collective(joiner->writer, &call->row, error);
+  }
+  batch_free(joiner, batch);
+  return r;
+}
+
+int sl_batch_close(struct sl_joiner *joiner, struct sl_batch *batch, struct sl_error *error) {
+  batch->closed = true;
+  joiner->closed_calls += batch->call_count;
+  if (!batch->calls || (batch->launch_count && !batch->waiting))
+    return batch_write(joiner, batch, error);
+  int r = 0;
+  for (struct sl_batch *old = joiner->batches, *next; r == 0 && old && joiner->closed_calls > WAITING_MAX; old = next) {
+    next = old->next;
+    if (!old->closed)
+      continue;
+    joiner->given_up = true;
+    r = batch_write(joiner, old, error);
+  }
+  return r;
+}
+
+static int loose_kernel_add(struct sl_joiner *joiner, const struct loose_kernel *kernel, struct sl_error *error) {
+  if (joiner->kernel_count == WAITING_MAX) {
+    joiner->given_up = true;
+    return 0;
+  }
+  if (joiner->kernel_count == joiner->kernel_capacity) {
+    size_t capacity = joiner->kernel_capacity ? 2 * joiner->kernel_capacity : 256;
+    void *grown = realloc(joiner->kernels, capacity * sizeof *joiner->kernels);
+    if (!grown)
+      return sl_error_set(error, -ENOMEM, "out of memory");
+    joiner->kernels = grown;
+    joiner->kernel_capacity = capacity;
+  }
+  joiner->kernels[joiner->kernel_count++] = *kernel;
+  return 0;
+}
+
+int sl_joiner_kernel(struct sl_joiner *joiner, const struct sl_event_kernel *event, const char *name,
+                     struct sl_error *error) {
+  if (!event->start_ns || !strstr(name, "nccl"))
+    return 0;
+  struct loose_kernel kernel = {kernel_kind(name), event->stream, event->start_ns, event->end_ns};
+  struct launch *launch;
+  HASH_FIND(hh, joiner->launches, &event->correlation, sizeof event->correlation, launch);
+  if (!launch)
+    return kernel.kind < 0 ? 0 : loose_kernel_add(joiner, &kernel, error);
+  HASH_DEL(joiner->launches, launch);
+  launch->done = true;
+  launch->kind = kernel.kind;
+  launch->stream = kernel.stream;
+  launch->start_ns = kernel.start_ns;
+  launch->end_ns = kernel.end_ns;
+  struct sl_batch *batch = launch->batch;
+  batch->waiting--;
+  return batch->closed && !batch->waiting ? batch_write(joiner, batch, error) : 0;
+}
+
+/* ---- without launches: by order ---- */
+
+static int compare_starts(const void *a, const void *b) {
+  const struct loose_kernel *one = a, *other = b;
+  return (one->start_ns > other->start_ns) - (one->start_ns < other->start_ns);
+}
+
+static int compare_ids(const void *a, const void *b) {
+  const struct sl_call *one = *(struct sl_call *const *)a, *other = *(struct sl_call *const *)b;
+  return (one->row.id > other->row.id) - (one->row.id < other->row.id);
+}
+
+/* The calls of a kind that no launch speaks of, in call order. NULL without memory. */
+static struct sl_call **loose_calls(const struct sl_joiner *joiner, int kind, size_t *count) {
+  struct sl_call **calls = malloc((joiner->closed_calls + 1) * sizeof *calls), *call;
+  const struct sl_batch *batch;
+  *count = 0;
+  if (!calls)
+    return NULL;
+  DL_FOREACH(joiner->batches, batch)
+  if (batch->closed && !batch->launch_count)
+    LL_FOREACH(batch->calls, call)
+  if (call->kind == kind)
+    calls[(*count)++] = call;
+  qsort(calls, *count, sizeof *calls, compare_ids);
+  return calls;
+}
+
+static int join_by_order(struct sl_joiner *joiner, int kind, struct sl_error *error) {
+  size_t call_count, kernel_count = 0;
+  struct sl_call **calls = loose_calls(joiner, kind, &call_count);
+  struct loose_kernel *kernels = malloc((joiner->kernel_count + 1) * sizeof *kernels);
+  int r = calls && kernels ? 0 : sl_error_set(error, -ENOMEM, "out of memory");
+  if (r < 0)
+    goto finish;
+  for (size_t i = 0; i < joiner->kernel_count; i++) /* sorted already */
+    if (joiner->kernels[i].kind == kind)
+      kernels[kernel_count++] = joiner->kernels[i];
+  if (kernel_count != call_count)
+    goto finish;
+  for (size_t i = 0; i < call_count; i++)
+    if (kernels[i].stream != kernels[0].stream || kernels[i].start_ns + CLOCK_SLACK_NS < calls[i]->row.enqueue_ns)
+      goto finish;
+  for (size_t i = 0; i < call_count; i++) {
+    struct sl_collective_row *row = &calls[i]->row;
+    row->start_ns = kernels[i].start_ns;
+    row->end_ns = kernels[i].end_ns;
+    row->stream = kernels[i].stream;
+    row->kernel_calls = 1;
+    row->joined_by = "order";
+  }
+finish:
+  free(calls);
+  free(kernels);
+  return r;
+}
+
+int sl_joiner_finish(struct sl_joiner *joiner, struct sl_error *error) {
+  int r = 0;
+  if (joiner->kernel_count)
+    qsort(joiner->kernels, joiner->kernel_count, sizeof *joiner->kernels, compare_starts);
+  for (int kind = 0; kind < KINDS && r == 0 && joiner->kernel_count && !joiner->given_up; kind++)
+    r = join_by_order(joiner, kind, error);
+  while (joiner->batches && r == 0)
+    r = batch_write(joiner, joiner->batches, error);
+  return r;
+}

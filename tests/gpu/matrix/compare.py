@@ -1,0 +1,236 @@
+"""One job's figures in the ledger against PyTorch's: the steps to the byte, the categories near the memory trackers'.
+
+The job counts its steps for itself, so a step of it and a step of the ledger are brought together by time: the ledger's
+step began in the job's. Where none did (a loop that the ledger has no end of a step for), the steps that one of the
+ledger's steps encloses are compared with it as one: the highest peak, the last end.
+"""
+
+import dataclasses
+import json
+
+from checks.harness import MIB
+from checks.tracker import ABSOLUTE, RELATIVE
+
+from .truth import QUANTITIES
+
+WHOLE = 0.999  # of the allocated bytes at each step's peak are to be attributed
+
+# The words of MemTracker for the ledger's categories.
+MODULE_WORDS = {
+    "sharded_param": "Parameter", "unsharded_param": "Parameter", "param": "Parameter", "buffer": "Buffer",
+    "sharded_grad": "Gradient", "unsharded_grad": "Gradient", "gradient": "Gradient", "activation": "Activation",
+    "temp": "Temp", "optstate": "Optstate",
+}  # fmt: skip
+
+
+@dataclasses.dataclass
+class Row:
+    """What is known of one job: a row of the table."""
+
+    job: str
+    process: str
+    steps: int = 0  # of all ranks
+    compared: int = 0  # peaks
+    equal: int = 0
+    ends_compared: int = 0
+    ends_equal: int = 0
+    attributed: "float | None" = None  # least share of a step's peak
+    tracker_rows: int = 0
+    tracker_near: int = 0
+    worst: str = ""  # the tracker's row that is farthest off
+    differences: list = dataclasses.field(default_factory=list)
+    notes: list = dataclasses.field(default_factory=list)
+    error: str = ""
+    skipped: str = ""
+    recorded: bool = True
+
+    @property
+    def exact(self):
+        """True, False; None where nothing was to be compared."""
+        if self.error:
+            return False
+        if self.skipped:
+            return None
+        if not self.recorded:
+            return not self.differences
+        return bool(self.compared) and not self.differences
+
+
+def read_lines(pattern):
+    """The JSON lines of the truth files; a last line that a kill cut off is left out."""
+    rows = []
+    for path in sorted(pattern.parent.glob(pattern.name)):
+        rows += [json.loads(line) for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
+    return rows
+
+
+@dataclasses.dataclass
+class Step:
+    """A step of the ledger."""
+
+    number: int
+    start_ns: int
+    end_ns: int
+    checked: "int | None"
+    figures: dict
+
+
+def read_steps(ledger):
+    """{rank: [Step]} in order."""
+    columns = [(q, when) for when in ("peak", "end") for q in QUANTITIES]
+    names = ", ".join(f"{when}_{quantity}_bytes" for quantity, when in columns)
+    steps = {}
+    for rank, number, start, end, checked, *values in ledger.execute(
+        f"SELECT rank, step, start_ns, end_ns, checked, {names} FROM step ORDER BY rank, step"
+    ):
+        figures = {f"{quantity}_{when}": value for (quantity, when), value in zip(columns, values)}
+        steps.setdefault(rank, []).append(Step(number, start, end, checked, figures))
+    return steps
+
+
+def match(rows, steps):
+    """[([truth rows], [ledger steps])] of one rank: together what can only be compared as one."""
+    groups = []
+    for row in sorted(rows, key=lambda row: row["start_ns"]):
+        mine = [step for step in steps if row["start_ns"] <= step.start_ns <= row["end_ns"]]
+        mine = mine or [step for step in steps if step.start_ns <= row["start_ns"] <= step.end_ns]
+        if groups and any(step in groups[-1][1] for step in mine):
+            groups[-1][0].append(row)
+            groups[-1][1].extend(step for step in mine if step not in groups[-1][1])
+        else:
+            groups.append(([row], mine))
+    return groups
+
+
+def known(values):
+    values = [value for value in values if value is not None]
+    return max(values) if values else None
+
+
+def compare_bytes(row, rank, group, ends):
+    truths, steps = group
+    where = f"rank {rank} step {truths[0]['step']}"
+    if len(truths) > 1 or len(steps) > 1:
+        row.notes.append(f"{len(truths)} steps of the job are {len(steps)} of the ledger's")
+    for quantity in QUANTITIES:
+        peak, last = f"{quantity}_peak", f"{quantity}_end"
+        if peak not in truths[0]:
+            continue  # tried on a CPU
+        pairs = [(peak, max(truth[peak] for truth in truths), known(step.figures[peak] for step in steps))]
+        if ends:
+            pairs.append((last, truths[-1][last], steps[-1].figures[last] if steps else None))
+        for what, want, got in pairs:
+            if not row.recorded:
+                if got is not None and got != want:
+                    row.differences.append((where, what, want, got))
+                continue
+            if what == peak:
+                row.compared += 1
+                row.equal += got == want
+            else:
+                row.ends_compared += 1
+                row.ends_equal += got == want
+            if got != want:
+                row.differences.append((where, what, want, got))
+    failed = [step.number for step in steps if step.checked == 0]
+    if failed and row.recorded:
+        row.differences.append((where, "the replay's own check", 1, 0))
+
+
+def compare_attribution(row, ledger, rank, steps):
+    for step in steps:
+        categories = dict(
+            ledger.execute("SELECT category, bytes FROM category_at_peak WHERE rank = ? AND step = ?", (rank, step.number))
+        )
+        total, peak = sum(categories.values()), step.figures["allocated_peak"]
+        if total != peak:
+            row.notes.append(f"rank {rank}: categories add up to {total} of {peak} B at a peak")
+        if peak:
+            share = 1 - (categories.get("unattributed", 0) + max(0, peak - total)) / peak
+            row.attributed = share if row.attributed is None else min(row.attributed, share)
+
+
+def read_snapshots(ledger, kind, rank, step):
+    """{(fqn, call, state): {word: bytes}} in the words of the tracker of that kind."""
+    if kind == "fsdp":
+        query = "SELECT fqn, call, state, category, bytes FROM fsdp_snapshot WHERE rank = ? AND step = ?"
+    else:
+        query = """SELECT name, call_index, state, category, bytes FROM snapshot
+                   JOIN module_name ON module_name.id = module_id WHERE snapshot.rank = ? AND step = ?"""
+    snapshots = {}
+    for fqn, call, state, category, size in ledger.execute(query, (rank, step)):
+        words = snapshots.setdefault((fqn, call, state), {})
+        word = category if kind == "fsdp" else MODULE_WORDS.get(category, "Other")
+        words[word] = words.get(word, 0) + size
+        if kind != "fsdp":
+            words["Total"] = words.get("Total", 0) + size
+    return snapshots
+
+
+def compare_tracker(row, ledger, rank, tracked, steps):
+    snapshots = {}
+    for step in steps:
+        snapshots.update(read_snapshots(ledger, tracked["tracker"], rank, step.number))
+    missing, worst = 0, (0, "")
+    for fqn, state, call, words in tracked["snapshots"]:
+        have = snapshots.get((fqn, call, state))
+        missing += have is None
+        for word, size in words.items():
+            row.tracker_rows += 1
+            if have is None:
+                continue
+            difference = abs(have.get(word, 0) - size)
+            row.tracker_near += difference <= max(RELATIVE * size, ABSOLUTE)
+            if difference > worst[0]:
+                key = f"rank {rank} {fqn} {state} {call} {word}: {have.get(word, 0)} for {size} B"
+                worst = difference, f"{difference / MIB:.2f} MiB ({key})"
+    row.worst = row.worst or worst[1]
+    if missing:
+        row.notes.append(f"rank {rank}: {missing} of {len(tracked['snapshots'])} module states missing")
+
+
+def what_is_said(ledger):
+    """Why allocations are not recorded, in the ledger's own words."""
+    query = "SELECT DISTINCT reason FROM source WHERE source LIKE 'torch%' AND state <> 'on' AND reason <> ''"
+    words = [reason for (reason,) in ledger.execute(query)]
+    return "; ".join(words)
+
+
+def compare_process(process, prefix, ledger):
+    """A Row for each of the process's jobs. ledger: None where none could be made."""
+    lines = read_lines(prefix.with_name(prefix.name + ".rank*"))
+    trackers = read_lines(prefix.with_name(prefix.name + ".tracker.rank*"))
+    steps = read_steps(ledger) if ledger else {}
+    rows = []
+    for name in process.jobs:
+        row = Row(name, process.name, recorded=process.recorded)
+        rows.append(row)
+        mine = [line for line in lines if line["job"] == name]
+        truths = [line for line in mine if "start_ns" in line]
+        row.steps = len(truths)
+        row.error = next((line["error"] for line in mine if "error" in line), "")
+        row.skipped = next((line["skipped"] for line in mine if "skipped" in line), "")
+        row.notes += sorted({line["note"] for line in mine if "note" in line})
+        if not row.error and not row.skipped and not any("done" in line for line in mine):
+            row.error = "broke off" if mine else "did not begin"
+        if ledger is None:
+            row.error = row.error or "no ledger"
+            continue
+        for rank in sorted({line["rank"] for line in truths}):
+            groups = match([line for line in truths if line["rank"] == rank], steps.get(rank, []))
+            for group in groups:
+                compare_bytes(row, rank, group, process.ends)
+                if process.recorded:
+                    compare_attribution(row, ledger, rank, group[1])
+            for tracked in (line for line in trackers if line["job"] == name and line["rank"] == rank):
+                found = [group[1] for group in groups if any(truth["step"] == tracked["step"] for truth in group[0])]
+                compare_tracker(row, ledger, rank, tracked, found[0] if found else [])
+        if not process.recorded and not row.skipped:
+            said = what_is_said(ledger)
+            row.notes.append(f"says: {said}" if said else "does not say that allocations are not recorded")
+            if not said:
+                row.differences.append(("", "a clear word that nothing is recorded", 1, 0))
+        if row.attributed is not None and row.attributed < WHOLE:
+            row.notes.append(f"below {100 * WHOLE}% attributed")
+        row.notes = list(dict.fromkeys(row.notes))
+    return rows

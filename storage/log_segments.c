@@ -247,6 +247,8 @@ static int compare_places(const void *left, const void *right) {
 
 /* A segment that was sealed, but whose raw file was not removed any more, is there twice. */
 static void drop_duplicates(struct sl_segments *segments) {
+  if (segments->count == 0)
+    return;
   qsort(segments->entries, segments->count, sizeof(*segments->entries), compare_numbers);
   size_t kept = 0;
   for (size_t i = 0; i < segments->count; i++) {

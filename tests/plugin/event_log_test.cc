@@ -27,6 +27,12 @@ extern "C" {
 
 namespace fs = std::filesystem;
 
+#ifdef __SANITIZE_THREAD__
+constexpr bool TSAN = true; /* It allows no threads in forked children, and ends with the thread's second round. */
+#else
+constexpr bool TSAN = false;
+#endif
+
 namespace {
 
 bool mark(uint64_t value, uint32_t name = 0) {
@@ -36,7 +42,7 @@ bool mark(uint64_t value, uint32_t name = 0) {
 
 /* Marks until the helper thread has had time to make segments, so that the next burst finds some. */
 void pause_for_helper() {
-  usleep(100'000);
+  usleep(20'000);
 }
 
 uint64_t lost(const Recording &recording) {
@@ -256,7 +262,7 @@ TEST(EventLog, TakesEventsAfterTheThreadsOwnEnd) {
     /* A destructor that runs again and again, in all rounds that there are. */
     pthread_key_create(&late, [](void *count) {
       mark((uint64_t)(uintptr_t)count);
-      if ((uintptr_t)count < 4)
+      if ((uintptr_t)count < (TSAN ? 2 : 4))
         pthread_setspecific(late, (void *)((uintptr_t)count + 1));
     });
     std::thread([] {
@@ -268,7 +274,7 @@ TEST(EventLog, TakesEventsAfterTheThreadsOwnEnd) {
   std::vector<uint64_t> values;
   for (const auto &event : ALL(recording, range_mark))
     values.push_back(event.value);
-  EXPECT_EQ(values, (std::vector<uint64_t>{0, 1, 2, 3, 4, 100}));
+  EXPECT_EQ(values, TSAN ? (std::vector<uint64_t>{0, 1, 2, 100}) : (std::vector<uint64_t>{0, 1, 2, 3, 4, 100}));
 }
 
 TEST(EventLog, TurnsAwayEventsOfASignalHandlerThatInterruptsOne) {
@@ -329,7 +335,7 @@ TEST(EventLog, StopsAtTheSizeLimitAndCountsTheRest) {
   Recording recording = record({{"SHARDLEDGER_MAX_BYTES", "4MiB"}}, [] {
     /* Values that do not compress. */
     uint64_t value = 88172645463325252;
-    for (int i = 0; i < 1'000'000; i++) {
+    for (int i = 0; i < 600'000; i++) {
       value ^= value << 13;
       value ^= value >> 7;
       value ^= value << 17;
@@ -344,7 +350,7 @@ TEST(EventLog, StopsAtTheSizeLimitAndCountsTheRest) {
     EXPECT_GT(bytes, 3u << 20);
     EXPECT_TRUE(sl_log_active()) << "still counting";
   });
-  EXPECT_EQ(ALL(recording, range_mark).size() + lost(recording), 1'000'000u);
+  EXPECT_EQ(ALL(recording, range_mark).size() + lost(recording), 600'000u);
   EXPECT_EQ(gap_reasons(recording).at(0), "SHARDLEDGER_MAX_BYTES reached");
   EXPECT_EQ(ALL(recording, process_end).size(), 1u);
 }
@@ -493,7 +499,8 @@ TEST(EventLog, StaysSilentInAForkedChild) {
       EXPECT_FALSE(sl_log_active());
       EXPECT_FALSE(mark(2));
       sl_log_name("a name that only the child has");
-      std::thread([] { EXPECT_FALSE(mark(3)); }).join();
+      if (!TSAN)
+        std::thread([] { EXPECT_FALSE(mark(3)); }).join();
       sl_log_end(500);
       exit(testing::Test::HasFailure() ? 1 : 0);
     }
@@ -605,7 +612,7 @@ TEST(EventLog, LosesNothingThatWasCommittedToAKill) {
 
 TEST(EventLog, CanBeReadWhileItIsWritten) {
   Writer writer([] {
-    for (uint64_t i = 0; i < 20'000'000;) {
+    for (uint64_t i = 0; i < 1'000'000;) {
       i += mark(i);
       if (i % 10'000 == 0)
         usleep(3'000);

@@ -98,7 +98,9 @@ def test_units_under_checkpointing_are_recomputed_by_their_names(companion, proc
     model(torch.randn(2, 4)).sum().backward()
     recomputed = [r[len("+recompute "):] for r in companion.calls.ranges() if r.startswith("+recompute")]
     units = {call[3] for call in companion.calls.named("module") if call[5] & MODULE_FSDP} - {""}
-    assert len(recomputed) == 2 and set(recomputed) == units
+    # FSDP's unit runs again only where checkpointing is around it; else what the wrapper inside of it wraps does.
+    inner = "._checkpoint_wrapped_module"
+    assert len(recomputed) == 2 and {name.removesuffix(inner) for name in recomputed} == {u.removesuffix(inner) for u in units}
     assert sum(bool(call[5] & MODULE_RECOMPUTE) for call in companion.calls.named("module")) == 2
 
 

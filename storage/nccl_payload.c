@@ -171,7 +171,7 @@ static void read_by_schema(const struct sl_nccl_schemas *schemas, const struct s
   for (size_t i = 0; i < schema->count; i++) {
     const struct sl_event_nvtx_schema_entry *entry = &schema->entries[i];
     enum meaning meaning = meaning_of(sl_log_string(schemas->log, entry->name));
-    uint64_t value;
+    uint64_t value = 0;
     bool is_signed = false;
     uint32_t bytes = integer_bytes(entry->type, &is_signed);
     if (meaning == MEANING_none)

@@ -79,17 +79,12 @@ static enum finding judge_header(const struct sl_segment_header *header) {
 
 static int entry_take(struct sl_segments *segments, const struct sl_segment_header *header,
                       struct sl_segment_entry entry) {
-  if (segments->process_key == 0)
-    segments->process_key = header->process_key;
-  if (header->process_key != segments->process_key) {
-    count_damage(segments, entry.disk_bytes);
-    return 0;
-  }
   entry.number = header->number;
   entry.thread = header->thread;
   entry.sequence = header->sequence;
   entry.tid = header->tid;
   entry.base_ns = header->base_ns;
+  entry.process_key = header->process_key;
   return entry_add(segments, &entry);
 }
 
@@ -245,6 +240,28 @@ static int compare_places(const void *left, const void *right) {
   return (a->number > b->number) - (a->number < b->number);
 }
 
+/* A file that got here from another process's log is damage. The process is the one of most segments. */
+static void drop_strangers(struct sl_segments *segments) {
+  uint64_t key = 0;
+  size_t votes = 0;
+  for (size_t i = 0; i < segments->count; i++) { /* Boyer and Moore's majority vote */
+    if (votes == 0)
+      key = segments->entries[i].process_key;
+    votes += segments->entries[i].process_key == key ? 1 : (size_t)-1;
+  }
+  size_t kept = 0;
+  for (size_t i = 0; i < segments->count; i++) {
+    const struct sl_segment_entry entry = segments->entries[i];
+    if (entry.process_key == key) {
+      segments->entries[kept++] = entry;
+    } else {
+      segments->damaged++;
+      segments->damaged_bytes += entry.disk_bytes;
+    }
+  }
+  segments->count = kept;
+}
+
 /* A segment that was sealed, but whose raw file was not removed any more, is there twice. */
 static void drop_duplicates(struct sl_segments *segments) {
   if (segments->count == 0)
@@ -281,8 +298,10 @@ static int index_directory(const char *directory, struct sl_segments *out, struc
   out->sealed_fd = open_file(out, SL_SEALED_NAME);
   if (r == 0 && out->sealed_fd >= 0)
     r = index_frames(out, error);
-  if (r == 0)
+  if (r == 0) {
+    drop_strangers(out);
     drop_duplicates(out);
+  }
 
 finish:
   if (listing)
@@ -392,10 +411,8 @@ static int load_frame(struct sl_segments *segments, uint64_t at, struct sl_recor
 
 /* The segment was sealed after it was indexed: its frame is among the new ones. */
 static uint64_t find_new_frame(struct sl_segments *segments, uint32_t number) {
-  struct sl_segments later = {.directory = segments->directory,
-                              .process_key = segments->process_key,
-                              .sealed_fd = segments->sealed_fd,
-                              .sealed_end = segments->sealed_end};
+  struct sl_segments later = {
+      .directory = segments->directory, .sealed_fd = segments->sealed_fd, .sealed_end = segments->sealed_end};
   uint64_t at = SL_NOT_THERE;
   if (later.sealed_fd < 0) {
     int fd = open_file(segments, SL_SEALED_NAME);

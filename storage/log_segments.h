@@ -17,6 +17,7 @@
 struct sl_segment_entry {
   uint32_t number, thread, sequence, tid;
   uint64_t base_ns;
+  uint64_t process_key;
   uint64_t frame_at;   /* offset of the frame header in sealed.slogz, or SL_NOT_THERE */
   uint64_t disk_bytes; /* of the file or frame */
   bool raw;            /* there is, or was, a raw file */
@@ -26,7 +27,6 @@ struct sl_segments {
   char *directory;                  /* owned */
   struct sl_segment_entry *entries; /* owned; by thread, then sequence */
   size_t count;
-  uint64_t process_key;
   uint64_t disk_bytes;
   uint64_t damaged, damaged_bytes; /* files and frames that could not even be put into the index */
   int sealed_fd;                   /* owned; -1 without a sealed file */

@@ -207,7 +207,7 @@ static const struct {
 
 static void read_by_length(uint64_t schema, const void *data, uint32_t length, struct sl_nccl_payload *out) {
   static const char *const reductions[] = {"Sum", "Product", "Max", "Min", "Avg"};
-  uint64_t number = schema - STATIC_SCHEMAS, value;
+  uint64_t number = schema - STATIC_SCHEMAS, value = 0;
   if (schema < STATIC_SCHEMAS || number >= sizeof layouts / sizeof layouts[0] || !layouts[number].old_bytes)
     return;
   bool with_communicator = length == layouts[number].new_bytes;

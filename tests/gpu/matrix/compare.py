@@ -10,8 +10,7 @@ import json
 
 from checks.harness import MIB
 from checks.tracker import ABSOLUTE, RELATIVE
-
-from .truth import QUANTITIES
+from checks.truth import QUANTITIES
 
 WHOLE = 0.999  # of the allocated bytes at each step's peak are to be attributed
 
@@ -43,13 +42,14 @@ class Row:
     error: str = ""
     skipped: str = ""
     recorded: bool = True
+    tried: bool = False  # on a CPU, where nothing is to be compared
 
     @property
     def exact(self):
         """True, False; None where nothing was to be compared."""
         if self.error:
             return False
-        if self.skipped:
+        if self.skipped or self.tried:
             return None
         if not self.recorded:
             return not self.differences
@@ -114,8 +114,6 @@ def compare_bytes(row, rank, group, ends):
         row.notes.append(f"{len(truths)} steps of the job are {len(steps)} of the ledger's")
     for quantity in QUANTITIES:
         peak, last = f"{quantity}_peak", f"{quantity}_end"
-        if peak not in truths[0]:
-            continue  # tried on a CPU
         pairs = [(peak, max(truth[peak] for truth in truths), known(step.figures[peak] for step in steps))]
         if ends:
             pairs.append((last, truths[-1][last], steps[-1].figures[last] if steps else None))
@@ -213,6 +211,9 @@ def compare_process(process, prefix, ledger):
         row.notes += sorted({line["note"] for line in mine if "note" in line})
         if not row.error and not row.skipped and not any("done" in line for line in mine):
             row.error = "broke off" if mine else "did not begin"
+        row.tried = bool(truths) and "allocated_peak" not in truths[0]
+        if row.tried or row.skipped:
+            continue
         if ledger is None:
             row.error = row.error or "no ledger"
             continue
@@ -225,7 +226,7 @@ def compare_process(process, prefix, ledger):
             for tracked in (line for line in trackers if line["job"] == name and line["rank"] == rank):
                 found = [group[1] for group in groups if any(truth["step"] == tracked["step"] for truth in group[0])]
                 compare_tracker(row, ledger, rank, tracked, found[0] if found else [])
-        if not process.recorded and not row.skipped:
+        if not process.recorded:
             said = what_is_said(ledger)
             row.notes.append(f"says: {said}" if said else "does not say that allocations are not recorded")
             if not said:

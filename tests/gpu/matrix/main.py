@@ -18,7 +18,7 @@ from checks.harness import MIB, ROOT, Harness
 from checks.main import requirement_unmet
 
 from . import table
-from .compare import Row, compare_process, read_lines
+from .compare import Row, compare_process
 from .processes import PROCESSES, selected
 
 
@@ -43,7 +43,8 @@ class Matrix:
             start += 1
         with self._print:
             bad = [row.job for row in rows if row.exact is False]
-            words = f"not exact: {', '.join(bad)}" if bad else "exact"
+            words = f"{sum(row.exact is True for row in rows)} of {len(rows)} jobs exact"
+            words += f", not: {', '.join(bad)}" if bad else ""
             print(f"{time.monotonic() - self.begin:4.0f} s  {process.name}: {words}", file=sys.stderr, flush=True)
         return rows
 
@@ -51,7 +52,7 @@ class Matrix:
         timeout = min(self.options.timeout, self.deadline - time.monotonic())
         if timeout < 15:
             return [Row(job, process.name, error="no time left") for job in process.jobs]
-        options = ["--jobs", ",".join(process.jobs), "--truth", "truth", *process.options]
+        options = ["--jobs", ",".join(process.jobs), "--truth", "truth", "--device", self.options.device, *process.options]
         broke = ""
         try:
             with self.harness.started(name, process.script, options, environment=process.environment) as (child, run):
@@ -108,6 +109,7 @@ def parse(arguments):
     p.add_argument("--workers", type=int, default=4, help="process groups at a time (4)")
     p.add_argument("--timeout", type=float, default=240, metavar="SECONDS", help="for one process group (240)")
     p.add_argument("--budget", type=float, default=480, metavar="SECONDS", help="for everything (480)")
+    p.add_argument("--device", default="cuda", choices=("cuda", "cpu"), help="cpu: only try the jobs' code, without a GPU")
     p.add_argument("--list", action="store_true", help="name the jobs and exit")
     options = p.parse_args(arguments)
     try:
@@ -125,7 +127,7 @@ def main(arguments=None):
         for process in PROCESSES:
             print(f"{process.name}: {' '.join(process.jobs)}")
         return 0
-    unmet = requirement_unmet(options.ranks)
+    unmet = requirement_unmet(options.ranks) if options.device == "cuda" else None
     if unmet:
         print(f"truth-matrix: {unmet}", file=sys.stderr)
         return 2

@@ -13,8 +13,8 @@ def of(part, whole):
 def exact(row):
     if row.error:
         return "**error**"
-    if row.skipped:
-        return "skipped"
+    if row.skipped or row.tried:
+        return "skipped" if row.skipped else "tried"
     if not row.recorded:
         return "**wrong**" if row.differences else "not recorded"
     return of(row.equal, row.compared) if row.exact else f"**{of(row.equal, row.compared)}**"

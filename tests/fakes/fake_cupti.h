@@ -68,8 +68,9 @@ void fake_cupti_play(CUpti_CallbackDomain domain, uint32_t cbid, const void *dat
 /* Appends a record, in a buffer that is requested from the plugin as needed. It comes back with a flush. */
 void fake_cupti_record(const void *record, size_t bytes);
 
-/* Completes a buffer that was never requested, as happens when two tools mix up their callbacks. */
-void fake_cupti_complete_foreign(uint8_t *buffer, size_t size);
+/* A single buffer, for records that never come: asked from the plugin, and given back to it, empty. */
+void fake_cupti_request(uint8_t **buffer, size_t *size);
+void fake_cupti_complete(uint8_t *buffer, size_t size);
 
 #ifdef __cplusplus
 }

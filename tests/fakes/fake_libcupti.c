@@ -97,7 +97,12 @@ void fake_cupti_record(const void *record, size_t bytes) {
   pthread_mutex_unlock(&lock);
 }
 
-void fake_cupti_complete_foreign(uint8_t *buffer, size_t size) {
+void fake_cupti_request(uint8_t **buffer, size_t *size) {
+  size_t records = 0;
+  buffer_requested(buffer, size, &records);
+}
+
+void fake_cupti_complete(uint8_t *buffer, size_t size) {
   buffer_completed(NULL, 0, buffer, size, 0);
 }
 

@@ -23,7 +23,8 @@ CuptiProcess::CuptiProcess(const std::function<void(CuptiProcess &)> &before_att
   look_up(fake, "fake_cupti", &get_cupti);
   look_up(fake, "fake_cupti_play", &play);
   look_up(fake, "fake_cupti_record", &add_record);
-  look_up(fake, "fake_cupti_complete_foreign", &complete_foreign);
+  look_up(fake, "fake_cupti_request", &request_buffer);
+  look_up(fake, "fake_cupti_complete", &complete_buffer);
   cupti = get_cupti();
   void *driver = open(FAKE_CUDA);
   struct fake_cuda *(*get_cuda)();

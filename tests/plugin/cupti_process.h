@@ -17,7 +17,8 @@ public:
   struct fake_cuda *cuda;
   decltype(&fake_cupti_play) play;
   decltype(&fake_cupti_record) add_record;
-  decltype(&fake_cupti_complete_foreign) complete_foreign;
+  decltype(&fake_cupti_request) request_buffer;
+  decltype(&fake_cupti_complete) complete_buffer;
   void (*device_sample)();
   int (*cupti_release)();
   int (*cupti_reacquire)();

@@ -2,8 +2,9 @@
 #include "plugin/cupti_process.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
-#include <atomic>
+#include <algorithm>
 #include <chrono>
 #include <thread>
 
@@ -304,10 +305,41 @@ TEST(SourceCuptiActivity, ManyRecordsFillManyBuffers) {
 TEST(SourceCuptiActivity, ABufferOfAnotherToolIsLeftAlone) {
   record({}, [] {
     Process process;
-    static uint8_t foreign[64];
-    process.complete_foreign(foreign, sizeof(foreign));
-    process.complete_foreign(nullptr, 0);
-    add(process, copy());
+    const size_t size = 512 * 1024;
+    void *foreign = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    process.complete_buffer(static_cast<uint8_t *>(foreign), size);
+    process.complete_buffer(nullptr, 0);
+    EXPECT_EQ(madvise(foreign, size, MADV_NORMAL), 0); /* still mapped */
+  });
+}
+
+TEST(SourceCuptiActivity, WhenBuffersRunOutCuptiGetsReservesThatComeBackZeroed) {
+  record({}, [] {
+    Process process;
+    std::vector<std::pair<uint8_t *, size_t>> buffers;
+    auto take = [&] {
+      uint8_t *buffer = nullptr;
+      size_t size = 0;
+      process.request_buffer(&buffer, &size);
+      if (buffer)
+        buffers.push_back({buffer, size});
+      return buffer != nullptr;
+    };
+    while (take())
+      ASSERT_LT(buffers.size(), 2000u);
+    auto [reserve, size] = buffers.back();
+    EXPECT_LT(size, buffers.front().second);
+    memset(reserve, 0xff, size);
+    process.complete_buffer(reserve, size);
+    buffers.pop_back();
+    ASSERT_TRUE(take());
+    EXPECT_EQ(buffers.back().first, reserve);
+    EXPECT_EQ(std::count(reserve, reserve + size, 0), static_cast<ptrdiff_t>(size));
+    EXPECT_FALSE(take());
+    for (auto [buffer, bytes] : buffers)
+      process.complete_buffer(buffer, bytes);
+    EXPECT_TRUE(take());
+    EXPECT_EQ(buffers.back().second, buffers.front().second);
   });
 }
 

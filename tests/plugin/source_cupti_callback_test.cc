@@ -328,6 +328,22 @@ TEST(SourceCuptiCallback, MoreForeignHandlesThanFitForgetTheOldest) {
   EXPECT_EQ(allocations[1].kind, static_cast<uint32_t>(SL_MEMORY_UNKNOWN));
 }
 
+TEST(SourceCuptiCallback, ReleasedHandlesMakeRoom) {
+  Recording log = record({}, [] {
+    CuptiProcess process;
+    import(process, 1);
+    for (uint64_t handle = 2; handle <= 1100; handle++) {
+      import(process, handle);
+      cuMemRelease_params release = {handle};
+      process.driver_call(CBID(cuMemRelease), &release);
+    }
+    map(process, 0x1000, 1);
+  });
+  auto allocations = ALL(log, driver_allocation);
+  ASSERT_EQ(allocations.size(), 1u);
+  EXPECT_EQ(allocations[0].kind, static_cast<uint32_t>(SL_MEMORY_UNKNOWN));
+}
+
 /* ---- contexts and modules ---- */
 
 TEST(SourceCuptiCallback, ContextsAndModulesComeAndGo) {

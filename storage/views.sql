@@ -115,3 +115,59 @@ SELECT d.rank, d.device, d.at_ns, 'unexplained',
   d.used_bytes - coalesce((SELECT sum(bytes) FROM held h WHERE h.rank = d.rank AND h.device = d.device
     AND h.at_ns = d.at_ns), 0)
 FROM device_sample d;
+
+-- How far each host's clock is from that of the first rank's host, from the ends of collectives that both took part in:
+-- a collective ends on all its ranks at nearly the same time. Hosts that share none are not here.
+CREATE VIEW host_clock AS
+WITH ends AS (
+  SELECT c.comm, c.seq, r.host, max(c.end_ns) AS end_ns FROM collective c JOIN rank r ON r.rank = c.rank
+  WHERE c.end_ns IS NOT NULL AND c.comm IS NOT NULL AND c.operation NOT IN ('Send', 'Recv')
+    AND (SELECT count(DISTINCT host) FROM rank) > 1
+  GROUP BY c.comm, c.seq, r.host),
+first AS (SELECT host FROM rank ORDER BY rank LIMIT 1),
+difference AS (
+  SELECT e.host, e.end_ns - f.end_ns AS ns, row_number() OVER (PARTITION BY e.host ORDER BY e.end_ns - f.end_ns) AS place,
+    count(*) OVER (PARTITION BY e.host) AS collectives
+  FROM ends e JOIN ends f ON f.comm = e.comm AND f.seq = e.seq AND f.host = (SELECT host FROM first)
+  WHERE e.host <> f.host)
+SELECT (SELECT host FROM first) AS host, 0 AS offset_ns, NULL AS collectives
+UNION ALL
+SELECT host, ns, collectives FROM difference WHERE place = (collectives + 1) / 2;
+
+-- Each NCCL call with what it cost. delay_ns: from the host's call to the start on the device. duration_ns: on the device;
+-- share_ns: its part of that where one kernel served several calls. arrival_ns: its start on the first host's clock;
+-- late_ns: after the first rank to arrive; spread_ns: from the first to the last; is_last: this rank was that last one.
+-- transfer_ns: the shortest share of all ranks, that is without waiting for others. algorithm_bytes and bus_bytes are
+-- NCCL-tests' definitions: divided by a time they are its algorithm and bus bandwidth.
+CREATE VIEW collective_cost AS
+WITH sized AS (
+  SELECT c.*, coalesce(k.nranks, (SELECT count(DISTINCT o.rank) FROM communicator o WHERE o.comm = c.comm
+      AND (SELECT count(*) = max(world_size) FROM rank))) AS nranks,
+    c.end_ns - c.start_ns AS duration_ns, (c.end_ns - c.start_ns) * 1.0 / c.kernel_calls AS share_ns,
+    c.start_ns - h.offset_ns AS arrival_ns, iif(c.comm IS NULL OR c.seq IS NULL OR c.operation IN ('Send', 'Recv'), c.id, 0)
+      AS alone
+  FROM collective c LEFT JOIN communicator k ON k.rank = c.rank AND k.comm = c.comm
+  LEFT JOIN rank r ON r.rank = c.rank LEFT JOIN host_clock h ON h.host IS r.host),
+met AS (
+  SELECT *, min(arrival_ns) OVER one AS first_ns, max(arrival_ns) OVER one AS last_ns, count(arrival_ns) OVER one AS arrivals,
+    min(share_ns) OVER one AS transfer_ns
+  FROM sized WINDOW one AS (PARTITION BY comm, seq, operation, bytes, alone))
+SELECT id, rank, comm, seq, operation, bytes, module_id, step, nranks, enqueue_ns, start_ns, end_ns, duration_ns, share_ns,
+  transfer_ns, start_ns - enqueue_ns AS delay_ns, arrival_ns, iif(arrivals > 1, arrival_ns - first_ns, NULL) AS late_ns,
+  iif(arrivals > 1, last_ns - first_ns, NULL) AS spread_ns, arrivals > 1 AND arrival_ns = last_ns AS is_last,
+  bytes * iif(operation IN ('AllGather', 'ReduceScatter', 'AlltoAll', 'Gather', 'Scatter'), nranks, 1) AS algorithm_bytes,
+  bytes * CASE WHEN operation = 'AllReduce' THEN 2.0 * (nranks - 1) / nranks
+    WHEN operation IN ('AllGather', 'ReduceScatter', 'AlltoAll', 'Gather', 'Scatter') THEN nranks - 1.0 ELSE 1.0 END
+    AS bus_bytes
+FROM met;
+
+-- Who was late: how often each rank arrived last, how far behind the first, and how long the others waited for it in all.
+CREATE VIEW straggler AS
+WITH waits AS (
+  SELECT comm, seq, operation, sum(spread_ns - late_ns) AS waited_ns FROM collective_cost
+  WHERE spread_ns IS NOT NULL GROUP BY comm, seq, operation)
+SELECT c.rank, count(*) AS collectives, sum(c.is_last) AS last, sum(c.is_last) * 1.0 / count(*) AS share,
+  avg(c.spread_ns) FILTER (WHERE c.is_last) AS mean_late_ns, max(c.spread_ns) FILTER (WHERE c.is_last) AS max_late_ns,
+  coalesce(sum(w.waited_ns) FILTER (WHERE c.is_last), 0) AS others_waited_ns
+FROM collective_cost c JOIN waits w ON w.comm = c.comm AND w.seq = c.seq AND w.operation = c.operation
+WHERE c.spread_ns IS NOT NULL GROUP BY c.rank;

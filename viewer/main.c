@@ -34,6 +34,15 @@ const struct sl_command sl_commands[] = {
      "shardledger snapshots shardledger-out --step 1\n"
      "shardledger snapshots shardledger-out 'layers.*' --rank 0 --csv",
      sl_cmd_snapshots},
+    {"nccl", "NCCL's collectives: time, bytes, bandwidth, and which rank was late",
+     "[DIR|FILE] [--by operation|module|communicator] [options]",
+     "Without --by: operations, communicators and stragglers. Bandwidths are NCCL-tests' definitions, over the transfer:\n"
+     "the time on the rank that arrived last, which waits for nobody. Delay is from the host's call to the start on the\n"
+     "device, spread from the first rank's start to the last one's.",
+     "shardledger nccl shardledger-out\n"
+     "shardledger nccl shardledger-out --by module --step 2\n"
+     "shardledger nccl shardledger-out --slowest 10 --csv",
+     sl_cmd_nccl},
     {"query", "ask the ledger in SQL, read-only", "SQL [DIR|FILE] [options]",
      "The tables and their columns: shardledger query \"SELECT sql FROM sqlite_schema\" --csv",
      "shardledger query \"SELECT rank, step, peak_allocated_bytes FROM step\" shardledger-out --csv", sl_cmd_query},

@@ -26,9 +26,10 @@ static struct place places[PLACES_MAX];
 static atomic_uint places_used;
 static struct place *_Atomic place_slots[PLACE_SLOTS]; /* open addressing, never removed from */
 
+/* A cache line each: devices' events come from different threads. */
 static struct {
-  atomic_uint_fast32_t next;     /* sequence number of the next event */
-  atomic_uint_fast32_t recorded; /* one more than that of the last one in the log */
+  _Alignas(64) atomic_uint_fast32_t next; /* sequence number of the next event */
+  atomic_uint_fast32_t recorded;          /* one more than that of the last one in the log */
 } allocators[DEVICES_MAX];
 
 uint32_t sl_api_version(void) {

@@ -67,7 +67,8 @@ struct sl_record_header { /* 8 bytes, written as one 64-bit word */
 
 /*
  * In sealed.slogz: this header, the segment's own header as it was (a reader sorts segments without decompressing
- * them), then compressed_bytes of one zstd frame with the segment's records.
+ * them), then compressed_bytes of one zstd frame with the segment's records. Their checks are 0 there: the frame's own
+ * stands for all of them, and random bits do not compress.
  */
 struct sl_frame_header { /* 32 bytes */
   uint32_t magic;        /* SL_FRAME_MAGIC */

@@ -46,6 +46,7 @@ static struct {
   struct sl_segment *sealing; /* taken over from `full`, the first one retired first */
   bool cannot_seal;
   ZSTD_CCtx *compressor;
+  char *stripped; /* a segment's records, as they are compressed */
   void *compressed;
   size_t compressed_size;
 } pool = {.wanted = READY_MIN};
@@ -173,7 +174,8 @@ int sl_pool_start(const char *directory, uint64_t process_key, uint64_t max_byte
   pool.compressor = ZSTD_createCCtx();
   pool.compressed_size = ZSTD_compressBound(SL_SEGMENT_BYTES);
   pool.compressed = malloc(pool.compressed_size);
-  if (!pool.compressor || !pool.compressed)
+  pool.stripped = malloc(SL_SEGMENT_BYTES);
+  if (!pool.compressor || !pool.compressed || !pool.stripped)
     return -ENOMEM;
   for (unsigned i = 0; i < READY_MIN; i++) {
     struct sl_segment *segment;
@@ -233,11 +235,23 @@ finish:
   return r;
 }
 
+/* Copies records without their checks: the frame has one for them all, and random bits do not compress. */
+static void records_strip(const char *records, size_t bytes, char *out) {
+  memcpy(out, records, bytes);
+  for (size_t at = 0; at < bytes;) {
+    struct sl_record_header header;
+    memcpy(&header, out + at, sizeof(header));
+    header.check = 0;
+    memcpy(out + at, &header, sizeof(header));
+    at += header.words ? header.words * 8u : bytes;
+  }
+}
+
 static int segment_seal(const struct sl_segment *segment) {
-  const char *records = (const char *)(segment->map + 1);
-  size_t raw_bytes = segment->used - sizeof(struct sl_segment_header);
-  size_t size =
-      ZSTD_compressCCtx(pool.compressor, pool.compressed, pool.compressed_size, records, raw_bytes, COMPRESSION_LEVEL);
+  const size_t raw_bytes = segment->used - sizeof(struct sl_segment_header);
+  records_strip((const char *)(segment->map + 1), raw_bytes, pool.stripped);
+  size_t size = ZSTD_compressCCtx(pool.compressor, pool.compressed, pool.compressed_size, pool.stripped, raw_bytes,
+                                  COMPRESSION_LEVEL);
   if (ZSTD_isError(size))
     return -EIO;
   struct sl_frame_header header = {

@@ -177,8 +177,11 @@ void LogBuilder::finish(Files files) {
         std::ofstream(directory / name, std::ios::binary) << head << records;
       }
       if (files != Files::raw) {
+        std::string stripped = records;
+        for (size_t at = 0; at < stripped.size(); at += (uint8_t)stripped[at + 1] * 8)
+          memset(&stripped[at + 2], 0, 2);
         std::string compressed(ZSTD_compressBound(records.size()), '\0');
-        compressed.resize(ZSTD_compress(&compressed[0], compressed.size(), records.data(), records.size(), 3));
+        compressed.resize(ZSTD_compress(&compressed[0], compressed.size(), stripped.data(), stripped.size(), 3));
         sl_frame_header frame = {};
         frame.magic = SL_FRAME_MAGIC;
         frame.version = frame_version;

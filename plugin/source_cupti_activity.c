@@ -113,12 +113,12 @@ static void kernel(const void *record) {
   sl_log_append(SL_EVENT_kernel, &event, sizeof(event), NULL, 0);
 }
 
-static void copy(const void *record) {
-  const memcpy_record *c = record;
+/* Copies between devices have further fields before the correlation id; up to the stream both structs are the same. */
+static void append_copy(const memcpy_record *c, uint32_t correlation) {
   struct sl_event_memory_copy event = {.start_ns = c->start,
                                        .end_ns = c->end,
                                        .bytes = c->bytes,
-                                       .correlation = c->correlationId,
+                                       .correlation = correlation,
                                        .stream = c->streamId,
                                        .device = (uint16_t)c->deviceId,
                                        .kind = c->copyKind,
@@ -127,18 +127,12 @@ static void copy(const void *record) {
   sl_log_append(SL_EVENT_memory_copy, &event, sizeof(event), NULL, 0);
 }
 
+static void copy(const void *record) {
+  append_copy(record, ((const memcpy_record *)record)->correlationId);
+}
+
 static void peer_copy(const void *record) {
-  const peer_memcpy_record *c = record;
-  struct sl_event_memory_copy event = {.start_ns = c->start,
-                                       .end_ns = c->end,
-                                       .bytes = c->bytes,
-                                       .correlation = c->correlationId,
-                                       .stream = c->streamId,
-                                       .device = (uint16_t)c->deviceId,
-                                       .kind = c->copyKind,
-                                       .source = c->srcKind,
-                                       .destination = c->dstKind};
-  sl_log_append(SL_EVENT_memory_copy, &event, sizeof(event), NULL, 0);
+  append_copy(record, ((const peer_memcpy_record *)record)->correlationId);
 }
 
 static void set(const void *record) {
@@ -181,6 +175,7 @@ SAME_PLACE(kernel_record, CUpti_ActivityKernel9, start);
 SAME_PLACE(kernel_record, CUpti_ActivityKernel9, correlationId);
 SAME_PLACE(kernel_record, CUpti_ActivityKernel9, name);
 SAME_PLACE(memcpy_record, CUpti_ActivityMemcpy5, correlationId);
+SAME_PLACE(memcpy_record, peer_memcpy_record, streamId);
 SAME_PLACE(peer_memcpy_record, CUpti_ActivityMemcpyPtoP4, correlationId);
 SAME_PLACE(memset_record, CUpti_ActivityMemset4, correlationId);
 SAME_PLACE(memory_record, CUpti_ActivityMemory4, streamId);

@@ -1,12 +1,13 @@
 """One job's figures in the ledger against PyTorch's: the steps to the byte, the categories near the memory trackers'.
 
-The job counts its steps for itself, so a step of it and a step of the ledger are brought together by time: the ledger's
-step began in the job's. Where none did (a loop that the ledger has no end of a step for), the steps that one of the
-ledger's steps encloses are compared with it as one: the highest peak, the last end.
+The job counts its steps for itself, so steps of it and of the ledger are brought together by time: the range of the ledger's
+step began while the job's peaks counted for this step. Where none did (a loop that the ledger has no end of a step for), the
+steps that one of the ledger's encloses are compared with it as one: the highest peak, the last end.
 """
 
 import dataclasses
 import json
+import math
 
 from checks.harness import MIB
 from checks.tracker import ABSOLUTE, RELATIVE
@@ -66,11 +67,11 @@ def read_lines(pattern):
 
 @dataclasses.dataclass
 class Step:
-    """A step of the ledger."""
+    """A step of the ledger; the times are its range's, which begins with the step's own work."""
 
     number: int
     start_ns: int
-    end_ns: int
+    end_ns: float
     checked: "int | None"
     figures: dict
 
@@ -79,11 +80,13 @@ def read_steps(ledger):
     """{rank: [Step]} in order."""
     columns = [(q, when) for when in ("peak", "end") for q in QUANTITIES]
     names = ", ".join(f"{when}_{quantity}_bytes" for quantity, when in columns)
+    query = f"""SELECT s.rank, s.step, phase.start_ns, phase.end_ns, checked, {names}
+                FROM step AS s JOIN phase ON phase.rank = s.rank AND phase.step = s.step AND kind = 'step'
+                ORDER BY s.rank, s.step"""
     steps = {}
-    for rank, number, start, end, checked, *values in ledger.execute(
-        f"SELECT rank, step, start_ns, end_ns, checked, {names} FROM step ORDER BY rank, step"
-    ):
+    for rank, number, start, end, checked, *values in ledger.execute(query):
         figures = {f"{quantity}_{when}": value for (quantity, when), value in zip(columns, values)}
+        end = math.inf if end is None else end
         steps.setdefault(rank, []).append(Step(number, start, end, checked, figures))
     return steps
 
@@ -92,7 +95,7 @@ def match(rows, steps):
     """[([truth rows], [ledger steps])] of one rank: together what can only be compared as one."""
     groups = []
     for row in sorted(rows, key=lambda row: row["start_ns"]):
-        mine = [step for step in steps if row["start_ns"] <= step.start_ns <= row["end_ns"]]
+        mine = [step for step in steps if row["since_ns"] <= step.start_ns <= row["end_ns"]]
         mine = mine or [step for step in steps if step.start_ns <= row["start_ns"] <= step.end_ns]
         if groups and any(step in groups[-1][1] for step in mine):
             groups[-1][0].append(row)

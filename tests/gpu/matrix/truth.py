@@ -2,11 +2,13 @@
 
 truth.rank<R> has one JSON object a line:
     {"job", "rank", "began"}                         a job began
-    {"job", "rank", "step", "start_ns", "end_ns",    a step: torch.cuda.memory_stats, reset at its start, read where its
-     "requested_peak", "requested_end", …}           optimizer has stepped; times are of CLOCK_REALTIME
+    {"job", "rank", "step", "start_ns", "end_ns",    a step: torch.cuda.memory_stats, read where its optimizer has stepped;
+     "since_ns", "requested_peak", "requested_end",  since_ns: when the peaks were reset; times are of CLOCK_REALTIME
+     …}
     {"job", "rank", "note"|"skipped"|"error": words}
     {"job", "rank", "done"}
-truth.tracker.rank<R> has one a job: {"job", "rank", "step", "tracker", "snapshots": [[fqn, state, call, {category: bytes}]]}.
+A step's peak is the highest point since the step before ended, whatever ran in between, as the ledger has it; the first
+step's since its own start. truth.tracker.rank<R> has one a job: {"job", "rank", "step", "tracker", "snapshots": [[fqn, state, call, {category: bytes}]]}.
 """
 
 import json
@@ -25,6 +27,7 @@ class Truth:
         self._steps = open(f"{prefix}.rank{rank}", "w")
         self._trackers = open(f"{prefix}.tracker.rank{rank}", "w")
         self.job = self.step = self._start_ns = None
+        self._since_ns = None
 
     def begin_job(self, name):
         self.job, self.step, self._start_ns = name, -1, None
@@ -33,23 +36,31 @@ class Truth:
     def say(self, key, value):
         self._write(self._steps, {key: value})
 
+    def count_peaks(self):
+        """Peaks are those from here on."""
+        if self.cuda:
+            torch.cuda.reset_peak_memory_stats()
+        self._since_ns = time.time_ns()
+
     def begin_step(self):
         if self.cuda:
             torch.cuda.synchronize()
-            torch.cuda.reset_peak_memory_stats()
         self.step += 1
         self._start_ns = time.time_ns()
+        if self._since_ns is None:
+            self.count_peaks()
 
     def end_step(self):
         """Called where the step's last work has been issued, before the job's own variables die: the ledger ends it there."""
         if self._start_ns is None:
             return
-        row = {"step": self.step, "start_ns": self._start_ns, "end_ns": time.time_ns()}
+        row = {"step": self.step, "since_ns": self._since_ns, "start_ns": self._start_ns, "end_ns": time.time_ns()}
         if self.cuda:
             stats = torch.cuda.memory_stats()
             for quantity in QUANTITIES:
                 row[f"{quantity}_peak"] = stats.get(f"{quantity}_bytes.all.peak", 0)
                 row[f"{quantity}_end"] = stats.get(f"{quantity}_bytes.all.current", 0)
+        self.count_peaks()
         self._start_ns = None
         self._write(self._steps, row)
 

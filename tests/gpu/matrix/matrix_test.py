@@ -1,0 +1,208 @@
+"""The matrix can fail: its comparison is given ledgers that are right, then ones that are wrong in one place."""
+
+import json
+import sqlite3
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from checks.harness import ROOT  # noqa: E402
+from checks.truth import QUANTITIES  # noqa: E402
+from matrix import sharded, table, unsharded  # noqa: E402, F401
+from matrix.compare import compare_process  # noqa: E402
+from matrix.processes import PROCESSES, Process, selected  # noqa: E402
+from matrix.registry import JOBS  # noqa: E402
+
+SECOND = 10**9
+PEAK, END = 2048, 1024
+
+
+class Made:
+    """A ledger and truth files of two jobs of two steps each, one after the other, in one rank."""
+
+    def __init__(self, place):
+        self.prefix, self.lines, self.tracked = place / "truth", [], []
+        self.ledger = sqlite3.connect(":memory:")
+        self.ledger.executescript((ROOT / "storage" / "schema.sql").read_text())
+        self.ledger.execute("CREATE TABLE category_at_peak(rank, step, category, bytes)")
+        self.ledger.execute("CREATE TABLE fsdp_snapshot(rank, step, fqn, call, state, category, bytes)")
+        for number in range(4):
+            self.truth_step("ab"[number // 2], number)
+            self.ledger_step(number, number * SECOND + 1000, (number + 1) * SECOND - 1000)
+        for job in "ab":
+            self.lines.append({"job": job, "rank": 0, "done": 1})
+
+    def truth_step(self, job, number, peak=PEAK, end=END):
+        figures = {f"{q}_{when}": size for q in QUANTITIES for when, size in (("peak", peak), ("end", end))}
+        since = max(0, number * SECOND - SECOND // 2)
+        times = {"since_ns": since, "start_ns": number * SECOND, "end_ns": (number + 1) * SECOND - SECOND // 2}
+        self.lines.append({"job": job, "rank": 0, "step": number % 2, **times, **figures})
+
+    def ledger_step(self, number, start_ns, end_ns, peak=PEAK, end=END):
+        columns = [f"{when}_{quantity}_bytes" for when in ("peak", "end") for quantity in QUANTITIES]
+        self.ledger.execute(
+            f"INSERT INTO step(rank, step, start_ns, end_ns, checked, {', '.join(columns)}) "
+            f"VALUES(0, ?, ?, ?, 1, {', '.join('?' * len(columns))})",
+            (number, start_ns, end_ns, *[peak] * 4, *[end] * 4),
+        )
+        self.ledger.execute(
+            "INSERT INTO phase(rank, tid, kind, name, step, start_ns, end_ns) VALUES(0, 1, 'step', 'step', ?, ?, ?)",
+            (number, start_ns, end_ns),
+        )
+        self.ledger.execute("INSERT INTO category_at_peak VALUES(0, ?, 'activation', ?)", (number, peak))
+
+    def compare(self, jobs=("a", "b"), **process):
+        for suffix, lines in (("", self.lines), (".tracker", self.tracked)):
+            text = "".join(json.dumps(line) + "\n" for line in lines)
+            self.prefix.with_name(f"truth{suffix}.rank0").write_text(text)
+        return compare_process(Process("made", jobs, **process), self.prefix, self.ledger)
+
+
+@pytest.fixture
+def made(tmp_path):
+    made = Made(tmp_path)
+    yield made
+    made.ledger.close()
+
+
+def test_equal_jobs_are_exact(made):
+    rows = made.compare()
+    assert [row.exact for row in rows] == [True, True]
+    assert [(row.steps, row.equal, row.compared, row.ends_equal) for row in rows] == [(2, 8, 8, 8)] * 2
+    assert all(row.attributed == 1 for row in rows)
+
+
+@pytest.mark.parametrize("quantity", QUANTITIES)
+@pytest.mark.parametrize("when", ["peak", "end"])
+def test_one_byte_fails_the_job_that_it_is_in(made, when, quantity):
+    made.ledger.execute(f"UPDATE step SET {when}_{quantity}_bytes = {when}_{quantity}_bytes + 1 WHERE step = 3")
+    assert [row.exact for row in made.compare()] == [True, False]
+
+
+def test_the_end_counts_only_where_the_ledger_ends_its_step_there(made):
+    made.ledger.execute("UPDATE step SET end_active_bytes = 0")
+    assert [row.exact for row in made.compare(ends=False)] == [True, True]
+
+
+def test_a_step_that_the_ledger_lacks_fails(made):
+    made.ledger.execute("DELETE FROM step WHERE step = 1")
+    assert [row.exact for row in made.compare()] == [False, True]
+
+
+def test_a_failed_check_of_the_replay_fails(made):
+    made.ledger.execute("UPDATE step SET checked = 0 WHERE step = 0")
+    assert [row.exact for row in made.compare()] == [False, True]
+
+
+def test_steps_that_the_ledger_sees_as_one_are_compared_as_one(made):
+    made.ledger.executescript("DELETE FROM step; DELETE FROM phase; DELETE FROM category_at_peak")
+    made.ledger_step(0, 1000, 4 * SECOND, peak=5000)
+    assert made.compare(("a",))[0].exact is False
+    made.lines[1].update({f"{quantity}_peak": 5000 for quantity in QUANTITIES})
+    row = made.compare(("a",))[0]
+    assert row.exact
+    assert row.notes == ["2 steps of the job are 1 of the ledger's"]
+
+
+def test_steps_that_the_ledger_splits_are_compared_as_one(made):
+    made.ledger_step(4, SECOND + 2000, SECOND + 3000, peak=9999)
+    assert made.compare()[0].exact is False
+    made.lines[1].update({f"{quantity}_peak": 9999 for quantity in QUANTITIES})
+    assert [row.exact for row in made.compare()] == [True, True]
+
+
+def test_a_job_that_broke_off_is_an_error_and_the_next_is_compared(made):
+    made.lines = [line for line in made.lines if line["job"] == "b" or "done" not in line]
+    rows = made.compare(("a", "b", "c"))
+    assert [row.error for row in rows] == ["broke off", "", "did not begin"]
+    assert [row.exact for row in rows] == [False, True, False]
+
+
+def test_a_skipped_job_is_neither_exact_nor_wrong(made):
+    made.lines.append({"job": "c", "rank": 0, "skipped": "no such card"})
+    assert made.compare(("c",))[0].exact is None
+
+
+def test_a_wrong_number_fails_where_nothing_should_be_recorded(made):
+    made.ledger.execute("INSERT INTO source VALUES(0, 'torch_allocator', 'failed', 'this backend has no trace', 1)")
+    made.ledger.execute("UPDATE step SET " + ", ".join(f"peak_{q}_bytes = NULL, end_{q}_bytes = NULL" for q in QUANTITIES))
+    row = made.compare(("a",), recorded=False)[0]
+    assert row.exact and row.notes == ["says: this backend has no trace"]
+    made.ledger.execute("UPDATE step SET peak_allocated_bytes = 0")
+    assert made.compare(("a",), recorded=False)[0].exact is False
+
+
+def test_silence_fails_where_nothing_should_be_recorded(made):
+    made.ledger.execute("UPDATE step SET " + ", ".join(f"peak_{q}_bytes = NULL, end_{q}_bytes = NULL" for q in QUANTITIES))
+    assert made.compare(("a",), recorded=False)[0].exact is False
+
+
+def test_unattributed_bytes_are_told(made):
+    made.ledger.execute("UPDATE category_at_peak SET category = 'unattributed' WHERE step = 1")
+    row = made.compare(("a",))[0]
+    assert row.attributed == 0 and "below 99.9% attributed" in row.notes
+
+
+def test_tracker_rows_are_compared_with_the_step_that_they_were_taken_in(made):
+    big = 64 << 20
+    made.tracked = [
+        {"job": "b", "rank": 0, "step": 1, "tracker": "fsdp", "snapshots": [["M", "Peak Forward", 0, {"Temp": big, "Total": big}]]}
+    ]
+    made.ledger.executemany(
+        "INSERT INTO fsdp_snapshot VALUES(0, ?, 'M', 0, 'Peak Forward', ?, ?)",
+        [(3, "Temp", big), (3, "Total", big + (2 << 20)), (1, "Temp", 0), (1, "Total", 0)],
+    )
+    row = made.compare(("b",))[0]
+    assert (row.tracker_near, row.tracker_rows) == (1, 2)
+    assert row.worst.startswith("2.00 MiB (rank 0 M Peak Forward 0 Total")
+
+
+def test_module_states_that_the_ledger_lacks_are_told(made):
+    made.tracked = [{"job": "a", "rank": 0, "step": 1, "tracker": "fsdp", "snapshots": [["M", "Peak Forward", 0, {"Temp": 1}]]}]
+    row = made.compare(("a",))[0]
+    assert (row.tracker_near, row.tracker_rows) == (0, 1)
+    assert "rank 0: 1 of 1 module states missing" in row.notes
+
+
+def test_the_table_marks_what_is_wrong(made):
+    made.ledger.execute("UPDATE step SET peak_active_bytes = 1 WHERE step = 2")
+    text = table.markdown(made.compare(), "2 × GPU", 3)
+    assert "1 jobs exact, 1 not, 0 skipped" in text
+    assert "| made: a | 2 | 8 of 8 | 8 of 8 | 100.000% | – |" in text
+    assert "| made: b | 2 | **7 of 8** |" in text and "active_peak 1 for 2048" in text
+
+
+def test_every_job_runs_somewhere_and_every_process_knows_its_jobs():
+    ours = {name for process in PROCESSES if process.script == "matrix/job.py" for name in process.jobs}
+    assert ours == set(JOBS)
+    assert len({process.name for process in PROCESSES}) == len(PROCESSES)
+
+
+def test_a_selection_takes_jobs_and_processes():
+    assert [(p.name, p.jobs) for p in selected(["mixed"])] == [("fsdp2-shapes", ("mixed",))]
+    assert [p.name for p in selected(["max-split-size", "plain"])] == ["unsharded", "max-split-size"]
+    with pytest.raises(ValueError, match="nonsense"):
+        selected(["nonsense"])
+
+
+RECORDED = sorted(path.parent for path in (ROOT / "tests" / "data" / "matrix").glob("*/truth.rank0"))
+
+
+@pytest.mark.parametrize("run", RECORDED, ids=lambda run: run.name)
+def test_recorded_jobs_are_exact(run, tmp_path):
+    import contextlib
+    import shutil
+
+    from checks.harness import shardledger
+
+    copy = shutil.copytree(run, tmp_path / run.name)
+    shardledger("ingest", copy)
+    jobs = tuple(dict.fromkeys(json.loads(line)["job"] for line in (run / "truth.rank0").read_text().splitlines()))
+    like = next((p for p in PROCESSES if p.name == run.name), Process(run.name, jobs))
+    process = Process(run.name, jobs, ends=like.ends, recorded=like.recorded)
+    with contextlib.closing(sqlite3.connect(copy / "ledger.sqlite")) as ledger:
+        for row in compare_process(process, copy / "truth", ledger):
+            assert row.exact is not False, table.line(row)

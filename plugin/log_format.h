@@ -67,16 +67,20 @@ struct sl_record_header { /* 8 bytes, written as one 64-bit word */
 
 /*
  * In sealed.slogz: this header, the segment's own header as it was (a reader sorts segments without decompressing
- * them), then compressed_bytes of one zstd frame with the segment's records. Their checks are 0 there: the frame's own
- * stands for all of them, and random bits do not compress.
+ * them), then compressed_bytes of one zstd frame with the segment's records, which are encoded to compress well:
+ *   check is 0: the frame's own stands for all of them, and random bits do not compress
+ *   SL_FRAME_DIFFERENCES: delta_ns is the difference to the record before it, and an allocator event's sequence that
+ *   to the allocator event before it, both modulo 2^32 and counted from 0
  */
+enum sl_frame_encoding { SL_FRAME_PLAIN = 0, SL_FRAME_DIFFERENCES = 1 };
+
 struct sl_frame_header { /* 32 bytes */
   uint32_t magic;        /* SL_FRAME_MAGIC */
   uint32_t version;      /* SL_LOG_VERSION */
   uint32_t number;       /* of the segment inside */
   uint32_t raw_bytes;    /* of its records, up to the last one */
   uint32_t compressed_bytes;
-  uint32_t reserved; /* 0 */
+  uint32_t encoding; /* enum sl_frame_encoding */
   uint64_t check;    /* XXH3_64bits of the compressed bytes, seeded with XXH3_64bits of the 24 bytes before this */
 };
 

@@ -1,6 +1,7 @@
 #include "segment_pool.h"
 
 #include "config.h"
+#include "events.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -46,7 +47,7 @@ static struct {
   struct sl_segment *sealing; /* taken over from `full`, the first one retired first */
   bool cannot_seal;
   ZSTD_CCtx *compressor;
-  char *stripped; /* a segment's records, as they are compressed */
+  char *encoded; /* a segment's records, as they are compressed */
   void *compressed;
   size_t compressed_size;
 } pool = {.wanted = READY_MIN};
@@ -174,8 +175,8 @@ int sl_pool_start(const char *directory, uint64_t process_key, uint64_t max_byte
   pool.compressor = ZSTD_createCCtx();
   pool.compressed_size = ZSTD_compressBound(SL_SEGMENT_BYTES);
   pool.compressed = malloc(pool.compressed_size);
-  pool.stripped = malloc(SL_SEGMENT_BYTES);
-  if (!pool.compressor || !pool.compressed || !pool.stripped)
+  pool.encoded = malloc(SL_SEGMENT_BYTES);
+  if (!pool.compressor || !pool.compressed || !pool.encoded)
     return -ENOMEM;
   for (unsigned i = 0; i < READY_MIN; i++) {
     struct sl_segment *segment;
@@ -235,22 +236,34 @@ finish:
   return r;
 }
 
-/* Copies records without their checks: the frame has one for them all, and random bits do not compress. */
-static void records_strip(const char *records, size_t bytes, char *out) {
+/* Copies records in the encoding SL_FRAME_DIFFERENCES. */
+static void records_encode(const char *records, size_t bytes, char *out) {
+  uint32_t delta_before = 0, sequence_before = 0;
   memcpy(out, records, bytes);
   for (size_t at = 0; at < bytes;) {
     struct sl_record_header header;
     memcpy(&header, out + at, sizeof(header));
+    const uint32_t delta = header.delta_ns;
     header.check = 0;
+    header.delta_ns = delta - delta_before;
+    delta_before = delta;
     memcpy(out + at, &header, sizeof(header));
+    if (header.type == SL_EVENT_allocator) {
+      char *field = out + at + sizeof(header) + offsetof(struct sl_event_allocator, sequence);
+      uint32_t sequence, difference;
+      memcpy(&sequence, field, sizeof(sequence));
+      difference = sequence - sequence_before;
+      sequence_before = sequence;
+      memcpy(field, &difference, sizeof(difference));
+    }
     at += header.words ? header.words * 8u : bytes;
   }
 }
 
 static int segment_seal(const struct sl_segment *segment) {
   const size_t raw_bytes = segment->used - sizeof(struct sl_segment_header);
-  records_strip((const char *)(segment->map + 1), raw_bytes, pool.stripped);
-  size_t size = ZSTD_compressCCtx(pool.compressor, pool.compressed, pool.compressed_size, pool.stripped, raw_bytes,
+  records_encode((const char *)(segment->map + 1), raw_bytes, pool.encoded);
+  size_t size = ZSTD_compressCCtx(pool.compressor, pool.compressed, pool.compressed_size, pool.encoded, raw_bytes,
                                   COMPRESSION_LEVEL);
   if (ZSTD_isError(size))
     return -EIO;
@@ -260,6 +273,7 @@ static int segment_seal(const struct sl_segment *segment) {
       .number = segment->number,
       .raw_bytes = (uint32_t)raw_bytes,
       .compressed_bytes = (uint32_t)size,
+      .encoding = SL_FRAME_DIFFERENCES,
   };
   header.check =
       XXH3_64bits_withSeed(pool.compressed, size, XXH3_64bits(&header, offsetof(struct sl_frame_header, check)));

@@ -1,5 +1,6 @@
 #include "log_segments.h"
 
+#include "plugin/events.h"
 #include "plugin/log_format.h"
 
 #define XXH_INLINE_ALL
@@ -388,6 +389,21 @@ finish:
   return r;
 }
 
+/* Undoes SL_FRAME_DIFFERENCES. Stops at a record that is not whole, as the reader will. */
+static void records_decode(char *records, size_t bytes) {
+  uint32_t delta = 0, sequence = 0;
+  for (size_t at = 0; at + sizeof(struct sl_record_header) <= bytes;) {
+    struct sl_record_header *header = (void *)(records + at);
+    if (header->words == 0 || header->words * 8u > bytes - at)
+      break;
+    header->delta_ns = delta += header->delta_ns;
+    struct sl_event_allocator *event = (void *)(header + 1);
+    if (header->type == SL_EVENT_allocator && header->words * 8u >= sizeof(*header) + sizeof(*event))
+      event->sequence = sequence += event->sequence;
+    at += header->words * 8u;
+  }
+}
+
 static int load_frame(struct sl_segments *segments, uint64_t at, struct sl_records *records) {
   struct sl_frame_header frame;
   int r = read_at(segments->sealed_fd, &frame, sizeof(frame), at);
@@ -402,8 +418,10 @@ static int load_frame(struct sl_segments *segments, uint64_t at, struct sl_recor
   if (!frame_read(segments, &frame, at))
     return -EBADMSG;
   size_t bytes = ZSTD_decompress(data, frame.raw_bytes, segments->compressed, frame.compressed_bytes);
-  if (ZSTD_isError(bytes) || bytes != frame.raw_bytes)
+  if (ZSTD_isError(bytes) || bytes != frame.raw_bytes || frame.encoding > SL_FRAME_DIFFERENCES)
     return -EBADMSG;
+  if (frame.encoding == SL_FRAME_DIFFERENCES)
+    records_decode(data, bytes);
   records->bytes = bytes;
   records->checked = true;
   return 0;

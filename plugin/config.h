@@ -20,6 +20,8 @@
          "the training steps to record")                                                                               \
   OPTION(cupti, "SHARDLEDGER_CUPTI", "auto", "auto|off",                                                               \
          "off leaves CUPTI to another tool; driver-level memory and device times are then not recorded")               \
+  OPTION(nccl, "SHARDLEDGER_NCCL", "auto", "auto|off",                                                                 \
+         "auto asks NCCL's profiler for buffers, datatype and algorithm too; off leaves NCCL_PROFILER_PLUGIN alone")   \
   OPTION(torch, "SHARDLEDGER_TORCH", "auto", "auto|bridge|history|off",                                                \
          "how PyTorch's allocations are seen: the compiled bridge, or its memory history where there is no compiler")  \
   OPTION(python, "SHARDLEDGER_PYTHON", "auto", "auto|off",                                                             \

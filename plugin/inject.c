@@ -97,6 +97,17 @@ static void schedule_companion(void) {
     sl_source_state("companion", "failed", "Python's queue of pending calls is full");
 }
 
+/* NCCL reads its variable when the first communicator is made, which needs CUDA. */
+static void attach_to_nccl(void) {
+  const char *other = getenv("NCCL_PROFILER_PLUGIN");
+  if (strcmp(sl_option_text(SL_OPTION_nccl), "off") == 0)
+    sl_source_state("nccl_profiler", "off", "SHARDLEDGER_NCCL=off");
+  else if (other && strcmp(other, plugin_path) != 0)
+    sl_source_state("nccl_profiler", "off", "NCCL_PROFILER_PLUGIN names another plugin");
+  else if (plugin_path[0])
+    setenv("NCCL_PROFILER_PLUGIN", plugin_path, 0);
+}
+
 /* Called by the CUDA driver. Anything but 1 would be reported to the user as a failed injection. */
 __attribute__((visibility("default"))) int InitializeInjection(void) {
   static int done;
@@ -107,6 +118,7 @@ __attribute__((visibility("default"))) int InitializeInjection(void) {
   /* Early enough for every library that has not made an NVTX call yet; `shardledger run` sets it for all of them. */
   if (plugin_path[0])
     setenv("NVTX_INJECTION64_PATH", plugin_path, 0);
+  attach_to_nccl();
   sl_sources_start();
   schedule_companion();
   return 1;

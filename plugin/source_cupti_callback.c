@@ -2,8 +2,9 @@
  * Capture source cupti_callback: every call of the CUDA driver that allocates or frees memory, with its thread, its
  * result and the library that made it; contexts and loaded GPU code.
  *
- * Only the calls of driver_calls.c have their callback enabled, so kernel launches and copies stay untouched. Events
- * are written when the call returns: only then outputs and the result are known.
+ * Only the calls of driver_calls.c, and the launch that NCCL uses, have their callback enabled, so other kernel
+ * launches and copies stay untouched. Events are written when the call returns: only then outputs and the result are
+ * known.
  */
 #include "caller.h"
 #include "config.h"
@@ -153,6 +154,35 @@ static void record_free(const struct sl_driver_call *call, const void *parameter
   sl_log_append(SL_EVENT_driver_free, &event, sizeof(event), NULL, 0);
 }
 
+/* ---- kernels of NCCL ---- */
+
+/*
+ * NCCL launches with cuLaunchKernelEx since CUDA 11.8; most of PyTorch's kernels do not, and stay untouched. The id
+ * joins the launch to the kernel's time, and this thread's ranges to both.
+ */
+static const CUpti_CallbackId launches[] = {CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx,
+                                            CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx_ptsz};
+
+static bool is_launch(uint32_t cbid) {
+  return cbid == launches[0] || cbid == launches[1];
+}
+
+/* ncclDevKernel_…, or mangled: _Z31ncclDevKernel_… */
+static bool is_nccl_kernel(const char *name) {
+  if (name && name[0] == '_' && name[1] == 'Z')
+    for (name += 2; *name >= '0' && *name <= '9';)
+      name++;
+  return name && strncmp(name, "nccl", 4) == 0;
+}
+
+static void launch(const CUpti_CallbackData *data) {
+  if (data->callbackSite != CUPTI_API_EXIT || !is_nccl_kernel(data->symbolName) || !data->functionReturnValue ||
+      *(const CUresult *)data->functionReturnValue != CUDA_SUCCESS)
+    return;
+  struct sl_event_launch event = {.correlation = data->correlationId};
+  sl_log_append(SL_EVENT_launch, &event, sizeof(event), NULL, 0);
+}
+
 static void driver_call(const struct sl_cupti *cupti, uint32_t cbid, const CUpti_CallbackData *data) {
   if (data->callbackSite != CUPTI_API_EXIT || !data->functionParams || !data->functionReturnValue)
     return;
@@ -210,7 +240,9 @@ static void CUPTIAPI on_callback(void *unused, CUpti_CallbackDomain domain, CUpt
   if (inside || !cupti || !data || !sl_log_active())
     return;
   inside = true;
-  if (domain == CUPTI_CB_DOMAIN_DRIVER_API)
+  if (domain == CUPTI_CB_DOMAIN_DRIVER_API && is_launch(cbid))
+    launch(data);
+  else if (domain == CUPTI_CB_DOMAIN_DRIVER_API)
     driver_call(cupti, cbid, data);
   else if (domain == CUPTI_CB_DOMAIN_RESOURCE)
     resource(cupti, cbid, data);
@@ -233,6 +265,9 @@ static CUptiResult enable_all(const struct sl_cupti *cupti) {
   CUptiResult result = CUPTI_SUCCESS;
   for (size_t i = 0; i < sl_driver_call_count && result == CUPTI_SUCCESS; i++)
     result = enable(cupti, CUPTI_CB_DOMAIN_DRIVER_API, sl_driver_calls[i].cbid);
+  bool kernels = strcmp(sl_option_text(SL_OPTION_kernels), "none") != 0;
+  for (size_t i = 0; kernels && i < sizeof(launches) / sizeof(*launches) && result == CUPTI_SUCCESS; i++)
+    result = enable(cupti, CUPTI_CB_DOMAIN_DRIVER_API, launches[i]);
   for (size_t i = 0; i < sizeof(resources) / sizeof(*resources) && result == CUPTI_SUCCESS; i++)
     result = enable(cupti, CUPTI_CB_DOMAIN_RESOURCE, resources[i]);
   return result;

@@ -161,14 +161,12 @@ static struct sl_nvtx_range read_attributes(uint16_t domain, const nvtxEventAttr
 static __thread uint32_t levels[DOMAINS_MAX]; /* open push/pop ranges of this thread, by domain */
 static _Atomic uint64_t last_range_id;        /* of start/end ranges; 0 is never given out */
 
-static void append_payload(const struct sl_nvtx_range *range) {
-  const nvtxPayloadData_t *payload = range->payload;
+static void append_payload(uint16_t domain, const nvtxPayloadData_t *payload) {
   /* SIZE_MAX says "find out yourself": then the schema's id alone is recorded. */
   size_t length = payload->payload && payload->size != SIZE_MAX ? payload->size : 0;
   if (length > PAYLOAD_MAX)
     length = PAYLOAD_MAX;
-  struct sl_event_range_payload event = {
-      .schema = payload->schemaId, .length = (uint32_t)length, .domain = range->domain};
+  struct sl_event_range_payload event = {.schema = payload->schemaId, .length = (uint32_t)length, .domain = domain};
   sl_log_append(SL_EVENT_range_payload, &event, sizeof(event), length ? payload->payload : NULL, length);
 }
 
@@ -183,17 +181,18 @@ int sl_nvtx_push(const struct sl_nvtx_range *range) {
       .name = range->name, .domain = range->domain, .category = range->category, .value = range->value};
   /* A payload belongs to the event before it, so it is lost with it. */
   if (sl_log_append(SL_EVENT_range_push, &event, sizeof(event), NULL, 0) && range->payload)
-    append_payload(range);
+    append_payload(range->domain, range->payload);
   return (int)level;
 }
 
-int sl_nvtx_pop(uint16_t domain) {
+int sl_nvtx_pop(uint16_t domain, const nvtxPayloadData_t *payload) {
   if (levels[domain] == 0)
     return -1; /* NVTX: a negative value when there is nothing to end */
   uint32_t level = --levels[domain];
   if (level < LEVELS_MAX) {
     struct sl_event_range_pop event = {.domain = domain, .depth = level};
-    sl_log_append(SL_EVENT_range_pop, &event, sizeof(event), NULL, 0);
+    if (sl_log_append(SL_EVENT_range_pop, &event, sizeof(event), NULL, 0) && payload)
+      append_payload(domain, payload);
   }
   return (int)(level & INT32_MAX);
 }
@@ -203,7 +202,7 @@ nvtxRangeId_t sl_nvtx_start(const struct sl_nvtx_range *range) {
   struct sl_event_range_start event = {
       .id = id, .name = range->name, .domain = range->domain, .category = range->category, .value = range->value};
   if (sl_log_append(SL_EVENT_range_start, &event, sizeof(event), NULL, 0) && range->payload)
-    append_payload(range);
+    append_payload(range->domain, range->payload);
   return id;
 }
 
@@ -217,7 +216,7 @@ void sl_nvtx_mark(const struct sl_nvtx_range *range) {
   struct sl_event_range_mark event = {
       .name = range->name, .domain = range->domain, .category = range->category, .value = range->value};
   if (sl_log_append(SL_EVENT_range_mark, &event, sizeof(event), NULL, 0) && range->payload)
-    append_payload(range);
+    append_payload(range->domain, range->payload);
 }
 
 static void define_category(uint16_t domain, uint32_t category, uint32_t name) {
@@ -243,7 +242,7 @@ static int range_push_w(const wchar_t *message) {
   return sl_nvtx_push(&(struct sl_nvtx_range){.name = wide_name(message)});
 }
 static int range_pop(void) {
-  return sl_nvtx_pop(0);
+  return sl_nvtx_pop(0, NULL);
 }
 static nvtxRangeId_t range_start_ex(const nvtxEventAttributes_t *attributes) {
   struct sl_nvtx_range range = read_attributes(0, attributes);
@@ -283,7 +282,7 @@ static int domain_range_push_ex(nvtxDomainHandle_t domain, const nvtxEventAttrib
   return sl_nvtx_push(&range);
 }
 static int domain_range_pop(nvtxDomainHandle_t domain) {
-  return sl_nvtx_pop(sl_nvtx_domain(domain));
+  return sl_nvtx_pop(sl_nvtx_domain(domain), NULL);
 }
 static nvtxRangeId_t domain_range_start_ex(nvtxDomainHandle_t domain, const nvtxEventAttributes_t *attributes) {
   struct sl_nvtx_range range = read_attributes(sl_nvtx_domain(domain), attributes);

@@ -30,7 +30,7 @@ uint16_t sl_nvtx_domain(nvtxDomainHandle_t handle);
 
 /* The four things that happen. Push and pop return the level, from 0; a pop without a push returns -1. */
 int sl_nvtx_push(const struct sl_nvtx_range *range);
-int sl_nvtx_pop(uint16_t domain);
+int sl_nvtx_pop(uint16_t domain, const nvtxPayloadData_t *payload); /* payload NULL: none */
 nvtxRangeId_t sl_nvtx_start(const struct sl_nvtx_range *range);
 void sl_nvtx_end(nvtxRangeId_t id);
 void sl_nvtx_mark(const struct sl_nvtx_range *range);

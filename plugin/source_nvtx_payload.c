@@ -151,7 +151,7 @@ static int range_push(nvtxDomainHandle_t domain, const nvtxPayloadData_t *payloa
   return sl_nvtx_push(&range);
 }
 static int range_pop(nvtxDomainHandle_t domain, const nvtxPayloadData_t *payload, size_t count) {
-  return sl_nvtx_pop(sl_nvtx_domain(domain));
+  return sl_nvtx_pop(sl_nvtx_domain(domain), count > 0 ? payload : NULL);
 }
 static nvtxRangeId_t range_start(nvtxDomainHandle_t domain, const nvtxPayloadData_t *payload, size_t count) {
   struct sl_nvtx_range range = range_of(domain, payload, count);

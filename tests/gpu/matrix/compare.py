@@ -9,7 +9,6 @@ import dataclasses
 import json
 import math
 
-from checks.harness import MIB
 from checks.tracker import ABSOLUTE, RELATIVE
 from checks.truth import QUANTITIES
 
@@ -37,7 +36,7 @@ class Row:
     attributed: "float | None" = None  # least share of a step's peak
     tracker_rows: int = 0
     tracker_near: int = 0
-    worst: str = ""  # the tracker's row that is farthest off
+    tracker_off: list = dataclasses.field(default_factory=list)  # (difference, key, ledger, tracker) of those that are not near
     differences: list = dataclasses.field(default_factory=list)
     notes: list = dataclasses.field(default_factory=list)
     error: str = ""
@@ -172,7 +171,7 @@ def compare_tracker(row, ledger, rank, tracked, steps):
     snapshots = {}
     for step in steps:
         snapshots.update(read_snapshots(ledger, tracked["tracker"], rank, step.number))
-    missing, worst = 0, (0, "")
+    missing = 0
     for fqn, state, call, words in tracked["snapshots"]:
         have = snapshots.get((fqn, call, state))
         missing += have is None
@@ -181,11 +180,11 @@ def compare_tracker(row, ledger, rank, tracked, steps):
             if have is None:
                 continue
             difference = abs(have.get(word, 0) - size)
-            row.tracker_near += difference <= max(RELATIVE * size, ABSOLUTE)
-            if difference > worst[0]:
-                key = f"rank {rank} {fqn} {state} {call} {word}: {have.get(word, 0)} for {size} B"
-                worst = difference, f"{difference / MIB:.2f} MiB ({key})"
-    row.worst = row.worst or worst[1]
+            if difference <= max(RELATIVE * size, ABSOLUTE):
+                row.tracker_near += 1
+            else:
+                row.tracker_off.append((difference, f"rank {rank} {fqn} {state} {call} {word}", have.get(word, 0), size))
+    row.tracker_off.sort(key=lambda off: (-off[0], off[1]))
     if missing:
         row.notes.append(f"rank {rank}: {missing} of {len(tracked['snapshots'])} module states missing")
 

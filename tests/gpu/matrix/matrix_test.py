@@ -157,7 +157,8 @@ def test_tracker_rows_are_compared_with_the_step_that_they_were_taken_in(made):
     )
     row = made.compare(("b",))[0]
     assert (row.tracker_near, row.tracker_rows) == (1, 2)
-    assert row.worst.startswith("2.00 MiB (rank 0 M Peak Forward 0 Total")
+    assert row.tracker_off == [(2 << 20, "rank 0 M Peak Forward 0 Total", big + (2 << 20), big)]
+    assert "farthest from the tracker: 2.00 MiB, rank 0 M Peak Forward 0 Total" in table.line(row)
 
 
 def test_module_states_that_the_ledger_lacks_are_told(made):

@@ -3,6 +3,8 @@
 import dataclasses
 import json
 
+from checks.harness import MIB
+
 HEAD = "| job | steps | exact | ends | attributed | tracker | notes |\n| --- | ---: | --- | --- | ---: | ---: | --- |"
 
 
@@ -25,8 +27,9 @@ def notes(row):
     if row.differences:
         where, what, want, got = row.differences[0]
         words.append(f"{len(row.differences)} differences, first: {where} {what} {got} for {want}")
-    if row.worst:
-        words.append(f"farthest from the tracker: {row.worst}")
+    if row.tracker_off:
+        difference, key, ours, theirs = row.tracker_off[0]
+        words.append(f"farthest from the tracker: {difference / MIB:.2f} MiB, {key} ({ours} for {theirs} B)")
     return "; ".join(word for word in words if word).replace("|", "/")
 
 

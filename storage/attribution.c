@@ -142,3 +142,29 @@ void sl_attribute(struct sl_allocation *allocation, const struct sl_step_facts *
     allocation->free_phase_id = allocation->free_phase->id;
   allocation->decided = true;
 }
+
+/* The innermost phase that is more than a name. */
+static const struct sl_phase *meaningful(const struct sl_phase *phase) {
+  while (phase && phase->kind == SL_KIND_user)
+    phase = phase->parent;
+  return phase;
+}
+
+void sl_attribute_by_user(struct sl_allocation *allocation, const struct sl_phases *phases) {
+  const struct sl_user_rule *rule = NULL;
+  if (allocation->tag_category >= 0)
+    return;
+  for (const struct sl_phase *phase = allocation->phase; phase && !rule; phase = phase->parent)
+    rule = phase->user_rule;
+  if (rule) {
+    allocation->category = rule->category;
+    allocation->rule = SL_RULE_user_range;
+    return;
+  }
+  const struct sl_module_info *module = sl_phases_module(phases, allocation->module);
+  const struct sl_phase *made_in = meaningful(allocation->phase);
+  if (!module || !module->user_rule || !(made_in ? outlives(allocation, made_in) : allocation->free_at == 0))
+    return;
+  allocation->category = module->user_rule->category;
+  allocation->rule = SL_RULE_user_module;
+}

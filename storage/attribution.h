@@ -38,4 +38,10 @@ struct sl_step_facts {
  */
 void sl_attribute(struct sl_allocation *allocation, const struct sl_step_facts *facts);
 
+/*
+ * Lets the user's rules have their say about an allocation that sl_attribute has decided and no tag has: the rule of
+ * the innermost range around it, else that of its module, when it outlives the phase that made it.
+ */
+void sl_attribute_by_user(struct sl_allocation *allocation, const struct sl_phases *phases);
+
 #endif

@@ -6,20 +6,57 @@
 #include "run_directory.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+static uint64_t modified_ns(const struct stat *status) {
+  return (uint64_t)status->st_mtim.tv_sec * 1000000000u + (uint64_t)status->st_mtim.tv_nsec;
+}
+
+/* The rules that an earlier ingest or the run itself left in the directory; *out NULL when there are none. */
+static int kept_rules(const char *directory, struct sl_user_rules **out, struct sl_error *error) {
+  char *path = NULL;
+  int r = 0;
+  *out = NULL;
+  if (asprintf(&path, "%s/" SL_USER_RULES_NAME, directory) < 0)
+    return sl_error_set(error, -ENOMEM, "out of memory");
+  if (access(path, F_OK) == 0)
+    r = sl_user_rules_read(path, out, error);
+  free(path);
+  return r;
+}
+
+static int rules_write(struct sl_ledger_writer *writer, const struct sl_user_rules *rules, struct sl_error *error) {
+  int r = sl_write_meta(writer, "rules", sl_user_rules_text(rules), error);
+  return r < 0 ? r : sl_write_meta(writer, "rules_file", sl_user_rules_path(rules), error);
+}
+
 int sl_ledger_build(const char *directory, const char *output, const struct sl_ledger_options *options,
                     struct sl_error *note, struct sl_error *error) {
+  struct sl_ledger_options own = options ? *options : (struct sl_ledger_options){0};
+  struct sl_user_rules *kept = NULL;
+  char *staged = NULL;
   struct sl_run run = {0};
   struct sl_ledger_writer *writer = NULL;
   char *temporary = NULL;
   uint64_t done = 0, total = 0;
   error->text[0] = 0;
   int r = sl_run_open(directory, &run, note, error);
+  if (r < 0)
+    goto finish;
+  if (!own.rules) {
+    r = kept_rules(directory, &kept, error);
+    own.rules = kept;
+  } else if (sl_user_rules_stage(own.rules, directory, &staged, error) < 0) {
+    /* The ledger may go elsewhere, from a directory that nobody can write to. Then it keeps the rules for itself. */
+    if (!note->text[0])
+      *note = *error;
+    error->text[0] = 0;
+  }
   if (r < 0)
     goto finish;
   if (asprintf(&temporary, "%s.%ld.part", output, (long)getpid()) < 0) {
@@ -35,27 +72,35 @@ int sl_ledger_build(const char *directory, const char *output, const struct sl_l
     struct sl_run_process *process = &run.processes[i];
     r = sl_ledger_writer_begin(writer, process->rank, error);
     if (r == 0)
-      r = sl_rank_ledger_build(process->log, writer, options, done, total, error);
+      r = sl_rank_ledger_build(process->log, writer, &own, done, total, error);
     if (r == 0)
       r = sl_ledger_writer_commit(writer, error);
     done += process->bytes;
     process->log = sl_log_close(process->log);
-    if (r == 0 && options && options->progress)
-      options->progress(options->progress_context, done, total);
+    if (r == 0 && own.progress)
+      own.progress(own.progress_context, done, total);
   }
   if (r == 0)
     r = sl_write_meta(writer, "source_directory", directory, error);
   if (r == 0)
     r = sl_write_meta(writer, "shardledger_version", SL_VERSION, error);
+  if (r == 0 && own.rules)
+    r = rules_write(writer, own.rules, error);
   if (r == 0)
     r = sl_ledger_writer_finish(writer, error);
   writer = sl_ledger_writer_close(writer);
+  if (r == 0 && staged) {
+    r = sl_user_rules_keep(own.rules, directory, staged, error);
+    staged = NULL;
+  }
   if (r == 0 && rename(temporary, output) < 0)
     r = sl_error_set(error, -errno, "%s: %s", output, strerror(errno));
 finish:
   if (r < 0 && temporary)
     unlink(temporary);
   sl_ledger_writer_close(writer);
+  sl_user_rules_drop(staged);
+  sl_user_rules_free(kept);
   sl_run_close(&run);
   free(temporary);
   return r;
@@ -65,6 +110,13 @@ int sl_ledger_is_stale(const char *directory, const char *output) {
   struct stat status;
   if (stat(output, &status) < 0)
     return errno == ENOENT ? 1 : -errno;
-  uint64_t built = (uint64_t)status.st_mtim.tv_sec * 1000000000u + (uint64_t)status.st_mtim.tv_nsec;
+  uint64_t built = modified_ns(&status);
+  char *rules = NULL;
+  if (asprintf(&rules, "%s/" SL_USER_RULES_NAME, directory) < 0)
+    return -ENOMEM;
+  bool rules_changed = stat(rules, &status) == 0 && modified_ns(&status) > built;
+  free(rules);
+  if (rules_changed)
+    return 1;
   return sl_run_changed_ns(directory) >= built; /* equal: changed within one tick of the clock, perhaps later */
 }

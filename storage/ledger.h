@@ -5,6 +5,7 @@
 #define SHARDLEDGER_LEDGER_H
 
 #include "error.h"
+#include "user_rules.h"
 
 #include <stdint.h>
 
@@ -17,6 +18,11 @@ typedef void sl_progress(void *context, uint64_t done, uint64_t total);
 struct sl_ledger_options {
   sl_progress *progress;  /* NULL: silent */
   void *progress_context; /* handed to progress */
+  /*
+   * Rules of the user's, which stay the caller's; a copy is kept in the directory when the ledger is built. NULL: those
+   * kept there, if there are any.
+   */
+  const struct sl_user_rules *rules;
 };
 
 /*
@@ -25,12 +31,14 @@ struct sl_ledger_options {
  *
  * note receives one sentence for the user when something was left out on purpose (an older run in the same
  * directory), else "". -ENOENT: no such directory; -ENODATA: nothing recorded in it; -EBADMSG: damaged beyond use;
- * -EPROTO: made by a newer version; -EACCES, -EROFS, -ENOSPC, …: output can't be written. options may be NULL.
+ * -EPROTO: made by a newer version; -EINVAL: the rules kept in the directory are wrong; -EACCES, -EROFS, -ENOSPC, …:
+ * output can't be written. options may be NULL.
  */
 int sl_ledger_build(const char *directory, const char *output, const struct sl_ledger_options *options,
                     struct sl_error *note, struct sl_error *error);
 
-/* 1 when the ledger at output is missing or older than a log in directory, 0 when it is current, or a negative errno.
+/* 1 when the ledger at output is missing or older than a log or the rules in directory, 0 when it is current, or a
+ * negative errno.
  */
 int sl_ledger_is_stale(const char *directory, const char *output);
 

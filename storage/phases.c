@@ -3,6 +3,7 @@
 #include "../plugin/events.h"
 
 #include <errno.h>
+#include <fnmatch.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,8 +37,14 @@ struct call_count { /* (kind, module) → phases so far in this step */
   UT_hash_handle hh;
 };
 
+enum step_origin { STEPS_unknown, STEPS_of_companion, STEPS_of_user };
+
 struct sl_phases {
   const struct sl_log *log;
+  const struct sl_user_rules *rules; /* NULL: none */
+  struct sl_user_rule_cache *names;  /* NULL: none */
+  enum step_origin steps;            /* who says where steps are: the first to do so */
+  int64_t next_user_step;
   struct sl_phase_listener listener;
   uint64_t next_id;
   struct sl_phase *first, *last;
@@ -86,9 +93,16 @@ struct sl_phases *sl_phases_new(const struct sl_log *log, const struct sl_phase_
   return phases;
 }
 
+int sl_phases_use_rules(struct sl_phases *phases, const struct sl_user_rules *rules) {
+  phases->rules = rules;
+  phases->names = rules ? sl_user_rule_cache_new(rules) : NULL;
+  return rules && !phases->names ? -ENOMEM : 0;
+}
+
 struct sl_phases *sl_phases_free(struct sl_phases *phases) {
   if (!phases)
     return NULL;
+  phases->names = sl_user_rule_cache_free(phases->names);
   for (struct sl_phase *phase = phases->first, *next; phase; phase = next) {
     next = phase->next;
     free(phase);
@@ -173,6 +187,7 @@ static int module_add(struct sl_phases *phases, const struct sl_event_module *ev
       .parameter_bytes = event->parameter_bytes,
       .buffer_bytes = event->buffer_bytes,
   };
+  module.user_rule = sl_user_rule_find(phases->rules, SL_USER_RULE_module_category, module.fqn, NULL);
   phases->modules[phases->module_count++] = module;
   struct module_key *key = calloc(1, sizeof *key);
   if (!key)
@@ -288,6 +303,7 @@ static struct sl_phase *phase_open(struct sl_phases *phases, const struct sl_eve
       .start_ns = event->time_ns,
       .start_at = at,
       .parent = parent,
+      .user_rule = phases->names ? sl_user_rule_cache_find(phases->names, name).category : NULL,
   };
   uint64_t key = (uint64_t)kind << 32 | module;
   struct call_count *call;
@@ -399,6 +415,120 @@ static void module_backwards_end(struct sl_phases *phases, uint64_t time_ns, uin
   }
 }
 
+/* ---- what a range means ---- */
+
+struct meaning {
+  enum sl_kind kind;
+  enum sl_phase_point point;
+  uint32_t module;
+  bool by_user;
+};
+
+/* The module that a rule's range serves: one that encloses it, else the first of the model. 0: none fits. */
+static uint32_t module_of_rule(const struct sl_phases *phases, const struct sl_user_rule *rule,
+                               const struct sl_phase *around) {
+  for (; around; around = around->parent) {
+    const struct sl_module_info *module = sl_phases_module(phases, around->module);
+    if (module && fnmatch(rule->module, module->fqn, 0) == 0)
+      return module->id;
+  }
+  for (uint32_t i = 0; i < phases->module_count; i++)
+    if (fnmatch(rule->module, phases->modules[i].fqn, 0) == 0)
+      return phases->modules[i].id;
+  return 0;
+}
+
+/* The first rule of the user's that fits the name, and whose module is there. */
+static bool meaning_by_user(struct sl_phases *phases, uint32_t thread, const char *name, struct meaning *out) {
+  const struct sl_user_rule *rule = phases->names ? sl_user_rule_cache_find(phases->names, name).kind : NULL;
+  for (; rule; rule = sl_user_rule_find(phases->rules, SL_USER_RULE_range_kind, name, rule)) {
+    uint32_t module = rule->module ? module_of_rule(phases, rule, sl_phases_current(phases, thread)) : 0;
+    if (rule->module && !module)
+      continue;
+    *out = (struct meaning){rule->kind, SL_POINT_none, module, true};
+    return true;
+  }
+  return false;
+}
+
+static struct meaning meaning_by_table(const struct sl_phases *phases, const char *name) {
+  struct meaning meaning = {.kind = SL_KIND_user};
+  for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++)
+    if (strncmp(name, rules[i].prefix, strlen(rules[i].prefix)) == 0) {
+      meaning.kind = rules[i].kind;
+      meaning.point = rules[i].point;
+      break;
+    }
+  if (strncmp(name, "FSDP::", 6) == 0 && (meaning.point != SL_POINT_none || meaning.kind == SL_KIND_prefetch))
+    meaning.module = module_of_fsdp_name(phases, name);
+  return meaning;
+}
+
+/* What the companion says of its own ranges is not up to rules; everything else goes by its name. */
+static struct meaning meaning_of(struct sl_phases *phases, uint32_t thread, uint16_t domain, uint16_t category,
+                                 uint64_t value, const char *name) {
+  struct meaning meaning = {.kind = SL_KIND_user};
+  if (phases->shardledger_domain && domain == phases->shardledger_domain && category && category < SL_KIND_count)
+    meaning.kind = (enum sl_kind)category;
+  if (meaning.kind == SL_KIND_user || meaning.kind == SL_KIND_record_function) {
+    enum sl_kind said = meaning.kind;
+    if (!meaning_by_user(phases, thread, name, &meaning) && said == SL_KIND_record_function)
+      meaning = meaning_by_table(phases, name);
+  } else if (meaning.kind == SL_KIND_forward || meaning.kind == SL_KIND_backward || meaning.kind == SL_KIND_recompute ||
+             meaning.kind == SL_KIND_eval) {
+    meaning.module = (uint32_t)value;
+  }
+  const struct sl_module_info *info = sl_phases_module(phases, meaning.module);
+  if (info && (meaning.kind == SL_KIND_forward || meaning.kind == SL_KIND_recompute || meaning.kind == SL_KIND_eval))
+    phases->current_root = info->root;
+  /* The same thing may be named twice, by the companion and by the user: the outer one is it. */
+  if (meaning.kind == SL_KIND_backward && !meaning.module && phases->whole_backward)
+    meaning.kind = SL_KIND_user;
+  if (meaning.kind == SL_KIND_step) {
+    enum step_origin origin = meaning.by_user ? STEPS_of_user : STEPS_of_companion;
+    if (phases->steps == STEPS_unknown)
+      phases->steps = origin;
+    if (phases->steps != origin || (meaning.by_user && phases->step))
+      meaning.kind = SL_KIND_user;
+  }
+  return meaning;
+}
+
+/* The companion numbers its steps; those of the user's are counted, since their names may say anything. */
+static int64_t step_number(struct sl_phases *phases, const struct meaning *meaning, uint64_t value) {
+  return meaning->by_user ? phases->next_user_step++ : (int64_t)value;
+}
+
+/* Steps stand outside of everything: what encloses them, like a range around the whole training, says nothing. */
+static struct sl_phase *step_open(struct sl_phases *phases, const struct sl_event *event, uint64_t at, const char *name,
+                                  int64_t number) {
+  calls_reset(phases);
+  struct sl_phase *phase = phase_open(phases, event, at, SL_KIND_step, name, 0, NULL);
+  if (phase) {
+    phase->step = number;
+    phases->step = phase;
+  }
+  return phase;
+}
+
+static void range_close(struct sl_phases *phases, struct sl_phase *phase, uint64_t time_ns, uint64_t at) {
+  if (phase->end_at)
+    return; /* a module backward that the end of the whole backward has closed */
+  if (phase->kind == SL_KIND_backward && phase->module)
+    module_backward_remove(phases, phase);
+  if (phase == phases->whole_backward) {
+    module_backwards_end(phases, time_ns, at);
+    phases->whole_backward = NULL;
+  }
+  if (phase == phases->step) {
+    phase_close(phases, phase, time_ns, at); /* the listener may prune it */
+    phases->step = NULL;
+    return;
+  }
+  phase_close(phases, phase, time_ns, at);
+  fsdp_backward_after(phases, phase, time_ns, at);
+}
+
 static int range_pushed(struct sl_phases *phases, const struct sl_event *event, uint64_t at) {
   const struct sl_event_range_push *push = event->payload;
   struct thread_stack *stack = stack_of(phases, event->thread, true);
@@ -414,28 +544,9 @@ static int range_pushed(struct sl_phases *phases, const struct sl_event *event, 
   if (push->domain < DOMAIN_LIMIT && phases->ignored_domain[push->domain])
     return 0;
   const char *name = sl_log_string(phases->log, push->name);
-  enum sl_kind kind = SL_KIND_user;
-  enum sl_phase_point point = SL_POINT_none;
-  uint32_t module = 0;
-  bool ours = phases->shardledger_domain && push->domain == phases->shardledger_domain;
-  if (ours && push->category && push->category < SL_KIND_count)
-    kind = (enum sl_kind)push->category;
-  if (kind == SL_KIND_record_function) {
-    kind = SL_KIND_user;
-    for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++)
-      if (strncmp(name, rules[i].prefix, strlen(rules[i].prefix)) == 0) {
-        kind = rules[i].kind;
-        point = rules[i].point;
-        break;
-      }
-    if (strncmp(name, "FSDP::", 6) == 0 && (point != SL_POINT_none || kind == SL_KIND_prefetch))
-      module = module_of_fsdp_name(phases, name);
-  } else if (kind == SL_KIND_forward || kind == SL_KIND_backward || kind == SL_KIND_recompute || kind == SL_KIND_eval) {
-    module = (uint32_t)push->value;
-    const struct sl_module_info *info = sl_phases_module(phases, module);
-    if (info)
-      phases->current_root = info->root;
-  }
+  struct meaning meaning = meaning_of(phases, event->thread, push->domain, push->category, push->value, name);
+  enum sl_phase_point point = meaning.point;
+  uint32_t module = meaning.module;
   fsdp_backward_settle(phases, point == SL_POINT_reduce_scatter ? module : 0);
   int r = fsdp_backward_before(phases, event, at, point, module);
   if (r < 0)
@@ -443,15 +554,19 @@ static int range_pushed(struct sl_phases *phases, const struct sl_event *event, 
   stack->depth--; /* the new range is no part of its own surroundings */
   struct sl_phase *parent = sl_phases_current(phases, event->thread);
   stack->depth++;
-  if (kind == SL_KIND_optimizer_step && sl_phase_enclosing(parent, SL_KIND_optimizer_step))
-    kind = SL_KIND_user; /* record_function's and the companion's range of the same step */
-  struct sl_phase *phase = phase_open(phases, event, at, kind, name, module, parent);
+  if (meaning.kind == SL_KIND_optimizer_step && sl_phase_enclosing(parent, SL_KIND_optimizer_step))
+    meaning.kind = SL_KIND_user; /* record_function's and the companion's range of the same step */
+  struct sl_phase *phase = meaning.kind == SL_KIND_step
+                               ? step_open(phases, event, at, name, step_number(phases, &meaning, push->value))
+                               : phase_open(phases, event, at, meaning.kind, name, module, parent);
   if (!phase)
     return -ENOMEM;
   phase->point = point;
   stack->phases[slot] = phase;
-  if (kind == SL_KIND_backward && !module)
+  if (meaning.kind == SL_KIND_backward && !module)
     phases->whole_backward = phase;
+  if (meaning.kind == SL_KIND_backward && module && module_backward_push(phases, phase) < 0)
+    return -ENOMEM;
   phases->listener.opened(phases->listener.context, phase);
   return 0;
 }
@@ -471,44 +586,34 @@ static void range_popped(struct sl_phases *phases, const struct sl_event *event,
   memmove(&stack->phases[slot], &stack->phases[slot + 1], (stack->depth - slot - 1) * sizeof stack->phases[0]);
   memmove(&stack->domains[slot], &stack->domains[slot + 1], (stack->depth - slot - 1) * sizeof stack->domains[0]);
   stack->depth--;
-  if (!phase)
-    return;
-  if (phase == phases->whole_backward) {
-    module_backwards_end(phases, event->time_ns, at);
-    phases->whole_backward = NULL;
-  }
-  phase_close(phases, phase, event->time_ns, at);
-  fsdp_backward_after(phases, phase, event->time_ns, at);
+  if (phase)
+    range_close(phases, phase, event->time_ns, at);
 }
 
 static int range_started(struct sl_phases *phases, const struct sl_event *event, uint64_t at) {
   const struct sl_event_range_start *start = event->payload;
-  bool ours = phases->shardledger_domain && start->domain == phases->shardledger_domain;
-  enum sl_kind kind =
-      ours && start->category && start->category < SL_KIND_count ? (enum sl_kind)start->category : SL_KIND_user;
   struct open_range *range = calloc(1, sizeof *range);
   if (!range)
     return -ENOMEM;
   range->id = start->id;
   HASH_ADD(hh, phases->ranges, id, sizeof range->id, range);
   const char *name = sl_log_string(phases->log, start->name);
+  struct meaning meaning = meaning_of(phases, event->thread, start->domain, start->category, start->value, name);
   struct sl_phase *phase;
-  if (kind == SL_KIND_step) {
-    calls_reset(phases);
-    phase = phase_open(phases, event, at, kind, name, 0, NULL);
-    if (!phase)
-      return -ENOMEM;
-    phase->step = (int64_t)start->value;
-    phases->step = phase;
+  if (meaning.kind == SL_KIND_step) {
+    phase = step_open(phases, event, at, name, step_number(phases, &meaning, start->value));
   } else {
-    uint32_t module = kind == SL_KIND_backward ? (uint32_t)start->value : 0;
-    struct sl_phase *parent = kind == SL_KIND_backward && phases->whole_backward
+    struct sl_phase *parent = meaning.kind == SL_KIND_backward && phases->whole_backward
                                   ? phases->whole_backward
                                   : sl_phases_current(phases, event->thread);
-    phase = phase_open(phases, event, at, kind, name, module, parent);
-    if (!phase || (module && module_backward_push(phases, phase) < 0))
-      return -ENOMEM;
+    if (meaning.kind == SL_KIND_optimizer_step && sl_phase_enclosing(parent, SL_KIND_optimizer_step))
+      meaning.kind = SL_KIND_user;
+    phase = phase_open(phases, event, at, meaning.kind, name, meaning.module, parent);
+    if (phase && meaning.kind == SL_KIND_backward && !meaning.module)
+      phases->whole_backward = phase;
   }
+  if (!phase || (meaning.kind == SL_KIND_backward && meaning.module && module_backward_push(phases, phase) < 0))
+    return -ENOMEM;
   range->phase = phase;
   phases->listener.opened(phases->listener.context, phase);
   return 0;
@@ -525,13 +630,7 @@ static void range_ended(struct sl_phases *phases, const struct sl_event *event, 
   struct sl_phase *phase = range->phase;
   HASH_DEL(phases->ranges, range);
   free(range);
-  if (phase->end_at)
-    return; /* a module backward that the end of the whole backward has closed */
-  if (phase->kind == SL_KIND_backward)
-    module_backward_remove(phases, phase);
-  phase_close(phases, phase, event->time_ns, at);
-  if (phase == phases->step)
-    phases->step = NULL;
+  range_close(phases, phase, event->time_ns, at);
 }
 
 int sl_phases_event(struct sl_phases *phases, const struct sl_event *event, uint64_t at) {
@@ -577,6 +676,8 @@ void sl_phases_prune(struct sl_phases *phases) {
       p->kept = true;
   for (struct open_range *range = phases->ranges; range; range = range->hh.next)
     range->phase->kept = true;
+  for (uint32_t i = 0; i < phases->module_backward_count; i++)
+    phases->module_backwards[i]->kept = true; /* also one that ended with its reshard and may still be reduced */
   while (*link) {
     struct sl_phase *phase = *link;
     if (phase->kept) {

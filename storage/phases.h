@@ -13,6 +13,7 @@
 #include "../nvtx_ranges/kinds.h"
 #include "error.h"
 #include "log_reader.h"
+#include "user_rules.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -37,6 +38,7 @@ struct sl_module_info { /* one module event */
   uint32_t root;                /* id of the root of its tree */
   const char *fqn, *class_name; /* owned by the log */
   uint64_t parameter_bytes, buffer_bytes;
+  const struct sl_user_rule *user_rule; /* category that the user gave to what it keeps; NULL: none */
 };
 
 struct sl_phase {
@@ -49,12 +51,13 @@ struct sl_phase {
   int64_t step;        /* -1 outside steps */
   uint32_t call_index; /* among phases of this kind and module in the step */
   uint64_t start_ns, end_ns;
-  uint64_t start_at, end_at; /* positions in the event sequence; end_at 0: open */
-  struct sl_phase *parent;   /* enclosing phase */
-  struct sl_phase *next;     /* list of all phases of the rank that are still kept, for the owner */
-  bool resharded;            /* a module backward that its reshard ended, unless its reduce follows */
-  bool kept;                 /* scratch of sl_phases_prune */
-  bool written;              /* for the owner: its row is in the ledger */
+  uint64_t start_at, end_at;            /* positions in the event sequence; end_at 0: open */
+  struct sl_phase *parent;              /* enclosing phase */
+  const struct sl_user_rule *user_rule; /* category that the user gave to what is made in it; NULL: none */
+  struct sl_phase *next;                /* list of all phases of the rank that are still kept, for the owner */
+  bool resharded;                       /* a module backward that its reshard ended, unless its reduce follows */
+  bool kept;                            /* scratch of sl_phases_prune */
+  bool written;                         /* for the owner: its row is in the ledger */
 };
 
 /* What the owner of a sl_phases hears. Called in the order of events; phase stays valid until sl_phases_prune. */
@@ -69,6 +72,13 @@ struct sl_phases;
 /* log gives the strings and must outlive the phases. NULL when memory runs out. */
 struct sl_phases *sl_phases_new(const struct sl_log *log, const struct sl_phase_listener *listener);
 struct sl_phases *sl_phases_free(struct sl_phases *phases); /* returns NULL */
+
+/*
+ * Names mean what the user says, before the built-in table. To be called before the first event; rules stay the
+ * caller's and must outlive the phases. A range that means a step opens and closes one, as long as no other kind of
+ * step (the companion's, or the user's) came first. 0 or -ENOMEM.
+ */
+int sl_phases_use_rules(struct sl_phases *phases, const struct sl_user_rules *rules);
 
 /* Takes a module, nvtx_domain or range event (others are ignored) at position at (1, 2, …). 0 or -ENOMEM. */
 int sl_phases_event(struct sl_phases *phases, const struct sl_event *event, uint64_t at);

@@ -117,6 +117,19 @@ static int category_number(struct builder *b, const char *name) {
   return b->user_categories[b->category_count] ? b->category_count++ : SL_CATEGORY_other;
 }
 
+/* The rules' own categories come first, since their numbers say so. */
+static int categories_of_rules(struct builder *b, const struct sl_user_rules *rules) {
+  size_t count;
+  const char *const *names = sl_user_rules_own_categories(rules, &count);
+  for (size_t i = 0; i < count; i++) {
+    b->user_categories[b->category_count] = strdup(names[i]);
+    if (!b->user_categories[b->category_count])
+      return -ENOMEM;
+    b->category_count++;
+  }
+  return 0;
+}
+
 /* ---- growing lists ---- */
 
 static void *list_grow(struct builder *b, void *list, size_t count, size_t *capacity, size_t size) {
@@ -501,6 +514,7 @@ static int step_finish(struct builder *b, const struct sl_phase *step) {
     if (!b->allocations[i]->decided) {
       sl_attribute(b->allocations[i], &facts);
       sl_tracker_label(b->allocations[i], is_unit_recomputed(b, b->allocations[i]->phase));
+      sl_attribute_by_user(b->allocations[i], b->phases);
     }
   b->step.step = facts.step;
   b->step.end_ns = b->now_ns;
@@ -867,9 +881,14 @@ int sl_rank_ledger_build(struct sl_log *log, struct sl_ledger_writer *writer, co
   b.phases = sl_phases_new(log, &phase_listener);
   b.sweep = sl_sweep_new(&sweep_listener);
   b.segments = sl_driver_segments_new(log, writer);
+  const struct sl_user_rules *rules = options ? options->rules : NULL;
   struct sl_collective_host host = {&b, allocation_containing, allocation_sized};
   b.collectives = b.phases ? sl_collectives_new(log, writer, b.phases, &host) : NULL;
   if (!b.places || !b.phases || !b.sweep || !b.segments || !b.collectives) {
+    r = sl_error_set(error, -ENOMEM, "out of memory");
+    goto finish;
+  }
+  if (categories_of_rules(&b, rules) < 0 || sl_phases_use_rules(b.phases, rules) < 0) {
     r = sl_error_set(error, -ENOMEM, "out of memory");
     goto finish;
   }

@@ -1,5 +1,5 @@
 #include "command.h"
-#include "text.h"
+#include "storage/words.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -66,7 +66,7 @@ static int unknown_option(const struct sl_command *command, const struct sl_argu
   const char *nearest = NULL;
   int least = 3;
   for (int i = 0; i < count && word[1] == '-'; i++) {
-    int distance = sl_text_distance(word + 2, arguments[i].name);
+    int distance = sl_word_distance(word + 2, arguments[i].name);
     if (distance < least) {
       least = distance;
       nearest = arguments[i].name;

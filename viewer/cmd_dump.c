@@ -3,6 +3,7 @@
 #include "plugin/events.h"
 #include "storage/event_table.h"
 #include "storage/log_reader.h"
+#include "storage/words.h"
 #include "text.h"
 
 #include <errno.h>
@@ -147,7 +148,7 @@ static int find_type(const char *name) {
     const struct sl_event_layout *layout = sl_event_layout((uint8_t)type);
     if (!layout->name)
       continue;
-    int distance = sl_text_distance(name, layout->name);
+    int distance = sl_word_distance(name, layout->name);
     if (distance == 0)
       return type;
     if (distance < least) {

@@ -3,6 +3,7 @@
 #include "installation.h"
 #include "open_ledger.h"
 #include "plugin/config.h"
+#include "storage/user_rules.h"
 #include "summary.h"
 
 #include <ctype.h>
@@ -164,6 +165,36 @@ static void set_injection(const char *plugin, const char *directory) {
   setenv("SHARDLEDGER_DIR", directory, 1);
 }
 
+static int read_rules(const char *path, struct sl_user_rules **out) {
+  struct sl_error error = {{0}};
+  int r = sl_user_rules_read(path, out, &error);
+  if (r < 0)
+    sl_complain("run: %s", error.text);
+  return r;
+}
+
+/* Rules lie beside the logs from the start: whoever ingests them finds them, also on another machine. */
+static int keep_rules(const struct sl_user_rules *rules, const char *directory) {
+  struct sl_error error = {{0}};
+  char *staged = NULL;
+  int r = sl_user_rules_stage(rules, directory, &staged, &error);
+  if (r == 0)
+    r = sl_user_rules_keep(rules, directory, staged, &error);
+  if (r < 0)
+    sl_complain("run: %s", error.text);
+  return r;
+}
+
+/* It was made for nothing, then; it stays when something else than rules is in it. */
+static void remove_directory(const char *directory) {
+  char *rules = NULL;
+  if (rmdir(directory) == 0 || asprintf(&rules, "%s/" SL_USER_RULES_NAME, directory) < 0)
+    return;
+  unlink(rules);
+  rmdir(directory);
+  free(rules);
+}
+
 /* Ledger and summary. What fails here is said, and is not the command's failure. */
 static void show_results(const char *directory) {
   struct sl_output out;
@@ -188,6 +219,8 @@ int sl_cmd_run(const struct sl_command *command, int argc, char **argv) {
   struct mirrored options[SL_OPTION_count];
   struct sl_argument arguments[SL_OPTION_count + 2];
   bool help_env = false;
+  const char *rules_path = NULL;
+  struct sl_user_rules *rules = NULL;
   char plugin[PATH_MAX];
   char *directory = NULL;
   int64_t task = 0;
@@ -200,7 +233,10 @@ int sl_cmd_run(const struct sl_command *command, int argc, char **argv) {
   arguments[SL_OPTION_dir].value = "DIR";
   arguments[SL_OPTION_count] =
       (struct sl_argument){"help-env", 0, NULL, "explain the options and their variables", SL_ARGUMENT_FLAG, &help_env};
-  int r = sl_parse_until_word(command, arguments, SL_OPTION_count + 1, argc, argv, &first);
+  arguments[SL_OPTION_count + 1] = (struct sl_argument){
+      "rules",          0,          "FILE", "what names of ranges and modules mean: see 'shardledger ingest --help'",
+      SL_ARGUMENT_TEXT, &rules_path};
+  int r = sl_parse_until_word(command, arguments, SL_OPTION_count + 2, argc, argv, &first);
   if (r < 0)
     return sl_parse_exit(r);
   if (help_env) {
@@ -218,11 +254,19 @@ int sl_cmd_run(const struct sl_command *command, int argc, char **argv) {
     return SL_EXIT_USAGE;
   }
 
+  if (rules_path && read_rules(rules_path, &rules) < 0)
+    return SL_EXIT_USAGE;
+
   const char *wanted = options[SL_OPTION_dir].text ? options[SL_OPTION_dir].text : sl_default_directory();
   bool many = is_one_of_many(&task);
   int made = prepare_directory(wanted, !many, &directory);
-  if (made < 0)
+  if (made >= 0 && rules && keep_rules(rules, directory) < 0)
+    made = -EIO;
+  rules = sl_user_rules_free(rules);
+  if (made < 0) {
+    free(directory);
     return SL_EXIT_USAGE;
+  }
   set_injection(plugin, directory);
 
   int status = sl_run_child(argv + first);
@@ -234,7 +278,7 @@ int sl_cmd_run(const struct sl_command *command, int argc, char **argv) {
       sl_complain("recorded in %s; when all tasks have ended, go on with 'shardledger peaks %s'", directory, directory);
   } else {
     if (made)
-      rmdir(directory); /* for nothing, then; it stays when something is in it */
+      remove_directory(directory);
     if (!many || task == 0)
       sl_complain(
           "nothing was recorded: the command used no GPU, or could not be attached to; see 'shardledger doctor'");

@@ -1,6 +1,6 @@
 /* The command table: finds the command that the user named and runs it. */
 #include "command.h"
-#include "text.h"
+#include "storage/words.h"
 
 #include <locale.h>
 #include <string.h>
@@ -16,9 +16,16 @@ const struct sl_command sl_commands[] = {
      "shardledger run -- torchrun --nproc-per-node 2 train.py\n"
      "shardledger run -o before-change --kernels all -- python train.py",
      sl_cmd_run},
-    {"ingest", "make the ledger of a recorded run", "[DIR] [-o FILE]",
-     "Other commands do this by themselves when a run directory's ledger is missing or old.",
-     "shardledger ingest shardledger-out -o run.sqlite", sl_cmd_ingest},
+    {"ingest", "make the ledger of a recorded run", "[DIR] [-o FILE] [--rules FILE]",
+     "Other commands do this by themselves when a run directory's ledger is missing or old.\n\n"
+     "Rules say what the names of your ranges and modules mean, one a line; an empty file takes kept ones away:\n"
+     "  range GLOB kind KIND [module=FQN-GLOB]   such a range is a step, a forward, a backward, an optimizer_step …\n"
+     "  range GLOB category CATEGORY             untagged memory made inside of such a range has this category\n"
+     "  module GLOB category CATEGORY            and so has what such a module keeps after its phase\n"
+     "'shardledger rules' shows kinds, categories and what is in force.",
+     "shardledger ingest shardledger-out -o run.sqlite\n"
+     "shardledger ingest shardledger-out --rules my.rules",
+     sl_cmd_ingest},
     {"info", "what was recorded, and what was not", "[DIR|FILE] [options]", NULL, "shardledger info shardledger-out",
      sl_cmd_info},
     {"peaks", "who held memory at each peak", "[DIR|FILE] [--by module|category|step|rank] [options]",
@@ -36,13 +43,19 @@ const struct sl_command sl_commands[] = {
      sl_cmd_snapshots},
     {"nccl", "NCCL's collectives: time, bytes, bandwidth, and which rank was late",
      "[DIR|FILE] [--by operation|module|communicator] [options]",
-     "Without --by: operations, communicators and stragglers. Bandwidths are NCCL-tests' definitions, over the transfer:\n"
-     "the time on the rank that arrived last, which waits for nobody. Delay is from the host's call to the start on the\n"
+     "Without --by: operations, communicators and stragglers. Bandwidths are NCCL-tests' definitions, over the "
+     "transfer:\n"
+     "the time on the rank that arrived last, which waits for nobody. Delay is from the host's call to the start on "
+     "the\n"
      "device, spread from the first rank's start to the last one's.",
      "shardledger nccl shardledger-out\n"
      "shardledger nccl shardledger-out --by module --step 2\n"
      "shardledger nccl shardledger-out --slowest 10 --csv",
      sl_cmd_nccl},
+    {"rules", "what ranges mean and who decides a category, in order", "[FILE|DIR] [options]",
+     "Your own rules first: of FILE (a file of rules, which is checked, or a ledger) or those kept in DIR.\n"
+     "'shardledger ingest --help' says how to write them.",
+     "shardledger rules my.rules\nshardledger rules shardledger-out --csv", sl_cmd_rules},
     {"query", "ask the ledger in SQL, read-only", "SQL [DIR|FILE] [options]",
      "The tables and their columns: shardledger query \"SELECT sql FROM sqlite_schema\" --csv",
      "shardledger query \"SELECT rank, step, peak_allocated_bytes FROM step\" shardledger-out --csv", sl_cmd_query},
@@ -72,7 +85,7 @@ static const struct sl_command *find_command(const char *name) {
   const struct sl_command *nearest = NULL;
   int least = 3; /* more edits than this are another word */
   for (int i = 0; i < sl_command_count; i++) {
-    int distance = sl_text_distance(name, sl_commands[i].name);
+    int distance = sl_word_distance(name, sl_commands[i].name);
     if (distance < least) {
       least = distance;
       nearest = &sl_commands[i];

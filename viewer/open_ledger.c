@@ -127,8 +127,8 @@ static int explain_build(const char *directory, const char *output, int r, struc
   }
 }
 
-int sl_ingest(const char *directory, const char *output, struct sl_error *error) {
-  struct sl_ledger_options options = {.progress = sl_progress_show};
+int sl_ingest(const char *directory, const char *output, const struct sl_user_rules *rules, struct sl_error *error) {
+  struct sl_ledger_options options = {.progress = sl_progress_show, .rules = rules};
   struct sl_error note = {{0}};
   char *own_output = NULL;
   int r = 0;
@@ -219,7 +219,7 @@ int sl_open_ledger(const char *path, struct sl_db **out, struct sl_error *error)
     goto finish;
   }
   if (process_count > 0 && (!has_ledger || sl_ledger_is_stale(path, ledger) > 0)) {
-    r = sl_ingest(path, NULL, error);
+    r = sl_ingest(path, NULL, NULL, error);
     /* What was built before is better than nothing where nothing can be built. */
     if (r < 0 && has_ledger && r != -EPROTO) {
       sl_complain("using the older ledger: %s", error->text);

@@ -4,6 +4,7 @@
 
 #include "storage/db.h"
 #include "storage/error.h"
+#include "storage/user_rules.h"
 
 #include <stdbool.h>
 
@@ -25,9 +26,10 @@ void sl_free_names(char **names, int count);
 
 /*
  * Builds the ledger of directory at output, or at its own place when output is NULL, with a progress bar on terminals.
- * Notes go to stderr. 0, or a negative errno with the sentence in error.
+ * rules NULL: those that are kept in the directory. Notes go to stderr. 0, or a negative errno with the sentence in
+ * error.
  */
-int sl_ingest(const char *directory, const char *output, struct sl_error *error);
+int sl_ingest(const char *directory, const char *output, const struct sl_user_rules *rules, struct sl_error *error);
 
 /*
  * Opens a ledger for reading; a run directory is ingested first when its ledger is missing or old. *out belongs to the

@@ -62,22 +62,3 @@ int sl_text_width(const char *text) {
   }
   return width;
 }
-
-int sl_text_distance(const char *a, const char *b) {
-  int row[64];
-  int width = (int)strnlen(b, 63);
-
-  for (int j = 0; j <= width; j++)
-    row[j] = j;
-  for (int i = 1; a[i - 1]; i++) {
-    int diagonal = row[0];
-    row[0] = i;
-    for (int j = 1; j <= width; j++) {
-      int best = diagonal + (a[i - 1] != b[j - 1]);
-      diagonal = row[j];
-      best = best < row[j] + 1 ? best : row[j] + 1;
-      row[j] = best < row[j - 1] + 1 ? best : row[j - 1] + 1;
-    }
-  }
-  return row[width];
-}

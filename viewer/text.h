@@ -23,7 +23,4 @@ char *sl_clean_text(const char *text);
 /* Columns that clean text takes. */
 int sl_text_width(const char *text);
 
-/* How many edits turn one word into the other: for "did you mean". Words of up to 63 characters. */
-int sl_text_distance(const char *a, const char *b);
-
 #endif

@@ -40,11 +40,4 @@ TEST(Text, BytesThatAreNoTextAreReplaced) {
   EXPECT_EQ(clean("cut \xe5\xb1"), "cut \uFFFD\uFFFD");
 }
 
-TEST(Text, DistanceCountsEdits) {
-  EXPECT_EQ(sl_text_distance("peaks", "peaks"), 0);
-  EXPECT_EQ(sl_text_distance("peeks", "peaks"), 1);
-  EXPECT_EQ(sl_text_distance("", "run"), 3);
-  EXPECT_EQ(sl_text_distance("snapshot", "snapshots"), 1);
-}
-
 } // namespace

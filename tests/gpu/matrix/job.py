@@ -2,7 +2,7 @@
 
     torchrun --nproc-per-node 2 job.py --jobs bf16,mixed --truth PREFIX [--device cpu]
 
-Each job makes a model, takes three steps and one under PyTorch's memory tracker, and is deleted before the next begins. A
+Each job makes a model, takes a few steps and one under PyTorch's memory tracker, and is deleted before the next begins. A
 job that fails does not stop the others. With --device cpu there are no CUDA statistics: only the code is tried.
 """
 
@@ -56,6 +56,7 @@ def main():
     p.add_argument("--truth", required=True, metavar="PREFIX")
     p.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
     p.add_argument("--no-tracker", action="store_true", help="no step under PyTorch's memory trackers")
+    p.add_argument("--small", action="store_true", help="fewer layers and steps")
     p.add_argument("--memory", type=int, metavar="MIB", help="torch.cuda.set_per_process_memory_fraction")
     options = p.parse_args()
     rank = int(os.environ["RANK"])
@@ -71,7 +72,8 @@ def main():
     for name in options.jobs.split(","):
         torch.manual_seed(1234)
         truth.begin_job(name)
-        outcome = run_job(name, Run(truth, options.device, rank, dist.get_world_size(), not options.no_tracker))
+        run = Run(truth, options.device, rank, dist.get_world_size(), not options.no_tracker, options.small)
+        outcome = run_job(name, run)
         gc.collect()
         if outcome[0] in ("note", "error"):
             end_the_open_step(truth, options.device)

@@ -53,6 +53,8 @@ class Matrix:
         if timeout < 15:
             return [Row(job, process.name, error="no time left") for job in process.jobs]
         options = ["--jobs", ",".join(process.jobs), "--truth", "truth", "--device", self.options.device, *process.options]
+        if self.options.small and process.script == "matrix/job.py":
+            options.append("--small")
         broke = ""
         try:
             with self.harness.started(name, process.script, options, environment=process.environment) as (child, run):
@@ -104,6 +106,7 @@ def parse(arguments):
     p.add_argument("--only", action="append", default=[], metavar="NAME", help="only this job or process (repeat it for more)")
     p.add_argument("--out", type=Path, metavar="DIR", help="where the table and the logs go ($OUT, else build/truth-matrix)")
     p.add_argument("--record", type=Path, metavar="DIR", help="keep each process's logs and truth files in DIR/<process>")
+    p.add_argument("--small", action="store_true", help="fewer layers and steps, for records that are to be kept for long")
     p.add_argument("--keep-ledgers", action="store_true", help="copy each process's ledger to the table")
     p.add_argument("--ranks", type=int, default=2, help="processes of each job (2; 4 for HSDP and TP on 2 × 2)")
     p.add_argument("--workers", type=int, default=4, help="process groups at a time (4)")

@@ -12,7 +12,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from checks.harness import ROOT  # noqa: E402
 from checks.truth import QUANTITIES  # noqa: E402
 from matrix import sharded, table, unsharded  # noqa: E402, F401
-from matrix.compare import compare_process  # noqa: E402
+from matrix.compare import Row, compare_process  # noqa: E402
+from matrix.main import Matrix, parse  # noqa: E402
 from matrix.processes import PROCESSES, Process, selected  # noqa: E402
 from matrix.registry import JOBS  # noqa: E402
 
@@ -187,6 +188,28 @@ def test_a_selection_takes_jobs_and_processes():
     assert [p.name for p in selected(["max-split-size", "plain"])] == ["unsharded", "max-split-size"]
     with pytest.raises(ValueError, match="nonsense"):
         selected(["nonsense"])
+
+
+def test_a_process_that_breaks_off_is_started_again_for_the_rest(tmp_path, monkeypatch):
+    starts = []
+
+    def run_once(self, process, name):
+        starts.append((name, process.jobs))
+        errors = {"x": "broke off: the process exited 1", "b": "did not begin", "c": "did not begin"}
+        errors = errors if "x" in process.jobs else {}
+        return [Row(job, process.name, compared=1, equal=1, error=errors.get(job, "")) for job in process.jobs]
+
+    monkeypatch.setattr(Matrix, "_run_once", run_once)
+    matrix = Matrix(parse(["--out", str(tmp_path)]), tmp_path)
+    rows = matrix.run(Process("p", ("a", "x", "b", "c")))
+    assert starts == [("p", ("a", "x", "b", "c")), ("p.1", ("b", "c"))]
+    assert [(row.job, row.exact) for row in rows] == [("a", True), ("x", False), ("b", True), ("c", True)]
+
+
+def test_a_process_that_never_begins_a_job_is_not_started_forever(tmp_path, monkeypatch):
+    monkeypatch.setattr(Matrix, "_run_once", lambda self, p, name: [Row(job, p.name, error="did not begin") for job in p.jobs])
+    rows = Matrix(parse(["--out", str(tmp_path)]), tmp_path).run(Process("p", ("a", "b")))
+    assert [row.exact for row in rows] == [False, False]
 
 
 RECORDED = sorted(path.parent for path in (ROOT / "tests" / "data" / "matrix").glob("*/truth.rank0"))

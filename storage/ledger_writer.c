@@ -16,7 +16,7 @@
   X(rank, "INSERT INTO rank VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)")                                          \
   X(gap, "INSERT INTO gap VALUES(?,?,?,?,?)")                                                                          \
   X(module, "INSERT INTO module VALUES(?,?,?,?,?,?,?,?,?,?)")                                                          \
-  X(step, "INSERT INTO step VALUES(?,?,NULL,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)")                                           \
+  X(step, "INSERT INTO step VALUES(?,?,NULL,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)")                                       \
   X(phase, "INSERT INTO phase VALUES(?,?,?,?,?,?,?,?,?,?,?)")                                                          \
   X(allocation, "INSERT INTO allocation VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)")                              \
   X(segment, "INSERT INTO segment VALUES(NULL,?,?,?,?,?,?,?,?,?)")                                                     \
@@ -211,6 +211,8 @@ int sl_write_step(struct sl_ledger_writer *writer, const struct sl_step_row *row
   sl_bind_int(s, ++i, (int64_t)row->peak.active_bytes);
   sl_bind_int(s, ++i, (int64_t)row->peak.reserved_bytes);
   bind_known(s, ++i, (int64_t)row->peak_device_bytes, 0);
+  sl_bind_int(s, ++i, (int64_t)row->before.allocated_bytes);
+  sl_bind_int(s, ++i, (int64_t)row->before.reserved_bytes);
   sl_bind_int(s, ++i, (int64_t)row->end.requested_bytes);
   sl_bind_int(s, ++i, (int64_t)row->end.allocated_bytes);
   sl_bind_int(s, ++i, (int64_t)row->end.active_bytes);

@@ -28,10 +28,10 @@ int sl_ledger_writer_finish(struct sl_ledger_writer *writer, struct sl_error *er
 struct sl_step_row {
   int64_t step;
   uint64_t start_ns, end_ns, peak_ns;
-  uint64_t peak_phase, peak_device_bytes; /* 0: none */
-  uint32_t peak_module;                   /* 0: none */
-  struct sl_block_totals peak, end;
-  int checked; /* 1, 0, or -1: not compared */
+  uint64_t peak_phase, peak_device_bytes;   /* 0: none */
+  uint32_t peak_module;                     /* 0: none */
+  struct sl_block_totals peak, end, before; /* before: the highest between the step before and this one */
+  int checked;                              /* 1, 0, or -1: not compared */
 };
 
 struct sl_rank_row {

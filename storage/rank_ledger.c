@@ -94,7 +94,7 @@ struct builder {
 
   /* the step in progress */
   struct sl_step_row step;
-  bool step_watched; /* its step range has begun: peaks count */
+  bool step_watched; /* its range is open: module states are taken */
   uint64_t peak_at;
   struct peak_entry *peaks;
 };
@@ -293,9 +293,8 @@ static struct sl_block_totals totals_now(const struct builder *b) {
   return b->device >= 0 && b->maps[b->device] ? *sl_block_map_totals(b->maps[b->device]) : none;
 }
 
-/* Peaks of a step count from here: what is alive now is its lowest bound. */
+/* Peaks count from here, of a step or of the time between two: what is alive now is the lowest bound. */
 static void step_watch(struct builder *b) {
-  b->step_watched = true;
   b->step.peak = totals_now(b);
   b->step.peak_ns = b->now_ns;
   b->step.peak_phase = 0;
@@ -309,10 +308,10 @@ static void phase_opened(void *context, struct sl_phase *phase) {
   struct builder *b = context;
   if (phase->kind == SL_KIND_step) {
     b->step.step = phase->step;
-    if (!b->step_watched) {
-      b->step.start_ns = phase->start_ns;
-      step_watch(b);
-    }
+    b->step.start_ns = phase->start_ns;
+    b->step.before = b->step.peak; /* of the time since the step before */
+    b->step_watched = true;
+    step_watch(b);
   }
   if (phase->kind == SL_KIND_optimizer_step)
     position_add(b, &b->optimizer_starts);
@@ -540,8 +539,8 @@ static int step_finish(struct builder *b, const struct sl_phase *step) {
     HASH_DEL(b->states, entry);
     free(entry);
   }
-  b->step.start_ns = b->now_ns; /* the next step owns the time from here on */
   b->step.step = -1;
+  b->step_watched = false;
   step_watch(b);
   return r;
 }

@@ -51,7 +51,7 @@ CREATE TABLE module( -- one nn.Module
   buffer_bytes INTEGER -- buffers likewise
 );
 
-CREATE TABLE step( -- one training step of a rank: from the end of the step before to the end of its optimizer step
+CREATE TABLE step( -- one training step of a rank: from its first zero_grad or forward to the end of its optimizer step
   rank INTEGER NOT NULL,
   step INTEGER NOT NULL, -- 0, 1, …
   same_as INTEGER, -- step whose rows stand for this one's; NULL: own rows
@@ -65,6 +65,9 @@ CREATE TABLE step( -- one training step of a rank: from the end of the step befo
   peak_active_bytes INTEGER, -- active_bytes.all.peak
   peak_reserved_bytes INTEGER, -- reserved_bytes.all.peak
   peak_device_bytes INTEGER, -- highest used bytes of the device among the samples; NULL without samples
+  before_allocated_bytes INTEGER, -- highest allocated bytes between the step before (or the start) and this one:
+                                  -- setup, evaluation, checkpoints
+  before_reserved_bytes INTEGER, -- highest reserved bytes there
   end_requested_bytes INTEGER, -- the same four at the step's end
   end_allocated_bytes INTEGER,
   end_active_bytes INTEGER,

@@ -236,7 +236,7 @@ TEST_F(RulesInForce, RangesMappedToKindsMakeStepsPhasesAndCategories) {
     job(log);
   }
   ASSERT_EQ(build(kKinds), 0) << error.text;
-  EXPECT_EQ(rows("SELECT step, start_ns, end_ns FROM step"), (std::vector<std::string>{"0|100|150", "1|150|250"}));
+  EXPECT_EQ(rows("SELECT step, start_ns, end_ns FROM step"), (std::vector<std::string>{"0|100|150", "1|200|250"}));
   EXPECT_EQ(rows("SELECT kind, name FROM phase WHERE step = 1 ORDER BY start_ns"),
             (std::vector<std::string>{"step|iteration", "forward|fwd", "user|scores", "user|inner", "backward|bwd",
                                       "optimizer_step|opt"}));

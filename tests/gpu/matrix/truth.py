@@ -7,8 +7,7 @@ truth.rank<R> has one JSON object a line:
      …}
     {"job", "rank", "note"|"skipped"|"error": words}
     {"job", "rank", "done"}
-A step's peak is the highest point since the step before ended, whatever ran in between, as the ledger has it; the first
-step's since its own start. truth.tracker.rank<R> has one a job: {"job", "rank", "step", "tracker", "snapshots": [[fqn, state, call, {category: bytes}]]}.
+A step's peak is the highest point since its own start, as the ledger has it. truth.tracker.rank<R> has one a job: {"job", "rank", "step", "tracker", "snapshots": [[fqn, state, call, {category: bytes}]]}.
 """
 
 import json
@@ -47,8 +46,7 @@ class Truth:
             torch.cuda.synchronize()
         self.step += 1
         self._start_ns = time.time_ns()
-        if self._since_ns is None:
-            self.count_peaks()
+        self.count_peaks()
 
     def end_step(self):
         """Called where the step's last work has been issued, before the job's own variables die: the ledger ends it there."""

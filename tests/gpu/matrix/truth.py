@@ -7,7 +7,11 @@ truth.rank<R> has one JSON object a line:
      …}
     {"job", "rank", "note"|"skipped"|"error": words}
     {"job", "rank", "done"}
-A step's peak is the highest point since its own start, as the ledger has it. truth.tracker.rank<R> has one a job: {"job", "rank", "step", "tracker", "snapshots": [[fqn, state, call, {category: bytes}]]}.
+truth.tracker.rank<R> has one a job:
+    {"job", "rank", "step", "tracker", "snapshots": [[fqn, state, call, {category: bytes}]]}
+
+A step's peak is the highest point since the step before ended, whatever ran in between, as the ledger has it; the first
+step's is that since its own start.
 """
 
 import json

@@ -33,15 +33,16 @@ SL_API const char *sl_directory(void);
 SL_API void sl_pause(void);
 SL_API void sl_resume(void);
 
-/* A fact about the process, such as rank or torch_version. Both strings are copied; a later value replaces an earlier one. */
+/* A fact about the process, such as rank or torch_version. Both strings are copied; a later value replaces an earlier
+ * one. */
 SL_API void sl_info(const char *key, const char *value);
 
 /* A source outside the plugin started, stopped or failed. State: "on", "off" or "failed". All are copied. */
 SL_API void sl_source_state(const char *source, const char *state, const char *reason);
 
 /* One module. id counts from 1 and must be new; strings are copied; flags: enum sl_module_flags in events.h. */
-SL_API void sl_module(uint32_t id, uint32_t parent, const char *fqn, const char *class_name, uint32_t flags, uint32_t depth,
-                      uint64_t parameter_bytes, uint64_t buffer_bytes);
+SL_API void sl_module(uint32_t id, uint32_t parent, const char *fqn, const char *class_name, uint32_t flags,
+                      uint32_t depth, uint64_t parameter_bytes, uint64_t buffer_bytes);
 
 /*
  * The live allocation that starts at address (a tensor's storage, not the tensor's own data pointer) is of this

@@ -52,20 +52,20 @@ static int kernel_kind(const char *name) {
   return -1;
 }
 
-struct launch {
+struct sl_launch {
   uint32_t correlation;
   bool done; /* the kernel's record has come */
   int kind;
   uint32_t stream;
   uint64_t start_ns, end_ns; /* end 0: it had not ended when the log did */
   struct sl_batch *batch;
-  struct launch *next;
+  struct sl_launch *next;
   UT_hash_handle hh;
 };
 
 struct sl_batch {
   struct sl_call *calls, *last_call;
-  struct launch *launches;
+  struct sl_launch *launches;
   uint32_t call_count, launch_count, waiting; /* waiting: launches without their kernel's record */
   bool closed;
   struct sl_batch *prev, *next; /* of the joiner, oldest first */
@@ -80,7 +80,7 @@ struct loose_kernel { /* of NCCL, and no launch speaks of it */
 struct sl_joiner {
   struct sl_ledger_writer *writer;
   struct sl_batch *batches;
-  struct launch *launches; /* by correlation: those whose kernel has not come */
+  struct sl_launch *launches; /* by correlation: those whose kernel has not come */
   uint64_t closed_calls;
   struct loose_kernel *kernels;
   size_t kernel_count, kernel_capacity;
@@ -96,7 +96,7 @@ struct sl_joiner *sl_joiner_new(struct sl_ledger_writer *writer) {
 
 static void batch_free(struct sl_joiner *joiner, struct sl_batch *batch) {
   struct sl_call *call, *next_call;
-  struct launch *launch, *next_launch;
+  struct sl_launch *launch, *next_launch;
   LL_FOREACH_SAFE(batch->calls, call, next_call)
   free(call);
   LL_FOREACH_SAFE(batch->launches, launch, next_launch) {
@@ -163,12 +163,16 @@ bool sl_batch_launched(const struct sl_batch *batch) {
   return batch->launch_count > 0;
 }
 
+const struct sl_launch *sl_batch_last_launch(const struct sl_batch *batch) {
+  return batch->launches;
+}
+
 int sl_batch_launch(struct sl_joiner *joiner, struct sl_batch *batch, uint32_t correlation, struct sl_error *error) {
-  struct launch *known;
+  struct sl_launch *known;
   HASH_FIND(hh, joiner->launches, &correlation, sizeof correlation, known);
   if (known)
     return 0; /* ids come round after 2^32; the first one still waits */
-  struct launch *launch = calloc(1, sizeof *launch);
+  struct sl_launch *launch = calloc(1, sizeof *launch);
   if (!launch)
     return sl_error_set(error, -ENOMEM, "out of memory");
   launch->correlation = correlation;
@@ -183,12 +187,12 @@ int sl_batch_launch(struct sl_joiner *joiner, struct sl_batch *batch, uint32_t c
 
 /* ---- what a batch's kernels say about its calls ---- */
 
-static bool runs(const struct launch *launch, int kind) {
+static bool runs(const struct sl_launch *launch, int kind) {
   return launch->done && launch->kind == kind && kind >= 0;
 }
 
 static bool has_kernel_of(const struct sl_batch *batch, int kind) {
-  const struct launch *launch;
+  const struct sl_launch *launch;
   LL_FOREACH(batch->launches, launch)
   if (runs(launch, kind))
     return true;
@@ -210,34 +214,42 @@ static bool one_communicator(const struct sl_batch *batch, int kind) {
 }
 
 /*
- * A call's time is that of the kernels named after its operation; where none is, NCCL has run it in another one's, so
- * it is that of all. Kernels of several communicators can only be told apart by their names.
+ * Whether a launch ran a call. Where the profiler did not tell, the kernels named after the call's operation did; where
+ * none is, NCCL has run it in another one's, so all of them did. Kernels of several communicators can only be told
+ * apart by their names.
  */
-static void call_join(const struct sl_batch *batch, struct sl_call *call) {
+static bool served(const struct sl_batch *batch, const struct sl_call *call, const struct sl_launch *launch) {
+  if (call->launch)
+    return launch == call->launch;
   bool by_name = has_kernel_of(batch, call->kind);
-  const struct launch *launch;
+  if (batch->launch_count > 1 && !one_communicator(batch, by_name ? call->kind : -1))
+    return false;
+  return !by_name || runs(launch, call->kind);
+}
+
+static void call_join(const struct sl_batch *batch, struct sl_call *call) {
+  struct sl_collective_row *row = &call->row;
+  const struct sl_launch *launch, *first = NULL;
   const struct sl_call *other;
-  if (batch->launch_count > 1 && !(by_name ? one_communicator(batch, call->kind) : one_communicator(batch, -1)))
-    return;
   bool ended = true;
   LL_FOREACH(batch->launches, launch) {
-    if (!launch->done || (by_name && !runs(launch, call->kind)))
+    if (!launch->done || !served(batch, call, launch))
       continue;
-    if (!call->row.joined_by || launch->start_ns < call->row.start_ns)
-      call->row.start_ns = launch->start_ns;
-    if (launch->end_ns > call->row.end_ns)
-      call->row.end_ns = launch->end_ns;
+    if (!first || launch->start_ns < row->start_ns)
+      row->start_ns = launch->start_ns;
+    if (launch->end_ns > row->end_ns)
+      row->end_ns = launch->end_ns;
     ended = ended && launch->end_ns;
-    call->row.stream = launch->stream;
-    call->row.joined_by = "correlation";
+    first = first ? first : launch;
   }
-  if (!call->row.joined_by)
+  if (!first)
     return;
   if (!ended)
-    call->row.end_ns = 0;
+    row->end_ns = 0;
+  row->stream = first->stream;
+  row->joined_by = "correlation";
   LL_FOREACH(batch->calls, other)
-  if (!by_name || other->kind == call->kind || !has_kernel_of(batch, other->kind))
-    call->row.kernel_calls++;
+  row->kernel_calls += served(batch, other, first);
 }
 
 static int batch_write(struct sl_joiner *joiner, struct sl_batch *batch, struct sl_error *error) {
@@ -291,7 +303,7 @@ int sl_joiner_kernel(struct sl_joiner *joiner, const struct sl_event_kernel *eve
   if (!event->start_ns || !strstr(name, "nccl"))
     return 0;
   struct loose_kernel kernel = {kernel_kind(name), event->stream, event->start_ns, event->end_ns};
-  struct launch *launch;
+  struct sl_launch *launch;
   HASH_FIND(hh, joiner->launches, &event->correlation, sizeof event->correlation, launch);
   if (!launch)
     return kernel.kind < 0 ? 0 : loose_kernel_add(joiner, &kernel, error);

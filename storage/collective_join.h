@@ -18,11 +18,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct sl_launch;
+
 struct sl_call {
   struct sl_collective_row row;
-  int kind;             /* of kernels that run it: sl_kernel_kind of the operation; -1: none */
-  bool detailed;        /* NCCL's profiler has told about it */
-  struct sl_call *next; /* of its batch */
+  int kind;                       /* of kernels that run it: sl_kernel_kind of the operation; -1: none */
+  bool detailed;                  /* NCCL's profiler has told about it */
+  const struct sl_launch *launch; /* that runs it, where that is certain; NULL: any of its batch */
+  struct sl_call *next;           /* of its batch */
 };
 
 /* Kind of kernels that run an operation (AllGather, Send …); -1 when it is none of NCCL's kernel operations. */
@@ -46,6 +49,9 @@ struct sl_call *sl_batch_take_last(struct sl_batch *batch);
 
 struct sl_call *sl_batch_calls(const struct sl_batch *batch); /* in order, ->next; NULL: none */
 bool sl_batch_launched(const struct sl_batch *batch);
+
+/* The launch that was added last; NULL: none. Valid as long as the batch. */
+const struct sl_launch *sl_batch_last_launch(const struct sl_batch *batch);
 
 /* A kernel was launched for the batch. 0 or -ENOMEM. */
 int sl_batch_launch(struct sl_joiner *joiner, struct sl_batch *batch, uint32_t correlation, struct sl_error *error);

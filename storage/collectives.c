@@ -53,6 +53,7 @@ struct thread {
   struct range last;      /* that of the range event just before: a payload belongs to it */
   bool last_is_open;      /* and that event was its push */
   struct sl_batch *batch; /* calls that are not launched yet, or to which a launch may still be added */
+  uint64_t launch_ns;     /* of its last launch */
   UT_hash_handle hh;
 };
 
@@ -329,10 +330,13 @@ static struct sl_call *call_new(struct sl_collectives *c, const struct sl_event 
   return call;
 }
 
-/* Adds a call to what its thread will launch next. */
+/*
+ * Adds a call to what its thread will launch next; or, where only NCCL's profiler tells the calls, which it does behind
+ * each launch, to what it has launched last.
+ */
 static int call_add(struct sl_collectives *c, struct thread *thread, struct sl_call *call, struct sl_error *error) {
   int r = 0;
-  if (thread->batch && sl_batch_launched(thread->batch)) {
+  if (thread->batch && sl_batch_launched(thread->batch) == c->ranges_seen) {
     r = sl_batch_close(c->joiner, thread->batch, error);
     thread->batch = NULL;
     thread->last.call = NULL;
@@ -455,6 +459,14 @@ static int launched(struct sl_collectives *c, const struct sl_event *event, stru
   if (!thread)
     return no_memory(error);
   const struct range *operation = operation_open(thread);
+  thread->launch_ns = event->time_ns;
+  if (!c->ranges_seen) {
+    int r = thread->batch ? sl_batch_close(c->joiner, thread->batch, error) : 0;
+    thread->batch = sl_batch_new(c->joiner);
+    if (!thread->batch)
+      return no_memory(error);
+    return r < 0 ? r : sl_batch_launch(c->joiner, thread->batch, launch->correlation, error);
+  }
   if (operation && operation->call && thread->batch && !sl_batch_launched(thread->batch) &&
       sl_batch_calls(thread->batch) != operation->call) {
     /* A call that launches by itself: those before it are not part of it, and their launches were not recorded. */
@@ -528,6 +540,17 @@ static struct sl_call *call_of(struct sl_collectives *c, uint32_t number, const 
   return NULL;
 }
 
+/* The profiler tells the calls of each kernel right behind its launch. NULL where the launch is not known. */
+static const struct sl_launch *launch_of(const struct sl_collectives *c, uint32_t number, const struct sl_call *call) {
+  const struct thread *thread;
+  const struct sl_call *own;
+  HASH_FIND(hh, c->threads, &number, sizeof number, thread);
+  for (own = thread && thread->batch ? sl_batch_calls(thread->batch) : NULL; own; own = own->next)
+    if (own == call)
+      return sl_batch_last_launch(thread->batch);
+  return NULL;
+}
+
 static int profiled(struct sl_collectives *c, const struct sl_event *event, struct sl_error *error) {
   const struct sl_event_nccl_call *e = event->payload;
   const char *function = sl_log_string(c->log, e->function), *datatype = sl_log_string(c->log, e->datatype);
@@ -545,7 +568,10 @@ static int profiled(struct sl_collectives *c, const struct sl_event *event, stru
     r = call ? call_add(c, thread, call, error) : no_memory(error);
     if (r < 0)
       return r;
+    if (sl_batch_launched(thread->batch))
+      call->row.enqueue_ns = thread->launch_ns;
   }
+  call->launch = launch_of(c, event->thread, call);
   struct sl_collective_row *row = &call->row;
   call->detailed = true;
   row->datatype = *datatype ? datatype : NULL;

@@ -16,6 +16,7 @@ struct sl_allocation {
   int64_t step;               /* of its allocation; -1 outside steps */
   uint64_t alloc_at, free_at; /* positions in the event sequence; free_at 0: alive */
   uint64_t alloc_ns, free_ns, complete_ns;
+  int64_t last_step; /* last step at whose end it was alive; -1: none */
 
   struct sl_phase *phase,
       *free_phase;                  /* innermost ones; valid until the step in which they were set has been decided */

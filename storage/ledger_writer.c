@@ -18,7 +18,7 @@
   X(module, "INSERT INTO module VALUES(?,?,?,?,?,?,?,?,?,?)")                                                          \
   X(step, "INSERT INTO step VALUES(?,?,NULL,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)")                                       \
   X(phase, "INSERT INTO phase VALUES(?,?,?,?,?,?,?,?,?,?,?)")                                                          \
-  X(allocation, "INSERT INTO allocation VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)")                              \
+  X(allocation, "INSERT INTO allocation VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)")                            \
   X(segment, "INSERT INTO segment VALUES(NULL,?,?,?,?,?,?,?,?,?)")                                                     \
   X(snapshot, "INSERT OR REPLACE INTO snapshot VALUES(?,?,?,?,?,?,?,?,?)")                                             \
   X(peak, "INSERT INTO peak VALUES(?,?,?,?,?,?,?,?)")                                                                  \
@@ -102,6 +102,7 @@ int sl_ledger_writer_finish(struct sl_ledger_writer *writer, struct sl_error *er
                         "CREATE INDEX phase_by_module ON phase(rank, step, module_id);"
                         "CREATE INDEX module_by_name ON module(rank, fqn);"
                         "CREATE INDEX collective_by_number ON collective(comm, seq);"
+                        "CREATE INDEX allocation_survivor ON allocation(rank, step) WHERE last_step > step;"
                         "CREATE INDEX peak_owner_by_step ON peak_owner(rank, step);",
                         error);
   return r < 0 ? r : sl_db_execute(writer->db, sl_views_sql, error);
@@ -262,6 +263,7 @@ int sl_write_allocation(struct sl_ledger_writer *writer, const struct sl_allocat
   bind_known(s, ++i, (int64_t)allocation->complete_ns, 0);
   bind_id(writer, s, ++i, allocation->free_phase_id);
   sl_bind_text(s, ++i, sl_rules[allocation->rule].name);
+  bind_known(s, ++i, allocation->last_step, -1);
   return sl_statement_run(s, error);
 }
 

@@ -527,6 +527,9 @@ static int step_finish(struct builder *b, const struct sl_phase *step) {
     r = owners_write(b);
   if (r == 0 && step)
     r = sl_write_step(b->writer, &b->step, b->error);
+  for (size_t i = 0; i < b->allocation_count && step; i++)
+    if (!b->allocations[i]->free_at)
+      b->allocations[i]->last_step = step->step;
   if (r == 0)
     r = allocations_settle(b, false);
   if (r == 0)
@@ -566,6 +569,7 @@ static int on_allocator_alloc(struct builder *b, const struct sl_event *event, c
       .alloc_ns = event->time_ns,
       .phase = sl_phases_current(b->phases, event->thread),
       .tag_category = -1,
+      .last_step = -1,
   };
   void *grown = list_grow(b, b->allocations, b->allocation_count, &b->allocation_capacity, sizeof *b->allocations);
   if (!grown) {

@@ -110,7 +110,8 @@ CREATE TABLE allocation( -- one tensor-level allocation of PyTorch's allocator, 
   free_ns INTEGER, -- the tensor died; NULL: alive at the end of the log
   complete_ns INTEGER, -- no stream used it any more
   free_phase_id INTEGER, -- innermost phase at its free
-  decided_by TEXT NOT NULL -- name of the rule that chose the category
+  decided_by TEXT NOT NULL, -- name of the rule that chose the category
+  last_step INTEGER -- last step at whose end it was alive; NULL: none
 );
 
 CREATE TABLE segment( -- one driver-level allocation or mapping

@@ -52,6 +52,12 @@ const struct sl_command sl_commands[] = {
      "shardledger nccl shardledger-out --by module --step 2\n"
      "shardledger nccl shardledger-out --slowest 10 --csv",
      sl_cmd_nccl},
+    {"survivors", "what outlives its step and the next one, and what of it grows: the leak finder",
+     "[DIR|FILE] [--step N] [--rank R] [--min BYTES] [options]",
+     "Growing is what some allocation adds to in every step, and never gives back. What comes once (optimizer state,\n"
+     "workspaces), in some steps only, or goes again later, is apart.",
+     "shardledger survivors shardledger-out\nshardledger survivors shardledger-out --rank 0 --min 1048576 --csv",
+     sl_cmd_survivors},
     {"rules", "what ranges mean and who decides a category, in order", "[FILE|DIR] [options]",
      "Your own rules first: of FILE (a file of rules, which is checked, or a ledger) or those kept in DIR.\n"
      "'shardledger ingest --help' says how to write them.",

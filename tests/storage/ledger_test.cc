@@ -10,6 +10,7 @@ extern "C" {
 
 #include <filesystem>
 #include <fstream>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -192,6 +193,35 @@ TEST_F(Ledger, AParentsPeakWithItsChildrenIsOfOneInstant) {
             (std::vector<std::string>{"|512|3584", "a|1024|1024", "b|2048|2048"}));
 }
 
+TEST_F(Ledger, SurvivorsAreAliveAfterTheStepThatFollowsTheirOwn) {
+  {
+    LogBuilder log(directory / "host-1-1", 50);
+    log.module(1, 0, "", "Model", SL_MODULE_ROOT);
+    auto &main = log.thread(1);
+    main.at(90).allocator(SL_SEGMENT_ALLOC, 0x1000000, 2 * kMiB).allocator(SL_ALLOC, 0x1000000, 512);
+    for (uint64_t step = 0; step < 3; step++) {
+      main.at(100 + 10 * step)
+          .range_start(step + 1, "step", SL_KIND_step, step)
+          .range_push("Model", SL_KIND_forward, 1);
+      main.allocator(SL_ALLOC, 0x1000200 + step * 2048, 1024); // kept for good
+      if (step == 1)                                           // what the first step kept of the second kind
+        main.allocator(SL_FREE_REQUESTED, 0x1000600, 1024).allocator(SL_FREE_COMPLETED, 0x1000600, 1024);
+      main.allocator(SL_ALLOC, 0x1000600 + step * 2048, 1024).range_pop().at(105 + 10 * step).range_end(step + 1);
+    }
+  }
+  ASSERT_EQ(build(), 0) << error.text;
+  EXPECT_EQ(rows("SELECT coalesce(step, 'setup'), coalesce(last_step, 'none') FROM allocation ORDER BY address"),
+            (std::vector<std::string>{"setup|2", "0|2", "0|0", "1|2", "1|2", "2|2", "2|2"}));
+  EXPECT_EQ(
+      rows("SELECT step, module, phase, category, size_bytes, bytes, allocations, kept_bytes FROM survivors"),
+      (std::vector<std::string>{"0|Model|forward|other|1024|1024|1|1024", "1|Model|forward|other|1024|2048|2|2048"}))
+      << "of the last step nobody knows yet";
+  auto plan = rows("EXPLAIN QUERY PLAN SELECT * FROM survivors");
+  EXPECT_NE(std::accumulate(plan.begin(), plan.end(), std::string()).find("USING INDEX allocation_survivor"),
+            std::string::npos)
+      << "not by reading every allocation";
+}
+
 TEST_F(Ledger, AStepThatTheLogsEndCutsOffIsKeptAndTheProcessIsNotCleanlyEnded) {
   {
     LogBuilder log(directory / "host-1-1", 50);
@@ -281,7 +311,7 @@ TEST_F(Ledger, ABuildGivesTheSameContentEveryTime) {
     job(log);
   }
   const std::string everything = "SELECT * FROM allocation UNION ALL SELECT rank, step, module_id, call_index, state, "
-                                 "at_ns, category, bytes, 0,0,0,0,0,0,0,0,0,0,0,0 FROM snapshot";
+                                 "at_ns, category, bytes, 0,0,0,0,0,0,0,0,0,0,0,0,0 FROM snapshot";
   ASSERT_EQ(build(), 0);
   auto first = rows(everything);
   ASSERT_EQ(build(), 0);

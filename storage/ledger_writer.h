@@ -32,6 +32,7 @@ struct sl_step_row {
   uint32_t peak_module;                     /* 0: none */
   struct sl_block_totals peak, end, before; /* before: the highest between the step before and this one */
   int checked;                              /* 1, 0, or -1: not compared */
+  bool recorded;                            /* allocations were; else the sums are unknown, and not 0 */
 };
 
 struct sl_rank_row {

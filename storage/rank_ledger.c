@@ -396,7 +396,7 @@ static int peaks_write(struct builder *b) {
   HASH_ITER(hh, b->peaks, entry, next) {
     uint32_t module = (uint32_t)(entry->key >> 8);
     const char *phase = sl_kind_name((enum sl_kind)(entry->key & 0xff));
-    if (r == 0 && b->step.step >= 0)
+    if (r == 0 && b->step.step >= 0 && b->device >= 0)
       r = sl_write_peak(b->writer, b->step.step, module, phase, entry->sample.at_ns, entry->sample.allocated_bytes,
                         &entry->own, b->error);
     for (int c = 0; c < b->category_count && r == 0 && b->step.step >= 0; c++)
@@ -523,7 +523,8 @@ static int step_finish(struct builder *b, const struct sl_phase *step) {
     sl_error_set(b->error, r, "the step could not be summed up: %s", strerror(-r));
   if (r == 0)
     r = peaks_write(b);
-  if (r == 0 && step)
+  b->step.recorded = b->device >= 0;
+  if (r == 0 && step && b->step.recorded)
     r = owners_write(b);
   if (r == 0 && step)
     r = sl_write_step(b->writer, &b->step, b->error);

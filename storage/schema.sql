@@ -57,7 +57,7 @@ CREATE TABLE step( -- one training step of a rank: from its first zero_grad or f
   same_as INTEGER, -- step whose rows stand for this one's; NULL: own rows
   start_ns INTEGER NOT NULL,
   end_ns INTEGER NOT NULL,
-  peak_ns INTEGER, -- instant of the highest allocated bytes
+  peak_ns INTEGER, -- instant of the highest allocated bytes; this and all sums are NULL where allocations were not recorded
   peak_phase_id INTEGER, -- phase of the allocation that reached it; NULL when nothing was allocated in the step
   peak_module_id INTEGER, -- module that this phase serves
   peak_requested_bytes INTEGER, -- requested_bytes.all.peak of torch.cuda.memory_stats

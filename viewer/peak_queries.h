@@ -12,7 +12,8 @@
   "  (SELECT p.step FROM peak AS p WHERE p.rank = s.rank AND p.step = s.step AND p.module_id IS NOT NULL LIMIT 1),"    \
   "  same_as, step) AS rows_step"                                                                                      \
   " FROM (SELECT *, row_number() OVER (PARTITION BY rank ORDER BY peak_allocated_bytes DESC, step) AS place"           \
-  "       FROM step WHERE (:rank IS NULL OR rank = :rank) AND (:step IS NULL OR step = :step)) AS s"                   \
+  "       FROM step WHERE peak_allocated_bytes IS NOT NULL AND (:rank IS NULL OR rank = :rank)"                        \
+  "         AND (:step IS NULL OR step = :step)) AS s"                                                                 \
   " WHERE place = 1)"
 
 /* A module (alias m) in text, where a root without a name goes by its class, and in data. Parameter :text is 1 or 0. */

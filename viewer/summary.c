@@ -307,7 +307,10 @@ int sl_print_summary(struct sl_db *db, struct sl_output *out, struct sl_error *e
   if (r < 0)
     goto finish;
   if (peaks.count == 0) {
-    sl_output_line(out, "No step was recorded, so there is no peak to show; 'shardledger info' says what there is.");
+    int64_t steps = 0;
+    r = sl_db_int(db, "SELECT count(*) FROM step", &steps, error);
+    sl_output_line(out, "No %s recorded, so there is no peak to show; 'shardledger info' says %s.",
+                   steps ? "allocations were" : "step was", steps ? "why" : "what there is");
     goto finish;
   }
   sl_output_line(out, "%s", "");

@@ -182,3 +182,25 @@ def test_an_optimizer_step_that_raises_is_closed_by_its_next(companion):
         except ValueError:
             pass
     assert companion.calls.ranges() == ["+optimizer_step LBFGS", "-", "+optimizer_step LBFGS"]
+
+
+def test_a_loop_without_an_optimizer_steps_where_its_gradients_are_gone(companion):
+    model = Model()
+    for _ in range(2):
+        for _ in range(2):  # two micro-batches
+            loss(model).backward()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter -= 0.1 * parameter.grad
+                parameter.grad = None
+    assert outline(companion.calls) == "[0 fwd bwd fwd bwd ] [1 fwd bwd fwd bwd"
+
+
+def test_an_optimizer_that_steps_twice_without_the_first_takes_its_place(companion):
+    first, second = Model(), Model()
+    old, new = sgd(first), sgd(second)
+    for model, optimizer in ((first, old), (second, new), (second, new), (second, new)):
+        optimizer.zero_grad()
+        loss(model).backward()
+        optimizer.step()
+    assert outline(companion.calls) == "[0 fwd bwd opt1 ] [1 fwd bwd opt2 fwd bwd opt2 ] [2 fwd bwd opt2 ]"

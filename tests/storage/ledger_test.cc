@@ -140,6 +140,17 @@ TEST_F(Ledger, TheOwnersOfAStepAreFoundByAnIndex) {
   EXPECT_NE(plan[0].find("USING INDEX peak_owner_by_step (rank=? AND step=?)"), std::string::npos) << plan[0];
 }
 
+TEST_F(Ledger, WhereAllocationsWereNotRecordedSumsAreUnknownAndNotZero) {
+  {
+    LogBuilder log(directory / "host-1-1", 50);
+    log.thread(1).at(10).range_start(1, "step 0", SL_KIND_step, 0).at(20).range_end(1);
+  }
+  ASSERT_EQ(build(), 0) << error.text;
+  EXPECT_EQ(rows("SELECT step, peak_allocated_bytes IS NULL, end_reserved_bytes IS NULL, peak_ns IS NULL FROM step"),
+            (std::vector<std::string>{"0|1|1|1"}));
+  EXPECT_TRUE(rows("SELECT * FROM peak").empty());
+}
+
 TEST_F(Ledger, SnapshotsHoldTheDeviceAtEveryStateOfTheModule) {
   {
     LogBuilder log(directory / "host-1-1", 50);

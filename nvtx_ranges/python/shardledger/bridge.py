@@ -1,6 +1,7 @@
 """Starts the torch bridge, or what stands in for it, and takes the allocator's own statistics at step ends."""
 
 import ctypes
+import os
 import traceback
 
 import torch
@@ -82,6 +83,10 @@ def start_allocator():
 
 
 def _start_allocator():
+    if os.environ.get("PYTORCH_NO_CUDA_MEMORY_CACHING", "0") not in ("", "0"):
+        reason = b"PYTORCH_NO_CUDA_MEMORY_CACHING turns the caching allocator off, and its trace with it"
+        native.source_state(b"torch_allocator", b"failed", reason)
+        return "none"
     backend = torch.cuda.get_allocator_backend()
     if backend != "native":
         reason = f"the allocator backend {backend} has no trace; CUPTI sees its allocations"

@@ -2,8 +2,10 @@
 
 A step begins with the first zero_grad or forward with gradients, whichever the job does first in step 0: a job that
 clears gradients after the optimizer's step does not begin its next step there. It ends with the step of the optimizer
-that stepped first in step 0, or of the last one where several step in a row. What lies between (loading, evaluation,
-checkpoints) belongs to no step. Optimizers that step inside backward end nothing: then a step ends where the next begins.
+that stepped first in step 0, or of the last one where several step in a row; when that optimizer is gone, or another one
+steps twice without it, the other takes its place. What lies between (loading, evaluation, checkpoints) belongs to no
+step. Optimizers that step inside backward end nothing: then a step ends where the next begins. So it does for a job that
+has no optimizer of torch's: at a forward after backward, once its gradients have been set to None.
 """
 
 import weakref
@@ -18,6 +20,7 @@ _range = None  # its NVTX range while it runs
 _manual = False
 _zero_grad_begins = None  # until step 0 shows which comes first
 _anchor = None  # weak reference to the optimizer that ends steps
+_others = weakref.WeakSet()  # those that stepped since it did
 _saw_backward = _saw_step = _saw_step_in_backward = False
 
 
@@ -46,13 +49,20 @@ def forward(root):
     """A root's forward with gradients begins."""
     global _zero_grad_begins
     if not _manual:
-        if _range is not None and _saw_step_in_backward:
+        if _range is not None and (_saw_step_in_backward or (_saw_backward and _is_over(root))):
             _finish()
         if _range is None:
             if _zero_grad_begins is None:
                 _zero_grad_begins = False
             _begin()
     tags.again(root, number)
+
+
+def _is_over(root):
+    """For jobs that update parameters themselves: gradients that are gone have been used."""
+    if _anchor is not None or _saw_step:
+        return False
+    return all(p.grad is None for p in root.parameters() if p.requires_grad)
 
 
 def zero_grad():
@@ -78,7 +88,7 @@ def backward():
 
 
 def optimizer_stepped(optimizer, in_backward):
-    global _anchor, _saw_step, _saw_step_in_backward
+    global _saw_step, _saw_step_in_backward
     if _manual:
         return
     if in_backward:
@@ -86,12 +96,21 @@ def optimizer_stepped(optimizer, in_backward):
         return
     _saw_step = True
     if _range is None:
-        _anchor = weakref.ref(optimizer)  # steps after the one that ended the step: from now on this one ends it
+        _end_with(optimizer)  # steps after the one that ended the step: from now on this one ends it
         return
-    if _anchor is None or _anchor() is None:
-        _anchor = weakref.ref(optimizer)
+    if _anchor is None or _anchor() is None or optimizer in _others:
+        _end_with(optimizer)
     if _anchor() is optimizer:
+        _others.clear()
         _finish()
+    else:
+        _others.add(optimizer)
+
+
+def _end_with(optimizer):
+    global _anchor
+    _anchor = weakref.ref(optimizer)
+    _others.clear()
 
 
 @guard.guarded

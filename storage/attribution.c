@@ -97,6 +97,10 @@ static enum sl_attribution_rule rule_by_phase(const struct sl_allocation *alloca
     case SL_POINT_fsdp1_unshard:
       return outlives(allocation, phase) ? SL_RULE_fsdp1_unshard : SL_RULE_fsdp1_unshard_temp;
     case SL_POINT_inputs: return SL_RULE_fsdp_inputs;
+    case SL_POINT_ddp_buckets:
+      if (outlives(allocation, phase))
+        return SL_RULE_ddp_bucket;
+      continue;
     case SL_POINT_accumulate:
       if (outlives(allocation, phase))
         return SL_RULE_fsdp_accumulate;

@@ -30,6 +30,7 @@ enum sl_phase_point { /* ranges of FSDP with a fixed meaning, from phase_rules.d
                       SL_POINT_reduce_scatter,
                       SL_POINT_inputs,
                       SL_POINT_root_callback,
+  SL_POINT_ddp_buckets,
                       SL_POINT_fsdp1_unshard, /* FSDP1 gathers into the unsharded parameter itself */
 };
 

@@ -116,3 +116,13 @@ def test_bytes_are_of_the_shards_also_while_a_unit_is_unsharded(companion, proce
     assert bytes_of[""] == 2 * 4 * (16 + 4)
     categories = {call[3] for call in companion.calls.named("tag")}
     assert "sharded_param" in categories and "param" not in categories
+
+
+def test_ddp_has_ranges_where_it_builds_its_buckets(companion, process_group):
+    model = nn.parallel.DistributedDataParallel(Model())
+    for _ in range(2):
+        model(torch.randn(2, 4)).sum().backward()
+    ranges = companion.calls.ranges()
+    assert ranges[0] == "+record_function DistributedDataParallel.__init__"
+    assert ranges.count("+record_function DistributedDataParallel._pre_forward") == 2
+    assert sum(text.startswith("+") for text in ranges) == ranges.count("-")

@@ -96,6 +96,12 @@ TEST_F(Attribution, Fsdp1GathersIntoTheUnshardedParameterItself) {
   EXPECT_EQ(rule_of(12, 13, &unshard), "fsdp1_unshard_temp");
 }
 
+TEST_F(Attribution, BucketsOfDistributedDataParallelAreGradients) {
+  sl_phase buckets = make(SL_KIND_user, 11, 13, &forward, 0, SL_POINT_ddp_buckets);
+  EXPECT_EQ(rule_of(12, 0, &buckets), "ddp_bucket");
+  EXPECT_EQ(rule_of(12, 13, &buckets), "forward_temp");
+}
+
 TEST_F(Attribution, InputsMovedToTheDeviceAreInputs) {
   sl_phase inputs = make(SL_KIND_input, 11, 13, &forward, 0, SL_POINT_inputs);
   EXPECT_EQ(rule_of(12, 40, &inputs), "fsdp_inputs");

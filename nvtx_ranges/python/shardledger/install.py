@@ -1,6 +1,6 @@
 """Puts every hook in place. Imported only when torch is: from here on modules import it freely."""
 
-from . import backward, bridge, facts, forward, guard, handover, native, optimizers
+from . import backward, bridge, ddp, facts, forward, guard, handover, native, optimizers
 
 
 def install():
@@ -9,6 +9,7 @@ def install():
     bridge.start()
     forward.install()
     backward.install()
+    ddp.install()
     optimizers.install()
     handover.install()
     native.source_state(b"companion", b"on", b"")

@@ -58,6 +58,12 @@ const struct sl_command sl_commands[] = {
      "workspaces), in some steps only, or goes again later, is apart.",
      "shardledger survivors shardledger-out\nshardledger survivors shardledger-out --rank 0 --min 1048576 --csv",
      sl_cmd_survivors},
+    {"explain", "one allocation's whole story: who, where, when, and why it has its category",
+     "ID|ADDRESS [DIR|FILE] [--rank R] [--at NS] [options]",
+     "ADDRESS may point anywhere into the allocation, as tensor.data_ptr() does. When several allocations had it, one\n"
+     "after the other or on several ranks, they are listed.",
+     "shardledger explain 1234 shardledger-out\nshardledger explain 0x7f5c2a000000 shardledger-out --rank 0",
+     sl_cmd_explain},
     {"rules", "what ranges mean and who decides a category, in order", "[FILE|DIR] [options]",
      "Your own rules first: of FILE (a file of rules, which is checked, or a ledger) or those kept in DIR.\n"
      "'shardledger ingest --help' says how to write them.",

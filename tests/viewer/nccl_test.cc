@@ -1,0 +1,157 @@
+/* What `shardledger nccl` shows, of a made-up ledger whose numbers can be checked by hand, and of recorded runs. */
+#include "fakes/command.h"
+#include "fakes/ledger_builder.h"
+
+#include <filesystem>
+#include <gtest/gtest.h>
+
+namespace {
+
+bool contains(const std::string &text, const std::string &part) {
+  return text.find(part) != std::string::npos;
+}
+
+int lines(const std::string &text) {
+  return (int)std::count(text.begin(), text.end(), '\n');
+}
+
+/*
+ * Two ranks. All-gathers of 1 MB a rank: rank 1 arrives 30 us after rank 0, then both transfer for 10 us. An all-reduce
+ * of 4 MB where rank 0 is 5 us late. One send without a communicator's id, and one call without a kernel.
+ */
+class Nccl : public testing::Test {
+protected:
+  void SetUp() override {
+    LedgerBuilder ledger(path);
+    for (int rank = 0; rank < 2; rank++) {
+      std::string r = std::to_string(rank);
+      ledger.rank(rank, 2).step(rank, 0, mib).step(rank, 1, mib);
+      int64_t root = ledger.module(rank, "", "Model");
+      int64_t block = ledger.module(rank, "layers.0", "Block", root);
+      ledger.sql("INSERT INTO communicator VALUES (" + r + ", -1, 2, " + r + ", 'data', 50331648)");
+      for (int step = 0; step < 2; step++)
+        call(ledger, rank, step, "AllGather", 1000000, block, step * 1000000, rank ? 30000 : 0, 40000);
+      call(ledger, rank, 2, "AllReduce", 4000000, 0, 5000000, rank ? 0 : 5000, 25000);
+      ledger.sql("INSERT INTO kernel VALUES (" + r + ", 0, 7, 'ncclDevKernel_AllGather_RING_LL(x)', 1, 1, 2)");
+    }
+    ledger.sql("INSERT INTO collective(rank, operation, bytes, step, enqueue_ns) VALUES (0, 'Send', 64, 1, 1)");
+  }
+
+  /* seq is the step. The kernel is enqueued 2 us before the first rank's start, and ends at `end` on both ranks. */
+  void call(LedgerBuilder &ledger, int rank, int seq, const char *operation, int bytes, int64_t module, int64_t zero,
+            int64_t start, int64_t end) {
+    ledger.sql(
+        "INSERT INTO collective(rank, comm, seq, operation, bytes, module_id, step, enqueue_ns, start_ns, end_ns,"
+        " stream, kernel_calls, joined_by) VALUES (" +
+        std::to_string(rank) + ", -1, " + std::to_string(seq) + ", '" + operation + "', " + std::to_string(bytes) +
+        ", nullif(" + std::to_string(module) + ", 0), " + std::to_string(seq % 2) + ", " +
+        std::to_string(zero + 998000) + ", " + std::to_string(zero + 1000000 + start) + ", " +
+        std::to_string(zero + 1000000 + end) + ", 7, 1, 'correlation')");
+  }
+
+  TemporaryDirectory directory;
+  std::string path = directory / "run.sqlite";
+};
+
+TEST_F(Nccl, TheFirstLinesSayWhatIsKnown) {
+  CommandResult result = shardledger({"nccl", path});
+  EXPECT_EQ(result.status, 0);
+  EXPECT_EQ(result.error, "");
+  EXPECT_EQ(result.out.find("0 events lost, 0 gaps; "), 0u) << result.out;
+  EXPECT_TRUE(contains(result.out, "\n7 NCCL calls, 6 with their time on the device; 2 kernels of NCCL\n"))
+      << result.out;
+}
+
+TEST_F(Nccl, BandwidthsAreNcclTestsDefinitionsOverTheTransfer) {
+  CommandResult result = shardledger({"nccl", path, "--by", "operation", "--csv"});
+  EXPECT_EQ(result.out,
+            "operation,ranks,calls,calls_timed,bytes,duration_ns,median_ns,algorithm_gbs,bus_gbs,median_delay_ns,"
+            "median_spread_ns,max_spread_ns\n"
+            "AllGather,2,4,4,4000000,100000,10000,200,100,2000,30000,30000\n"
+            "AllReduce,2,2,2,8000000,45000,20000,200,200,2000,5000,5000\n"
+            "Send,1,1,0,64,,,,,,,\n");
+}
+
+TEST_F(Nccl, TextHasTheSameTableWithStragglersBelow) {
+  std::string out = shardledger({"nccl", path}).out;
+  EXPECT_TRUE(contains(
+      out, "\nAllGather      2      4  3.8 MiB  100.0 us  10.0 us     200.0     100.0  2.0 us  30.0 us     30.0 us\n"))
+      << out;
+  EXPECT_TRUE(contains(out, "ffffffffffffffff  data     2       48.0 MiB")) << out;
+  EXPECT_TRUE(contains(out, "Rank  Host   Met others in  Arrived last  Share  Late, mean  Late, most  Others waited\n"
+                            "   1  node1              3             2  66.7%     30.0 us     30.0 us        60.0 us\n"
+                            "   0  node1              3             1  33.3%      5.0 us      5.0 us         5.0 us\n"))
+      << out;
+}
+
+TEST_F(Nccl, ByModuleNamesThoseServedAndKeepsTheRestLast) {
+  CommandResult result = shardledger({"nccl", path, "--by", "module", "--csv"});
+  EXPECT_EQ(lines(result.out), 1 + 3) << result.out;
+  EXPECT_TRUE(contains(result.out, "\nlayers.0,AllGather,2,4,4,4000000,")) << result.out;
+  EXPECT_TRUE(contains(result.out, "\n,AllReduce,2,2,2,8000000,")) << result.out;
+}
+
+TEST_F(Nccl, ByCommunicatorCallsThatNameNoneAreUnknown) {
+  CommandResult result = shardledger({"nccl", path, "--by", "communicator", "--csv"});
+  EXPECT_TRUE(contains(result.out, "\nffffffffffffffff,data,2,50331648,2,6,6,12000000,")) << result.out;
+  EXPECT_TRUE(contains(result.out, "\n(unknown),,,,1,1,0,64,")) << result.out;
+}
+
+TEST_F(Nccl, SlowestShowsEachCollectiveOnceWithItsLastRank) {
+  CommandResult result = shardledger({"nccl", path, "--slowest", "2", "--csv"});
+  EXPECT_EQ(result.out, "step,communicator,seq,operation,module,bytes,duration_ns,slowest_rank,transfer_ns,bus_gbs,"
+                        "spread_ns,last_rank\n"
+                        "0,ffffffffffffffff,0,AllGather,layers.0,1000000,40000,0,10000,100,30000,1\n"
+                        "1,ffffffffffffffff,1,AllGather,layers.0,1000000,40000,0,10000,100,30000,1\n");
+}
+
+TEST_F(Nccl, StepAndRankNarrowTheCallsButNotWhoWasLate) {
+  std::string out = shardledger({"nccl", path, "--step", "1", "--rank", "1", "--by", "operation", "--csv"}).out;
+  EXPECT_EQ(lines(out), 1 + 1) << out;
+  EXPECT_TRUE(contains(out, "\nAllGather,1,1,1,1000000,10000,10000,200,100,32000,30000,30000\n")) << out;
+  EXPECT_FALSE(contains(shardledger({"nccl", path, "--step", "1"}).out, "Others waited"));
+}
+
+TEST_F(Nccl, JsonIsOneDocumentOfThreeTables) {
+  std::string out = shardledger({"nccl", path, "--json"}).out;
+  for (const char *table : {"\"operations\": [", "\"communicators\": [", "\"stragglers\": ["})
+    EXPECT_TRUE(contains(out, table)) << out;
+}
+
+TEST_F(Nccl, SeveralHostsAreSaidToBeAlignedOrNot) {
+  std::string hosts = directory / "hosts.sqlite";
+  {
+    LedgerBuilder ledger(hosts);
+    ledger.rank(0, 2).rank(1, 2).sql("UPDATE rank SET host = 'beta' WHERE rank = 1");
+    call(ledger, 0, 0, "AllGather", 64, 0, 0, 0, 10);
+  }
+  EXPECT_TRUE(contains(shardledger({"nccl", hosts}).out, "\n1 of 2 hosts have their clocks aligned"));
+}
+
+TEST_F(Nccl, WithoutCallsOrTimesItSaysWhy) {
+  std::string empty = directory / "empty.sqlite";
+  { LedgerBuilder(empty).rank(0); }
+  CommandResult result = shardledger({"nccl", empty, "--by", "operation", "--json"});
+  EXPECT_EQ(result.status, 0);
+  EXPECT_EQ(result.out, "[\n]\n");
+  EXPECT_TRUE(contains(result.error, "no NCCL call is in the record")) << result.error;
+  std::string untimed = directory / "untimed.sqlite";
+  {
+    LedgerBuilder ledger(untimed);
+    ledger.rank(0).sql("INSERT INTO collective(rank, operation, enqueue_ns) VALUES (0, 'AllGather', 1)");
+  }
+  EXPECT_TRUE(contains(shardledger({"nccl", untimed}).error, "no device times")) << "and where to look";
+}
+
+TEST_F(Nccl, ARecordedRunIsShownFromItsDirectory) {
+  std::string copy = directory / "recorded";
+  std::filesystem::copy(std::string(SL_TEST_DATA) + "/nccl-2rank", copy, std::filesystem::copy_options::recursive);
+  CommandResult result = shardledger({"nccl", copy});
+  EXPECT_EQ(result.status, 0);
+  EXPECT_TRUE(contains(result.out, "120 NCCL calls, 120 with their time on the device; 100 kernels of NCCL"))
+      << result.out;
+  CommandResult info = shardledger({"info", copy});
+  EXPECT_FALSE(contains(info.out, "no NCCL call is in the record")) << info.out;
+}
+
+} // namespace

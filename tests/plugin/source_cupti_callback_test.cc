@@ -197,6 +197,8 @@ TEST(SourceCuptiCallback, ExactlyTheseCallsAreEnabled) {
     std::set<uint32_t> expected;
     for (const Case &call : every_call())
       expected.insert(call.cbid);
+    expected.insert(CBID(cuLaunchKernelEx)); /* NCCL's launches; cuLaunchKernel, which everybody uses, is not here */
+    expected.insert(CBID(cuLaunchKernelEx_ptsz));
     for (uint32_t cbid = 0; cbid < FAKE_CBIDS; cbid++)
       EXPECT_EQ(process.cupti->driver_enabled[cbid] != 0, expected.count(cbid) != 0) << "callback " << cbid;
     std::set<uint32_t> resources = {CUPTI_CBID_RESOURCE_CONTEXT_CREATED, CUPTI_CBID_RESOURCE_CONTEXT_DESTROY_STARTING,
@@ -205,6 +207,46 @@ TEST(SourceCuptiCallback, ExactlyTheseCallsAreEnabled) {
       EXPECT_EQ(process.cupti->resource_enabled[cbid] != 0, resources.count(cbid) != 0) << "resource " << cbid;
     EXPECT_EQ(process.cupti->others_enabled, 0); /* no whole domain: that costs every launch */
   });
+}
+
+static void launch(CuptiProcess &process, const char *kernel, uint32_t correlation, CUresult result = CUDA_SUCCESS,
+                   uint32_t cbid = CBID(cuLaunchKernelEx)) {
+  CUpti_CallbackData data = {};
+  data.functionReturnValue = &result;
+  data.symbolName = kernel;
+  data.correlationId = correlation;
+  for (CUpti_ApiCallbackSite site : {CUPTI_API_ENTER, CUPTI_API_EXIT}) {
+    data.callbackSite = site;
+    process.play(CUPTI_CB_DOMAIN_DRIVER_API, cbid, &data);
+  }
+}
+
+TEST(SourceCuptiCallback, LaunchesOfNcclAreRecordedWithTheirCorrelation) {
+  Recording log = record({}, [] {
+    CuptiProcess process;
+    launch(process, "_Z31ncclDevKernel_AllGather_RING_LL24ncclDevKernelArgsStorageILm4096EE", 51);
+    launch(process, "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)", 52, CUDA_SUCCESS,
+           CBID(cuLaunchKernelEx_ptsz));
+    launch(process, "_Z31ncclDevKernel_AllGather_RING_LL24ncclDevKernelArgsStorageILm4096EE", 53,
+           CUDA_ERROR_OUT_OF_MEMORY);
+    launch(process, "_ZN2at6native29vectorized_elementwise_kernelE_nccl", 54);
+    launch(process, "_Z", 55);
+    launch(process, "", 56);
+    launch(process, nullptr, 57);
+  });
+  auto launches = ALL(log, launch);
+  ASSERT_EQ(launches.size(), 2u);
+  EXPECT_EQ(launches[0].correlation, 51u);
+  EXPECT_EQ(launches[1].correlation, 52u);
+}
+
+TEST(SourceCuptiCallback, WithoutKernelTimesLaunchesStayUntouched) {
+  Recording log = record({{"SHARDLEDGER_KERNELS", "none"}}, [] {
+    CuptiProcess process;
+    EXPECT_EQ(process.cupti->driver_enabled[CBID(cuLaunchKernelEx)], 0);
+    launch(process, "ncclDevKernel_AllGather_RING_LL(x)", 51);
+  });
+  EXPECT_TRUE(ALL(log, launch).empty());
 }
 
 TEST(SourceCuptiCallback, EveryCallsParametersAreReadFromItsOwnStruct) {

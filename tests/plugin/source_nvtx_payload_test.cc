@@ -164,6 +164,25 @@ TEST(SourceNvtxPayload, AnEnumerationsValuesAreRecordedWithTheirNames) {
   EXPECT_EQ(entries[1].type, 0u);
 }
 
+TEST(SourceNvtxPayload, ThePayloadOfAnEndFollowsIt) {
+  Recording log = record_nvtx([] {
+    const nvtx_library *nvtx = alpha();
+    nvtxPayloadData_t payload = {9, 2, "hi"};
+    EXPECT_EQ(nvtx->RangePushPayload(nullptr, nullptr, 0), 0);
+    EXPECT_EQ(nvtx->RangePopPayload(nullptr, &payload, 1), 0);
+    EXPECT_LT(nvtx->RangePopPayload(nullptr, &payload, 1), 0); /* ends nothing, so it says nothing */
+  });
+  std::vector<uint8_t> types;
+  for (const Event &event : log.events)
+    if (event.thread != 0 && event.type >= SL_EVENT_range_push && event.type <= SL_EVENT_range_payload)
+      types.push_back(event.type);
+  EXPECT_EQ(types, (std::vector<uint8_t>{SL_EVENT_range_push, SL_EVENT_range_pop, SL_EVENT_range_payload}));
+  auto payloads = log.of(SL_EVENT_range_payload);
+  ASSERT_EQ(payloads.size(), 1u);
+  EXPECT_EQ(payloads[0].as<sl_event_range_payload>().schema, 9u);
+  EXPECT_EQ(payloads[0].tail(sizeof(sl_event_range_payload), 2), "hi");
+}
+
 TEST(SourceNvtxPayload, RangesMayConsistOfAPayloadAlone) {
   Recording log = record_nvtx([] {
     const nvtx_library *nvtx = alpha();
@@ -181,5 +200,5 @@ TEST(SourceNvtxPayload, RangesMayConsistOfAPayloadAlone) {
   EXPECT_EQ(log.of(SL_EVENT_range_start).size(), 1u);
   EXPECT_EQ(log.of(SL_EVENT_range_end).size(), 1u);
   EXPECT_EQ(log.of(SL_EVENT_range_mark).size(), 1u);
-  EXPECT_EQ(log.of(SL_EVENT_range_payload).size(), 3u);
+  EXPECT_EQ(log.of(SL_EVENT_range_payload).size(), 4u) << "of the push, the pop, the start and the mark";
 }

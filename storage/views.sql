@@ -91,19 +91,23 @@ FROM peak_owner WHERE category = 'unattributed' GROUP BY rank, step, phase;
 -- What is allocated in one step and alive after the next one; kept_bytes of it are alive at the end of the last step.
 -- phase is the innermost one that is more than a name.
 CREATE VIEW survivors AS
-SELECT a.rank, a.step, coalesce(m.name, '') AS module, (
+WITH made_in(id, kind) AS MATERIALIZED (
+  SELECT id, (
     WITH RECURSIVE around(kind, parent_id) AS (
-      SELECT kind, parent_id FROM phase WHERE id = a.phase_id
+      SELECT kind, parent_id FROM phase WHERE id = made.id
       UNION ALL
       SELECT p.kind, p.parent_id FROM around JOIN phase p ON p.id = around.parent_id WHERE around.kind = 'user')
-    SELECT kind FROM around ORDER BY kind = 'user' LIMIT 1) AS phase, a.category, a.detail, a.decided_by,
+    SELECT kind FROM around ORDER BY kind = 'user' LIMIT 1)
+  FROM (SELECT DISTINCT phase_id AS id FROM allocation WHERE last_step > step) made)
+SELECT a.rank, a.step, coalesce(m.name, '') AS module, p.kind AS phase, a.category, a.detail, a.decided_by,
   a.bytes AS size_bytes, sum(a.bytes) AS bytes, count(*) AS allocations,
   sum(CASE WHEN a.last_step = l.step THEN a.bytes ELSE 0 END) AS kept_bytes
 FROM (SELECT rank, max(step) AS step FROM step GROUP BY rank) l
 CROSS JOIN allocation a ON a.rank = l.rank
 LEFT JOIN module_name m ON m.id = a.module_id
+LEFT JOIN made_in p ON p.id = a.phase_id
 WHERE a.last_step > a.step
-GROUP BY a.rank, a.step, a.module_id, phase, a.category, a.detail, a.decided_by, a.bytes;
+GROUP BY a.rank, a.step, a.module_id, p.kind, a.category, a.detail, a.decided_by, a.bytes;
 
 -- At every sample of the device: who holds what. `used` is what the driver says, `unexplained` what nobody owns
 -- (the CUDA context, GPU code and other processes, where nothing else was recorded of them).

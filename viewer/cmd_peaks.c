@@ -268,7 +268,8 @@ int sl_cmd_peaks(const struct sl_command *command, int argc, char **argv) {
       {"by", 0, "module|category|step|rank", "one line each of these", SL_ARGUMENT_CHOICE, &selection.view},
       {"step", 0, "N", "this step instead of the highest of each rank", SL_ARGUMENT_NUMBER, &selection.step},
       {"rank", 0, "R", "this rank only", SL_ARGUMENT_NUMBER, &selection.rank},
-      {"depth", 0, "D", "modules down to this depth; 0 is the root", SL_ARGUMENT_NUMBER, &selection.depth},
+      {"depth", 0, "D", "modules down to this depth, 0 is the root; 'With children' counts what is deeper, too",
+       SL_ARGUMENT_NUMBER, &selection.depth},
       SL_OUTPUT_ARGUMENTS(format),
   };
   const char *path = NULL;

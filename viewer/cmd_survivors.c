@@ -8,40 +8,36 @@
 
 struct selection {
   int64_t step, rank, min; /* -1: all */
-  bool rank_given;
 };
 
 /*
  * A group is what has the same module, phase, category and size. Its first survivor opens the steps that count; the
  * last step of a rank does not, since nobody knows yet what survives it. It grows when each of these steps left
- * something that is still alive at the end; two steps are the least that can show it.
+ * something that is still alive at the end; two steps are the least that can show it. Text would say the same for
+ * every rank: it shows the one that grows most, else the one that keeps most.
  */
-#define SL_SQL_TOLD                                                                                                    \
-  "made AS ("                                                                                                          \
-  " SELECT rank, module, phase, category, detail, decided_by, size_bytes, min(step) AS first_step,"                    \
-  "  max(step) AS last_step, count(*) AS steps, count(*) FILTER (WHERE kept_bytes > 0) AS kept_steps,"                 \
-  "  sum(bytes) FILTER (WHERE :step IS NULL OR step = :step) AS bytes,"                                                \
-  "  sum(allocations) FILTER (WHERE :step IS NULL OR step = :step) AS allocations,"                                    \
-  "  sum(bytes) AS all_bytes, sum(kept_bytes) AS kept_bytes"                                                           \
-  " FROM survivors WHERE :rank IS NULL OR rank = :rank"                                                                \
-  " GROUP BY rank, module, phase, category, detail, decided_by, size_bytes),"                                          \
-  " span AS (SELECT made.*, (SELECT count(*) - 1 FROM step AS s WHERE s.rank = made.rank AND s.step >= first_step)"    \
-  "  AS possible FROM made WHERE bytes > 0 AND (:min IS NULL OR bytes >= :min)),"                                      \
-  " sorted AS (SELECT *, CASE WHEN kept_steps = possible AND possible >= 2 THEN 'growth'"                              \
-  "  WHEN kept_bytes < all_bytes THEN 'passing' WHEN steps > 1 THEN 'some steps' ELSE 'once' END AS pattern FROM "     \
-  "span),"                                                                                                             \
-  " told AS (SELECT *, CASE WHEN pattern = 'growth' THEN kept_bytes / possible END AS growth FROM sorted)"
-
 static const char *const survivors_sql =
-    "WITH " SL_SQL_TOLD " SELECT pattern, rank, module, phase, category, detail, decided_by, size_bytes, growth, bytes,"
-    "  kept_bytes, allocations, first_step, last_step, steps, possible FROM told"
-    " ORDER BY CASE pattern WHEN 'growth' THEN 0 WHEN 'some steps' THEN 1 WHEN 'once' THEN 2 ELSE 3 END,"
+    "WITH made AS ("
+    " SELECT rank, module, phase, category, detail, decided_by, size_bytes, min(step) AS first_step,"
+    "  max(step) AS last_step, count(*) AS steps, count(*) FILTER (WHERE kept_bytes > 0) AS kept_steps,"
+    "  sum(bytes) FILTER (WHERE :step IS NULL OR step = :step) AS bytes,"
+    "  sum(allocations) FILTER (WHERE :step IS NULL OR step = :step) AS allocations,"
+    "  sum(bytes) AS all_bytes, sum(kept_bytes) AS kept_bytes"
+    " FROM survivors WHERE :rank IS NULL OR rank = :rank"
+    " GROUP BY rank, module, phase, category, detail, decided_by, size_bytes),"
+    " span AS (SELECT made.*, (SELECT count(*) - 1 FROM step AS s WHERE s.rank = made.rank AND s.step >= first_step)"
+    "  AS possible FROM made WHERE bytes > 0 AND (:min IS NULL OR bytes >= :min)),"
+    " sorted AS (SELECT *, CASE WHEN kept_steps = possible AND possible >= 2 THEN 'growth'"
+    "  WHEN kept_bytes < all_bytes THEN 'passing' WHEN steps > 1 THEN 'some_steps' ELSE 'once' END AS pattern FROM "
+    "span),"
+    " told AS MATERIALIZED (SELECT *, CASE WHEN pattern = 'growth' THEN kept_bytes / possible END AS growth FROM "
+    "sorted)"
+    " SELECT pattern, rank, module, phase, category, detail, decided_by, size_bytes, growth, bytes, kept_bytes,"
+    "  allocations, first_step, last_step, steps, possible, coalesce(sum(growth) OVER (PARTITION BY rank), 0) FROM told"
+    " WHERE NOT :text OR rank = (SELECT rank FROM told GROUP BY rank"
+    "  ORDER BY coalesce(sum(growth), 0) DESC, sum(kept_bytes) DESC, rank LIMIT 1)"
+    " ORDER BY CASE pattern WHEN 'growth' THEN 0 WHEN 'some_steps' THEN 1 WHEN 'once' THEN 2 ELSE 3 END,"
     "  rank, growth DESC, bytes DESC, module, phase, category, size_bytes";
-
-/* The rank that grows most, else keeps most; by how much; and of how many ranks and steps. */
-static const char *const worst_sql =
-    "WITH " SL_SQL_TOLD " SELECT rank, coalesce(sum(growth), 0), sum(kept_bytes) FROM told GROUP BY rank"
-    " ORDER BY 2 DESC, 3 DESC, 1 LIMIT 1";
 
 #define LARGEST 10 /* groups of a section that text shows; of what grows it shows all */
 
@@ -64,13 +60,13 @@ static const struct sl_column columns[] = {
     {"steps", "Steps", SL_UNIT_number, SL_COLUMN_DATA_ONLY},
     {"possible_steps", "Possible", SL_UNIT_number, SL_COLUMN_DATA_ONLY},
 };
-enum { COLUMNS = sizeof(columns) / sizeof(columns[0]), PATTERN = 0, BYTES = 9 };
+enum { COLUMNS = sizeof(columns) / sizeof(columns[0]), PATTERN = 0, RANK = 1, BYTES = 9, TOTAL_GROWTH = COLUMNS };
 
 static const struct {
   const char *pattern, *heading;
 } headings[] = {
     {"growth", "Growing: every step adds some that is never freed"},
-    {"some steps", "From several steps, but not from every one"},
+    {"some_steps", "From several steps, but not from every one"},
     {"once", "From one step only: optimizer state, workspaces and the like"},
     {"passing", "Passing: outlives the next step, and is freed later"},
 };
@@ -82,32 +78,18 @@ static void print_heading(struct sl_output *out, const char *pattern) {
       sl_output_styled(out, i == 0 ? SL_STYLE_red : SL_STYLE_bold, "%s", headings[i].heading);
 }
 
-static void bind(struct sl_statement *statement, const struct selection *selection) {
-  sl_bind_optional(statement, ":rank", selection->rank);
-  sl_bind_optional(statement, ":step", selection->step);
-  sl_bind_optional(statement, ":min", selection->min);
-}
-
-/* What to think of it, in one line: the total growth, that there is none, or that nobody can tell. Text only. */
-static int print_verdict(struct sl_db *db, struct sl_output *out, struct selection *selection, struct sl_error *error) {
-  struct sl_statement *statement = NULL;
-  int64_t steps = 0, ranks = 0, growth = 0;
+/*
+ * What to think of it, in one line: the total growth, that there is none, or that nobody can tell; and of which rank
+ * text speaks. statement is at its first row; any says whether there is one.
+ */
+static int print_verdict(struct sl_db *db, struct sl_output *out, const struct selection *selection,
+                         struct sl_statement *statement, bool any, struct sl_error *error) {
+  int64_t steps = 0, ranks = 0, growth = any ? sl_column_int(statement, TOTAL_GROWTH) : 0;
   char bytes[SL_UNIT_CHARS];
   int r =
       sl_db_int(db, "SELECT coalesce(max(n), 0) FROM (SELECT count(*) AS n FROM step GROUP BY rank)", &steps, error);
   if (r == 0)
     r = sl_db_int(db, "SELECT count(DISTINCT rank) FROM step", &ranks, error);
-  if (r == 0)
-    r = sl_db_prepare(db, worst_sql, &statement, error);
-  if (r < 0)
-    return r;
-  bind(statement, selection);
-  r = sl_statement_step(statement, error);
-  if (r > 0) {
-    selection->rank = sl_column_int(statement, 0);
-    growth = sl_column_int(statement, 1);
-  }
-  statement = sl_statement_close(statement);
   if (r < 0)
     return r;
   sl_output_line(out, "%s", "");
@@ -119,9 +101,9 @@ static int print_verdict(struct sl_db *db, struct sl_output *out, struct selecti
                    (long long)steps, steps == 1 ? "" : "s");
   else
     sl_output_line(out, "Nothing grows in every step (%lld steps)", (long long)steps);
-  if (ranks > 1 && r > 0)
-    sl_output_line(out, "Rank %lld of %lld%s", (long long)selection->rank, (long long)ranks,
-                   selection->rank_given ? "" : ", the one that keeps most; the others with --rank R");
+  if (ranks > 1 && any)
+    sl_output_line(out, "Rank %lld of %lld%s", (long long)sl_column_int(statement, RANK), (long long)ranks,
+                   selection->rank >= 0 ? "" : ", the one that keeps most; the others with --rank R");
   return 0;
 }
 
@@ -150,37 +132,53 @@ static int print_section(struct sl_output *out, struct sl_statement *statement, 
   return r;
 }
 
+static int print_text(struct sl_db *db, struct sl_output *out, const struct selection *selection,
+                      struct sl_statement *statement, int64_t *rows, struct sl_error *error) {
+  int r = sl_statement_step(statement, error);
+  if (r < 0)
+    return r;
+  int verdict = print_verdict(db, out, selection, statement, r > 0, error);
+  if (verdict < 0)
+    return verdict;
+  for (; r > 0; ++*rows)
+    r = print_section(out, statement, error);
+  return r;
+}
+
+static int print_data(struct sl_output *out, struct sl_statement *statement, int64_t *rows, struct sl_error *error) {
+  struct sl_table *table = sl_table_begin(out, "survivors", columns, COLUMNS);
+  int r = 0;
+  for (; (r = sl_statement_step(statement, error)) > 0; ++*rows)
+    for (int i = 0; i < COLUMNS; i++)
+      sl_cell_column(table, statement, i);
+  table = sl_table_end(table);
+  return r;
+}
+
 static int print_survivors(struct sl_db *db, struct sl_output *out, void *context, struct sl_error *error) {
-  struct selection *selection = context;
+  const struct selection *selection = context;
   struct sl_statement *statement = NULL;
-  struct sl_table *table = NULL;
   int64_t rows = 0;
   int r = sl_print_coverage(db, out, error);
-  if (r == 0 && out->format == SL_FORMAT_text)
-    r = print_verdict(db, out, selection, error);
   if (r == 0)
     r = sl_db_prepare(db, survivors_sql, &statement, error);
   if (r < 0)
     return r;
-  bind(statement, selection);
-  if (out->format != SL_FORMAT_text) {
-    table = sl_table_begin(out, "survivors", columns, COLUMNS);
-    rows = sl_table_rows(table, statement, error);
-    table = sl_table_end(table);
-    r = rows < 0 ? (int)rows : 0;
-  } else {
-    for (r = sl_statement_step(statement, error); r > 0; rows++)
-      r = print_section(out, statement, error);
-  }
+  sl_bind_optional(statement, ":rank", selection->rank);
+  sl_bind_optional(statement, ":step", selection->step);
+  sl_bind_optional(statement, ":min", selection->min);
+  sl_bind_named_int(statement, ":text", out->format == SL_FORMAT_text);
+  r = out->format == SL_FORMAT_text ? print_text(db, out, selection, statement, &rows, error)
+                                    : print_data(out, statement, &rows, error);
   statement = sl_statement_close(statement);
-  if (r == 0 && rows == 0 && (selection->step >= 0 || selection->rank_given || selection->min >= 0))
+  if (r == 0 && rows == 0 && (selection->step >= 0 || selection->rank >= 0 || selection->min >= 0))
     sl_complain("nothing matches: 'shardledger survivors' without options shows what there is");
   return r;
 }
 
 int sl_cmd_survivors(const struct sl_command *command, int argc, char **argv) {
   struct sl_output_arguments format = {0};
-  struct selection selection = {-1, -1, -1, false};
+  struct selection selection = {-1, -1, -1};
   const struct sl_argument arguments[] = {
       {"step", 0, "N", "what was allocated in this step only", SL_ARGUMENT_NUMBER, &selection.step},
       {"rank", 0, "R", "this rank only", SL_ARGUMENT_NUMBER, &selection.rank},
@@ -189,6 +187,5 @@ int sl_cmd_survivors(const struct sl_command *command, int argc, char **argv) {
   };
   const char *path = NULL;
   int r = sl_parse(command, arguments, sizeof(arguments) / sizeof(arguments[0]), argc, argv, &path, 1);
-  selection.rank_given = selection.rank >= 0;
   return r < 0 ? sl_parse_exit(r) : sl_print_report(path, &format, print_survivors, &selection);
 }

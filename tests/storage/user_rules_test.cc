@@ -362,6 +362,34 @@ TEST_F(RulesInForce, StartEndRangesMakeStepsAndModuleBackwardsToo) {
             (std::vector<std::string>{"bwd head|head", "bwd|"}));
 }
 
+TEST_F(RulesInForce, WhatTheTrackerWouldShowIsNotUpToRules) {
+  fs::create_directories(directory);
+  sl_ledger_options options{};
+  std::vector<std::string> views[2];
+  for (int with_rules = 0; with_rules < 2; with_rules++) {
+    sl_user_rules *rules = nullptr;
+    if (with_rules) {
+      ASSERT_EQ(
+          sl_user_rules_parse("range FSDP::all_gather_copy_out* category gathered\nmodule blocks.* category kept\n",
+                              "my.rules", &rules, &error),
+          0);
+    }
+    // A copy: rules are kept beside the logs.
+    fs::path run = directory / std::to_string(with_rules);
+    fs::copy(fs::path(SL_TEST_DATA) / "fsdp2-2rank", run, fs::copy_options::recursive);
+    options.rules = rules;
+    ASSERT_EQ(sl_ledger_build(run.c_str(), output.c_str(), &options, &note, &error), 0) << error.text;
+    sl_user_rules_free(rules);
+    views[with_rules] =
+        rows("SELECT rank, step, fqn, call, state, category, bytes FROM fsdp_snapshot WHERE rank = 0 AND "
+             "step = 1 AND fqn LIKE '%blocks.1' ORDER BY fqn, call, state, category");
+    EXPECT_EQ(rows("SELECT count(*) > 0 FROM allocation WHERE category IN ('gathered', 'kept')"),
+              (std::vector<std::string>{with_rules ? "1" : "0"}));
+  }
+  EXPECT_FALSE(views[0].empty());
+  EXPECT_EQ(views[0], views[1]);
+}
+
 TEST_F(RulesInForce, ACopyIsKeptForTheNextIngestAndAnEmptyFileTakesItAway) {
   {
     LogBuilder log(directory / "host-1-1", 50);

@@ -25,7 +25,8 @@ std::vector<std::string> command_names() {
 
 TEST(Help, ListsTheCommands) {
   std::vector<std::string> names = command_names();
-  for (const char *name : {"run", "ingest", "info", "peaks", "snapshots", "query", "dump", "doctor", "help"})
+  for (const char *name : {"run", "ingest", "info", "peaks", "snapshots", "survivors", "explain", "rules", "query",
+                           "dump", "doctor", "help"})
     EXPECT_NE(std::find(names.begin(), names.end(), name), names.end()) << name;
   EXPECT_EQ(shardledger({"--help"}).out, shardledger({"help"}).out);
 }

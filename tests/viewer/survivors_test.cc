@@ -117,6 +117,7 @@ TEST_F(Survivors, WhatComesAtTimesIsNotMistakenForGrowth) {
   }
   std::string text = shardledger({"survivors", path}).out;
   EXPECT_TRUE(contains(text, "From several steps, but not from every one")) << text;
+  EXPECT_TRUE(contains(shardledger({"survivors", path, "--csv"}).out, "\nsome_steps,0,,,other,,tag,1048576,,2097152,"));
 }
 
 TEST_F(Survivors, TwoStepsAreTooFewToTell) {

@@ -285,16 +285,14 @@ TEST_P(EveryVersion, OtherEventsAndMissingArgumentsAreNothing) {
     void *context = nullptr;
     init(GetParam(), &context);
     for (int type : {0, kGroup, kProxyOp, 255}) {
-      V5 wide = {}; /* large enough for all of them */
-      wide.type = type;
-      event(GetParam(), context, &wide);
-      event(GetParam(), nullptr, &wide);
+      alignas(8) uint8_t descriptor[256] = {static_cast<uint8_t>(type)};
+      event(GetParam(), context, descriptor);
+      event(GetParam(), nullptr, descriptor);
     }
     EXPECT_EQ(profiler(GetParam())->startEvent(context, nullptr, nullptr), 0);
-    V5 nameless = {};
-    nameless.type = kCollective;
+    alignas(8) uint8_t nameless[256] = {kCollective};
     if (GetParam() > 1) /* in version 1 a function is a number, and 0 is one */
-      event(GetParam(), nullptr, &nameless);
+      event(GetParam(), nullptr, nameless);
     EXPECT_EQ(profiler(GetParam())->finalize(nullptr), 0);
   });
   EXPECT_EQ(log.status, 0);

@@ -147,7 +147,7 @@ SELECT host, ns, collectives FROM difference WHERE place = (collectives + 1) / 2
 -- Each NCCL call with what it cost. delay_ns: from the host's call to the start on the device. duration_ns: on the device;
 -- share_ns: its part of that where one kernel served several calls. arrival_ns: its start on the first host's clock;
 -- late_ns: after the first rank to arrive; spread_ns: from the first to the last; is_last: this rank was that last one
--- (nobody is where all came at once).
+-- (nobody is where all came at once), and others_waited_ns is how long the others waited for it, in sum.
 -- transfer_ns: the shortest share of all ranks, that is without waiting for others. algorithm_bytes and bus_bytes are
 -- NCCL-tests' definitions: divided by a time they are its algorithm and bus bandwidth.
 CREATE VIEW collective_cost AS
@@ -161,12 +161,14 @@ WITH sized AS (
   LEFT JOIN rank r ON r.rank = c.rank LEFT JOIN host_clock h ON h.host IS r.host),
 met AS (
   SELECT *, min(arrival_ns) OVER one AS first_ns, max(arrival_ns) OVER one AS last_ns, count(arrival_ns) OVER one AS arrivals,
-    min(share_ns) OVER one AS transfer_ns
+    sum(arrival_ns - (SELECT min(start_ns) FROM rank)) OVER one AS sum_since_start_ns, min(share_ns) OVER one AS transfer_ns
   FROM sized WINDOW one AS (PARTITION BY comm, seq, operation, bytes, alone))
 SELECT id, rank, comm, seq, operation, bytes, module_id, step, nranks, enqueue_ns, start_ns, end_ns, duration_ns, share_ns,
   transfer_ns, start_ns - enqueue_ns AS delay_ns, arrival_ns, iif(arrivals > 1, arrival_ns - first_ns, NULL) AS late_ns,
   iif(arrivals > 1, last_ns - first_ns, NULL) AS spread_ns,
   arrivals > 1 AND arrival_ns = last_ns AND last_ns > first_ns AS is_last,
+  iif(arrivals > 1 AND arrival_ns = last_ns AND last_ns > first_ns,
+    arrivals * (last_ns - (SELECT min(start_ns) FROM rank)) - sum_since_start_ns, NULL) AS others_waited_ns,
   bytes * iif(operation IN ('AllGather', 'ReduceScatter', 'AlltoAll', 'Gather', 'Scatter'), nranks, 1) AS algorithm_bytes,
   bytes * CASE WHEN operation = 'AllReduce' THEN 2.0 * (nranks - 1) / nranks
     WHEN operation IN ('AllGather', 'ReduceScatter', 'AlltoAll', 'Gather', 'Scatter') THEN nranks - 1.0 ELSE 1.0 END
@@ -175,11 +177,7 @@ FROM met;
 
 -- Who was late: how often each rank arrived last, how far behind the first, and how long the others waited for it in all.
 CREATE VIEW straggler AS
-WITH waits AS (
-  SELECT comm, seq, operation, sum(spread_ns - late_ns) AS waited_ns FROM collective_cost
-  WHERE spread_ns IS NOT NULL GROUP BY comm, seq, operation)
-SELECT c.rank, count(*) AS collectives, sum(c.is_last) AS last, sum(c.is_last) * 1.0 / count(*) AS share,
-  avg(c.spread_ns) FILTER (WHERE c.is_last) AS mean_late_ns, max(c.spread_ns) FILTER (WHERE c.is_last) AS max_late_ns,
-  coalesce(sum(w.waited_ns) FILTER (WHERE c.is_last), 0) AS others_waited_ns
-FROM collective_cost c JOIN waits w ON w.comm = c.comm AND w.seq = c.seq AND w.operation = c.operation
-WHERE c.spread_ns IS NOT NULL GROUP BY c.rank;
+SELECT rank, count(*) AS collectives, sum(is_last) AS last, avg(is_last) AS share,
+  avg(spread_ns) FILTER (WHERE is_last) AS mean_late_ns, max(spread_ns) FILTER (WHERE is_last) AS max_late_ns,
+  coalesce(sum(others_waited_ns), 0) AS others_waited_ns
+FROM collective_cost WHERE spread_ns IS NOT NULL GROUP BY rank;

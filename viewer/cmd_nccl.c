@@ -13,9 +13,15 @@ struct selection {
   int64_t slowest, step, rank; /* -1: not given */
 };
 
+/*
+ * The view compares each call with those of all other ranks, so it is evaluated once and its rows are kept for the
+ * tables that are made of them.
+ */
+static const char cost_sql[] = "CREATE TEMP TABLE cost AS SELECT * FROM collective_cost";
+
 /* The calls that the user asked for; rank and step may be NULL. */
 #define CHOSEN                                                                                                         \
-  "chosen AS MATERIALIZED (SELECT * FROM collective_cost"                                                              \
+  "chosen AS MATERIALIZED (SELECT * FROM cost"                                                                         \
   " WHERE (:rank IS NULL OR rank = :rank) AND (:step IS NULL OR step = :step)),"
 
 /*
@@ -153,7 +159,7 @@ static int print_slowest(struct sl_db *db, struct sl_output *out, const struct s
       " s.duration_ns, s.rank, cast(s.transfer_ns AS INTEGER), iif(s.bus_bytes / s.transfer_ns IS NULL, NULL, "
       "printf('%.1f', s.bus_bytes / s.transfer_ns)),"
       " s.bus_bytes / s.transfer_ns, s.spread_ns,"
-      " (SELECT l.rank FROM collective_cost AS l WHERE l.comm = s.comm AND l.seq = s.seq AND l.operation = s.operation"
+      " (SELECT l.rank FROM cost AS l WHERE l.comm = s.comm AND l.seq = s.seq AND l.operation = s.operation"
       "   AND l.is_last AND s.spread_ns IS NOT NULL LIMIT 1)"
       " FROM (SELECT * FROM slow WHERE place = 1 ORDER BY duration_ns DESC, id LIMIT :limit) AS s"
       " LEFT JOIN module AS m ON m.id = s.module_id ORDER BY s.duration_ns DESC, s.id",
@@ -172,11 +178,13 @@ static int print_stragglers(struct sl_db *db, struct sl_output *out, const struc
       {"max_late_ns", "Late, most", SL_UNIT_duration, 0},
       {"others_waited_ns", "Others waited", SL_UNIT_duration, 0},
   };
-  return print_query(db, out, "stragglers", columns, COUNT(columns),
-                     "SELECT s.rank, r.host, s.collectives, s.last, s.share, cast(s.mean_late_ns AS INTEGER),"
-                     " s.max_late_ns, s.others_waited_ns FROM straggler AS s LEFT JOIN rank AS r ON r.rank = s.rank"
-                     " ORDER BY s.others_waited_ns DESC, s.rank",
-                     selection, error);
+  return print_query(
+      db, out, "stragglers", columns, COUNT(columns),
+      "SELECT s.rank, r.host, count(*), sum(is_last), avg(is_last),"
+      " cast(avg(spread_ns) FILTER (WHERE is_last) AS INTEGER), max(spread_ns) FILTER (WHERE is_last),"
+      " coalesce(sum(others_waited_ns), 0) AS waited FROM cost AS s LEFT JOIN rank AS r ON r.rank = s.rank"
+      " WHERE spread_ns IS NOT NULL GROUP BY s.rank ORDER BY waited DESC, s.rank",
+      selection, error);
 }
 
 /* What the numbers below do not contain. */
@@ -211,6 +219,8 @@ static int print_coverage(struct sl_db *db, struct sl_output *out, struct sl_err
 static int print_nccl(struct sl_db *db, struct sl_output *out, void *context, struct sl_error *error) {
   struct selection *selection = context;
   int r = print_coverage(db, out, error);
+  if (r == 0)
+    r = sl_db_execute(db, cost_sql, error);
   if (r < 0)
     return r;
   sl_output_line(out, "%s", "");

@@ -18,8 +18,10 @@
 #include <atomic>
 #include <exception>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <type_traits>
+#include <utility>
 
 #ifdef SHARDLEDGER_ALLOCATOR
 #include <c10/cuda/CUDACachingAllocator.h>
@@ -32,6 +34,10 @@ typedef uint64_t slb_start_fn(uint32_t category, const char *name, uint64_t valu
 typedef void slb_end_fn(uint64_t id);
 typedef void slb_allocator_fn(int device, int action, uint64_t address, uint64_t bytes, uint64_t stream,
                               uint64_t pool_owner, uint64_t pool_id);
+typedef uint32_t slb_sequence_fn(int device);
+typedef void slb_restore_fn(int device, uint32_t sequence, uint32_t segments, uint32_t blocks);
+typedef void slb_existing_fn(int device, uint64_t address, uint64_t bytes, uint64_t requested_bytes, uint64_t stream,
+                             uint64_t pool_owner, uint64_t pool_id, int state, int starts_segment);
 }
 
 namespace {
@@ -107,6 +113,51 @@ template <typename Entry> auto pool_of(const Entry &entry, int) -> decltype(entr
 template <typename Entry> Pool pool_of(const Entry &, long) {
   return {0, 0};
 }
+
+/* Of a snapshot's segment: as its entries say, so that both name the same place. */
+template <typename Entry, typename Segment>
+auto pool_of_segment(const Segment &segment, int) -> decltype(std::declval<Entry>().mempool_.first, Pool()) {
+  return {static_cast<uint64_t>(segment.owner_private_pool_id.first),
+          static_cast<uint64_t>(segment.owner_private_pool_id.second)};
+}
+template <typename Entry, typename Segment> Pool pool_of_segment(const Segment &, long) {
+  return {0, 0};
+}
+
+/*
+ * The instants of one snapshot. PyTorch goes from device to device: under each one's lock it copies the blocks and then
+ * traces SNAPSHOT on the calling thread (for device 0, whichever device it is). So the n-th entry is device n's, and
+ * the number of that device's next event tells where among the events its blocks stand.
+ */
+struct Instants {
+  static constexpr int devices_max = 64;
+  slb_sequence_fn *sequence_of;
+  uint32_t sequence[devices_max];
+  int devices;
+};
+thread_local Instants *instants; /* while this thread takes a snapshot for slb_restore */
+
+void take_instant() {
+  if (instants->devices < Instants::devices_max)
+    instants->sequence[instants->devices] = instants->sequence_of(instants->devices);
+  instants->devices++;
+}
+
+auto take_snapshot(Instants &out) {
+  struct Taking {
+    explicit Taking(Instants *out) {
+      instants = out;
+    }
+    ~Taking() {
+      instants = nullptr;
+    }
+  } taking(&out);
+  return c10::cuda::CUDACachingAllocator::snapshot();
+}
+
+template <typename Block> int state_of(const Block &block) {
+  return block.allocated ? SL_BLOCK_ALLOCATED : block.active ? SL_BLOCK_PENDING : SL_BLOCK_FREE;
+}
 #endif
 
 } // namespace
@@ -155,8 +206,13 @@ SLB_API int slb_start_allocator(slb_allocator_fn *event_fn) {
   allocator_event = event_fn;
   r = guarded([] {
     c10::cuda::CUDACachingAllocator::attachAllocatorTraceTracker([](const auto &entry) {
+      int action = action_of(entry);
+      if (action == SL_ALLOCATOR_SNAPSHOT && instants) {
+        take_instant();
+        return;
+      }
       Pool pool = pool_of(entry, 0);
-      allocator_event(static_cast<int>(entry.device_), action_of(entry), static_cast<uint64_t>(entry.addr_),
+      allocator_event(static_cast<int>(entry.device_), action, static_cast<uint64_t>(entry.addr_),
                       static_cast<uint64_t>(entry.size_), reinterpret_cast<uint64_t>(entry.stream_), pool.owner,
                       pool.id);
     });
@@ -165,6 +221,51 @@ SLB_API int slb_start_allocator(slb_allocator_fn *event_fn) {
     allocator_event = nullptr;
   return r;
 #else
+  failure = "built without the CUDA headers";
+  return -1;
+#endif
+}
+
+/*
+ * What the allocator held before slb_start_allocator: for every device a restore_fn, then an existing_fn for each of
+ * its blocks, from a snapshot that is taken now. Returns the number of blocks, or -1 and slb_error. Takes the
+ * allocator's lock. Nothing is held while the functions are called; sequence_fn excepted, which is called under that
+ * lock.
+ */
+SLB_API int64_t slb_restore(slb_sequence_fn *sequence_fn, slb_restore_fn *restore_fn, slb_existing_fn *existing_fn) {
+#ifdef SHARDLEDGER_ALLOCATOR
+  int64_t found = 0;
+  int r = guarded([&] {
+    Instants taken = {sequence_fn, {}, 0};
+    auto snapshot = take_snapshot(taken);
+    using Entry = typename decltype(snapshot.device_traces)::value_type::value_type;
+    for (const auto &segment : snapshot.segments)
+      if (segment.device >= taken.devices || segment.device >= Instants::devices_max)
+        throw std::runtime_error("PyTorch's snapshot has segments of a device that it did not trace");
+    for (int device = 0; device < taken.devices && device < Instants::devices_max; device++) {
+      uint32_t segments = 0, blocks = 0;
+      for (const auto &segment : snapshot.segments)
+        if (segment.device == device)
+          segments++, blocks += static_cast<uint32_t>(segment.blocks.size());
+      if (blocks == 0 && taken.sequence[device] == 0)
+        continue; /* not used until now */
+      restore_fn(device, taken.sequence[device], segments, blocks);
+      found += blocks;
+      for (const auto &segment : snapshot.segments) {
+        uint64_t address = segment.address;
+        Pool pool = pool_of_segment<Entry>(segment, 0);
+        for (const auto &block : segment.blocks) {
+          if (segment.device == device)
+            existing_fn(device, address, block.size, block.requested_size, reinterpret_cast<uint64_t>(segment.stream),
+                        pool.owner, pool.id, state_of(block), address == segment.address);
+          address += block.size;
+        }
+      }
+    }
+  });
+  return r != 0 ? r : found;
+#else
+  (void)sequence_fn, (void)restore_fn, (void)existing_fn;
   failure = "built without the CUDA headers";
   return -1;
 #endif

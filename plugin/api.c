@@ -164,6 +164,30 @@ uint32_t sl_allocator_sequence(int device) {
   return device < 0 || device >= DEVICES_MAX ? 0 : (uint32_t)atomic_load(&allocators[device].next);
 }
 
+/* Definitions: a reader has them before the first allocator event, so it begins with a whole block map. */
+void sl_allocator_restore(int device, uint32_t sequence, uint32_t segments, uint32_t blocks) {
+  if (!sl_log_active() || device < 0 || device >= DEVICES_MAX)
+    return;
+  const struct sl_event_allocator_restore event = {
+      .device = (uint32_t)device, .segments = segments, .blocks = blocks, .sequence = sequence};
+  sl_log_define(SL_EVENT_allocator_restore, &event, sizeof(event), NULL, 0);
+}
+
+void sl_allocator_existing(int device, uint64_t address, uint64_t bytes, uint64_t requested_bytes, uint64_t stream,
+                           uint64_t pool_owner, uint64_t pool_id, int state, int starts_segment) {
+  if (!sl_log_active() || device < 0 || device >= DEVICES_MAX)
+    return;
+  const struct place key = {stream, pool_owner, pool_id, (uint32_t)device, 0};
+  const struct sl_event_allocator_existing event = {.address = address,
+                                                    .bytes = bytes,
+                                                    .requested_bytes = requested_bytes,
+                                                    .device = (uint32_t)device,
+                                                    .place = place_id(&key),
+                                                    .state = (uint8_t)state,
+                                                    .starts_segment = starts_segment != 0};
+  sl_log_define(SL_EVENT_allocator_existing, &event, sizeof(event), NULL, 0);
+}
+
 void sl_allocator_stats(int device, uint32_t sequence, uint64_t requested_bytes, uint64_t allocated_bytes,
                         uint64_t active_bytes, uint64_t reserved_bytes) {
   const struct sl_event_allocator_stats event = {.requested_bytes = requested_bytes,

@@ -21,6 +21,13 @@ enum sl_allocator_action {
   SL_ALLOCATOR_OTHER = 10, /* newer entries (annotations); move no bytes */
 };
 
+/* Of one block of PyTorch's allocator. */
+enum sl_block_state {
+  SL_BLOCK_FREE = 0,
+  SL_BLOCK_ALLOCATED = 1,
+  SL_BLOCK_PENDING = 2, /* freed, but another stream may still use it */
+};
+
 /* Where driver-level memory lives; the values of CUpti_ActivityMemoryKind, so that records convert without a table. */
 enum sl_memory_kind {
   SL_MEMORY_UNKNOWN = 0,

@@ -20,7 +20,7 @@ extern "C" {
 #define SL_API __attribute__((visibility("default")))
 
 /* Version of this interface; sl_api_version() of the loaded library must equal it. */
-#define SL_API_VERSION 1
+#define SL_API_VERSION 2
 SL_API uint32_t sl_api_version(void);
 
 /* 1 while events are recorded; 0 when off, paused, failed or in a forked child. */
@@ -60,6 +60,17 @@ SL_API void sl_allocator_event(int device, int action, uint64_t address, uint64_
 
 /* Number of sl_allocator_event calls for a device so far. */
 SL_API uint32_t sl_allocator_sequence(int device);
+
+/*
+ * Where recording began when the allocator of a device already held memory: once a device, sl_allocator_restore, and
+ * then each of its blocks, those of a segment in address order. sequence: sl_allocator_sequence under the device
+ * allocator's lock at the instant that the blocks are of. state: enum sl_block_state in events.h. Both may be called
+ * after that instant, and take a lock of their own.
+ */
+SL_API void sl_allocator_restore(int device, uint32_t sequence, uint32_t segments, uint32_t blocks);
+SL_API void sl_allocator_existing(int device, uint64_t address, uint64_t bytes, uint64_t requested_bytes,
+                                  uint64_t stream, uint64_t pool_owner, uint64_t pool_id, int state,
+                                  int starts_segment);
 
 /* PyTorch's own current statistics at an instant between allocator events (sequence: sl_allocator_sequence then). */
 SL_API void sl_allocator_stats(int device, uint32_t sequence, uint64_t requested_bytes, uint64_t allocated_bytes,

@@ -23,6 +23,7 @@ struct sl_allocation {
   uint64_t phase_id, free_phase_id; /* their ids, set with the decision */
   enum sl_kind phase_kind;          /* of the phase that decided, for "who allocated at the peak" */
 
+  bool restored;    /* there before recording began */
   int tag_category; /* -1: no tag */
   uint32_t tag_module;
   const char *tag_name; /* owned by the log; "" or NULL: none */

@@ -128,7 +128,7 @@ static enum sl_attribution_rule rule_by_phase(const struct sl_allocation *alloca
 
 void sl_attribute(struct sl_allocation *allocation, const struct sl_step_facts *facts) {
   struct sl_phase *by = NULL;
-  enum sl_attribution_rule rule = rule_by_phase(allocation, facts, &by);
+  enum sl_attribution_rule rule = allocation->restored ? SL_RULE_restored : rule_by_phase(allocation, facts, &by);
   allocation->phase_kind = by ? by->kind : allocation->phase ? allocation->phase->kind : SL_KIND_none;
   allocation->module =
       sl_phase_module(rule == SL_RULE_freed_in_reduce || rule == SL_RULE_freed_in_root_callback ? allocation->free_phase

@@ -10,14 +10,12 @@
 #include <stdlib.h>
 #include <uthash.h>
 
-enum block_state { BLOCK_FREE, BLOCK_ALLOCATED, BLOCK_PENDING /* freed, but another stream may still use it */ };
-
 struct block {
   uint64_t address;
   uint64_t bytes;
   uint64_t requested;
   uint32_t place;
-  enum block_state state;
+  enum sl_block_state state;
   struct block *previous, *next; /* neighbours in the segment, NULL at its ends */
   void *user;
   UT_hash_handle hh;
@@ -27,7 +25,7 @@ struct sl_block_map {
   struct sl_allocator_config config;
   struct sl_block_totals totals;
   struct block *blocks; /* hash by address */
-  struct block *last;   /* block of the last ALLOC */
+  struct block *last;   /* block of the last ALLOC, or restored last */
 };
 
 struct sl_block_map *sl_block_map_new(const struct sl_allocator_config *config) {
@@ -98,13 +96,13 @@ static struct block *block_cut(struct sl_block_map *map, struct block *block, ui
 /* Joins a free block with its free neighbours. */
 static void block_merge(struct sl_block_map *map, struct block *block) {
   struct block *previous = block->previous;
-  if (previous && previous->state == BLOCK_FREE) {
+  if (previous && previous->state == SL_BLOCK_FREE) {
     previous->bytes += block->bytes;
     block_remove(map, block);
     block = previous;
   }
   struct block *next = block->next;
-  if (next && next->state == BLOCK_FREE) {
+  if (next && next->state == SL_BLOCK_FREE) {
     block->bytes += next->bytes;
     block_remove(map, next);
   }
@@ -114,9 +112,9 @@ static void block_merge(struct sl_block_map *map, struct block *block) {
 static struct block *block_covering(const struct sl_block_map *map, uint64_t address, uint64_t bytes) {
   struct block *block = block_find(map, address);
   if (block)
-    return block->state == BLOCK_FREE && block->bytes >= bytes ? block : NULL;
+    return block->state == SL_BLOCK_FREE && block->bytes >= bytes ? block : NULL;
   for (block = map->blocks; block; block = block->hh.next)
-    if (block->state == BLOCK_FREE && block->address <= address && address + bytes <= block->address + block->bytes)
+    if (block->state == SL_BLOCK_FREE && block->address <= address && address + bytes <= block->address + block->bytes)
       return block;
   return NULL;
 }
@@ -177,7 +175,7 @@ static int block_alloc(struct sl_block_map *map, uint64_t address, uint64_t requ
                        struct sl_block_change *out) {
   uint64_t rounded = sl_allocator_round(&map->config, requested);
   struct block *block = block_find(map, address);
-  if (!block || block->state != BLOCK_FREE || block->bytes < rounded) {
+  if (!block || block->state != SL_BLOCK_FREE || block->bytes < rounded) {
     out->unknown = true;
     out->block_bytes = rounded;
     map->last = NULL;
@@ -185,7 +183,7 @@ static int block_alloc(struct sl_block_map *map, uint64_t address, uint64_t requ
   }
   if (sl_allocator_splits(&map->config, block->bytes, rounded) && !block_cut(map, block, rounded))
     return -ENOMEM;
-  block->state = BLOCK_ALLOCATED;
+  block->state = SL_BLOCK_ALLOCATED;
   block->requested = requested;
   block->place = place;
   block->user = NULL;
@@ -199,11 +197,11 @@ static int block_alloc(struct sl_block_map *map, uint64_t address, uint64_t requ
 
 static void block_free_requested(struct sl_block_map *map, uint64_t address, struct sl_block_change *out) {
   struct block *block = block_find(map, address);
-  if (!block || block->state != BLOCK_ALLOCATED) {
+  if (!block || block->state != SL_BLOCK_ALLOCATED) {
     out->unknown = true;
     return;
   }
-  block->state = BLOCK_PENDING;
+  block->state = SL_BLOCK_PENDING;
   map->totals.allocated_bytes -= block->bytes;
   out->user = block->user;
   out->block_bytes = block->bytes;
@@ -211,11 +209,11 @@ static void block_free_requested(struct sl_block_map *map, uint64_t address, str
 
 static void block_free_completed(struct sl_block_map *map, uint64_t address, struct sl_block_change *out) {
   struct block *block = block_find(map, address);
-  if (!block || block->state != BLOCK_PENDING) {
+  if (!block || block->state != SL_BLOCK_PENDING) {
     out->unknown = true;
     return;
   }
-  block->state = BLOCK_FREE;
+  block->state = SL_BLOCK_FREE;
   map->totals.active_bytes -= block->bytes;
   map->totals.requested_bytes -= block->requested;
   out->user = block->user;
@@ -239,6 +237,29 @@ int sl_block_map_apply(struct sl_block_map *map, int action, uint64_t address, u
   }
 }
 
+int sl_block_map_restore(struct sl_block_map *map, uint64_t address, uint64_t bytes, uint64_t requested, int state,
+                         uint32_t place, bool starts_segment) {
+  struct block *previous = starts_segment ? NULL : map->last;
+  if (!bytes || state < SL_BLOCK_FREE || state > SL_BLOCK_PENDING || block_find(map, address))
+    return -EINVAL;
+  struct block *block = block_add(map, address, bytes, place);
+  if (!block)
+    return -ENOMEM;
+  block->state = (enum sl_block_state)state;
+  map->totals.reserved_bytes += bytes;
+  if (state != SL_BLOCK_FREE) {
+    block->requested = requested;
+    map->totals.requested_bytes += requested;
+    map->totals.active_bytes += bytes;
+  }
+  if (state == SL_BLOCK_ALLOCATED)
+    map->totals.allocated_bytes += bytes;
+  if (previous && previous->address + previous->bytes == address)
+    block_insert_after(previous, block);
+  map->last = block;
+  return 0;
+}
+
 void sl_block_map_set_user(struct sl_block_map *map, void *user) {
   if (map->last)
     map->last->user = user;
@@ -246,7 +267,7 @@ void sl_block_map_set_user(struct sl_block_map *map, void *user) {
 
 void *sl_block_map_find(const struct sl_block_map *map, uint64_t address) {
   struct block *block = block_find(map, address);
-  return block && block->state == BLOCK_ALLOCATED ? block->user : NULL;
+  return block && block->state == SL_BLOCK_ALLOCATED ? block->user : NULL;
 }
 
 const struct sl_block_totals *sl_block_map_totals(const struct sl_block_map *map) {
@@ -256,7 +277,7 @@ const struct sl_block_totals *sl_block_map_totals(const struct sl_block_map *map
 uint64_t sl_block_map_largest_free(const struct sl_block_map *map) {
   uint64_t largest = 0;
   for (struct block *block = map->blocks; block; block = block->hh.next)
-    if (block->state == BLOCK_FREE && block->bytes > largest)
+    if (block->state == SL_BLOCK_FREE && block->bytes > largest)
       largest = block->bytes;
   return largest;
 }

@@ -42,7 +42,16 @@ struct sl_block_map *sl_block_map_free(struct sl_block_map *map); /* returns NUL
 int sl_block_map_apply(struct sl_block_map *map, int action, uint64_t address, uint64_t bytes, uint32_t place,
                        struct sl_block_change *out);
 
-/* Attaches a pointer to the block that the last ALLOC handed out; later events of that block return it. Not owned. */
+/*
+ * Puts a block into the map that was there before the first event. state: enum sl_block_state. Blocks come in address
+ * order: each is a neighbour of the one restored before it, unless it starts a segment. 0, -ENOMEM, or -EINVAL for a
+ * block that can't be: empty, of an unknown state, or where another one starts.
+ */
+int sl_block_map_restore(struct sl_block_map *map, uint64_t address, uint64_t bytes, uint64_t requested, int state,
+                         uint32_t place, bool starts_segment);
+
+/* Attaches a pointer to the block that the last ALLOC handed out, or that was restored last; later events of that block
+ * return it. Not owned. */
 void sl_block_map_set_user(struct sl_block_map *map, void *user);
 
 /* The user pointer of the allocated block at this address, or NULL. */

@@ -102,6 +102,15 @@ int sl_driver_segments_add(struct sl_driver_segments *segments, const struct sl_
    */
   if (e->kind == SL_MEMORY_PINNED || e->kind == SL_MEMORY_PAGEABLE || e->kind == SL_MEMORY_UNKNOWN)
     return 0;
+  struct segment *known = segment_find(segments, e->address);
+  if (known && !known->from_driver && known->alloc_ns > event->time_ns) {
+    /* Of a snapshot that was taken later. The driver knows when it came; of a mapped range, each piece. */
+    known->alloc_ns = segment.alloc_ns;
+    known->bytes = segment.bytes;
+    known->api = segment.api;
+    known->from_driver = true;
+    return 0;
+  }
   return segment_begin(segments, &segment, error);
 }
 

@@ -13,7 +13,7 @@
 /* INSERT statements by table; the parameters are the columns in the schema's order. */
 #define INSERTS(X)                                                                                                     \
   X(meta, "INSERT OR REPLACE INTO meta VALUES(?,?)")                                                                   \
-  X(rank, "INSERT INTO rank VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)")                                          \
+  X(rank, "INSERT INTO rank VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)")                                        \
   X(gap, "INSERT INTO gap VALUES(?,?,?,?,?)")                                                                          \
   X(module, "INSERT INTO module VALUES(?,?,?,?,?,?,?,?,?,?)")                                                          \
   X(step, "INSERT INTO step VALUES(?,?,NULL,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)")                                       \
@@ -168,6 +168,7 @@ int sl_write_rank(struct sl_ledger_writer *writer, const struct sl_rank_row *row
   bind_word(s, ++i, row->allocator_backend);
   bind_word(s, ++i, row->allocator_config);
   bind_word(s, ++i, row->fidelity);
+  sl_bind_int(s, ++i, (int64_t)row->restored_allocations);
   return sl_statement_run(s, error);
 }
 

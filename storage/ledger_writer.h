@@ -39,7 +39,7 @@ struct sl_rank_row {
   int64_t world_size, local_rank, pid, device;                                                /* -1: unknown */
   const char *host, *device_name, *device_uuid, *torch_version, *nccl_version, *cuda_version; /* NULL: unknown */
   const char *allocator_backend, *allocator_config, *fidelity;
-  uint64_t device_bytes, start_ns, end_ns, events, events_lost;
+  uint64_t device_bytes, start_ns, end_ns, events, events_lost, restored_allocations;
   int clean_exit;
 };
 

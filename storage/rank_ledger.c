@@ -29,6 +29,12 @@ struct place { /* an allocator_place event */
   uint64_t stream, pool_owner, pool_id;
 };
 
+struct restored { /* an allocator_restore event */
+  bool begun;
+  uint32_t sequence; /* of the first allocator event that is not part of it */
+  uint32_t missing;  /* blocks that did not come yet */
+};
+
 struct positions { /* in the event sequence, increasing */
   uint64_t *at;
   size_t count, capacity;
@@ -78,6 +84,13 @@ struct builder {
   struct place *places;
   int device; /* the rank's own: that of its first allocator event; -1 before */
   uint64_t replay_unknown;
+  struct restored restored[MAX_DEVICES];
+  bool restoring; /* until the definitions end */
+  uint64_t restored_allocations;
+  struct { /* the one that is being put together */
+    uint32_t device;
+    uint64_t address, bytes, stream, at_ns;
+  } restored_segment;
 
   struct sl_allocation **allocations; /* alive, or made in this step */
   size_t allocation_count, allocation_capacity;
@@ -551,42 +564,55 @@ static int step_finish(struct builder *b, const struct sl_phase *step) {
 
 /* ---- events ---- */
 
+static struct sl_block_map *map_of(struct builder *b, uint32_t device) {
+  if (!b->maps[device] && !(b->maps[device] = sl_block_map_new(&b->config)))
+    b->r = sl_error_set(b->error, -ENOMEM, "out of memory");
+  return b->maps[device];
+}
+
+/* Keeps a new allocation, whose block is the one that its map handed out last. NULL: b->r says why. */
+static struct sl_allocation *allocation_add(struct builder *b, const struct sl_event *event,
+                                            const struct sl_allocation *made) {
+  void *grown = list_grow(b, b->allocations, b->allocation_count, &b->allocation_capacity, sizeof *b->allocations);
+  struct sl_allocation *a = grown ? malloc(sizeof *a) : NULL;
+  if (!a) {
+    b->r = sl_error_set(b->error, -ENOMEM, "out of memory");
+    return NULL;
+  }
+  *a = *made;
+  a->id = ++b->next_allocation;
+  a->thread = event->thread;
+  a->tid = event->tid;
+  a->alloc_at = b->at;
+  a->alloc_ns = event->time_ns;
+  a->tag_category = -1;
+  a->last_step = -1;
+  b->allocations = grown;
+  b->allocations[b->allocation_count++] = a;
+  sl_block_map_set_user(b->maps[a->device], a);
+  return a;
+}
+
+static int allocation_begins(struct builder *b, struct sl_allocation *a) {
+  struct sl_item *item = (int)a->device == b->device ? item_add(b, SL_ITEM_alloc) : NULL;
+  if (item)
+    item->allocation = a;
+  return b->r;
+}
+
 static int on_allocator_alloc(struct builder *b, const struct sl_event *event, const struct sl_event_allocator *e,
                               uint32_t device, uint64_t block_bytes) {
-  struct sl_allocation *a = calloc(1, sizeof *a);
-  if (!a)
-    return sl_error_set(b->error, -ENOMEM, "out of memory");
-  *a = (struct sl_allocation){
-      .id = ++b->next_allocation,
+  const struct sl_allocation made = {
       .address = e->address,
       .bytes = block_bytes,
       .requested_bytes = e->bytes,
       .place = e->place,
-      .thread = event->thread,
-      .tid = event->tid,
       .device = device,
       .step = sl_phases_step(b->phases),
-      .alloc_at = b->at,
-      .alloc_ns = event->time_ns,
       .phase = sl_phases_current(b->phases, event->thread),
-      .tag_category = -1,
-      .last_step = -1,
   };
-  void *grown = list_grow(b, b->allocations, b->allocation_count, &b->allocation_capacity, sizeof *b->allocations);
-  if (!grown) {
-    free(a);
-    return b->r;
-  }
-  b->allocations = grown;
-  b->allocations[b->allocation_count++] = a;
-  sl_block_map_set_user(b->maps[device], a);
-  if ((int)device != b->device)
-    return 0;
-  struct sl_item *item = item_add(b, SL_ITEM_alloc);
-  if (!item)
-    return b->r;
-  item->allocation = a;
-  return 0;
+  struct sl_allocation *a = allocation_add(b, event, &made);
+  return a ? allocation_begins(b, a) : b->r;
 }
 
 static int on_allocator_free(struct builder *b, const struct sl_event *event, struct sl_allocation *a, int action) {
@@ -629,12 +655,11 @@ static int on_allocator(struct builder *b, const struct sl_event *event) {
     b->replay_unknown++;
     return 0;
   }
-  if (!b->maps[device]) {
-    b->maps[device] = sl_block_map_new(&b->config);
-    if (!b->maps[device])
-      return sl_error_set(b->error, -ENOMEM, "out of memory");
-  }
-  if (b->device < 0)
+  if (!map_of(b, device))
+    return b->r;
+  if (b->restored[device].begun && (int32_t)(e->sequence - b->restored[device].sequence) < 0)
+    return 0;                                              /* what it did is part of the snapshot */
+  if (b->device < 0 && e->action != SL_ALLOCATOR_SNAPSHOT) /* PyTorch puts every device's snapshot down to device 0 */
     b->device = (int)device;
   b->next_sequence[device] = e->sequence + 1;
   struct sl_block_change change;
@@ -671,6 +696,84 @@ static int on_allocator(struct builder *b, const struct sl_event *event) {
   if ((int)device == b->device)
     peak_update(b, event, now);
   return r < 0 ? r : b->r;
+}
+
+/* ---- what was there before recording began ---- */
+
+static int on_allocator_restore(struct builder *b, const struct sl_event_allocator_restore *e) {
+  if (e->device >= MAX_DEVICES || b->restored[e->device].begun) {
+    b->replay_unknown++;
+    return 0;
+  }
+  b->restored[e->device] = (struct restored){.begun = true, .sequence = e->sequence, .missing = e->blocks};
+  b->next_sequence[e->device] = e->sequence;
+  return map_of(b, e->device) ? 0 : b->r;
+}
+
+static int restored_segment_end(struct builder *b) {
+  if (!b->restored_segment.bytes)
+    return 0;
+  int r = sl_driver_segments_allocator_add(b->segments, b->restored_segment.device, b->restored_segment.address,
+                                           b->restored_segment.bytes, b->restored_segment.stream,
+                                           b->restored_segment.at_ns, "before_attach", b->error);
+  b->restored_segment.bytes = 0;
+  return r;
+}
+
+static int on_allocator_existing(struct builder *b, const struct sl_event *event) {
+  const struct sl_event_allocator_existing *e = event->payload;
+  struct restored *restored = e->device < MAX_DEVICES ? &b->restored[e->device] : NULL;
+  if (!restored || !restored->missing) {
+    b->replay_unknown++;
+    return 0;
+  }
+  int r = sl_block_map_restore(b->maps[e->device], e->address, e->bytes, e->requested_bytes, e->state, e->place,
+                               e->starts_segment);
+  if (r == -ENOMEM)
+    return sl_error_set(b->error, r, "out of memory");
+  if (r < 0)
+    return 0; /* it stays missing */
+  restored->missing--;
+  if (e->starts_segment || !b->restored_segment.bytes) {
+    r = restored_segment_end(b);
+    b->restored_segment.device = e->device;
+    b->restored_segment.address = e->address;
+    b->restored_segment.stream = b->places[e->place].stream;
+    b->restored_segment.at_ns = event->time_ns;
+  }
+  b->restored_segment.bytes += e->bytes;
+  if (r < 0 || e->state != SL_BLOCK_ALLOCATED)
+    return r;
+  const struct sl_allocation made = {
+      .address = e->address,
+      .bytes = e->bytes,
+      .requested_bytes = e->requested_bytes,
+      .place = e->place,
+      .device = e->device,
+      .step = -1,
+      .restored = true,
+  };
+  b->restored_allocations++;
+  return allocation_add(b, event, &made) ? 0 : b->r;
+}
+
+/* The definitions have ended: what was restored is there, and the rank's device is the one that holds most of it. */
+static int restore_finish(struct builder *b) {
+  uint64_t most = 0;
+  b->restoring = false;
+  for (int i = 0; i < MAX_DEVICES; i++) {
+    b->replay_unknown += b->restored[i].missing;
+    uint64_t bytes = b->restored[i].begun ? sl_block_map_totals(b->maps[i])->reserved_bytes : 0;
+    if (bytes > most) {
+      most = bytes;
+      b->device = i;
+    }
+  }
+  int r = restored_segment_end(b);
+  for (size_t i = 0; i < b->allocation_count && r == 0; i++)
+    r = allocation_begins(b, b->allocations[i]);
+  step_watch(b);
+  return r;
 }
 
 static int on_tag(struct builder *b, const struct sl_event *event) {
@@ -763,6 +866,8 @@ static int on_event(struct builder *b, const struct sl_event *event) {
       b->places[e->id] = (struct place){e->device, e->stream, e->pool_owner, e->pool_id};
     return 0;
   }
+  case SL_EVENT_allocator_restore: return on_allocator_restore(b, payload);
+  case SL_EVENT_allocator_existing: return on_allocator_existing(b, event);
   case SL_EVENT_allocator_stats: on_allocator_stats(b, event); return 0;
   case SL_EVENT_tag: return on_tag(b, event);
   case SL_EVENT_device_sample: return on_device_sample(b, event);
@@ -830,6 +935,7 @@ static int rank_write(struct builder *b, uint64_t start_ns, uint64_t end_ns, boo
       .end_ns = end_ns,
       .events = counts.events,
       .events_lost = counts.lost + b->replay_unknown,
+      .restored_allocations = b->restored_allocations,
       .clean_exit = clean_exit,
   };
   uint32_t module_count;
@@ -870,7 +976,13 @@ static void builder_free(struct builder *b) {
 int sl_rank_ledger_build(struct sl_log *log, struct sl_ledger_writer *writer, const struct sl_ledger_options *options,
                          uint64_t done, uint64_t total, struct sl_error *error) {
   struct builder b = {
-      .log = log, .writer = writer, .error = error, .device = -1, .category_count = SL_CATEGORY_built_in};
+      .log = log,
+      .writer = writer,
+      .error = error,
+      .device = -1,
+      .restoring = true,
+      .category_count = SL_CATEGORY_built_in,
+  };
   struct sl_phase_listener phase_listener = {&b, phase_opened, phase_closed};
   struct sl_sweep_listener sweep_listener = {&b, sweep_snapshot, sweep_peak, sweep_parent};
   struct sl_event_device devices[MAX_DEVICES] = {0};
@@ -912,12 +1024,17 @@ int sl_rank_ledger_build(struct sl_log *log, struct sl_ledger_writer *writer, co
       if (device->id < MAX_DEVICES)
         devices[device->id] = *device;
     }
-    r = on_event(&b, &event);
+    if (b.restoring && event.thread != 0)
+      r = restore_finish(&b);
+    if (r >= 0)
+      r = on_event(&b, &event);
     if (r < 0)
       goto finish;
     if (options && options->progress && b.at % PROGRESS_EVENTS == 0)
       options->progress(options->progress_context, done + sl_log_bytes_read(log), total);
   }
+  if (r == 0 && b.restoring)
+    r = restore_finish(&b);
   if (r < 0)
     goto finish;
   {

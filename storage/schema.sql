@@ -13,7 +13,7 @@ CREATE TABLE rank( -- one process of the job
   local_rank INTEGER, -- rank on its host
   host TEXT, -- host name
   pid INTEGER, -- process id
-  device INTEGER, -- CUDA device index of its first allocation: steps and peaks are of this device
+  device INTEGER, -- CUDA device index of its first allocation (attached late: that with the most memory): steps and peaks are of this device
   device_name TEXT, -- for example NVIDIA H100 80GB HBM3
   device_uuid TEXT, -- GPU-…
   device_bytes INTEGER, -- total memory of the device
@@ -27,7 +27,9 @@ CREATE TABLE rank( -- one process of the job
   cuda_version TEXT, -- of torch
   allocator_backend TEXT, -- native or cudaMallocAsync
   allocator_config TEXT, -- PYTORCH_CUDA_ALLOC_CONF
-  fidelity TEXT -- bridge: allocations at their own instant and thread; history: read afterwards; none
+  fidelity TEXT, -- bridge: allocations at their own instant and thread; history: read afterwards; none
+  restored_allocations INTEGER -- allocations that were there before recording began, taken from a snapshot; they have no
+                               -- step and no phase
 );
 
 CREATE TABLE gap( -- something is missing from the record here

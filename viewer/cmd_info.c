@@ -123,6 +123,9 @@ static int print_versions(struct sl_db *db, struct sl_output *out, struct sl_err
       " UNION ALL SELECT 'allocator', group_concat(DISTINCT allocator_backend ||"
       "  iif(coalesce(allocator_config, '') = '', '', ' (' || allocator_config || ')'))"
       "  FROM rank HAVING count(allocator_backend) > 0"
+      " UNION ALL SELECT 'recording began late', sum(restored_allocations) ||"
+      "  ' allocations were there before, on rank ' || group_concat(rank, ', ')"
+      "  FROM rank WHERE restored_allocations > 0 HAVING count(*) > 0"
       " UNION ALL SELECT replace(key, '_', ' '), value FROM meta",
       error);
 }

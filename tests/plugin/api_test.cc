@@ -144,4 +144,27 @@ TEST(Api, CountsDevicesThatAreOutOfRange) {
   EXPECT_EQ(ALL(recording, gap).size(), 2u);
 }
 
+TEST(Api, RecordsWhatTheAllocatorHeldBeforeRecording) {
+  Recording recording = record({}, [] {
+    sl_allocator_event(1, SL_ALLOC, 1, 512, 9, 2, 3);
+    sl_allocator_restore(1, sl_allocator_sequence(1), 1, 2);
+    sl_allocator_existing(1, 0x1000, 1024, 1000, 9, 2, 3, SL_BLOCK_ALLOCATED, 1);
+    sl_allocator_existing(1, 0x1400, 2048, 0, 9, 2, 3, SL_BLOCK_FREE, 0);
+    sl_allocator_restore(64, 0, 1, 1);
+    sl_allocator_existing(-1, 0x1000, 1024, 1000, 9, 2, 3, SL_BLOCK_ALLOCATED, 1);
+  });
+  auto restored = ALL(recording, allocator_restore);
+  ASSERT_EQ(restored.size(), 1u);
+  EXPECT_EQ(restored[0].device, 1u);
+  EXPECT_EQ(restored[0].sequence, 1u);
+  EXPECT_EQ(restored[0].blocks, 2u);
+  auto blocks = ALL(recording, allocator_existing);
+  ASSERT_EQ(blocks.size(), 2u);
+  EXPECT_EQ(blocks[0].requested_bytes, 1000u);
+  EXPECT_EQ(blocks[0].state, SL_BLOCK_ALLOCATED);
+  EXPECT_EQ(blocks[0].starts_segment, 1u);
+  EXPECT_EQ(blocks[1].starts_segment, 0u);
+  EXPECT_EQ(blocks[0].place, ALL(recording, allocator)[0].place) << "the same stream and pool";
+}
+
 } // namespace

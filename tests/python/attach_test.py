@@ -86,8 +86,9 @@ def test_it_never_raises(monkeypatch):
 class Bridge:
     """A bridge whose allocator is initialised after a number of calls."""
 
-    def __init__(self, not_yet):
+    def __init__(self, not_yet, existing):
         self.not_yet = not_yet
+        self.existing = existing
         self.started = 0
 
     def slb_start_allocator(self, function):
@@ -96,6 +97,14 @@ class Bridge:
             return 1
         self.started += 1
         return 0
+
+    def restore(self, sequence, restore, existing):
+        assert self.started and (sequence, restore, existing) == (
+            "sl_allocator_sequence", "sl_allocator_restore", "sl_allocator_existing")
+        return self.existing
+
+    def slb_error(self):
+        return b"no luck"
 
 
 @pytest.fixture
@@ -107,8 +116,8 @@ def allocator(companion, monkeypatch):
     if torch.version.cuda is None:
         pytest.skip("a torch without CUDA")
 
-    def make(not_yet):
-        monkeypatch.setattr(bridge, "_library", Bridge(not_yet))
+    def make(not_yet, existing=0):
+        monkeypatch.setattr(bridge, "_library", Bridge(not_yet, existing))
         return bridge
 
     return make
@@ -135,3 +144,14 @@ def test_it_is_started_once(allocator):
     for _ in range(3):
         bridge.start_allocator()
     assert bridge._library.started == 1
+
+
+@pytest.mark.parametrize("existing, how, attached", [
+    (0, "bridge", []),
+    (12, "bridge, from a snapshot of 12 blocks", [("info", "attached", "late")]),
+    (-1, "bridge, without what was there before: no luck", []),
+])
+def test_what_the_allocator_held_before_is_restored_and_said(allocator, companion, existing, how, attached):
+    allocator(not_yet=0, existing=existing).start_allocator()
+    assert companion.calls.named("source_state") == [("source_state", "torch_allocator", "on", how)]
+    assert companion.calls.named("info") == attached

@@ -35,3 +35,38 @@ def test_what_was_read_is_cleared_and_not_read_again(companion, monkeypatch):
     assert [call[:3] for call in companion.calls] == [
         ("allocator_event", 1, ACTION["segment_alloc"]), ("allocator_event", 1, ACTION["alloc"])]
     assert recorded[0]["clear_history"] is True and recorded[0]["context"] is None
+
+
+SEGMENTS = [
+    {"device": 1, "address": 4096, "stream": 7, "segment_pool_id": (0, 3), "blocks": [
+        {"size": 1024, "requested_size": 1000, "state": "active_allocated"},
+        {"size": 512, "requested_size": 512, "state": "active_pending_free"},
+        {"size": 2048, "requested_size": 0, "state": "inactive"}]},
+    {"device": 1, "address": 65536, "stream": 7, "blocks": [
+        {"size": 4096, "requested_size": 0, "state": "inactive"}]},
+]
+
+
+def test_what_was_there_before_is_restored_once_and_what_led_to_it_skipped(companion, monkeypatch):
+    import torch
+
+    history = sys.modules["shardledger.history"]
+    earlier, later = ENTRIES[0], ENTRIES[1]
+    traces = [[later], [earlier, {"action": "snapshot", "addr": 0, "size": 0, "stream": 0}, later]]
+    monkeypatch.setattr(torch.cuda.memory, "_snapshot", lambda: {"segments": SEGMENTS, "device_traces": traces})
+    monkeypatch.setattr(torch.cuda.memory, "_record_memory_history", lambda **options: None)
+    assert history.start() == 4
+    assert companion.calls.named("allocator_restore", "allocator_existing") == [
+        ("allocator_restore", 1, 1, 2, 4),
+        ("allocator_existing", 1, 4096, 1024, 1000, 7, 0, 3, 1, True),
+        ("allocator_existing", 1, 5120, 512, 512, 7, 0, 3, 2, False),
+        ("allocator_existing", 1, 5632, 2048, 0, 7, 0, 3, 0, False),
+        ("allocator_existing", 1, 65536, 4096, 0, 7, 0, 0, 0, True),
+    ]
+    companion.calls.clear()
+    history.read()
+    event = (ACTION["alloc"], 4096, 100, 7, 0, 3)
+    assert companion.calls == [("allocator_event", 0) + event, ("allocator_event", 1) + event]
+    history.read()
+    assert [call[1:3] for call in companion.calls[-3:]] == [
+        (1, ACTION["segment_alloc"]), (1, ACTION["snapshot"]), (1, ACTION["alloc"])]

@@ -6,6 +6,8 @@ extern "C" {
 
 #include <gtest/gtest.h>
 
+#include <cerrno>
+
 namespace {
 
 constexpr uint64_t kMiB = 1 << 20;
@@ -185,6 +187,75 @@ TEST(AllocatorConfig, DefaultsToPlainRounding) {
   EXPECT_EQ(sl_allocator_round(&config, 1), 512u);
   EXPECT_EQ(sl_allocator_round(&config, 513), 1024u);
   EXPECT_EQ(sl_allocator_round(&config, 32072), 32256u);
+}
+
+class RestoredBlockMap : public BlockMap {
+protected:
+  void SetUp() override {
+    BlockMap::SetUp();
+    restore(0x1000000, 4096, 4000, SL_BLOCK_ALLOCATED, true);
+    restore(0x1001000, 512, 100, SL_BLOCK_PENDING, false);
+    restore(0x1001200, 2 * kMiB - 4608, 777, SL_BLOCK_FREE, false); // what was in a free block once means nothing
+    restore(0x1200000, 2 * kMiB, 0, SL_BLOCK_FREE, true);           // next to it by chance
+  }
+
+  int restore(uint64_t address, uint64_t bytes, uint64_t requested, int state, bool starts, uint32_t place = 1) {
+    return sl_block_map_restore(map, address, bytes, requested, state, place, starts);
+  }
+
+  void expect_totals(uint64_t requested, uint64_t allocated, uint64_t active, uint64_t reserved) {
+    EXPECT_EQ(totals().requested_bytes, requested);
+    EXPECT_EQ(totals().allocated_bytes, allocated);
+    EXPECT_EQ(totals().active_bytes, active);
+    EXPECT_EQ(totals().reserved_bytes, reserved);
+  }
+};
+
+TEST_F(RestoredBlockMap, HasTheTotalsOfItsBlocks) {
+  expect_totals(4100, 4096, 4608, 4 * kMiB);
+}
+
+TEST_F(RestoredBlockMap, GoesOnAsIfItHadSeenTheBlocksBegin) {
+  EXPECT_FALSE(apply(SL_FREE_COMPLETED, 0x1001000, 512).unknown);
+  expect_totals(4000, 4096, 4096, 4 * kMiB);
+  EXPECT_EQ(apply(SL_ALLOC, 0x1001000, 1024).block_bytes, 1024u); // the free neighbours are one block
+  release(0x1001000);
+  release(0x1000000);
+  expect_totals(0, 0, 0, 4 * kMiB);
+  EXPECT_FALSE(apply(SL_SEGMENT_FREE, 0x1000000, 2 * kMiB).unknown);
+  EXPECT_FALSE(apply(SL_SEGMENT_FREE, 0x1200000, 2 * kMiB).unknown);
+  expect_totals(0, 0, 0, 0);
+}
+
+TEST_F(RestoredBlockMap, KeepsSegmentsThatAreNeighboursApart) {
+  EXPECT_TRUE(apply(SL_SEGMENT_FREE, 0x1001200, 4 * kMiB - 4608).unknown);
+  EXPECT_EQ(sl_block_map_largest_free(map), 2 * kMiB);
+}
+
+TEST_F(RestoredBlockMap, GivesAUserPointerBackWithTheBlocksFree) {
+  int user = 0;
+  restore(0x3000000, 2 * kMiB, 2 * kMiB, SL_BLOCK_ALLOCATED, true);
+  sl_block_map_set_user(map, &user);
+  EXPECT_EQ(sl_block_map_find(map, 0x3000000), &user);
+  EXPECT_EQ(sl_block_map_find(map, 0x1000000), nullptr);
+  EXPECT_EQ(apply(SL_FREE_REQUESTED, 0x3000000, 0).user, &user);
+}
+
+TEST_F(RestoredBlockMap, MapsFurtherMemoryToAnExpandableSegment) {
+  use("expandable_segments:True");
+  restore(0x2000000, 20 * kMiB, 20 * kMiB, SL_BLOCK_ALLOCATED, true, 7);
+  apply(SL_SEGMENT_MAP, 0x2000000 + 20 * kMiB, 20 * kMiB, 7);
+  release(0x2000000);
+  EXPECT_EQ(sl_block_map_largest_free(map), 40 * kMiB);
+  EXPECT_FALSE(apply(SL_SEGMENT_UNMAP, 0x2000000 + 20 * kMiB, 20 * kMiB, 7).unknown);
+  expect_totals(0, 0, 0, 20 * kMiB);
+}
+
+TEST_F(RestoredBlockMap, RefusesBlocksThatCannotBe) {
+  EXPECT_EQ(restore(0x1000000, 512, 512, SL_BLOCK_ALLOCATED, true), -EINVAL);
+  EXPECT_EQ(restore(0x5000000, 0, 0, SL_BLOCK_FREE, true), -EINVAL);
+  EXPECT_EQ(restore(0x5000000, 512, 512, 3, true), -EINVAL);
+  expect_totals(4100, 4096, 4608, 4 * kMiB);
 }
 
 } // namespace

@@ -44,6 +44,15 @@ TEST_F(Commands, InfoTellsAKilledRankAndADifferenceFromPyTorchsStatistics) {
   EXPECT_TRUE(contains(out, "ranges were not closed"));
 }
 
+TEST_F(Commands, InfoTellsThatRecordingBeganLate) {
+  EXPECT_FALSE(contains(shardledger({"info", ledger}).out, "began late"));
+  LedgerBuilder late(directory / "late.sqlite");
+  late.rank(0).rank(1).rank(2).sql("UPDATE rank SET restored_allocations = 10 * rank");
+  late.sql("COMMIT; BEGIN");
+  std::string out = shardledger({"info", directory / "late.sqlite"}).out;
+  EXPECT_TRUE(contains(out, "recording began late  30 allocations were there before, on rank 1, 2\n")) << out;
+}
+
 TEST_F(Commands, InfoAsJsonIsOneObjectAndAsCsvTheTableOfRanks) {
   std::string json = shardledger({"info", ledger, "--json"}).out;
   for (std::string key : {"\"ranks\": [", "\"versions\": [", "\"sources\": [", "\"gaps\": [", "\"not_recorded\": ["})

@@ -5,7 +5,7 @@ import sys
 import threading
 import time
 
-from . import guard, native, options
+from . import guard, native
 
 _WAIT_SECONDS = 120  # for an import of torch that was running when we were called
 _lock = threading.Lock()
@@ -13,15 +13,12 @@ _installed = False
 
 
 def attach():
-    """Starts telling the ledger about this process; returns whether anybody listens. Calling it again is harmless."""
-    return from_injection()
+    """Starts telling the ledger about this process; returns whether anybody listens. Calling it again is harmless.
 
-
-def from_injection():
-    """Called by the plugin on the main thread, possibly in the middle of `import torch`. Never raises."""
+    The plugin calls it on the main thread, possibly in the middle of `import torch`, unless SHARDLEDGER_PYTHON=off; the
+    program may, at any time. Never raises.
+    """
     try:
-        if not options.python_enabled():
-            return False
         native.load()
         if native.plugin is None and not native.attached():
             return False

@@ -52,10 +52,13 @@ def _load(path):
         functions = [native.address(native.ranges, name) for name in ("slr_push", "slr_pop", "slr_start", "slr_end")]
         if library.slb_start_ranges(*functions) != 0:
             raise OSError(library.slb_error().decode("utf-8", "replace"))
-    # The statistics wait for the allocator's lock, whose holder may want the GIL.
+    # These two wait for the allocator's lock, whose holder may want the GIL.
     waiting = ctypes.CDLL(path)
     library.stats = waiting.slb_allocator_stats
     library.stats.argtypes = (ctypes.c_int, ctypes.c_uint64 * 4)
+    library.restore = waiting.slb_restore
+    library.restore.argtypes = (ctypes.c_void_p,) * 3
+    library.restore.restype = ctypes.c_int64
     return library
 
 
@@ -96,7 +99,7 @@ def _start_allocator():
     if _library is not None:
         r = _library.slb_start_allocator(native.address(native.plugin, "sl_allocator_event"))
         if r == 0:
-            native.source_state(b"torch_allocator", b"on", b"bridge")
+            _allocator_is_on("bridge", _restore())
             return "bridge"
         if r > 0:
             return None
@@ -106,10 +109,26 @@ def _start_allocator():
         return "none"
     if not torch.cuda.is_initialized() and not hasattr(torch.cuda._tls, "is_initializing"):
         return None
-    history.start()
-    native.source_state(b"torch_allocator", b"on", f"history, read at step ends ({reason})".encode("utf-8", "replace"))
+    _allocator_is_on(f"history, read at step ends ({reason})", history.start())
     facts.info("fidelity", "history")
     return "history"
+
+
+def _restore():
+    """What was there before the trace: the number of blocks, or why there is none. Nothing, where we came first."""
+    functions = [native.address(native.plugin, name)
+                 for name in ("sl_allocator_sequence", "sl_allocator_restore", "sl_allocator_existing")]
+    blocks = _library.restore(*functions)
+    return blocks if blocks >= 0 else _library.slb_error().decode("utf-8", "replace")
+
+
+def _allocator_is_on(how, before):
+    if isinstance(before, str):
+        how += f", without what was there before: {before}"
+    elif before > 0:
+        how += f", from a snapshot of {before} blocks"
+        facts.info("attached", "late")
+    native.source_state(b"torch_allocator", b"on", how.encode("utf-8", "replace"))
 
 
 def step_ended():

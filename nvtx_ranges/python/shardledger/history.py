@@ -10,10 +10,12 @@ import torch
 from torch.autograd import profiler
 
 from . import guard, native
-from .kinds import ACTION, ACTION_OTHER, KIND
+from .kinds import ACTION, ACTION_OTHER, BLOCK_PENDING, BLOCK_STATE, KIND
 
 _MAX_ENTRIES = 1_000_000
 _RECORD_FUNCTION = KIND["record_function"]
+
+_restored = set()  # devices whose first entries are still to be skipped
 
 
 def _record(**options):
@@ -21,20 +23,60 @@ def _record(**options):
                                              **options)
 
 
+def _record_anew():
+    try:
+        _record(clear_history=True)
+    except TypeError:  # older versions always clear
+        _record()
+
+
 def start():
-    _record()
+    """Begins, and hands on what is there already; returns the number of its blocks."""
+    _record_anew()
+    return _restore(torch.cuda.memory._snapshot()["segments"])
+
+
+def _restore(segments):
+    by_device = {}
+    for segment in segments:
+        by_device.setdefault(segment["device"], []).append(segment)
+    for device, found in by_device.items():
+        _restored.add(device)
+        native.allocator_restore(device, native.allocator_sequence(device), len(found),
+                                 sum(len(segment["blocks"]) for segment in found))
+        for segment in found:
+            _existing(device, segment)
+    return sum(len(segment["blocks"]) for segment in segments)
+
+
+def _existing(device, segment):
+    address = segment["address"]
+    pool = segment.get("segment_pool_id") or (0, 0)
+    for block in segment["blocks"]:
+        native.allocator_existing(device, address, block["size"], block.get("requested_size", block["size"]),
+                                  segment.get("stream", 0), pool[0], pool[1],
+                                  BLOCK_STATE.get(block["state"], BLOCK_PENDING), address == segment["address"])
+        address += block["size"]
 
 
 def read():
     """Hands on what happened since the last call, in order."""
     snapshot = torch.cuda.memory._snapshot()
-    try:
-        _record(clear_history=True)
-    except TypeError:  # older versions always clear
-        _record()
+    _record_anew()
     for device, entries in enumerate(snapshot["device_traces"]):
+        if device in _restored:
+            _restored.remove(device)
+            entries = _after_snapshot(entries)
         for entry in entries:
             emit(device, entry)
+
+
+def _after_snapshot(entries):
+    """What came before the snapshot that _restore read is part of it."""
+    for i, entry in enumerate(entries):
+        if entry["action"] == "snapshot":
+            return entries[i + 1:]
+    return entries
 
 
 def emit(device, entry):

@@ -43,6 +43,13 @@ ACTION = {
 }
 ACTION_OTHER = _ENUMERATORS["ALLOCATOR_OTHER"]
 
+# Enum sl_block_state, by the words that torch's snapshots use; what is freed but in use has had several.
+BLOCK_STATE = {
+    "inactive": _ENUMERATORS["BLOCK_FREE"],
+    "active_allocated": _ENUMERATORS["BLOCK_ALLOCATED"],
+}
+BLOCK_PENDING = _ENUMERATORS["BLOCK_PENDING"]
+
 # Enum sl_module_flags.
 MODULE_FSDP = _ENUMERATORS["MODULE_FSDP"]
 MODULE_ROOT = _ENUMERATORS["MODULE_ROOT"]

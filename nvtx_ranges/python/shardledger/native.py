@@ -8,7 +8,7 @@ lose it to another thread for milliseconds. Those that call the CUDA driver or w
 import ctypes
 import os
 
-API_VERSION = 1
+API_VERSION = 2
 PLUGIN = "libshardledger.so"
 RANGES = "libshardledger_nvtx.so"
 
@@ -24,6 +24,7 @@ def _nothing(*args):
 attached = push = pop = start = end = mark = _nothing
 # Facts: see plugin/shardledger.h. They reach the plugin only.
 recording = info = source_state = module = tag = allocator_event = allocator_sequence = allocator_stats = _nothing
+allocator_restore = allocator_existing = _nothing
 device_sample = cupti_release = cupti_reacquire = _nothing
 
 plugin = None  # libshardledger.so when it is in the process
@@ -46,6 +47,8 @@ _FACT_CALLS = {
     "tag": ("sl_tag", None, (_INT, _U64, _TEXT, _U32, _TEXT)),
     "allocator_event": ("sl_allocator_event", None, (_INT, _INT, _U64, _U64, _U64, _U64, _U64)),
     "allocator_sequence": ("sl_allocator_sequence", _U32, (_INT,)),
+    "allocator_restore": ("sl_allocator_restore", None, (_INT, _U32, _U32, _U32)),
+    "allocator_existing": ("sl_allocator_existing", None, (_INT, _U64, _U64, _U64, _U64, _U64, _U64, _INT, _INT)),
     "allocator_stats": ("sl_allocator_stats", None, (_INT, _U32, _U64, _U64, _U64, _U64)),
 }
 _WAITING_CALLS = {

@@ -8,10 +8,6 @@ def _word(name, default, words):
     return value if value in words else default
 
 
-def python_enabled():
-    return _word("SHARDLEDGER_PYTHON", "auto", ("auto", "off")) != "off"
-
-
 def torch_source():
     """auto: the bridge, else the history; bridge, history, off: only that."""
     return _word("SHARDLEDGER_TORCH", "auto", ("auto", "bridge", "history", "off"))

@@ -504,8 +504,6 @@ def second_model(run):
 @job
 def late_attach(run):
     """the companion is attached when the model and its optimizer state exist already (a process of its own)"""
-    import os
-
     model = run.shard(run.transformer())
     optimizer = run.adamw(model)
 
@@ -517,8 +515,7 @@ def late_attach(run):
         ended()
 
     step(lambda: None)
-    os.environ.pop("SHARDLEDGER_PYTHON", None)  # which kept it away until now
-    import shardledger
+    import shardledger  # SHARDLEDGER_PYTHON=off kept it away until now
 
     if not shardledger.attach() and run.cuda:
         raise RuntimeError("shardledger.attach() found nobody who listens")

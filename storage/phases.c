@@ -25,12 +25,6 @@ struct open_range { /* start/end ranges by their id */
   UT_hash_handle hh;
 };
 
-struct module_key { /* (root, fqn) → module id */
-  char *key;
-  uint32_t id;
-  UT_hash_handle hh;
-};
-
 struct call_count { /* (kind, module) → phases so far in this step */
   uint64_t key;
   uint32_t count;
@@ -54,9 +48,7 @@ struct sl_phases {
   uint32_t module_backward_count, module_backward_capacity;
   struct sl_phase *whole_backward, *step;
   struct call_count *calls;
-  struct sl_module_info *modules;
-  uint32_t module_count, module_capacity;
-  struct module_key *module_keys;
+  struct sl_module_table *modules;
   uint32_t current_root;             /* of the last forward */
   uint16_t shardledger_domain;       /* 0: not seen */
   bool ignored_domain[DOMAIN_LIMIT]; /* NCCL's calls are collectives, not phases */
@@ -90,7 +82,8 @@ struct sl_phases *sl_phases_new(const struct sl_log *log, const struct sl_phase_
     return NULL;
   phases->log = log;
   phases->listener = *listener;
-  return phases;
+  phases->modules = sl_module_table_new(log);
+  return phases->modules ? phases : sl_phases_free(phases);
 }
 
 int sl_phases_use_rules(struct sl_phases *phases, const struct sl_user_rules *rules) {
@@ -117,131 +110,25 @@ struct sl_phases *sl_phases_free(struct sl_phases *phases) {
     HASH_DEL(phases->ranges, range);
     free(range);
   }
-  struct module_key *key, *next_key;
-  HASH_ITER(hh, phases->module_keys, key, next_key) {
-    HASH_DEL(phases->module_keys, key);
-    free(key->key);
-    free(key);
-  }
   struct call_count *call, *next_call;
   HASH_ITER(hh, phases->calls, call, next_call) {
     HASH_DEL(phases->calls, call);
     free(call);
   }
   free(phases->module_backwards);
-  free(phases->modules);
+  phases->modules = sl_module_table_free(phases->modules);
   free(phases);
   return NULL;
 }
 
 /* ---- modules ---- */
 
-static char *module_key_text(uint32_t root, const char *fqn, size_t length) {
-  char *key = NULL;
-  return asprintf(&key, "%u:%.*s", root, (int)length, fqn) < 0 ? NULL : key;
-}
-
-static uint32_t module_lookup(const struct sl_phases *phases, uint32_t root, const char *fqn, size_t length) {
-  char *text = module_key_text(root, fqn, length);
-  if (!text)
-    return 0;
-  struct module_key *key;
-  HASH_FIND_STR(phases->module_keys, text, key);
-  free(text);
-  return key ? key->id : 0;
-}
-
 const struct sl_module_info *sl_phases_module(const struct sl_phases *phases, uint32_t id) {
-  /* Ids count from 1 without holes, so the index is nearly always id - 1. */
-  if (id && id <= phases->module_count && phases->modules[id - 1].id == id)
-    return &phases->modules[id - 1];
-  for (uint32_t i = 0; id && i < phases->module_count; i++)
-    if (phases->modules[i].id == id)
-      return &phases->modules[i];
-  return NULL;
+  return sl_module_table_find(phases->modules, id);
 }
 
 const struct sl_module_info *sl_phases_modules(const struct sl_phases *phases, uint32_t *count) {
-  *count = phases->module_count;
-  return phases->modules;
-}
-
-static int module_add(struct sl_phases *phases, const struct sl_event_module *event) {
-  if (phases->module_count == phases->module_capacity) {
-    uint32_t capacity = phases->module_capacity ? 2 * phases->module_capacity : 256;
-    void *grown = realloc(phases->modules, capacity * sizeof *phases->modules);
-    if (!grown)
-      return -ENOMEM;
-    phases->modules = grown;
-    phases->module_capacity = capacity;
-  }
-  const struct sl_module_info *parent = sl_phases_module(phases, event->parent);
-  struct sl_module_info module = {
-      .id = event->id,
-      .parent = event->parent,
-      .flags = event->flags,
-      .depth = event->depth,
-      .root = parent ? parent->root : event->id,
-      .fqn = sl_log_string(phases->log, event->fqn),
-      .class_name = sl_log_string(phases->log, event->class_name),
-      .parameter_bytes = event->parameter_bytes,
-      .buffer_bytes = event->buffer_bytes,
-  };
-  module.user_rule = sl_user_rule_find(phases->rules, SL_USER_RULE_module_category, module.fqn, NULL);
-  phases->modules[phases->module_count++] = module;
-  struct module_key *key = calloc(1, sizeof *key);
-  if (!key)
-    return -ENOMEM;
-  key->id = module.id;
-  key->key = module_key_text(module.root, module.fqn, strlen(module.fqn));
-  if (!key->key) {
-    free(key);
-    return -ENOMEM;
-  }
-  HASH_ADD_KEYPTR(hh, phases->module_keys, key->key, strlen(key->key), key);
-  return 0;
-}
-
-/*
- * FSDP names modules relative to its own root, which is the called root or a module below it (a wrapper's .module).
- * Returns the id of the module that the FQN names under the root in use, 0 when there is none.
- */
-static uint32_t module_named(const struct sl_phases *phases, const char *fqn, size_t length) {
-  uint32_t root = phases->current_root;
-  uint32_t id = length || !root ? module_lookup(phases, root, fqn, length) : 0;
-  if (id)
-    return id;
-  const struct sl_module_info *fsdp_root = NULL;
-  for (uint32_t i = 0; i < phases->module_count; i++) {
-    const struct sl_module_info *module = &phases->modules[i];
-    if (module->root == root && (module->flags & SL_MODULE_FSDP) && (!fsdp_root || module->depth < fsdp_root->depth))
-      fsdp_root = module;
-  }
-  if (!fsdp_root)
-    return length ? 0 : root;
-  if (!length)
-    return fsdp_root->id;
-  char *full = NULL;
-  if (asprintf(&full, "%s.%.*s", fsdp_root->fqn, (int)length, fqn) < 0)
-    return 0;
-  id = module_lookup(phases, root, full, strlen(full));
-  free(full);
-  return id;
-}
-
-/* "FSDP::x (fqn)", "FSDP::x (fqn, fqn)", "FSDP::x_prefetch for fqn"; without a suffix the root. */
-static uint32_t module_of_fsdp_name(const struct sl_phases *phases, const char *name) {
-  const char *open = strstr(name, " (");
-  if (open) {
-    open += 2;
-    return module_named(phases, open, strcspn(open, ",)"));
-  }
-  const char *target = strstr(name, " for ");
-  if (target) {
-    target += 5;
-    return module_named(phases, target, strcspn(target, ","));
-  }
-  return module_named(phases, "", 0);
+  return sl_module_table_all(phases->modules, count);
 }
 
 /* ---- phases ---- */
@@ -432,9 +319,11 @@ static uint32_t module_of_rule(const struct sl_phases *phases, const struct sl_u
     if (module && fnmatch(rule->module, module->fqn, 0) == 0)
       return module->id;
   }
-  for (uint32_t i = 0; i < phases->module_count; i++)
-    if (fnmatch(rule->module, phases->modules[i].fqn, 0) == 0)
-      return phases->modules[i].id;
+  uint32_t count;
+  const struct sl_module_info *modules = sl_module_table_all(phases->modules, &count);
+  for (uint32_t i = 0; i < count; i++)
+    if (fnmatch(rule->module, modules[i].fqn, 0) == 0)
+      return modules[i].id;
   return 0;
 }
 
@@ -460,7 +349,7 @@ static struct meaning meaning_by_table(const struct sl_phases *phases, const cha
       break;
     }
   if (strncmp(name, "FSDP::", 6) == 0 && (meaning.point != SL_POINT_none || meaning.kind == SL_KIND_prefetch))
-    meaning.module = module_of_fsdp_name(phases, name);
+    meaning.module = sl_module_table_of_fsdp_name(phases->modules, phases->current_root, name);
   return meaning;
 }
 
@@ -635,7 +524,7 @@ static void range_ended(struct sl_phases *phases, const struct sl_event *event, 
 
 int sl_phases_event(struct sl_phases *phases, const struct sl_event *event, uint64_t at) {
   switch (event->type) {
-  case SL_EVENT_module: return module_add(phases, event->payload);
+  case SL_EVENT_module: return sl_module_table_add(phases->modules, event->payload, phases->rules);
   case SL_EVENT_nvtx_domain: {
     const struct sl_event_nvtx_domain *domain = event->payload;
     const char *name = sl_log_string(phases->log, domain->name);

@@ -13,6 +13,7 @@
 #include "../nvtx_ranges/kinds.h"
 #include "error.h"
 #include "log_reader.h"
+#include "module_table.h"
 #include "user_rules.h"
 
 #include <stdbool.h>
@@ -30,16 +31,8 @@ enum sl_phase_point { /* ranges of FSDP with a fixed meaning, from phase_rules.d
                       SL_POINT_reduce_scatter,
                       SL_POINT_inputs,
                       SL_POINT_root_callback,
-  SL_POINT_ddp_buckets,
+                      SL_POINT_ddp_buckets,
                       SL_POINT_fsdp1_unshard, /* FSDP1 gathers into the unsharded parameter itself */
-};
-
-struct sl_module_info { /* one module event */
-  uint32_t id, parent, flags, depth;
-  uint32_t root;                /* id of the root of its tree */
-  const char *fqn, *class_name; /* owned by the log */
-  uint64_t parameter_bytes, buffer_bytes;
-  const struct sl_user_rule *user_rule; /* category that the user gave to what it keeps; NULL: none */
 };
 
 struct sl_phase {

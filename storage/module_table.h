@@ -1,0 +1,40 @@
+/*
+ * The modules of a rank, and which one a name in an FSDP range means.
+ */
+#ifndef SHARDLEDGER_MODULE_TABLE_H
+#define SHARDLEDGER_MODULE_TABLE_H
+
+#include "../plugin/events.h"
+#include "log_reader.h"
+#include "user_rules.h"
+
+#include <stdint.h>
+
+struct sl_module_info { /* one module event */
+  uint32_t id, parent, flags, depth;
+  uint32_t root;                /* id of the root of its tree */
+  const char *fqn, *class_name; /* owned by the log */
+  uint64_t parameter_bytes, buffer_bytes;
+  const struct sl_user_rule *user_rule; /* category that the user gave to what it keeps; NULL: none */
+};
+
+struct sl_module_table;
+
+/* log gives the strings and must outlive the table. NULL when memory runs out. */
+struct sl_module_table *sl_module_table_new(const struct sl_log *log);
+struct sl_module_table *sl_module_table_free(struct sl_module_table *table); /* returns NULL */
+
+/* Takes a module event; its parent's came before. rules: the user's, or NULL. 0 or -ENOMEM. */
+int sl_module_table_add(struct sl_module_table *table, const struct sl_event_module *event,
+                        const struct sl_user_rules *rules);
+
+const struct sl_module_info *sl_module_table_find(const struct sl_module_table *table, uint32_t id); /* NULL: unknown */
+const struct sl_module_info *sl_module_table_all(const struct sl_module_table *table, uint32_t *count);
+
+/*
+ * Id of the module that an FSDP range serves, in the tree of root: "FSDP::x (fqn)", "FSDP::x (fqn, fqn)" (the first),
+ * "FSDP::x_prefetch for fqn"; without a suffix FSDP's root. 0 when there is none.
+ */
+uint32_t sl_module_table_of_fsdp_name(const struct sl_module_table *table, uint32_t root, const char *name);
+
+#endif

@@ -9,16 +9,16 @@
 
 /* What one entry of PyTorch's allocator trace says; see c10/core/CachingDeviceAllocator.h. */
 enum sl_allocator_action {
-  SL_ALLOC = 1,            /* a block was handed out */
-  SL_FREE_REQUESTED = 2,   /* the tensor died: allocated bytes fall */
-  SL_FREE_COMPLETED = 3,   /* no stream uses the block any more: active bytes fall */
-  SL_SEGMENT_ALLOC = 4,    /* a segment came from the driver */
-  SL_SEGMENT_FREE = 5,     /* and went back */
-  SL_SEGMENT_MAP = 6,      /* expandable segments: a range was mapped */
-  SL_SEGMENT_UNMAP = 7,    /* and unmapped */
+  SL_ALLOC = 1,              /* a block was handed out */
+  SL_FREE_REQUESTED = 2,     /* the tensor died: allocated bytes fall */
+  SL_FREE_COMPLETED = 3,     /* no stream uses the block any more: active bytes fall */
+  SL_SEGMENT_ALLOC = 4,      /* a segment came from the driver */
+  SL_SEGMENT_FREE = 5,       /* and went back */
+  SL_SEGMENT_MAP = 6,        /* expandable segments: a range was mapped */
+  SL_SEGMENT_UNMAP = 7,      /* and unmapped */
   SL_ALLOCATOR_SNAPSHOT = 8, /* somebody took a snapshot; moves no bytes */
-  SL_OUT_OF_MEMORY = 9,    /* a request failed for good */
-  SL_ALLOCATOR_OTHER = 10, /* newer entries (annotations); move no bytes */
+  SL_OUT_OF_MEMORY = 9,      /* a request failed for good */
+  SL_ALLOCATOR_OTHER = 10,   /* newer entries (annotations); move no bytes */
 };
 
 /* Of one block of PyTorch's allocator. */
@@ -41,15 +41,17 @@ enum sl_memory_kind {
 };
 
 enum sl_module_flags {
-  SL_MODULE_FSDP = 1, /* an FSDP unit: it gathers and reshards its own parameters */
-  SL_MODULE_ROOT = 2, /* called from outside any other module */
+  SL_MODULE_FSDP = 1,      /* an FSDP unit: it gathers and reshards its own parameters */
+  SL_MODULE_ROOT = 2,      /* called from outside any other module */
   SL_MODULE_RECOMPUTE = 4, /* wrapped in activation checkpointing */
 };
 
 #define EVENT_BEGIN(number, name, meaning) struct sl_event_##name {
 #define FIELD(type, name, kind, meaning) type name;
 #define TAIL(length_field, kind, meaning)
-#define EVENT_END(name) };
+#define EVENT_END(name)                                                                                                \
+  }                                                                                                                    \
+  ;
 #include "events.def"
 #undef EVENT_BEGIN
 #undef FIELD

@@ -1,5 +1,6 @@
 #include "command.h"
 #include "storage/words.h"
+#include "units.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -91,6 +92,7 @@ static int read_choice(const char *words, const char *text) {
 }
 
 static int set_value(const struct sl_command *command, const struct sl_argument *a, const char *text) {
+  struct sl_text_list *list = a->target; /* of a list only */
   char *end = NULL;
   int index = 0;
   switch (a->kind) {
@@ -113,6 +115,18 @@ static int set_value(const struct sl_command *command, const struct sl_argument 
     }
     sl_complain("%s: --%s takes one of %s, not '%s'", command->name, a->name, a->value, text);
     return -EINVAL;
+  case SL_ARGUMENT_SIZE:
+    if (sl_parse_bytes(text, a->target) == 0)
+      return 0;
+    sl_complain("%s: --%s takes a size such as 40GiB, 512MiB or 4096, not '%s'", command->name, a->name, text);
+    return -EINVAL;
+  case SL_ARGUMENT_LIST:
+    if (list->count == (int)(sizeof(list->items) / sizeof(list->items[0]))) {
+      sl_complain("%s: --%s is given too often", command->name, a->name);
+      return -EINVAL;
+    }
+    list->items[list->count++] = text;
+    return 0;
   }
   return -EINVAL;
 }

@@ -33,6 +33,7 @@ int sl_cmd_peaks(const struct sl_command *command, int argc, char **argv);
 int sl_cmd_snapshots(const struct sl_command *command, int argc, char **argv);
 int sl_cmd_nccl(const struct sl_command *command, int argc, char **argv);
 int sl_cmd_survivors(const struct sl_command *command, int argc, char **argv);
+int sl_cmd_check(const struct sl_command *command, int argc, char **argv);
 int sl_cmd_explain(const struct sl_command *command, int argc, char **argv);
 int sl_cmd_rules(const struct sl_command *command, int argc, char **argv);
 int sl_cmd_query(const struct sl_command *command, int argc, char **argv);
@@ -45,6 +46,13 @@ enum sl_argument_kind {
   SL_ARGUMENT_TEXT,   /* target: const char *, which points into argv afterwards */
   SL_ARGUMENT_NUMBER, /* target: int64_t, 0 or more */
   SL_ARGUMENT_CHOICE, /* target: int, the index in value, "a|b|c" */
+  SL_ARGUMENT_SIZE,   /* target: int64_t, bytes: 40GiB */
+  SL_ARGUMENT_LIST,   /* target: struct sl_text_list; may be given several times */
+};
+
+struct sl_text_list {
+  const char *items[32]; /* point into argv */
+  int count;
 };
 
 struct sl_argument {

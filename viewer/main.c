@@ -64,6 +64,14 @@ const struct sl_command sl_commands[] = {
      "after the other or on several ranks, they are listed.",
      "shardledger explain 1234 shardledger-out\nshardledger explain 0x7f5c2a000000 shardledger-out --rank 0",
      sl_cmd_explain},
+    {"check", "hold a run against budgets: exit 1 and a reason for each that is not kept",
+     "[DIR|FILE] [--max-peak SIZE] [--max-category NAME=SIZE] [--max-growth SIZE/step] [options]",
+     "Sizes are 40GiB, 512MiB, 1.5GB or bytes. Exit 0: all kept; 1: one is not; 2: it can't be told.\n"
+     "A category counts with what it has at the peak of any step and rank. Growth is what each step adds and never\n"
+     "frees. --against compares every rank's peak with that of a run kept before.",
+     "shardledger check shardledger-out --max-peak 40GiB --max-category activation=10GiB --max-growth 1MiB/step\n"
+     "shardledger check shardledger-out --against base.sqlite --tolerance 1% --junit memory.xml",
+     sl_cmd_check},
     {"rules", "what ranges mean and who decides a category, in order", "[FILE|DIR] [options]",
      "Your own rules first: of FILE (a file of rules, which is checked, or a ledger) or those kept in DIR.\n"
      "'shardledger ingest --help' says how to write them.",

@@ -5,6 +5,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -231,5 +232,24 @@ int sl_open_ledger(const char *path, struct sl_db **out, struct sl_error *error)
 
 finish:
   free(ledger);
+  return r;
+}
+
+int sl_attach_ledger(struct sl_db *db, const char *path, const char *name, struct sl_error *error) {
+  struct sl_statement *statement = NULL;
+  struct sl_db *other = NULL;
+  char sql[64];
+  /* Opening it alone first ingests it where needed, and refuses what is no ledger in words. */
+  int r = sl_open_ledger(path, &other, error);
+  if (r < 0)
+    return r;
+  snprintf(sql, sizeof(sql), "ATTACH :path AS %s", name);
+  r = sl_db_prepare(db, sql, &statement, error);
+  if (r == 0) {
+    sl_bind_named_text(statement, ":path", sqlite3_db_filename(sl_db_handle(other), "main"));
+    r = sl_statement_run(statement, error);
+  }
+  statement = sl_statement_close(statement);
+  other = sl_db_close(other);
   return r;
 }

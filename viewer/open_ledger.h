@@ -37,4 +37,10 @@ int sl_ingest(const char *directory, const char *output, const struct sl_user_ru
  */
 int sl_open_ledger(const char *path, struct sl_db **out, struct sl_error *error);
 
+/*
+ * A second ledger beside an open one, found as by sl_open_ledger: its tables are then name.step and so on. name is a
+ * plain SQL name. Reading only, as the first.
+ */
+int sl_attach_ledger(struct sl_db *db, const char *path, const char *name, struct sl_error *error);
+
 #endif

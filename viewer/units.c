@@ -1,7 +1,9 @@
 #include "units.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 #include <time.h>
 
 const char *sl_format_bytes(char buffer[SL_UNIT_CHARS], int64_t bytes, bool exact) {
@@ -67,4 +69,77 @@ const char *sl_format_share(char buffer[SL_UNIT_CHARS], double share) {
 
 double sl_share(int64_t part, int64_t whole) {
   return whole > 0 ? (double)part / (double)whole : 0;
+}
+
+/* Digits with at most one point between them; *rest is what follows them and one blank. -EINVAL when there are none. */
+static int parse_decimal(const char *text, uint64_t *whole, double *fraction, const char **rest) {
+  const char *at = text;
+  double place = 1;
+  *whole = 0;
+  *fraction = 0;
+  for (; *at >= '0' && *at <= '9'; at++) {
+    if (*whole > (UINT64_MAX - 9) / 10)
+      return -ERANGE;
+    *whole = *whole * 10 + (uint64_t)(*at - '0');
+  }
+  if (at == text)
+    return -EINVAL;
+  if (*at == '.') {
+    const char *point = at++;
+    for (; *at >= '0' && *at <= '9'; at++) {
+      place /= 10;
+      *fraction += place * (*at - '0');
+    }
+    if (at == point + 1)
+      return -EINVAL;
+  }
+  *rest = *at == ' ' && at[1] ? at + 1 : at;
+  return 0;
+}
+
+int sl_parse_bytes(const char *text, int64_t *out) {
+  static const struct {
+    const char *name;
+    int64_t bytes;
+  } units[] = {
+      {"", 1},
+      {"B", 1},
+      {"KiB", 1LL << 10},
+      {"MiB", 1LL << 20},
+      {"GiB", 1LL << 30},
+      {"TiB", 1LL << 40},
+      {"PiB", 1LL << 50},
+      {"KB", 1000LL},
+      {"MB", 1000000LL},
+      {"GB", 1000000000LL},
+      {"TB", 1000000000000LL},
+      {"PB", 1000000000000000LL},
+  };
+  const char *unit = NULL;
+  uint64_t whole = 0;
+  double fraction = 0;
+  int64_t factor = 0;
+
+  int r = parse_decimal(text, &whole, &fraction, &unit);
+  if (r < 0)
+    return r;
+  for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++)
+    if (strcmp(unit, units[i].name) == 0)
+      factor = units[i].bytes;
+  if (factor == 0 || (factor == 1 && fraction != 0))
+    return -EINVAL;
+  if (whole >= (uint64_t)(INT64_MAX / factor))
+    return -ERANGE;
+  *out = (int64_t)whole * factor + (int64_t)(fraction * (double)factor + 0.5);
+  return 0;
+}
+
+int sl_parse_percent(const char *text, double *out) {
+  const char *rest = NULL;
+  uint64_t whole = 0;
+  double fraction = 0;
+  if (parse_decimal(text, &whole, &fraction, &rest) < 0 || strcmp(rest, "%") != 0)
+    return -EINVAL;
+  *out = ((double)whole + fraction) / 100;
+  return 0;
 }

@@ -19,6 +19,16 @@ const char *sl_format_instant(char buffer[SL_UNIT_CHARS], int64_t ns);
 /* 0.446 as 44.6%; what would round to 0.0% without being 0 is <0.1%. */
 const char *sl_format_share(char buffer[SL_UNIT_CHARS], double share);
 
+/*
+ * The other way round, strictly: digits, at most one point, then a unit: B, KiB, MiB, GiB, TiB, PiB, or the decimal KB,
+ * MB, GB, TB, PB; bytes need none. "40GiB", "1.5 MiB", "4096". 0, -EINVAL when that is no size, -ERANGE when it is too
+ * large.
+ */
+int sl_parse_bytes(const char *text, int64_t *out);
+
+/* "1%" and "0.5 %" as shares: 0.01 and 0.005. 0 or -EINVAL. */
+int sl_parse_percent(const char *text, double *out);
+
 /* part / whole, and 0 of nothing. */
 double sl_share(int64_t part, int64_t whole);
 

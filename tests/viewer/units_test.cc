@@ -1,3 +1,4 @@
+#include <cerrno>
 #include <gtest/gtest.h>
 #include <string>
 
@@ -63,6 +64,36 @@ TEST(Units, SmallSharesDoNotLookLikeNone) {
   EXPECT_EQ(share(0.00001), "<0.1%");
   EXPECT_EQ(share(0.446), "44.6%");
   EXPECT_EQ(sl_share(1, 0), 0);
+}
+
+int64_t parsed(const char *text) {
+  int64_t bytes = -7;
+  int r = sl_parse_bytes(text, &bytes);
+  return r < 0 ? r : bytes;
+}
+
+TEST(Units, SizesAreReadStrictly) {
+  EXPECT_EQ(parsed("40GiB"), 40LL << 30);
+  EXPECT_EQ(parsed("1.5 MiB"), 3 << 19);
+  EXPECT_EQ(parsed("1.5GB"), 1500000000);
+  EXPECT_EQ(parsed("4096"), 4096);
+  EXPECT_EQ(parsed("0"), 0);
+  EXPECT_EQ(parsed("12 B"), 12);
+  for (const char *text : {"", "GiB", "-1GiB", "+1GiB", "1G", "1gib", "1 ", " 1", "1.GiB", ".5GiB", "1.5", "1.5B",
+                           "1e3", "0x10", "1GiBs", "1  GiB", "1,5GiB", "nan"})
+    EXPECT_EQ(parsed(text), -EINVAL) << text;
+  EXPECT_EQ(parsed("8192PiB"), -ERANGE);
+  EXPECT_EQ(parsed("99999999999999999999999"), -ERANGE);
+}
+
+TEST(Units, PercentagesAreReadStrictly) {
+  double share = -1;
+  EXPECT_EQ(sl_parse_percent("0.5%", &share), 0);
+  EXPECT_DOUBLE_EQ(share, 0.005);
+  EXPECT_EQ(sl_parse_percent("1 %", &share), 0);
+  EXPECT_DOUBLE_EQ(share, 0.01);
+  for (const char *text : {"", "1", "%", "-1%", "1%%", "1.%"})
+    EXPECT_EQ(sl_parse_percent(text, &share), -EINVAL) << text;
 }
 
 } // namespace

@@ -156,6 +156,10 @@ struct sqlite3 *sl_db_handle(struct sl_db *db) {
   return db->handle;
 }
 
+const char *sl_db_path(struct sl_db *db) {
+  return sqlite3_db_filename(db->handle, "main");
+}
+
 int sl_db_prepare(struct sl_db *db, const char *sql, struct sl_statement **out, struct sl_error *error) {
   const char *tail = NULL;
   int r = sl_db_prepare_first(db, sql, out, &tail, error);

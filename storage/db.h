@@ -49,6 +49,9 @@ int sl_db_int(struct sl_db *db, const char *sql, int64_t *out, struct sl_error *
 /* SQLite's own handle, owned by db, for what is not wrapped here. */
 struct sqlite3 *sl_db_handle(struct sl_db *db);
 
+/* The file that it is, absolute; owned by db. */
+const char *sl_db_path(struct sl_db *db);
+
 /* Compiles the first statement of sql; *out owns it, close it with sl_statement_close before its database. */
 int sl_db_prepare(struct sl_db *db, const char *sql, struct sl_statement **out, struct sl_error *error);
 

@@ -64,6 +64,14 @@ const struct sl_command sl_commands[] = {
      "after the other or on several ranks, they are listed.",
      "shardledger explain 1234 shardledger-out\nshardledger explain 0x7f5c2a000000 shardledger-out --rank 0",
      sl_cmd_explain},
+    {"diff", "what changed between two runs, or differs between two ranks: the largest first",
+     "A [B] [--step N] [--rank R] [--other-rank R] [--min SIZE] [options]",
+     "Peaks of steps are aligned by number, modules by FQN and phase, categories by name. Modules and categories are\n"
+     "those of each side's highest step, or of --step.",
+     "shardledger diff before-change after-change\n"
+     "shardledger diff before.sqlite after.sqlite --step 3 --min 1MiB --csv\n"
+     "shardledger diff shardledger-out --rank 0 --other-rank 1",
+     sl_cmd_diff},
     {"check", "hold a run against budgets: exit 1 and a reason for each that is not kept",
      "[DIR|FILE] [--max-peak SIZE] [--max-category NAME=SIZE] [--max-growth SIZE/step] [options]",
      "Sizes are 40GiB, 512MiB, 1.5GB or bytes. Exit 0: all kept; 1: one is not; 2: it can't be told.\n"

@@ -5,7 +5,6 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -246,7 +245,7 @@ int sl_attach_ledger(struct sl_db *db, const char *path, const char *name, struc
   snprintf(sql, sizeof(sql), "ATTACH :path AS %s", name);
   r = sl_db_prepare(db, sql, &statement, error);
   if (r == 0) {
-    sl_bind_named_text(statement, ":path", sqlite3_db_filename(sl_db_handle(other), "main"));
+    sl_bind_named_text(statement, ":path", sl_db_path(other));
     r = sl_statement_run(statement, error);
   }
   statement = sl_statement_close(statement);

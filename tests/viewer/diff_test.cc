@@ -1,0 +1,120 @@
+/* Two runs side by side: aligned by step, FQN and name, the largest change first. */
+#include "fakes/command.h"
+#include "fakes/ledger_builder.h"
+
+#include <gtest/gtest.h>
+
+namespace {
+
+bool contains(const std::string &text, const std::string &part) {
+  return text.find(part) != std::string::npos;
+}
+
+const std::string header = "what,rank,step_a,step_b,module,phase,category,a_bytes,b_bytes,change_bytes,a_own_bytes,"
+                           "b_own_bytes,own_change_bytes\n";
+
+class Diff : public testing::Test {
+protected:
+  // One rank, steps 0 … count - 1; the last one has one MiB more.
+  void run(const std::string &file, int64_t activation, int64_t block_own, int count = 2, const char *block = "block") {
+    LedgerBuilder ledger(file);
+    ledger.rank(0);
+    int64_t root = ledger.module(0, "", "Model"), child = ledger.module(0, block, "Block", root);
+    for (int step = 0; step < count; step++) {
+      int64_t more = step == count - 1 ? mib : 0;
+      LedgerBuilder::Categories parts = {{"sharded_param", 100 * mib}, {"activation", activation + more}};
+      ledger.step(0, step, 100 * mib + activation + more).peak(0, step, 0, "step", parts);
+      ledger.peak(0, step, root, "forward", parts, 10 * mib).peak(0, step, child, "forward", parts, block_own);
+    }
+  }
+  CommandResult diff(std::vector<std::string> options = {}) {
+    options.insert(options.begin(), {"diff", a, b});
+    return shardledger(options);
+  }
+  TemporaryDirectory directory;
+  std::string a = directory / "a.sqlite", b = directory / "b.sqlite";
+};
+
+TEST_F(Diff, TheSameRunDiffersInNothing) {
+  run(a, 10 * mib, mib);
+  CommandResult result = shardledger({"diff", a, a});
+  EXPECT_EQ(result.status, 0) << result.error;
+  EXPECT_TRUE(contains(result.out, "Peak A 111.0 MiB (rank 0, step 1), B 111.0 MiB (rank 0, step 1): 0 B\n"))
+      << result.out;
+  EXPECT_TRUE(contains(result.out, "Nothing differs\n")) << result.out;
+  EXPECT_EQ(shardledger({"diff", a, a, "--csv"}).out, header);
+  EXPECT_TRUE(contains(shardledger({"diff", a, a, "--min", "0", "--csv"}).out, "step,0,0,0,,,,115343360,115343360,0,"));
+}
+
+TEST_F(Diff, TheLargestChangesComeFirst) {
+  run(a, 10 * mib, mib);
+  run(b, 14 * mib, 9 * mib);
+  std::string csv = diff({"--csv"}).out;
+  EXPECT_EQ(csv, header + "step,0,0,0,,,,115343360,119537664,4194304,,,\n"
+                          "step,0,1,1,,,,116391936,120586240,4194304,,,\n"
+                          "category,0,1,1,,,activation,11534336,15728640,4194304,,,\n"
+                          "module,0,1,1,block,forward,,116391936,120586240,4194304,1048576,9437184,8388608\n"
+                          "module,0,1,1,,forward,,116391936,120586240,4194304,10485760,10485760,0\n");
+  std::string text = diff().out;
+  EXPECT_TRUE(contains(text, ": +4.0 MiB\n")) << text;
+  EXPECT_LT(text.find("Peak of each step"), text.find("Categories at the peak"));
+  EXPECT_TRUE(contains(text, "(root)")) << text;
+  EXPECT_EQ(diff({"--csv", "--min", "5MiB"}).out,
+            header + "module,0,1,1,block,forward,,116391936,120586240,4194304,1048576,9437184,8388608\n");
+}
+
+TEST_F(Diff, AModuleThatOneSideLacksChangesByWhatItOwns) {
+  run(a, 10 * mib, 3 * mib, 2, "old");
+  run(b, 10 * mib, 5 * mib, 2, "new");
+  EXPECT_EQ(diff({"--csv"}).out, header + "module,0,,1,new,forward,,,116391936,,,5242880,5242880\n"
+                                          "module,0,1,,old,forward,,116391936,,,3145728,,-3145728\n");
+}
+
+TEST_F(Diff, ACategoryThatOneSideLacksCountsWhole) {
+  run(a, 10 * mib, mib);
+  {
+    LedgerBuilder ledger(b);
+    ledger.rank(0).step(0, 0, mib).peak(0, 0, 0, "step", {{"temp", mib}});
+  }
+  std::string csv = diff({"--csv", "--step", "0"}).out;
+  EXPECT_TRUE(contains(csv, "category,0,,0,,,temp,,1048576,1048576,")) << csv;
+  EXPECT_TRUE(contains(csv, "category,0,0,,,,sharded_param,104857600,,-104857600,")) << csv;
+}
+
+TEST_F(Diff, StepsWithoutAPartnerAreCountedAndNotCompared) {
+  run(a, 10 * mib, mib, 2);
+  run(b, 10 * mib, mib, 5);
+  EXPECT_TRUE(contains(diff().out, "Steps in A only: 0, in B only: 3 (of all ranks); they are not compared\n"))
+      << diff().out;
+  EXPECT_FALSE(contains(diff({"--csv", "--min", "0"}).out, "step,0,,4"));
+}
+
+TEST_F(Diff, AStepCanBeChosen) {
+  run(a, 10 * mib, mib);
+  run(b, 14 * mib, mib);
+  std::string csv = diff({"--csv", "--step", "0"}).out;
+  EXPECT_TRUE(contains(csv, "category,0,0,0,,,activation,10485760,14680064,4194304,")) << csv;
+  EXPECT_FALSE(contains(csv, ",1,1,"));
+  CommandResult missing = diff({"--step", "7"});
+  EXPECT_EQ(missing.status, 2);
+  EXPECT_TRUE(contains(missing.error, "has no such step")) << missing.error;
+}
+
+TEST_F(Diff, TwoRanksOfOneRunAreCompared) {
+  build_two_rank_run(a);
+  std::string csv = shardledger({"diff", a, "--rank", "0", "--other-rank", "1", "--csv"}).out;
+  EXPECT_TRUE(contains(csv, "category,,3,3,,,activation,645922816,612368384,-33554432,")) << csv;
+  EXPECT_TRUE(contains(csv, "step,,0,0,,,,")) << csv;
+}
+
+TEST_F(Diff, WhatIsNotComparableIsSaid) {
+  run(a, 10 * mib, mib);
+  EXPECT_EQ(shardledger({"diff"}).status, 2);
+  EXPECT_EQ(shardledger({"diff", a}).status, 2);
+  EXPECT_EQ(shardledger({"diff", a, a, "--other-rank", "1"}).status, 2);
+  EXPECT_EQ(shardledger({"diff", a, directory / "missing"}).status, 2);
+  EXPECT_EQ(shardledger({"diff", a, a, "--min", "much"}).status, 2);
+  EXPECT_EQ(shardledger({"diff", a, a, "--rank", "9"}).status, 2);
+}
+
+} // namespace

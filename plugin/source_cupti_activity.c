@@ -96,6 +96,28 @@ typedef CUpti_ActivityMemcpyPtoP peer_memcpy_record;
 typedef CUpti_ActivityMemset memset_record;
 typedef CUpti_ActivityMemory2 memory_record;
 
+/*
+ * PyTorch's profiler gives CUPTI a clock of its own, the processor's counter, and leaves it there when it has ended.
+ * The records that follow are brought back to CLOCK_REALTIME, by the pair of clocks at the hand-over and that of now.
+ */
+static struct {
+  bool foreign;
+  uint64_t real_ns, cupti; /* one instant, when activity was taken back */
+  double rate;             /* nanoseconds a tick since then, as of the buffer that is being read */
+} device_clock;
+
+static uint64_t realtime_ns(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_REALTIME, &now);
+  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static uint64_t host_ns(uint64_t time) {
+  if (!device_clock.foreign || time == 0)
+    return time;
+  return device_clock.real_ns + (uint64_t)(int64_t)((double)(int64_t)(time - device_clock.cupti) * device_clock.rate);
+}
+
 static bool keep_all_kernels; /* else those of NCCL; set before anything is enabled */
 static bool has_source;       /* memory records are CUpti_ActivityMemory4 and tell the allocating library */
 
@@ -103,8 +125,8 @@ static void kernel(const void *record) {
   const kernel_record *k = record;
   if (!keep_all_kernels && !(k->name && strstr(k->name, "nccl")))
     return;
-  struct sl_event_kernel event = {.start_ns = k->start,
-                                  .end_ns = k->end,
+  struct sl_event_kernel event = {.start_ns = host_ns(k->start),
+                                  .end_ns = host_ns(k->end),
                                   .name = sl_log_name(k->name),
                                   .correlation = k->correlationId,
                                   .stream = k->streamId,
@@ -115,8 +137,8 @@ static void kernel(const void *record) {
 
 /* Copies between devices have further fields before the correlation id; up to the stream both structs are the same. */
 static void append_copy(const memcpy_record *c, uint32_t correlation) {
-  struct sl_event_memory_copy event = {.start_ns = c->start,
-                                       .end_ns = c->end,
+  struct sl_event_memory_copy event = {.start_ns = host_ns(c->start),
+                                       .end_ns = host_ns(c->end),
                                        .bytes = c->bytes,
                                        .correlation = correlation,
                                        .stream = c->streamId,
@@ -137,8 +159,8 @@ static void peer_copy(const void *record) {
 
 static void set(const void *record) {
   const memset_record *s = record;
-  struct sl_event_memory_set event = {.start_ns = s->start,
-                                      .end_ns = s->end,
+  struct sl_event_memory_set event = {.start_ns = host_ns(s->start),
+                                      .end_ns = host_ns(s->end),
                                       .bytes = s->bytes,
                                       .correlation = s->correlationId,
                                       .stream = s->streamId,
@@ -155,7 +177,7 @@ static uint32_t source_name(const char *path) {
 static void memory(const void *record) {
   const memory_record *m = record;
   struct sl_event_activity_memory event = {
-      .at_ns = m->timestamp,
+      .at_ns = host_ns(m->timestamp),
       .address = m->address,
       .bytes = m->bytes,
       .correlation = m->correlationId,
@@ -201,7 +223,25 @@ static size_t record_bytes(const struct kind *kind) {
 
 static const struct sl_cupti *cupti; /* set before anything is registered, never changed after */
 
+/* Whether CUPTI still counts in CLOCK_REALTIME; it agrees within a microsecond when it does. */
+static void device_clock_anchor(void) {
+  uint64_t now = realtime_ns(), ticks = 0;
+  device_clock.foreign = cupti->GetTimestamp && cupti->GetTimestamp(&ticks) == CUPTI_SUCCESS &&
+                         (ticks > now ? ticks - now : now - ticks) > 1000000000u;
+  device_clock.real_ns = now;
+  device_clock.cupti = ticks;
+}
+
+static void device_clock_update(void) {
+  uint64_t now, ticks = 0;
+  if (!device_clock.foreign || cupti->GetTimestamp(&ticks) != CUPTI_SUCCESS || ticks <= device_clock.cupti)
+    return;
+  now = realtime_ns();
+  device_clock.rate = (double)(now - device_clock.real_ns) / (double)(ticks - device_clock.cupti);
+}
+
 static void read_buffer(uint8_t *buffer, size_t valid) {
+  device_clock_update();
   CUpti_Activity *record = NULL;
   CUptiResult result;
   while ((result = cupti->ActivityGetNextRecord(buffer, valid, &record)) == CUPTI_SUCCESS && record) {
@@ -404,6 +444,7 @@ int sl_source_cupti_reacquire(void) {
   bool seated = sl_cupti_seat_take(cupti) == 0;
   if (!seated && cupti->ActivityEnableAllocationSource)
     has_source = cupti->ActivityEnableAllocationSource(1) == CUPTI_SUCCESS;
+  device_clock_anchor();
   CUptiResult result = enable();
   if (result != CUPTI_SUCCESS) {
     sl_cupti_seat_leave(cupti, "activity can't be recorded yet");

@@ -31,6 +31,7 @@ struct fake_cupti {
   uint32_t record_bytes[FAKE_KINDS]; /* size of each kind's records in buffers: versions differ in it */
   uint32_t device;                   /* of every context */
   size_t dropped;                    /* records dropped, told once */
+  uint64_t counter_start;            /* CUPTI's clock counts twice a nanosecond from here; 0: it is CLOCK_REALTIME */
   void (*at_exit)(void);             /* called when the library is torn down, after the plugin's end; NULL: nothing */
 
   /* what the plugin did */

@@ -4,6 +4,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
+#include <time.h>
 
 #define BUFFERS 16
 
@@ -114,7 +115,10 @@ CUptiResult cuptiGetVersion(uint32_t *version) {
 }
 
 CUptiResult cuptiGetTimestamp(uint64_t *timestamp) {
-  *timestamp = 1;
+  struct timespec now;
+  clock_gettime(CLOCK_REALTIME, &now);
+  uint64_t ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+  *timestamp = the.counter_start ? (ns - the.counter_start) * 2 : ns;
   return CUPTI_SUCCESS;
 }
 

@@ -351,7 +351,7 @@ TEST(SourceCuptiActivity, ClockEventsHaveCuptisTime) {
   Recording log = record({}, [] { Process process; });
   ASSERT_FALSE(ALL(log, clock).empty());
   sl_event_clock clock = ALL(log, clock)[0];
-  EXPECT_NEAR(double(clock.cupti_ns - clock.realtime_ns), 0, 100'000) << "the fake's is CLOCK_REALTIME";
+  EXPECT_NEAR(double(int64_t(clock.cupti_ns - clock.realtime_ns)), 0, 100'000) << "the fake's is CLOCK_REALTIME";
 }
 
 /* ---- errors ---- */
@@ -494,8 +494,8 @@ TEST(SourceCuptiActivity, TimesOfAClockThatAnotherToolLeftBehindAreBroughtBack) 
   std::filesystem::remove("/tmp/times-" + std::to_string(getpid()));
   auto kernels = ALL(log, kernel);
   ASSERT_EQ(kernels.size(), 1u);
-  EXPECT_NEAR(double(kernels[0].start_ns - before), 0, 100'000);
-  EXPECT_NEAR(double(kernels[0].end_ns - after), 0, 100'000);
+  EXPECT_NEAR(double(int64_t(kernels[0].start_ns - before)), 0, 100'000);
+  EXPECT_NEAR(double(int64_t(kernels[0].end_ns - after)), 0, 100'000);
 }
 
 TEST(SourceCuptiActivity, AReacquireThatIsRefusedCanBeTriedAgain) {

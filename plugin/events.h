@@ -44,6 +44,7 @@ enum sl_module_flags {
   SL_MODULE_FSDP = 1,      /* an FSDP unit: it gathers and reshards its own parameters */
   SL_MODULE_ROOT = 2,      /* called from outside any other module */
   SL_MODULE_RECOMPUTE = 4, /* wrapped in activation checkpointing */
+  SL_MODULE_DDP = 8,       /* wrapped in DistributedDataParallel */
 };
 
 #define EVENT_BEGIN(number, name, meaning) struct sl_event_##name {

@@ -32,8 +32,10 @@ struct sl_allocation {
   int category;           /* enum sl_category or a user category */
   uint8_t rule;           /* enum sl_attribution_rule */
   uint32_t module;        /* 0: none */
-  int tracker_label;      /* category that FSDPMemTracker would show at first; -1: it does not see this */
-  int tracker_later;      /* and from its unit's post-backward on; -1: the same */
+  int tracker_label;      /* category that PyTorch's tracker would show at first; -1: it does not see this */
+  int tracker_later;      /* and once it has recognised what this is; -1: the same */
+  bool tracker_soon;      /* which is when backward's function that made it has ended, not later */
+  bool tracker_scratch;   /* made and freed within one operation, as far as can be told */
   uint64_t tracker_bytes; /* as the tracker counts them */
 
   bool counted; /* part of the running totals, under the two below */

@@ -15,7 +15,7 @@
   X(meta, "INSERT OR REPLACE INTO meta VALUES(?,?)")                                                                   \
   X(rank, "INSERT INTO rank VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)")                                        \
   X(gap, "INSERT INTO gap VALUES(?,?,?,?,?)")                                                                          \
-  X(module, "INSERT INTO module VALUES(?,?,?,?,?,?,?,?,?,?)")                                                          \
+  X(module, "INSERT INTO module VALUES(?,?,?,?,?,?,?,?,?,?,?)")                                                        \
   X(step, "INSERT INTO step VALUES(?,?,NULL,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)")                                       \
   X(phase, "INSERT INTO phase VALUES(?,?,?,?,?,?,?,?,?,?,?)")                                                          \
   X(allocation, "INSERT INTO allocation VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)")                            \
@@ -193,8 +193,12 @@ int sl_write_module(struct sl_ledger_writer *writer, const struct sl_module_info
   sl_bind_int(s, 6, id_of(writer, module->root));
   sl_bind_int(s, 7, module->depth);
   sl_bind_int(s, 8, (module->flags & SL_MODULE_FSDP) != 0);
-  sl_bind_int(s, 9, (int64_t)module->parameter_bytes);
-  sl_bind_int(s, 10, (int64_t)module->buffer_bytes);
+  bind_word(s, 9,
+            module->flags & SL_MODULE_RECOMPUTE ? "_checkpoint_wrapped_module"
+            : module->flags & SL_MODULE_DDP     ? "module"
+                                                : NULL);
+  sl_bind_int(s, 10, (int64_t)module->parameter_bytes);
+  sl_bind_int(s, 11, (int64_t)module->buffer_bytes);
   return sl_statement_run(s, error);
 }
 

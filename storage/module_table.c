@@ -146,3 +146,16 @@ uint32_t sl_module_table_of_fsdp_name(const struct sl_module_table *table, uint3
   }
   return module_named(table, root, "", 0);
 }
+
+uint32_t sl_module_table_shared_with(const struct sl_module_table *table, uint32_t root, const char *name,
+                                     uint32_t *modules, uint32_t capacity) {
+  const char *open = strstr(name, " ("), *next = open ? strchr(open, ',') : NULL;
+  uint32_t count = 0;
+  for (; next && count < capacity; next = strchr(next, ',')) {
+    next += strspn(next, ", ");
+    uint32_t module = module_named(table, root, next, strcspn(next, ",)"));
+    if (module)
+      modules[count++] = module;
+  }
+  return count;
+}

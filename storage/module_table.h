@@ -37,4 +37,9 @@ const struct sl_module_info *sl_module_table_all(const struct sl_module_table *t
  */
 uint32_t sl_module_table_of_fsdp_name(const struct sl_module_table *table, uint32_t root, const char *name);
 
+/* Ids of the modules after the first in "FSDP::x (fqn, fqn, …)": they share a unit. Returns how many, at most capacity.
+ */
+uint32_t sl_module_table_shared_with(const struct sl_module_table *table, uint32_t root, const char *name,
+                                     uint32_t *modules, uint32_t capacity);
+
 #endif

@@ -131,6 +131,17 @@ const struct sl_module_info *sl_phases_modules(const struct sl_phases *phases, u
   return sl_module_table_all(phases->modules, count);
 }
 
+uint32_t sl_phases_named(const struct sl_phases *phases, const struct sl_phase *phase, uint32_t *modules,
+                         uint32_t capacity) {
+  const struct sl_module_info *own = sl_phases_module(phases, phase->module);
+  if (!own || !capacity)
+    return 0;
+  modules[0] = own->id;
+  if (strncmp(phase->name, "FSDP::", 6) != 0)
+    return 1;
+  return 1 + sl_module_table_shared_with(phases->modules, own->root, phase->name, modules + 1, capacity - 1);
+}
+
 /* ---- phases ---- */
 
 static struct sl_phase *innermost_module_backward(const struct sl_phases *phases) {
@@ -260,6 +271,7 @@ static int fsdp_backward_before(struct sl_phases *phases, const struct sl_event 
                    module, parent);
     if (!phase || module_backward_push(phases, phase) < 0)
       return -ENOMEM;
+    phase->derived = true;
     phases->listener.opened(phases->listener.context, phase);
   }
   return 0;

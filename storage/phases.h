@@ -49,6 +49,7 @@ struct sl_phase {
   struct sl_phase *parent;              /* enclosing phase */
   const struct sl_user_rule *user_rule; /* category that the user gave to what is made in it; NULL: none */
   struct sl_phase *next;                /* list of all phases of the rank that are still kept, for the owner */
+  bool derived;                         /* a module backward made of FSDP's ranges */
   bool resharded;                       /* a module backward that its reshard ended, unless its reduce follows */
   bool kept;                            /* scratch of sl_phases_prune */
   bool written;                         /* for the owner: its row is in the ledger */
@@ -82,6 +83,13 @@ struct sl_phase *sl_phases_current(struct sl_phases *phases, uint32_t thread);
 
 /* The module that a phase serves: its own or the nearest enclosing one's; 0 for none. */
 uint32_t sl_phase_module(const struct sl_phase *phase);
+
+/*
+ * All modules that FSDP names in a range's name, since modules may share a unit: the phase's own first. Returns how
+ * many, at most capacity.
+ */
+uint32_t sl_phases_named(const struct sl_phases *phases, const struct sl_phase *phase, uint32_t *modules,
+                         uint32_t capacity);
 
 /* The nearest enclosing phase (itself included) of a kind, or NULL. */
 struct sl_phase *sl_phase_enclosing(struct sl_phase *phase, enum sl_kind kind);

@@ -10,6 +10,7 @@
 #include "block_map.h"
 #include "collectives.h"
 #include "driver_segments.h"
+#include "module_states.h"
 #include "tracker_label.h"
 
 #include <errno.h>
@@ -58,13 +59,6 @@ struct owner_entry { /* who held memory at the step's peak */
   UT_hash_handle hh;
 };
 
-struct state_count { /* how often a module reached a state in this step */
-  uint64_t key;      /* module << 8 | state */
-  uint32_t count;
-  size_t last_item;
-  UT_hash_handle hh;
-};
-
 struct builder {
   struct sl_log *log;
   struct sl_ledger_writer *writer;
@@ -100,14 +94,13 @@ struct builder {
   size_t item_count, item_capacity;
   struct positions optimizer_starts, backward_starts;
   bool gradients_tagged;
-  struct state_count *states;
+  struct sl_module_states *states;
 
   char *user_categories[SL_CATEGORY_limit];
   int category_count;
 
   /* the step in progress */
   struct sl_step_row step;
-  bool step_watched; /* its range is open: module states are taken */
   uint64_t peak_at;
   struct peak_entry *peaks;
 };
@@ -178,103 +171,21 @@ static void position_add(struct builder *b, struct positions *positions) {
 
 /* ---- module states ---- */
 
-static void snapshot_add(struct builder *b, enum sl_state state, uint32_t module, bool replaces_last) {
-  if (!module || !b->step_watched)
-    return;
-  uint64_t key = (uint64_t)module << 8 | (uint64_t)state;
-  struct state_count *entry;
-  HASH_FIND(hh, b->states, &key, sizeof key, entry);
-  if (!entry) {
-    entry = calloc(1, sizeof *entry);
-    if (!entry) {
-      b->r = sl_error_set(b->error, -ENOMEM, "out of memory");
-      return;
-    }
-    entry->key = key;
-    HASH_ADD(hh, b->states, key, sizeof entry->key, entry);
-  }
-  if (replaces_last && entry->count) {
-    b->items[entry->last_item].type = SL_ITEM_none;
-    entry->count--;
-  }
-  struct sl_item *item = item_add(b, SL_ITEM_snapshot);
+static size_t state_item_add(void *context, const struct sl_item *state) {
+  struct builder *b = context;
+  struct sl_item *item = item_add(b, state->type);
   if (!item)
-    return;
-  item->state = state;
-  item->module = module;
-  item->call_index = entry->count++;
-  entry->last_item = b->item_count - 1;
+    return SIZE_MAX;
+  uint64_t at_ns = item->at_ns;
+  *item = *state;
+  item->at_ns = at_ns;
+  return b->item_count - 1;
 }
 
-static bool is_fsdp(const struct builder *b, uint32_t module) {
-  const struct sl_module_info *info = sl_phases_module(b->phases, module);
-  return info && (info->flags & SL_MODULE_FSDP);
-}
-
-/*
- * The companion's forward range encloses FSDP's own ranges, unless another tool has moved FSDP's hooks outside of it
- * (FSDPMemTracker does). Then FSDP's ranges mark the beginning and the end.
- */
-static bool in_forward_of(const struct sl_phase *phase, uint32_t module) {
-  for (phase = phase->parent; phase; phase = phase->parent)
-    if (phase->kind == SL_KIND_forward && phase->module == module)
-      return true;
-  return false;
-}
-
-static uint32_t state_reached(const struct builder *b, enum sl_state state, uint32_t module) {
-  uint64_t key = (uint64_t)module << 8 | (uint64_t)state;
-  struct state_count *entry;
-  HASH_FIND(hh, b->states, &key, sizeof key, entry);
-  return entry ? entry->count : 0;
-}
-
-static void states_at_open(struct builder *b, const struct sl_phase *phase) {
-  bool fsdp = is_fsdp(b, phase->module);
-  switch (phase->point) {
-  case SL_POINT_pre_forward:
-    if (!in_forward_of(phase, phase->module) && !sl_phase_enclosing(phase->parent, SL_KIND_backward))
-      snapshot_add(b, SL_STATE_before_pre_forward, phase->module, false);
-    return;
-  case SL_POINT_post_forward:
-    if (!sl_phase_enclosing(phase->parent, SL_KIND_backward)) /* AC calls it in backward, as a no-op */
-      snapshot_add(b, SL_STATE_before_post_forward, phase->module, false);
-    return;
-  case SL_POINT_pre_backward: snapshot_add(b, SL_STATE_before_pre_backward, phase->module, false); return;
-  case SL_POINT_accumulate: snapshot_add(b, SL_STATE_before_post_backward, phase->module, false); return;
-  default: break;
-  }
-  if (phase->kind == SL_KIND_forward &&
-      !(fsdp && state_reached(b, SL_STATE_after_pre_forward, phase->module) > phase->call_index))
-    snapshot_add(b, fsdp ? SL_STATE_before_pre_forward : SL_STATE_plain_pre_forward, phase->module, false);
-  else if (phase->kind == SL_KIND_recompute)
-    snapshot_add(b, fsdp ? SL_STATE_pre_forward_ac : SL_STATE_plain_pre_forward_ac, phase->module, false);
-  else if (phase->kind == SL_KIND_backward && !fsdp)
-    snapshot_add(b, SL_STATE_plain_pre_backward, phase->module, false);
-}
-
-static void states_at_close(struct builder *b, const struct sl_phase *phase) {
-  bool fsdp = is_fsdp(b, phase->module);
-  switch (phase->point) {
-  case SL_POINT_post_forward:
-    if (!in_forward_of(phase, phase->module) && !sl_phase_enclosing(phase->parent, SL_KIND_backward))
-      snapshot_add(b, SL_STATE_after_post_forward, phase->module, true);
-    return;
-  case SL_POINT_pre_forward:
-    if (!sl_phase_enclosing(phase->parent, SL_KIND_backward))
-      snapshot_add(b, SL_STATE_after_pre_forward, phase->module, false);
-    return;
-  case SL_POINT_pre_backward: snapshot_add(b, SL_STATE_after_pre_backward, phase->module, false); return;
-  case SL_POINT_post_backward_reshard: snapshot_add(b, SL_STATE_after_post_backward, phase->module, false); return;
-  case SL_POINT_reduce_scatter: snapshot_add(b, SL_STATE_after_post_backward, phase->module, true); return;
-  default: break;
-  }
-  if (phase->kind == SL_KIND_forward)
-    snapshot_add(b, fsdp ? SL_STATE_after_post_forward : SL_STATE_plain_post_forward, phase->module, false);
-  else if (phase->kind == SL_KIND_recompute)
-    snapshot_add(b, fsdp ? SL_STATE_post_forward_ac : SL_STATE_plain_post_forward_ac, phase->module, false);
-  else if (phase->kind == SL_KIND_backward && !fsdp)
-    snapshot_add(b, SL_STATE_plain_post_backward, phase->module, false);
+static void state_item_withdraw(void *context, size_t index) {
+  struct builder *b = context;
+  if (index < b->item_count)
+    b->items[index].type = SL_ITEM_none;
 }
 
 /* Phases whose highest point is worth a row. */
@@ -323,14 +234,14 @@ static void phase_opened(void *context, struct sl_phase *phase) {
     b->step.step = phase->step;
     b->step.start_ns = phase->start_ns;
     b->step.before = b->step.peak; /* of the time since the step before */
-    b->step_watched = true;
+    sl_module_states_step_begins(b->states);
     step_watch(b);
   }
   if (phase->kind == SL_KIND_optimizer_step)
     position_add(b, &b->optimizer_starts);
   if (phase->kind == SL_KIND_backward && !phase->module)
     position_add(b, &b->backward_starts);
-  states_at_open(b, phase);
+  sl_module_states_opened(b->states, phase);
   if (has_peak(phase)) {
     struct sl_item *item = item_add(b, SL_ITEM_open);
     if (item)
@@ -342,7 +253,7 @@ static int step_finish(struct builder *b, const struct sl_phase *step);
 
 static void phase_closed(void *context, struct sl_phase *phase) {
   struct builder *b = context;
-  states_at_close(b, phase);
+  sl_module_states_closed(b->states, phase);
   if (has_peak(phase)) {
     struct sl_item *item = item_add(b, SL_ITEM_close);
     if (item)
@@ -390,17 +301,7 @@ static int sweep_peak(void *context, const struct sl_phase *phase, const struct 
     entry->own.alone = own->alone;
   if (own->with_children > entry->own.with_children)
     entry->own.with_children = own->with_children;
-  if (!module || (phase->kind != SL_KIND_forward && phase->kind != SL_KIND_backward))
-    return 0;
-  bool fsdp = is_fsdp(b, module), forward = phase->kind == SL_KIND_forward;
-  struct sl_item item = {
-      .module = module,
-      .call_index = phase->call_index,
-      .at_ns = sample->at_ns,
-      .state = forward ? (fsdp ? SL_STATE_peak_forward : SL_STATE_plain_peak_forward)
-                       : (fsdp ? SL_STATE_peak_backward : SL_STATE_plain_peak_backward),
-  };
-  return sweep_snapshot(b, &item, sample);
+  return 0;
 }
 
 static int peaks_write(struct builder *b) {
@@ -500,18 +401,6 @@ static int phases_settle(struct builder *b, bool all) {
   return r;
 }
 
-/* An FSDP unit is called again itself, and not only what an activation-checkpoint wrapper inside of it wraps. */
-static bool is_unit_recomputed(const struct builder *b, struct sl_phase *phase) {
-  while ((phase = sl_phase_enclosing(phase, SL_KIND_recompute))) {
-    const struct sl_module_info *module = sl_phases_module(b->phases, phase->module);
-    if (module && (module->flags & SL_MODULE_FSDP) &&
-        strcmp(phase->name, *module->fqn ? module->fqn : module->class_name) == 0)
-      return true;
-    phase = phase->parent;
-  }
-  return false;
-}
-
 /* Decides, sums and writes what happened since the last step's end. step NULL: the log ended outside of a step. */
 static int step_finish(struct builder *b, const struct sl_phase *step) {
   struct sl_step_facts facts = {
@@ -522,10 +411,12 @@ static int step_finish(struct builder *b, const struct sl_phase *step) {
       .backward_start_count = b->backward_starts.count,
       .gradients_tagged = b->gradients_tagged,
   };
+  enum sl_tracker tracker = sl_module_states_saw_fsdp(b->states) ? SL_TRACKER_fsdp : SL_TRACKER_module;
+  sl_tracker_find_scratch(b->items, b->item_count);
   for (size_t i = 0; i < b->allocation_count; i++)
     if (!b->allocations[i]->decided) {
       sl_attribute(b->allocations[i], &facts);
-      sl_tracker_label(b->allocations[i], is_unit_recomputed(b, b->allocations[i]->phase));
+      sl_tracker_label(b->allocations[i], tracker, b->phases);
       sl_attribute_by_user(b->allocations[i], b->phases);
     }
   b->step.step = facts.step;
@@ -542,8 +433,11 @@ static int step_finish(struct builder *b, const struct sl_phase *step) {
   if (r == 0 && step)
     r = sl_write_step(b->writer, &b->step, b->error);
   for (size_t i = 0; i < b->allocation_count && step; i++)
-    if (!b->allocations[i]->free_at)
+    if (!b->allocations[i]->free_at) {
       b->allocations[i]->last_step = step->step;
+      if (sl_tracker_loses_sight(b->allocations[i]))
+        sl_sweep_unlabel(b->sweep, b->allocations[i]);
+    }
   if (r == 0)
     r = allocations_settle(b, false);
   if (r == 0)
@@ -551,13 +445,8 @@ static int step_finish(struct builder *b, const struct sl_phase *step) {
   b->item_count = 0;
   b->optimizer_starts.count = b->backward_starts.count = 0;
   b->gradients_tagged = false;
-  struct state_count *entry, *next;
-  HASH_ITER(hh, b->states, entry, next) {
-    HASH_DEL(b->states, entry);
-    free(entry);
-  }
+  sl_module_states_step_ended(b->states);
   b->step.step = -1;
-  b->step_watched = false;
   step_watch(b);
   return r;
 }
@@ -612,7 +501,11 @@ static int on_allocator_alloc(struct builder *b, const struct sl_event *event, c
       .phase = sl_phases_current(b->phases, event->thread),
   };
   struct sl_allocation *a = allocation_add(b, event, &made);
-  return a ? allocation_begins(b, a) : b->r;
+  if (!a)
+    return b->r;
+  if ((int)device == b->device)
+    sl_module_states_allocated(b->states, a->phase);
+  return allocation_begins(b, a);
 }
 
 static int on_allocator_free(struct builder *b, const struct sl_event *event, struct sl_allocation *a, int action) {
@@ -957,17 +850,13 @@ static void builder_free(struct builder *b) {
     HASH_DEL(b->peaks, peak);
     free(peak);
   }
-  struct state_count *state, *next_state;
-  HASH_ITER(hh, b->states, state, next_state) {
-    HASH_DEL(b->states, state);
-    free(state);
-  }
   free(b->allocations);
   free(b->items);
   free(b->optimizer_starts.at);
   free(b->backward_starts.at);
   free(b->places);
   b->phases = sl_phases_free(b->phases);
+  b->states = sl_module_states_free(b->states);
   b->sweep = sl_sweep_free(b->sweep);
   b->segments = sl_driver_segments_free(b->segments);
   b->collectives = sl_collectives_free(b->collectives);
@@ -996,11 +885,13 @@ int sl_rank_ledger_build(struct sl_log *log, struct sl_ledger_writer *writer, co
   b.places = calloc(MAX_PLACES, sizeof *b.places);
   b.phases = sl_phases_new(log, &phase_listener);
   b.sweep = sl_sweep_new(&sweep_listener);
+  struct sl_states_sink states_sink = {&b, state_item_add, state_item_withdraw};
+  b.states = b.phases ? sl_module_states_new(b.phases, &states_sink) : NULL;
   b.segments = sl_driver_segments_new(log, writer);
   const struct sl_user_rules *rules = options ? options->rules : NULL;
   struct sl_collective_host host = {&b, allocation_containing, allocation_sized};
   b.collectives = b.phases ? sl_collectives_new(log, writer, b.phases, &host) : NULL;
-  if (!b.places || !b.phases || !b.sweep || !b.segments || !b.collectives) {
+  if (!b.places || !b.phases || !b.states || !b.sweep || !b.segments || !b.collectives) {
     r = sl_error_set(error, -ENOMEM, "out of memory");
     goto finish;
   }

@@ -49,6 +49,7 @@ CREATE TABLE module( -- one nn.Module
   root_id INTEGER, -- module.id of the root of its tree; its own for a root
   depth INTEGER, -- 0 for a root
   is_fsdp INTEGER, -- 1 for an FSDP unit
+  wraps TEXT, -- it stands for a wrapper and the module in it: the wrapper's attribute, _checkpoint_wrapped_module or DDP's module
   param_bytes INTEGER, -- parameters on this rank, children included (shards where sharded)
   buffer_bytes INTEGER -- buffers likewise
 );

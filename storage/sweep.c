@@ -10,6 +10,11 @@ struct watch { /* an open phase */
   struct sl_own_bytes own;
 };
 
+struct window { /* an open window of a tracker */
+  const struct sl_item *opened;
+  struct sl_sample peak;
+};
+
 struct module_sum { /* what a module owns now */
   struct sl_own_bytes now;
   uint32_t parent;
@@ -25,8 +30,11 @@ struct sl_sweep {
   size_t own_count;
   struct watch *watches;
   size_t watch_count, watch_capacity;
+  struct window *windows;
+  size_t window_count, window_capacity;
   struct sl_allocation **unrecognised; /* gradients that the tracker takes for temporaries so far */
   size_t unrecognised_count, unrecognised_capacity;
+  bool recognising; /* there may be some among them that are recognised soon */
 };
 
 const char *sl_state_name(enum sl_state state) {
@@ -49,6 +57,7 @@ struct sl_sweep *sl_sweep_free(struct sl_sweep *sweep) {
   if (sweep) {
     free(sweep->own);
     free(sweep->watches);
+    free(sweep->windows);
     free(sweep->unrecognised);
     free(sweep);
   }
@@ -99,17 +108,25 @@ static void own_change(struct sl_sweep *sweep, uint32_t module, uint64_t bytes) 
   }
 }
 
+static void peak_update(const struct sl_sample *now, struct sl_sample *peak) {
+  if (now->allocated_bytes > peak->allocated_bytes) {
+    peak->at_ns = now->at_ns;
+    peak->allocated_bytes = now->allocated_bytes;
+    memcpy(peak->category_bytes, now->category_bytes, sizeof peak->category_bytes);
+  }
+}
+
+static void window_update(const struct sl_sample *now, struct sl_sample *peak) {
+  peak_update(now, peak);
+  if (now->tracker_total > peak->tracker_total) {
+    peak->tracker_total = now->tracker_total;
+    memcpy(peak->tracker_bytes, now->tracker_bytes, sizeof peak->tracker_bytes);
+  }
+}
+
 static void watch_update(struct sl_sweep *sweep, struct watch *watch) {
   uint32_t module = watch->phase->module;
-  if (sweep->now.allocated_bytes > watch->peak.allocated_bytes) {
-    watch->peak.at_ns = sweep->now.at_ns;
-    watch->peak.allocated_bytes = sweep->now.allocated_bytes;
-    memcpy(watch->peak.category_bytes, sweep->now.category_bytes, sizeof watch->peak.category_bytes);
-  }
-  if (sweep->now.tracker_total > watch->peak.tracker_total) {
-    watch->peak.tracker_total = sweep->now.tracker_total;
-    memcpy(watch->peak.tracker_bytes, sweep->now.tracker_bytes, sizeof watch->peak.tracker_bytes);
-  }
+  peak_update(&sweep->now, &watch->peak);
   if (module < sweep->own_count) {
     const struct sl_own_bytes *now = &sweep->own[module].now;
     if (now->alone > watch->own.alone)
@@ -154,8 +171,8 @@ static void unrecognised_remove(struct sl_sweep *sweep, const struct sl_allocati
     }
 }
 
-/* A unit's post-backward: the tracker looks at its parameters' gradients. */
-static void gradients_recognise(struct sl_sweep *sweep, uint32_t module, int category) {
+/* A unit's post-backward, when the tracker looks at its parameters' gradients, or a collective, when at its buffers. */
+static void labels_recognise(struct sl_sweep *sweep, uint32_t module, int category) {
   for (size_t i = sweep->unrecognised_count; i-- > 0;) {
     struct sl_allocation *allocation = sweep->unrecognised[i];
     if (allocation->module != module || allocation->tracker_later != category)
@@ -163,6 +180,26 @@ static void gradients_recognise(struct sl_sweep *sweep, uint32_t module, int cat
     label_set(sweep, allocation, category);
     sweep->unrecognised[i] = sweep->unrecognised[--sweep->unrecognised_count];
   }
+}
+
+/* What backward's next function does, or frees when it begins, comes after the gradients of the last one were noticed.
+ */
+static void labels_recognise_soon(struct sl_sweep *sweep) {
+  for (size_t i = sweep->unrecognised_count; i-- > 0;) {
+    struct sl_allocation *allocation = sweep->unrecognised[i];
+    if (!allocation->tracker_soon)
+      continue;
+    label_set(sweep, allocation, allocation->tracker_later);
+    sweep->unrecognised[i] = sweep->unrecognised[--sweep->unrecognised_count];
+  }
+  sweep->recognising = false;
+}
+
+void sl_sweep_unlabel(struct sl_sweep *sweep, struct sl_allocation *allocation) {
+  if (allocation->counted)
+    label_set(sweep, allocation, -1);
+  unrecognised_remove(sweep, allocation);
+  allocation->tracker_label = allocation->tracker_later = -1;
 }
 
 /* ---- totals ---- */
@@ -179,6 +216,7 @@ static int item_add(struct sl_sweep *sweep, struct sl_allocation *allocation) {
   own_change(sweep, allocation->module, allocation->bytes);
   allocation->counted_label = -1;
   label_set(sweep, allocation, allocation->tracker_label);
+  sweep->recognising |= allocation->tracker_later >= 0 && allocation->tracker_soon;
   return allocation->tracker_later >= 0 ? unrecognised_add(sweep, allocation) : 0;
 }
 
@@ -218,11 +256,44 @@ static int watch_close(struct sl_sweep *sweep, size_t index) {
   return r;
 }
 
+static int window_open(struct sl_sweep *sweep, const struct sl_item *item) {
+  if (sweep->window_count == sweep->window_capacity) {
+    size_t capacity = sweep->window_capacity ? 2 * sweep->window_capacity : 32;
+    void *grown = realloc(sweep->windows, capacity * sizeof *sweep->windows);
+    if (!grown)
+      return -ENOMEM;
+    sweep->windows = grown;
+    sweep->window_capacity = capacity;
+  }
+  sweep->windows[sweep->window_count++] = (struct window){.opened = item, .peak = sweep->now};
+  return 0;
+}
+
+static int window_close(struct sl_sweep *sweep, size_t index) {
+  struct window *window = &sweep->windows[index];
+  struct sl_item item = *window->opened;
+  item.at_ns = window->peak.at_ns;
+  int r = sweep->listener.snapshot(sweep->listener.context, &item, &window->peak);
+  memmove(window, window + 1, (sweep->window_count - index - 1) * sizeof *window);
+  sweep->window_count--;
+  return r;
+}
+
+static int window_close_of(struct sl_sweep *sweep, const struct sl_item *item) {
+  for (size_t i = sweep->window_count; i-- > 0;)
+    if (sweep->windows[i].opened->module == item->module && sweep->windows[i].opened->state == item->state)
+      return window_close(sweep, i);
+  return 0;
+}
+
 int sl_sweep_run(struct sl_sweep *sweep, const struct sl_item *items, size_t count) {
   int r = 0;
   for (size_t i = 0; i < count && r == 0; i++) {
     const struct sl_item *item = &items[i];
     sweep->now.at_ns = item->at_ns;
+    if (sweep->recognising && item->type != SL_ITEM_alloc && item->type != SL_ITEM_none &&
+        !(item->type == SL_ITEM_free && item->allocation->tracker_scratch))
+      labels_recognise_soon(sweep);
     switch (item->type) {
     case SL_ITEM_retag:
     case SL_ITEM_alloc:
@@ -230,13 +301,15 @@ int sl_sweep_run(struct sl_sweep *sweep, const struct sl_item *items, size_t cou
       r = item_add(sweep, item->allocation);
       for (size_t w = 0; w < sweep->watch_count; w++)
         watch_update(sweep, &sweep->watches[w]);
+      for (size_t w = 0; w < sweep->window_count; w++)
+        window_update(&sweep->now, &sweep->windows[w].peak);
       break;
     case SL_ITEM_free: item_remove(sweep, item->allocation); break;
     case SL_ITEM_snapshot:
       if (item->state == SL_STATE_before_post_backward)
-        gradients_recognise(sweep, item->module, SL_CATEGORY_unsharded_grad);
+        labels_recognise(sweep, item->module, SL_CATEGORY_unsharded_grad);
       if (item->state == SL_STATE_after_post_backward)
-        gradients_recognise(sweep, item->module, SL_CATEGORY_sharded_grad);
+        labels_recognise(sweep, item->module, SL_CATEGORY_sharded_grad);
       r = sweep->listener.snapshot(sweep->listener.context, item, &sweep->now);
       break;
     case SL_ITEM_open: r = watch_open(sweep, item->phase); break;
@@ -247,9 +320,15 @@ int sl_sweep_run(struct sl_sweep *sweep, const struct sl_item *items, size_t cou
           break;
         }
       break;
+    case SL_ITEM_window_open: r = window_open(sweep, item); break;
+    case SL_ITEM_window_close: r = window_close_of(sweep, item); break;
+    case SL_ITEM_recognise: labels_recognise(sweep, item->module, item->category); break;
     case SL_ITEM_none: break;
     }
   }
+  while (r == 0 && sweep->window_count)
+    r = window_close(sweep, sweep->window_count - 1);
+  sweep->window_count = 0; /* items are only there until now */
   while (r == 0 && sweep->watch_count)
     r = watch_close(sweep, sweep->watch_count - 1);
   return r;

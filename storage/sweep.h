@@ -23,20 +23,24 @@ enum sl_state { /* of a module; the first ten and two peaks are FSDPMemTracker's
 const char *sl_state_name(enum sl_state state);
 
 enum sl_item_type {
-  SL_ITEM_alloc,    /* allocation becomes part of the totals */
-  SL_ITEM_free,     /* and leaves them */
-  SL_ITEM_retag,    /* its category or module changed */
-  SL_ITEM_snapshot, /* a module reached a state: take the totals */
-  SL_ITEM_open,     /* a phase begins: watch for its highest point */
-  SL_ITEM_close,    /* and ends */
-  SL_ITEM_none,     /* withdrawn */
+  SL_ITEM_alloc,        /* allocation becomes part of the totals */
+  SL_ITEM_free,         /* and leaves them */
+  SL_ITEM_retag,        /* its category or module changed */
+  SL_ITEM_snapshot,     /* a module reached a state: take the totals */
+  SL_ITEM_open,         /* a phase begins: watch for its highest point */
+  SL_ITEM_close,        /* and ends */
+  SL_ITEM_window_open,  /* a tracker begins to look for a module's highest point */
+  SL_ITEM_window_close, /* and stops; without an open window of that module and state nothing happens */
+  SL_ITEM_recognise,    /* the tracker learns which allocations of the module are of the category */
+  SL_ITEM_none,         /* withdrawn */
 };
 
 struct sl_item {
   enum sl_item_type type;
-  enum sl_state state; /* of snapshots */
-  uint32_t module;     /* of snapshots */
-  uint32_t call_index; /* of snapshots */
+  enum sl_state state; /* of snapshots and windows */
+  uint32_t module;     /* of snapshots, windows and what is recognised */
+  uint32_t call_index; /* of snapshots, and of windows where they open */
+  int category;        /* of what is recognised */
   uint64_t at_ns;
   union {
     struct sl_allocation *allocation;
@@ -44,6 +48,7 @@ struct sl_item {
   };
 };
 
+/* Of a window's highest point the tracker's sums are those of the highest point that the tracker saw. */
 struct sl_sample {
   uint64_t at_ns;
   uint64_t allocated_bytes;
@@ -59,12 +64,12 @@ struct sl_own_bytes {
 
 struct sl_sweep_listener {
   void *context;
-  /* The totals at a snapshot item. 0, or a negative errno that ends the sweep. */
-  int (*snapshot)(void *context, const struct sl_item *item, const struct sl_sample *sample);
   /*
-   * A phase's highest point and the most that its module owned within it. Of the sample, the tracker's sums are those
-   * of the highest point that the tracker saw.
+   * The totals at a snapshot item, or at the highest point of a window, for which the item has the state that opened it
+   * and the instant. 0, or a negative errno that ends the sweep.
    */
+  int (*snapshot)(void *context, const struct sl_item *item, const struct sl_sample *sample);
+  /* A phase's highest point and the most that its module owned within it. */
   int (*peak)(void *context, const struct sl_phase *phase, const struct sl_sample *sample,
               const struct sl_own_bytes *own);
   /* The module that contains this one, 0 for a root; asked once for each. NULL: no module contains another. */
@@ -78,5 +83,8 @@ struct sl_sweep *sl_sweep_free(struct sl_sweep *sweep);                  /* retu
 
 /* Runs over the items of one step in order; phases still open at the end are reported as they are. 0 or -errno. */
 int sl_sweep_run(struct sl_sweep *sweep, const struct sl_item *items, size_t count);
+
+/* The tracker knows no more of this allocation, if it ever did. */
+void sl_sweep_unlabel(struct sl_sweep *sweep, struct sl_allocation *allocation);
 
 #endif

@@ -2,33 +2,95 @@
 
 #include "allocator_config.h"
 #include "attribution.h"
+#include "module_states.h"
 
-void sl_tracker_label(struct sl_allocation *allocation, bool unit_recomputed) {
+enum { MAX_SCRATCH = 64 }; /* allocations of one operation that are open at once */
+
+void sl_tracker_find_scratch(const struct sl_item *items, size_t count) {
+  struct sl_allocation *open[MAX_SCRATCH]; /* what may still turn out to be scratch, as a stack */
+  size_t depth = 0;
+  for (size_t i = 0; i < count; i++) {
+    const struct sl_item *item = &items[i];
+    if (item->type == SL_ITEM_none || item->type == SL_ITEM_retag)
+      continue;
+    if (item->type == SL_ITEM_alloc) {
+      depth = depth < MAX_SCRATCH ? depth : 0;
+      open[depth++] = item->allocation;
+    } else if (item->type == SL_ITEM_free && depth && open[depth - 1] == item->allocation) {
+      item->allocation->tracker_scratch = true;
+      depth--;
+    } else {
+      depth = 0;
+    }
+  }
+}
+
+/* What the tracker takes everything for that it knows nothing else of. */
+static int passing_label(const struct sl_allocation *allocation, enum sl_tracker tracker,
+                         const struct sl_phases *phases) {
+  if (!sl_phase_enclosing(allocation->phase, SL_KIND_backward))
+    return SL_CATEGORY_activation;
+  bool again = tracker == SL_TRACKER_fsdp ? sl_unit_called_again(phases, allocation->phase)
+                                          : sl_phase_enclosing(allocation->phase, SL_KIND_recompute) != NULL;
+  return again ? SL_CATEGORY_activation : SL_CATEGORY_temp;
+}
+
+/* The first gather of the step, by its unit's own call: until then the tracker does not know the parameter's storage.
+ */
+static bool is_first_gather(const struct sl_allocation *allocation) {
+  for (const struct sl_phase *phase = allocation->phase; phase; phase = phase->parent)
+    if (phase->kind == SL_KIND_forward && phase->module == allocation->module)
+      return phase->call_index == 0;
+  return true;
+}
+
+static void label(struct sl_allocation *allocation, int at_first, int later) {
+  allocation->tracker_label = at_first;
+  allocation->tracker_later = later == at_first ? -1 : later;
+}
+
+void sl_tracker_label(struct sl_allocation *allocation, enum sl_tracker tracker, const struct sl_phases *phases) {
   bool in_backward = sl_phase_enclosing(allocation->phase, SL_KIND_backward) != NULL;
-  int passing = in_backward && !unit_recomputed ? SL_CATEGORY_temp : SL_CATEGORY_activation;
+  bool in_optimizer = sl_phase_enclosing(allocation->phase, SL_KIND_optimizer_step) != NULL;
+  int passing = passing_label(allocation, tracker, phases), category = allocation->category;
   uint64_t unit = SL_ALLOCATOR_MIN_BLOCK;
   allocation->tracker_bytes = (allocation->requested_bytes + unit - 1) / unit * unit;
-  allocation->tracker_later = -1;
-  switch (allocation->category) {
+  allocation->tracker_soon = false;
+  if (allocation->tracker_scratch && !in_optimizer) {
+    label(allocation, -1, -1); /* within the optimizer it is one of a list of temporaries, which die in reverse */
+    return;
+  }
+  switch (category) {
   case SL_CATEGORY_other:
-  case SL_CATEGORY_unattributed: allocation->tracker_label = -1; return;
-  case SL_CATEGORY_activation: allocation->tracker_label = passing; return;
-  case SL_CATEGORY_temp:
-    allocation->tracker_label =
-        sl_phase_enclosing(allocation->phase, SL_KIND_optimizer_step) ? SL_CATEGORY_optstate : passing;
+  case SL_CATEGORY_unattributed: label(allocation, -1, -1); return;
+  case SL_CATEGORY_activation: label(allocation, passing, -1); return;
+  case SL_CATEGORY_temp: label(allocation, in_optimizer ? SL_CATEGORY_optstate : passing, -1); return;
+  case SL_CATEGORY_input:
+    label(allocation, tracker == SL_TRACKER_module ? SL_CATEGORY_activation : category, -1);
+    return;
+  case SL_CATEGORY_unsharded_param:
+    if (allocation->step < 0)
+      label(allocation, -1, category);
+    else
+      label(allocation, in_backward || !is_first_gather(allocation) ? category : SL_CATEGORY_activation, category);
     return;
   case SL_CATEGORY_all_gather:
-    allocation->tracker_label = allocation->rule == SL_RULE_fsdp_all_gather_cast ? passing : SL_CATEGORY_all_gather;
+    label(allocation, passing, allocation->rule == SL_RULE_fsdp_all_gather_cast ? -1 : category);
     return;
   case SL_CATEGORY_reduce_scatter:
-    allocation->tracker_label =
-        allocation->rule == SL_RULE_fsdp_reduce_staging ? SL_CATEGORY_temp : SL_CATEGORY_reduce_scatter;
+    label(allocation, SL_CATEGORY_temp, allocation->rule == SL_RULE_fsdp_reduce_staging ? -1 : category);
     return;
   case SL_CATEGORY_unsharded_grad:
-  case SL_CATEGORY_sharded_grad:
-    allocation->tracker_label = in_backward ? SL_CATEGORY_temp : allocation->category;
-    allocation->tracker_later = in_backward ? allocation->category : -1;
+  case SL_CATEGORY_sharded_grad: label(allocation, in_backward ? SL_CATEGORY_temp : category, category); return;
+  case SL_CATEGORY_gradient:
+    label(allocation, in_backward && tracker == SL_TRACKER_module ? SL_CATEGORY_temp : category, category);
+    allocation->tracker_soon = true;
     return;
-  default: allocation->tracker_label = allocation->category; return;
+  default: label(allocation, category, -1); return;
   }
+}
+
+bool sl_tracker_loses_sight(const struct sl_allocation *allocation) {
+  int label = allocation->counted_label; /* as the tracker had it at last */
+  return label == SL_CATEGORY_activation || label == SL_CATEGORY_temp || label == SL_CATEGORY_input;
 }

@@ -1,27 +1,48 @@
 /*
- * What PyTorch's FSDPMemTracker would call an allocation, and when: its labels change as it learns more, and it can't
- * see everything. The ledger's own categories are decided with hindsight; these labels only serve to compare.
+ * What PyTorch's FSDPMemTracker, or for models without FSDP2 its MemTracker, would call an allocation, and when: their
+ * labels change as they learn more, and they can't see everything. The ledger's own categories are decided with
+ * hindsight; these labels only serve to compare.
  *
  * Where the two differ, and why:
- *   gradients          the tracker says Temp until their unit's post-backward begins, then Unsharded Grad
+ *   gradients          the tracker says Temp until their unit's post-backward begins, then Unsharded Grad; MemTracker
+ *                      says Gradient as soon as backward's function that made one has ended
  *   sharded gradients  Temp until their unit's post-backward ends, then Sharded Grad
  *   optimizer scratch  OptState, also for the temporaries of foreach implementations
  *   all-gather casts   Activation in forward, Temp in backward
+ *   collective buffers  the same, until their all-gather or reduce-scatter is issued
+ *   gathered params    Activation when they are first gathered in forward (not seen when that was before the step),
+ *                      until the pre-forward that waits for them ends
  *   forward scratch    Activation: the tracker does not know what dies soon
- *   recomputation      Temp, unless an FSDP unit itself is called again (then Activation)
+ *   recomputation      Temp, unless an FSDP unit itself is called again (then Activation); MemTracker: Activation
+ *   inputs             Activation: MemTracker has no word for them
+ *   kernel scratch     not seen: what an operation allocates and frees again before it returns
  *   workspaces         not seen: libraries allocate them below the dispatcher
  *   what is kept       not seen when it was made in an earlier step, outside of the tracker
+ *   other models       not seen: FSDPMemTracker follows the one that it was given
  *   bytes              requests rounded up to 512, where the allocator may hand out a larger block
  */
 #ifndef SHARDLEDGER_TRACKER_LABEL_H
 #define SHARDLEDGER_TRACKER_LABEL_H
 
 #include "allocation.h"
+#include "sweep.h"
+
+enum sl_tracker {
+  SL_TRACKER_fsdp,   /* FSDPMemTracker */
+  SL_TRACKER_module, /* MemTracker */
+};
 
 /*
- * Sets tracker_label, tracker_later and tracker_bytes of a decided allocation whose phases are still there.
- * unit_recomputed: an FSDP unit's recomputation encloses it.
+ * Sets tracker_scratch of what was made and freed again without anything between that goes beyond it: neither a module
+ * state nor the making or freeing of something that the rest of the program can see. items: those of one step, in
+ * order.
  */
-void sl_tracker_label(struct sl_allocation *allocation, bool unit_recomputed);
+void sl_tracker_find_scratch(const struct sl_item *items, size_t count);
+
+/* Sets the tracker's fields of a decided allocation whose phases are still there, but for tracker_scratch. */
+void sl_tracker_label(struct sl_allocation *allocation, enum sl_tracker tracker, const struct sl_phases *phases);
+
+/* Whether a tracker that starts in the next step will not meet this allocation, which outlives its own. */
+bool sl_tracker_loses_sight(const struct sl_allocation *allocation);
 
 #endif

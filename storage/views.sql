@@ -49,13 +49,22 @@ LEFT JOIN module_name m ON m.id = s.peak_module_id;
 
 -- The snapshots as FSDPMemTracker would show them: its words, its labels at that instant, zeros and the total included
 -- (storage/tracker_label.h says where its labels differ from the ledger's categories). fully_shard renames the classes that it
--- shards, so that the tracker's FQNs start with FSDP and the root's class.
+-- shards, so that the tracker's FQNs start with FSDP and the root's class. It keeps one Peak Forward over all calls.
 CREATE VIEW fsdp_snapshot AS
 WITH tracked(id, fqn) AS (
   SELECT n.id, CASE WHEN r.is_fsdp THEN 'FSDP' ELSE '' END || n.name
   FROM module_name n JOIN module m ON m.id = n.id JOIN module r ON r.id = m.root_id),
 word(category) AS (VALUES ('Sharded Param'),('Unsharded Param'),('Buffer'),('Sharded Grad'),('Unsharded Grad'),('Activation'),('Temp'),('All Gather'),('Reduce Scatter'),('OptState'),('Inputs'), ('Other')),
-state AS (SELECT DISTINCT rank, step, module_id, call_index, state, at_ns FROM snapshot),
+total AS (
+  SELECT rank, step, module_id, call_index, state, sum(tracker_bytes) AS bytes FROM snapshot
+  GROUP BY rank, step, module_id, call_index, state),
+state AS (
+  SELECT rank, step, module_id, call_index, state, bytes, call_index AS call FROM total WHERE state <> 'Peak Forward'
+  UNION ALL
+  SELECT rank, step, module_id, call_index, state, bytes, 0 FROM (
+    SELECT *, row_number() OVER (PARTITION BY rank, step, module_id ORDER BY bytes DESC, call_index) AS place
+    FROM total WHERE state = 'Peak Forward')
+  WHERE place = 1),
 worded AS (
   SELECT s.rank, s.step, s.module_id, s.call_index, s.state, CASE s.category
       WHEN 'sharded_param' THEN 'Sharded Param'
@@ -74,14 +83,54 @@ worded AS (
       ELSE 'Other' END AS category,
     s.tracker_bytes AS bytes
   FROM snapshot s)
-SELECT a.rank, a.step, m.fqn, a.call_index AS call, a.state, w.category,
+SELECT a.rank, a.step, a.module_id, m.fqn, a.call, a.state, w.category,
   coalesce((SELECT sum(bytes) FROM worded x WHERE x.rank = a.rank AND x.step = a.step AND x.module_id = a.module_id
     AND x.call_index = a.call_index AND x.state = a.state AND x.category = w.category), 0) AS bytes
 FROM state a JOIN tracked m ON m.id = a.module_id CROSS JOIN word w
 UNION ALL
-SELECT s.rank, s.step, m.fqn, s.call_index, s.state, 'Total', sum(s.tracker_bytes)
-FROM snapshot s JOIN tracked m ON m.id = s.module_id
-GROUP BY s.rank, s.step, s.module_id, s.call_index, s.state;
+SELECT a.rank, a.step, a.module_id, m.fqn, a.call, a.state, 'Total', a.bytes
+FROM state a JOIN tracked m ON m.id = a.module_id;
+
+-- The snapshots as MemTracker would show them, of models without FSDP2: its words, its labels at that instant. It meets a
+-- wrapper and the module in it one by one, and only the latter is called again by activation checkpointing.
+CREATE VIEW module_snapshot AS
+WITH RECURSIVE path(id, own, inner) AS (
+  SELECT id, CASE WHEN wraps = 'module' THEN 'DistributedDataParallel' ELSE coalesce(class, '') END,
+    CASE WHEN wraps = 'module' THEN 'DistributedDataParallel' ELSE coalesce(class, '') END || coalesce('.' || wraps, '')
+  FROM module WHERE parent_id IS NULL
+  UNION ALL
+  SELECT m.id, p.inner || '.' || substr(m.fqn, CASE q.fqn WHEN '' THEN 1 ELSE length(q.fqn) + 2 END),
+    p.inner || '.' || substr(m.fqn, CASE q.fqn WHEN '' THEN 1 ELSE length(q.fqn) + 2 END) || coalesce('.' || m.wraps, '')
+  FROM path p JOIN module m ON m.parent_id = p.id JOIN module q ON q.id = p.id),
+called(id, fqn, again) AS (
+  SELECT id, own, own = inner FROM path
+  UNION ALL
+  SELECT id, inner, 1 FROM path WHERE own <> inner),
+word(category) AS (VALUES ('Parameter'),('Buffer'),('Gradient'),('Activation'),('Temp'),('Optstate'),('Other')),
+state AS (
+  SELECT rank, step, module_id, call_index, state, sum(tracker_bytes) AS bytes FROM snapshot
+  WHERE state IN ('Pre-Forward','Post-Forward','Peak-Forward','Pre-Backward','Post-Backward','Peak-Backward','Pre-Forward-AC','Post-Forward-AC')
+  GROUP BY rank, step, module_id, call_index, state),
+worded AS (
+  SELECT s.rank, s.step, s.module_id, s.call_index, s.state, CASE
+      WHEN s.category IN ('param','sharded_param','unsharded_param') THEN 'Parameter'
+      WHEN s.category = 'buffer' THEN 'Buffer'
+      WHEN s.category IN ('gradient','sharded_grad','unsharded_grad') THEN 'Gradient'
+      WHEN s.category = 'activation' THEN 'Activation'
+      WHEN s.category = 'temp' THEN 'Temp'
+      WHEN s.category = 'optstate' THEN 'Optstate'
+      ELSE 'Other' END AS category,
+    s.tracker_bytes AS bytes
+  FROM snapshot s)
+SELECT a.rank, a.step, a.module_id, m.fqn, a.call_index AS call, a.state, w.category,
+  coalesce((SELECT sum(bytes) FROM worded x WHERE x.rank = a.rank AND x.step = a.step AND x.module_id = a.module_id
+    AND x.call_index = a.call_index AND x.state = a.state AND x.category = w.category), 0) AS bytes
+FROM state a JOIN called m ON m.id = a.module_id CROSS JOIN word w
+WHERE m.again OR a.state NOT LIKE '%-AC'
+UNION ALL
+SELECT a.rank, a.step, a.module_id, m.fqn, a.call_index, a.state, 'Total', a.bytes
+FROM state a JOIN called m ON m.id = a.module_id
+WHERE m.again OR a.state NOT LIKE '%-AC';
 
 -- What no rule covered at each step's highest point.
 CREATE VIEW unattributed AS

@@ -19,8 +19,9 @@ class Sweep : public ::testing::Test {
 protected:
   void SetUp() override {
     sl_sweep_listener listener{this,
-                               [](void *self, const sl_item *, const sl_sample *sample) {
+                               [](void *self, const sl_item *item, const sl_sample *sample) {
                                  static_cast<Sweep *>(self)->snapshots.push_back(*sample);
+                                 static_cast<Sweep *>(self)->calls.push_back(item->call_index);
                                  return 0;
                                },
                                [](void *self, const sl_phase *phase, const sl_sample *sample, const sl_own_bytes *own) {
@@ -64,6 +65,15 @@ protected:
     item.phase = phase;
     items.push_back(item);
   }
+  void window(sl_item_type type, uint32_t module, uint32_t call = 0) {
+    sl_item item{};
+    item.type = type;
+    item.at_ns = ++clock;
+    item.state = SL_STATE_peak_backward;
+    item.module = module;
+    item.call_index = call;
+    items.push_back(item);
+  }
   void run() {
     ASSERT_EQ(sl_sweep_run(sweep, items.data(), items.size()), 0);
     items.clear();
@@ -72,6 +82,7 @@ protected:
   sl_sweep *sweep = nullptr;
   std::vector<sl_item> items;
   std::vector<sl_sample> snapshots;
+  std::vector<uint32_t> calls; // of the snapshots
   std::vector<Peak> peaks;
   std::map<uint32_t, uint32_t> parents; // of modules
   uint64_t clock = 0;
@@ -240,6 +251,84 @@ TEST_F(Sweep, TheTrackerTakesGradientsForTemporariesUntilTheirUnitsPostBackward)
   EXPECT_EQ(snapshots[1].tracker_bytes[SL_CATEGORY_unsharded_grad], 512u);
   EXPECT_EQ(snapshots[1].category_bytes[SL_CATEGORY_unsharded_grad], 1536u) << "the ledger knew from the start";
   EXPECT_EQ(snapshots[2].tracker_total, 1024u);
+}
+
+TEST_F(Sweep, ABufferHasItsLabelFromItsCollectiveOn) {
+  sl_allocation buffer = make(512, SL_CATEGORY_all_gather, 3);
+  buffer.tracker_label = SL_CATEGORY_temp;
+  buffer.tracker_later = SL_CATEGORY_all_gather;
+  add(SL_ITEM_alloc, &buffer);
+  add(SL_ITEM_snapshot, (sl_phase *)nullptr);
+  for (uint32_t module : {4u, 3u}) {
+    sl_item recognised{};
+    recognised.type = SL_ITEM_recognise;
+    recognised.module = module;
+    recognised.category = SL_CATEGORY_all_gather;
+    items.push_back(recognised);
+    add(SL_ITEM_snapshot, (sl_phase *)nullptr);
+  }
+  run();
+  ASSERT_EQ(snapshots.size(), 3u);
+  EXPECT_EQ(snapshots[0].tracker_bytes[SL_CATEGORY_temp], 512u);
+  EXPECT_EQ(snapshots[1].tracker_bytes[SL_CATEGORY_temp], 512u) << "another module's collective";
+  EXPECT_EQ(snapshots[2].tracker_bytes[SL_CATEGORY_temp], 0u);
+  EXPECT_EQ(snapshots[2].tracker_bytes[SL_CATEGORY_all_gather], 512u);
+}
+
+TEST_F(Sweep, WhatIsRecognisedSoonKeepsItsFirstLabelWhileBackwardsFunctionRuns) {
+  sl_allocation gradient = make(512, SL_CATEGORY_gradient), input = make(1024, SL_CATEGORY_temp);
+  sl_allocation scratch = make(2048, SL_CATEGORY_temp), saved = make(64, SL_CATEGORY_activation);
+  gradient.tracker_label = SL_CATEGORY_temp;
+  gradient.tracker_later = SL_CATEGORY_gradient;
+  gradient.tracker_soon = true;
+  scratch.tracker_label = -1;
+  scratch.tracker_scratch = true;
+  add(SL_ITEM_alloc, &saved);
+  window(SL_ITEM_window_open, 1);
+  add(SL_ITEM_alloc, &gradient);
+  add(SL_ITEM_alloc, &scratch);
+  add(SL_ITEM_free, &scratch);
+  add(SL_ITEM_alloc, &input); // the gradient of the function's input, made after that of its weight
+  add(SL_ITEM_free, &saved);
+  window(SL_ITEM_window_close, 1);
+  add(SL_ITEM_snapshot, (sl_phase *)nullptr);
+  run();
+  ASSERT_EQ(snapshots.size(), 2u);
+  EXPECT_EQ(snapshots[0].tracker_bytes[SL_CATEGORY_temp], 1536u) << "at the highest point both were temporaries";
+  EXPECT_EQ(snapshots[0].tracker_bytes[SL_CATEGORY_gradient], 0u);
+  EXPECT_EQ(snapshots[1].tracker_bytes[SL_CATEGORY_gradient], 512u);
+  EXPECT_EQ(snapshots[1].tracker_bytes[SL_CATEGORY_temp], 1024u);
+}
+
+TEST_F(Sweep, WindowsOfOneModuleAreReportedByTheirOwnHighestPoints) {
+  sl_allocation low = make(100, SL_CATEGORY_temp), high = make(300, SL_CATEGORY_temp);
+  window(SL_ITEM_window_open, 7, 0);
+  add(SL_ITEM_alloc, &low);
+  window(SL_ITEM_window_close, 7);
+  window(SL_ITEM_window_close, 7); // nothing is open
+  add(SL_ITEM_free, &low);
+  window(SL_ITEM_window_open, 7, 1);
+  add(SL_ITEM_alloc, &high);
+  run();
+  ASSERT_EQ(snapshots.size(), 2u) << "what is open at the end is reported as well";
+  EXPECT_EQ(snapshots[0].allocated_bytes, 100u);
+  EXPECT_EQ(snapshots[1].allocated_bytes, 300u);
+  EXPECT_EQ(snapshots[1].tracker_total, 300u);
+  EXPECT_EQ(calls, (std::vector<uint32_t>{0, 1}));
+}
+
+TEST_F(Sweep, WhatTheTrackerLosesSightOfLeavesItsSumsAndNoOthers) {
+  sl_allocation kept = make(512, SL_CATEGORY_activation);
+  add(SL_ITEM_alloc, &kept);
+  run();
+  sl_sweep_unlabel(sweep, &kept);
+  add(SL_ITEM_snapshot, (sl_phase *)nullptr);
+  add(SL_ITEM_free, &kept);
+  add(SL_ITEM_snapshot, (sl_phase *)nullptr);
+  run();
+  EXPECT_EQ(snapshots.at(0).tracker_total, 0u);
+  EXPECT_EQ(snapshots.at(0).allocated_bytes, 512u);
+  EXPECT_EQ(snapshots.at(1).tracker_total, 0u);
 }
 
 TEST_F(Sweep, WhatTheTrackerCannotSeeIsNotInItsSums) {

@@ -13,7 +13,7 @@ import weakref
 import torch
 
 from . import native, options
-from .kinds import MODULE_FSDP, MODULE_RECOMPUTE, MODULE_ROOT
+from .kinds import MODULE_DDP, MODULE_FSDP, MODULE_RECOMPUTE, MODULE_ROOT
 
 # {attribute that holds the wrapped module: class of the wrapper}
 _WRAPPERS = {
@@ -174,6 +174,8 @@ class Tree:
                 entry.fsdp2 = entry.fsdp2 or fsdp2
             if _is_a(module, "CheckpointWrapper"):
                 entry.flags |= MODULE_RECOMPUTE
+            if _is_a(module, "DistributedDataParallel"):
+                entry.flags |= MODULE_DDP
             by_path[path] = (module, entry)
             self.members.append((module, entry, alias))
         self._count_bytes()

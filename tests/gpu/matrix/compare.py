@@ -14,13 +14,8 @@ from checks.truth import QUANTITIES
 
 WHOLE = 0.999  # of the allocated bytes at each step's peak are to be attributed
 
-# The words of MemTracker for the ledger's categories.
-MODULE_WORDS = {
-    "sharded_param": "Parameter", "unsharded_param": "Parameter", "param": "Parameter", "buffer": "Buffer",
-    "sharded_grad": "Gradient", "unsharded_grad": "Gradient", "gradient": "Gradient", "activation": "Activation",
-    "temp": "Temp", "optstate": "Optstate",
-}  # fmt: skip
-
+# Differences from a tracker that are on purpose and can be told from the ledger: storage/tracker_label.h.
+OTHER_MODELS = "other models"
 
 @dataclasses.dataclass
 class Row:
@@ -36,6 +31,7 @@ class Row:
     attributed: "float | None" = None  # least share of a step's peak
     tracker_rows: int = 0
     tracker_near: int = 0
+    tracker_named: dict = dataclasses.field(default_factory=dict)  # {name of a deliberate difference: rows}
     tracker_off: list = dataclasses.field(default_factory=list)  # (difference, key, ledger, tracker) of those that are not near
     differences: list = dataclasses.field(default_factory=list)
     notes: list = dataclasses.field(default_factory=list)
@@ -150,27 +146,33 @@ def compare_attribution(row, ledger, rank, steps):
             row.attributed = share if row.attributed is None else min(row.attributed, share)
 
 
-def read_snapshots(ledger, kind, rank, step):
-    """{(fqn, call, state): {word: bytes}} in the words of the tracker of that kind."""
-    if kind == "fsdp":
-        query = "SELECT fqn, call, state, category, bytes FROM fsdp_snapshot WHERE rank = ? AND step = ?"
-    else:
-        query = """SELECT name, call_index, state, category, bytes FROM snapshot
-                   JOIN module_name ON module_name.id = module_id WHERE snapshot.rank = ? AND step = ?"""
+VIEWS = {"fsdp": "fsdp_snapshot", "module": "module_snapshot"}
+
+
+def models_in(ledger, kind, rank, step):
+    """{root's id: whether its backward ran} of the models with snapshots in the step."""
+    query = f"""SELECT root_id, max(s.state IN ('Before Pre-Backward', 'Pre-Backward')) FROM {VIEWS[kind]} AS s
+                JOIN module ON module.id = module_id WHERE s.rank = ? AND s.step = ? GROUP BY root_id"""
+    return dict(ledger.execute(query, (rank, step)))
+
+
+def read_snapshots(ledger, kind, rank, step, models):
+    """{(fqn, call, state): {word: bytes}} in the words of the tracker of that kind; of the models that are trained."""
     snapshots = {}
-    for fqn, call, state, category, size in ledger.execute(query, (rank, step)):
-        words = snapshots.setdefault((fqn, call, state), {})
-        word = category if kind == "fsdp" else MODULE_WORDS.get(category, "Other")
-        words[word] = words.get(word, 0) + size
-        if kind != "fsdp":
-            words["Total"] = words.get("Total", 0) + size
+    query = f"""SELECT root_id, s.fqn, call, state, category, bytes FROM {VIEWS[kind]} AS s
+                JOIN module ON module.id = module_id WHERE s.rank = ? AND s.step = ?"""
+    for root, fqn, call, state, category, size in ledger.execute(query, (rank, step)):
+        if models[root] or not any(models.values()):
+            snapshots.setdefault((fqn, call, state), {})[category] = size
     return snapshots
 
 
 def compare_tracker(row, ledger, rank, tracked, steps):
-    snapshots = {}
+    kind, snapshots, others = tracked["tracker"], {}, False
     for step in steps:
-        snapshots.update(read_snapshots(ledger, tracked["tracker"], rank, step.number))
+        models = models_in(ledger, kind, rank, step.number)
+        others = others or len(models) > 1
+        snapshots.update(read_snapshots(ledger, kind, rank, step.number, models))
     missing = 0
     for fqn, state, call, words in tracked["snapshots"]:
         have = snapshots.get((fqn, call, state))
@@ -182,6 +184,8 @@ def compare_tracker(row, ledger, rank, tracked, steps):
             difference = abs(have.get(word, 0) - size)
             if difference <= max(RELATIVE * size, ABSOLUTE):
                 row.tracker_near += 1
+            elif others:
+                row.tracker_named[OTHER_MODELS] = row.tracker_named.get(OTHER_MODELS, 0) + 1
             else:
                 row.tracker_off.append((difference, f"rank {rank} {fqn} {state} {call} {word}", have.get(word, 0), size))
     row.tracker_off.sort(key=lambda off: (-off[0], off[1]))

@@ -29,7 +29,8 @@ class Made:
         self.ledger = sqlite3.connect(":memory:")
         self.ledger.executescript((ROOT / "storage" / "schema.sql").read_text())
         self.ledger.execute("CREATE TABLE category_at_peak(rank, step, category, bytes)")
-        self.ledger.execute("CREATE TABLE fsdp_snapshot(rank, step, fqn, call, state, category, bytes)")
+        self.ledger.execute("CREATE TABLE fsdp_snapshot(rank, step, module_id, fqn, call, state, category, bytes)")
+        self.ledger.executemany("INSERT INTO module(id, rank, fqn, root_id) VALUES(?, 0, '', ?)", [(1, 1), (2, 2)])
         for number in range(4):
             self.truth_step("ab"[number // 2], number)
             self.ledger_step(number, number * SECOND + 1000, (number + 1) * SECOND - 1000)
@@ -153,13 +154,34 @@ def test_tracker_rows_are_compared_with_the_step_that_they_were_taken_in(made):
         {"job": "b", "rank": 0, "step": 1, "tracker": "fsdp", "snapshots": [["M", "Peak Forward", 0, {"Temp": big, "Total": big}]]}
     ]
     made.ledger.executemany(
-        "INSERT INTO fsdp_snapshot VALUES(0, ?, 'M', 0, 'Peak Forward', ?, ?)",
+        "INSERT INTO fsdp_snapshot VALUES(0, ?, 1, 'M', 0, 'Peak Forward', ?, ?)",
         [(3, "Temp", big), (3, "Total", big + (2 << 20)), (1, "Temp", 0), (1, "Total", 0)],
     )
     row = made.compare(("b",))[0]
     assert (row.tracker_near, row.tracker_rows) == (1, 2)
     assert row.tracker_off == [(2 << 20, "rank 0 M Peak Forward 0 Total", big + (2 << 20), big)]
     assert "farthest from the tracker: 2.00 MiB, rank 0 M Peak Forward 0 Total" in table.line(row)
+
+
+def test_only_the_trained_of_several_models_is_compared_and_its_differences_have_a_name(made):
+    big, other = 64 << 20, 128 << 20
+    made.tracked = [
+        {"job": "b", "rank": 0, "step": 1, "tracker": "fsdp", "snapshots": [["M", "Peak Forward", 0, {"Temp": big, "Total": big}]]}
+    ]
+    made.ledger.executemany(
+        "INSERT INTO fsdp_snapshot VALUES(0, 3, ?, 'M', 0, ?, ?, ?)",
+        [
+            (1, "Peak Forward", "Temp", big),
+            (1, "Peak Forward", "Total", big + other),
+            (1, "Before Pre-Backward", "Temp", 0),
+            (2, "Peak Forward", "Temp", other),
+            (2, "Peak Forward", "Total", other),
+        ],
+    )
+    row = made.compare(("b",))[0]
+    assert (row.tracker_near, row.tracker_rows, row.tracker_off) == (1, 2, [])
+    assert row.tracker_named == {"other models": 1}
+    assert "1 tracker rows differ on purpose: other models" in table.line(row)
 
 
 def test_module_states_that_the_ledger_lacks_are_told(made):

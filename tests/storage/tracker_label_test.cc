@@ -1,0 +1,177 @@
+// What PyTorch's trackers would call an allocation: the rules that tracker_label.h lists.
+#include "fakes/log_builder.h"
+
+extern "C" {
+#include "storage/attribution.h"
+#include "storage/tracker_label.h"
+}
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace {
+
+class TrackerLabel : public ::testing::Test {
+protected:
+  TrackerLabel() {
+    backward.kind = SL_KIND_backward;
+    optimizer.kind = SL_KIND_optimizer_step;
+    forward.kind = SL_KIND_forward;
+    forward.module = 3;
+    recompute.kind = SL_KIND_recompute;
+    recompute.parent = &backward;
+  }
+
+  sl_allocation make(int category, sl_phase *phase) {
+    sl_allocation a{};
+    a.category = category;
+    a.phase = phase;
+    a.module = 3;
+    a.requested_bytes = 1000;
+    return a;
+  }
+
+  // {label at first, label later}
+  std::vector<int> labels(sl_allocation a, sl_tracker tracker = SL_TRACKER_fsdp) {
+    sl_phase_listener listener{this, [](void *, sl_phase *) {}, [](void *, sl_phase *) {}};
+    sl_phases *none = sl_phases_new(nullptr, &listener);
+    sl_tracker_label(&a, tracker, none);
+    sl_phases_free(none);
+    EXPECT_EQ(a.tracker_bytes, 1024u);
+    return {a.tracker_label, a.tracker_later};
+  }
+
+  sl_phase backward{}, optimizer{}, forward{}, recompute{};
+};
+
+using Labels = std::vector<int>;
+
+TEST_F(TrackerLabel, GradientsAreTemporariesUntilTheyAreRecognised) {
+  EXPECT_EQ(labels(make(SL_CATEGORY_unsharded_grad, &backward)),
+            (Labels{SL_CATEGORY_temp, SL_CATEGORY_unsharded_grad}));
+  EXPECT_EQ(labels(make(SL_CATEGORY_sharded_grad, &backward)), (Labels{SL_CATEGORY_temp, SL_CATEGORY_sharded_grad}));
+  EXPECT_EQ(labels(make(SL_CATEGORY_gradient, &backward), SL_TRACKER_module),
+            (Labels{SL_CATEGORY_temp, SL_CATEGORY_gradient}));
+  EXPECT_EQ(labels(make(SL_CATEGORY_sharded_grad, nullptr)), (Labels{SL_CATEGORY_sharded_grad, -1}));
+}
+
+TEST_F(TrackerLabel, BuffersOfCollectivesAreWhateverIsMadeThereUntilTheirCollective) {
+  EXPECT_EQ(labels(make(SL_CATEGORY_all_gather, &forward)), (Labels{SL_CATEGORY_activation, SL_CATEGORY_all_gather}));
+  EXPECT_EQ(labels(make(SL_CATEGORY_all_gather, &backward)), (Labels{SL_CATEGORY_temp, SL_CATEGORY_all_gather}));
+  EXPECT_EQ(labels(make(SL_CATEGORY_reduce_scatter, &backward)),
+            (Labels{SL_CATEGORY_temp, SL_CATEGORY_reduce_scatter}));
+  sl_allocation cast = make(SL_CATEGORY_all_gather, &forward);
+  cast.rule = SL_RULE_fsdp_all_gather_cast;
+  EXPECT_EQ(labels(cast), (Labels{SL_CATEGORY_activation, -1}));
+}
+
+TEST_F(TrackerLabel, GatheredParametersAreKnownAfterTheirFirstPreForward) {
+  EXPECT_EQ(labels(make(SL_CATEGORY_unsharded_param, &forward)),
+            (Labels{SL_CATEGORY_activation, SL_CATEGORY_unsharded_param}));
+  EXPECT_EQ(labels(make(SL_CATEGORY_unsharded_param, &backward)), (Labels{SL_CATEGORY_unsharded_param, -1}));
+  forward.call_index = 1;
+  EXPECT_EQ(labels(make(SL_CATEGORY_unsharded_param, &forward)), (Labels{SL_CATEGORY_unsharded_param, -1}));
+  sl_allocation before = make(SL_CATEGORY_unsharded_param, &forward);
+  before.step = -1;
+  EXPECT_EQ(labels(before), (Labels{-1, SL_CATEGORY_unsharded_param})) << "gathered by an evaluation before the step";
+}
+
+TEST_F(TrackerLabel, RecomputationIsTemporaryForOneTrackerAndActivationForTheOther) {
+  EXPECT_EQ(labels(make(SL_CATEGORY_activation, &recompute)), (Labels{SL_CATEGORY_temp, -1}));
+  EXPECT_EQ(labels(make(SL_CATEGORY_activation, &recompute), SL_TRACKER_module), (Labels{SL_CATEGORY_activation, -1}));
+  EXPECT_EQ(labels(make(SL_CATEGORY_temp, &backward), SL_TRACKER_module), (Labels{SL_CATEGORY_temp, -1}));
+}
+
+TEST_F(TrackerLabel, TheOptimizersTemporariesAreState) {
+  EXPECT_EQ(labels(make(SL_CATEGORY_temp, &optimizer)), (Labels{SL_CATEGORY_optstate, -1}));
+  sl_allocation scratch = make(SL_CATEGORY_temp, &optimizer);
+  scratch.tracker_scratch = true;
+  EXPECT_EQ(labels(scratch), (Labels{SL_CATEGORY_optstate, -1})) << "one of a list that dies in reverse";
+}
+
+TEST_F(TrackerLabel, MemTrackerHasNoWordForInputs) {
+  EXPECT_EQ(labels(make(SL_CATEGORY_input, nullptr)), (Labels{SL_CATEGORY_input, -1}));
+  EXPECT_EQ(labels(make(SL_CATEGORY_input, nullptr), SL_TRACKER_module), (Labels{SL_CATEGORY_activation, -1}));
+}
+
+TEST_F(TrackerLabel, WorkspacesAndScratchAreNotSeen) {
+  EXPECT_EQ(labels(make(SL_CATEGORY_other, &forward)), (Labels{-1, -1}));
+  sl_allocation scratch = make(SL_CATEGORY_temp, &backward);
+  scratch.tracker_scratch = true;
+  EXPECT_EQ(labels(scratch), (Labels{-1, -1}));
+}
+
+TEST_F(TrackerLabel, WhatPassesIsOutOfSightInTheNextStepButStateIsNot) {
+  sl_allocation a{};
+  for (int label : {SL_CATEGORY_activation, SL_CATEGORY_temp, SL_CATEGORY_input}) {
+    a.counted_label = label;
+    EXPECT_TRUE(sl_tracker_loses_sight(&a));
+  }
+  for (int label : std::vector<int>{SL_CATEGORY_sharded_grad, SL_CATEGORY_optstate, SL_CATEGORY_param, -1}) {
+    a.counted_label = label;
+    EXPECT_FALSE(sl_tracker_loses_sight(&a));
+  }
+}
+
+class Scratch : public ::testing::Test {
+protected:
+  void alloc(sl_allocation &a) {
+    add(SL_ITEM_alloc).allocation = &a;
+  }
+  void free(sl_allocation &a) {
+    add(SL_ITEM_free).allocation = &a;
+  }
+  sl_item &add(sl_item_type type) {
+    items.push_back({});
+    items.back().type = type;
+    return items.back();
+  }
+  void find() {
+    sl_tracker_find_scratch(items.data(), items.size());
+  }
+  std::vector<sl_item> items;
+  sl_allocation a{}, b{}, c{};
+};
+
+TEST_F(Scratch, IsWhatAnOperationMakesAndFreesWithinItself) {
+  alloc(a); // the result
+  alloc(b); // a workspace and a semaphore
+  alloc(c);
+  free(c);
+  free(b);
+  find();
+  EXPECT_FALSE(a.tracker_scratch);
+  EXPECT_TRUE(b.tracker_scratch);
+  EXPECT_TRUE(c.tracker_scratch);
+}
+
+TEST_F(Scratch, IsNotWhatAnotherResultOutlives) {
+  alloc(a);
+  alloc(b); // made of a
+  free(a);
+  free(b);
+  find();
+  EXPECT_FALSE(a.tracker_scratch);
+  EXPECT_FALSE(b.tracker_scratch);
+}
+
+TEST_F(Scratch, IsNotWhatAnOlderOneDiesBefore) {
+  alloc(a);
+  add(SL_ITEM_snapshot);
+  alloc(b);
+  free(a);
+  free(b);
+  find();
+  EXPECT_FALSE(b.tracker_scratch);
+}
+
+TEST_F(Scratch, IsNotWhatAModuleStateSees) {
+  alloc(a);
+  add(SL_ITEM_snapshot);
+  free(a);
+  find();
+  EXPECT_FALSE(a.tracker_scratch);
+}
+
+} // namespace

@@ -13,6 +13,7 @@
 #include "shardledger.h"
 #include "source.h"
 #include "source_cupti.h"
+#include "step_window.h"
 
 #include <errno.h>
 #include <stdatomic.h>
@@ -123,7 +124,7 @@ static bool has_source;       /* memory records are CUpti_ActivityMemory4 and te
 
 static void kernel(const void *record) {
   const kernel_record *k = record;
-  if (!keep_all_kernels && !(k->name && strstr(k->name, "nccl")))
+  if ((!keep_all_kernels && !(k->name && strstr(k->name, "nccl"))) || !sl_step_window_has(host_ns(k->start)))
     return;
   struct sl_event_kernel event = {.start_ns = host_ns(k->start),
                                   .end_ns = host_ns(k->end),
@@ -137,6 +138,8 @@ static void kernel(const void *record) {
 
 /* Copies between devices have further fields before the correlation id; up to the stream both structs are the same. */
 static void append_copy(const memcpy_record *c, uint32_t correlation) {
+  if (!sl_step_window_has(host_ns(c->start)))
+    return;
   struct sl_event_memory_copy event = {.start_ns = host_ns(c->start),
                                        .end_ns = host_ns(c->end),
                                        .bytes = c->bytes,
@@ -159,6 +162,8 @@ static void peer_copy(const void *record) {
 
 static void set(const void *record) {
   const memset_record *s = record;
+  if (!sl_step_window_has(host_ns(s->start)))
+    return;
   struct sl_event_memory_set event = {.start_ns = host_ns(s->start),
                                       .end_ns = host_ns(s->end),
                                       .bytes = s->bytes,

@@ -11,8 +11,12 @@
 #include "source_nvtx.h"
 #include "event_log.h"
 #include "shardledger.h"
+#include "step_window.h"
+
+#include "../nvtx_ranges/kinds.h"
 
 #include <stdatomic.h>
+#include <time.h>
 #include <wchar.h>
 
 #define DOMAINS_MAX 256u   /* ids 1 … 254, then one for all further domains together */
@@ -33,6 +37,7 @@ struct domain {
 
 static struct domain domains[DOMAINS_MAX];
 static _Atomic uint32_t domains_used = 1;
+static _Atomic uint32_t own_domain; /* that of the companion's ranges; 0: not made yet */
 
 uint16_t sl_nvtx_domain(nvtxDomainHandle_t handle) {
   uintptr_t offset = (uintptr_t)handle - (uintptr_t)domains; /* wraps for lower addresses, to beyond the table */
@@ -59,6 +64,8 @@ static nvtxDomainHandle_t create_domain(uint32_t name) {
   }
   atomic_store(&domains[id].name, name);
   atomic_store(&domains[id].state, DOMAIN_ALIVE);
+  if (name == sl_log_name(SL_NVTX_DOMAIN))
+    atomic_store(&own_domain, id);
   struct sl_event_nvtx_domain event = {.id = id, .name = name};
   sl_log_define(SL_EVENT_nvtx_domain, &event, sizeof(event), NULL, 0);
   return (nvtxDomainHandle_t)&domains[id];
@@ -197,7 +204,16 @@ int sl_nvtx_pop(uint16_t domain, const nvtxPayloadData_t *payload) {
   return (int)(level & INT32_MAX);
 }
 
+static void begin_step(uint64_t number) {
+  struct timespec now;
+  clock_gettime(CLOCK_REALTIME, &now);
+  sl_step_window_begin(number, (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec);
+}
+
 nvtxRangeId_t sl_nvtx_start(const struct sl_nvtx_range *range) {
+  if (range->category == SL_KIND_step && range->domain != 0 &&
+      range->domain == atomic_load_explicit(&own_domain, memory_order_relaxed))
+    begin_step(range->value);
   uint64_t id = atomic_fetch_add_explicit(&last_range_id, 1, memory_order_relaxed) + 1;
   struct sl_event_range_start event = {
       .id = id, .name = range->name, .domain = range->domain, .category = range->category, .value = range->value};

@@ -6,6 +6,7 @@ import sqlite3
 
 import pytest
 from checks.attribution import check_attribution
+from checks.bounds import check_bounds
 from checks.harness import ROOT, shardledger
 from checks.tracker import check_tracker
 from checks.truth import check_exact, read_truth
@@ -53,4 +54,10 @@ def test_snapshots_agree_with_the_tracker(prefix, ledger_of):
     if not list(prefix.parent.glob(f"{prefix.name}.tracker.rank*")):
         pytest.skip("recorded without FSDPMemTracker")
     result = check_tracker(prefix.parent.name, prefix, ledger_of(prefix.parent))
+    assert result.passed, result.figure
+
+
+@pytest.mark.parametrize("run", ["fsdp2-2rank", "fsdp2-mixed-recompute-2rank"])
+def test_phases_keep_the_bounds_of_pytorchs_own_memory_tests(run, ledger_of):
+    result = check_bounds(run, ledger_of(DATA / run))
     assert result.passed, result.figure

@@ -3,6 +3,7 @@
 import json
 
 from .attribution import check_attribution
+from .bounds import check_bounds
 from .harness import ROOT, CheckFailed, Result, shardledger
 from .tracker import check_tracker
 from .truth import check_exact, read_truth
@@ -32,6 +33,8 @@ def check_job(name, run, ranks, tracked):
 def check_reference(harness):
     run = harness.train("reference", options=["--steps", STEPS, "--truth", "truth", "--tracker"])
     yield from check_job("reference", run, harness.ranks, tracked=True)
+    with run.ledger() as ledger:
+        yield check_bounds("reference", ledger)
     yield check_commands(harness, run)
 
 

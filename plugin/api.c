@@ -30,6 +30,7 @@ static struct place *_Atomic place_slots[PLACE_SLOTS]; /* open addressing, never
 static struct {
   _Alignas(64) atomic_uint_fast32_t next; /* sequence number of the next event */
   atomic_uint_fast32_t recorded;          /* one more than that of the last one in the log */
+  atomic_bool has_segment;
 } allocators[DEVICES_MAX];
 
 uint32_t sl_api_version(void) {
@@ -158,6 +159,12 @@ void sl_allocator_event(int device, int action, uint64_t address, uint64_t bytes
       .address = address, .bytes = bytes, .sequence = sequence, .place = place_id(&key), .action = (uint8_t)action};
   if (sl_log_append(SL_EVENT_allocator, &event, sizeof(event), NULL, 0))
     atomic_store_explicit(&allocators[device].recorded, sequence + 1, memory_order_relaxed);
+  /* The earliest instant with a context for sure: PyTorch has just called the driver here itself, under the same lock.
+   */
+  if ((action == SL_SEGMENT_ALLOC || action == SL_SEGMENT_MAP) &&
+      !atomic_load_explicit(&allocators[device].has_segment, memory_order_relaxed) &&
+      !atomic_exchange(&allocators[device].has_segment, true))
+    sl_source_device_sample(false);
 }
 
 uint32_t sl_allocator_sequence(int device) {
@@ -202,7 +209,7 @@ void sl_allocator_stats(int device, uint32_t sequence, uint64_t requested_bytes,
 /* ---- what CUDA and CUPTI are asked for ---- */
 
 void sl_device_sample(void) {
-  sl_source_device_sample();
+  sl_source_device_sample(true);
 }
 
 int sl_cupti_release(void) {

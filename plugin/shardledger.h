@@ -2,9 +2,9 @@
  * Public C API of libshardledger.so: how code inside the training process adds facts to the event log.
  *
  * The torch bridge and the Python companion use it; so may native code. Every function may be called from any thread
- * at any time, never blocks on a lock that another source holds, never calls CUDA or Python (sl_device_sample and the
- * sl_cupti functions excepted, which say so), and does nothing when recording is off. Nothing here fails loudly:
- * what can't be recorded is counted in the log.
+ * at any time, never blocks on a lock that another source holds, never calls CUDA or Python (sl_device_sample, the
+ * sl_cupti functions and a device's first segment excepted, which say so), and does nothing when recording is off.
+ * Nothing here fails loudly: what can't be recorded is counted in the log.
  *
  * Phases are not here: emit them as NVTX ranges with nvtx_ranges/shardledger_nvtx.h.
  */
@@ -53,7 +53,9 @@ SL_API void sl_tag(int device, uint64_t address, const char *category, uint32_t 
 /*
  * One entry of PyTorch's allocator trace. Call it from an allocator trace tracker, that is under the device allocator's
  * lock: the call order of one device is the order of the log. action: enum sl_allocator_action in events.h.
- * About 30 ns; no lock, no system call.
+ * About 30 ns; no lock, no system call. At the first SL_SEGMENT_ALLOC or SL_SEGMENT_MAP of each device, when PyTorch
+ * has just called the driver under that lock itself, the device's free and total bytes are taken: what a bare context
+ * uses.
  */
 SL_API void sl_allocator_event(int device, int action, uint64_t address, uint64_t bytes, uint64_t stream,
                                uint64_t pool_owner, uint64_t pool_id);
@@ -76,7 +78,10 @@ SL_API void sl_allocator_existing(int device, uint64_t address, uint64_t bytes, 
 SL_API void sl_allocator_stats(int device, uint32_t sequence, uint64_t requested_bytes, uint64_t allocated_bytes,
                                uint64_t active_bytes, uint64_t reserved_bytes);
 
-/* Records free and total bytes of every device that has a context in this process. Calls the CUDA driver. */
+/*
+ * Records free and total bytes of the calling thread's current device, and what NVML says of the processes on it (not
+ * every time where that is slow). Calls the CUDA driver.
+ */
 SL_API void sl_device_sample(void);
 
 /*

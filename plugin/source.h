@@ -7,6 +7,8 @@
 #ifndef SHARDLEDGER_SOURCE_H
 #define SHARDLEDGER_SOURCE_H
 
+#include <stdbool.h>
+
 struct sl_source {
   const char *name;    /* as in source_state events: cupti_callback, nvtx, … */
   int (*start)(void);  /* once, inside cuInit; 0 or a negative errno, after which nothing else of it is called */
@@ -25,7 +27,7 @@ extern const struct sl_source *const sl_sources[];
 void sl_sources_start(void);
 
 /* What the public API asks of single sources; see shardledger.h. */
-void sl_source_device_sample(void);
+void sl_source_device_sample(bool with_processes); /* asks NVML too, which may take long at first */
 int sl_source_cupti_release(void);
 int sl_source_cupti_reacquire(void);
 

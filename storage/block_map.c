@@ -274,10 +274,15 @@ const struct sl_block_totals *sl_block_map_totals(const struct sl_block_map *map
   return &map->totals;
 }
 
-uint64_t sl_block_map_largest_free(const struct sl_block_map *map) {
-  uint64_t largest = 0;
-  for (struct block *block = map->blocks; block; block = block->hh.next)
-    if (block->state == SL_BLOCK_FREE && block->bytes > largest)
-      largest = block->bytes;
-  return largest;
+struct sl_free_blocks sl_block_map_free_blocks(const struct sl_block_map *map) {
+  struct sl_free_blocks free_blocks = {0};
+  for (struct block *block = map->blocks; block; block = block->hh.next) {
+    if (block->state != SL_BLOCK_FREE)
+      continue;
+    if (block->bytes > free_blocks.largest_bytes)
+      free_blocks.largest_bytes = block->bytes;
+    if (block->previous || block->next)
+      free_blocks.inactive_split_bytes += block->bytes;
+  }
+  return free_blocks;
 }

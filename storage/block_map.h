@@ -59,7 +59,12 @@ void *sl_block_map_find(const struct sl_block_map *map, uint64_t address);
 
 const struct sl_block_totals *sl_block_map_totals(const struct sl_block_map *map);
 
-/* Largest free block, in bytes. Walks all blocks. */
-uint64_t sl_block_map_largest_free(const struct sl_block_map *map);
+struct sl_free_blocks {
+  uint64_t largest_bytes;        /* of one block */
+  uint64_t inactive_split_bytes; /* in segments that also hold live memory, which keeps them from being given back */
+};
+
+/* Walks all blocks. */
+struct sl_free_blocks sl_block_map_free_blocks(const struct sl_block_map *map);
 
 #endif

@@ -11,6 +11,7 @@ struct segment {
   uint64_t address, bytes, stream, alloc_ns;
   uint32_t device;
   const char *owner, *api; /* static, or owned by the log */
+  struct sl_segment_place place;
   bool from_driver;
   UT_hash_handle hh;
 };
@@ -19,6 +20,8 @@ struct sl_driver_segments {
   const struct sl_log *log;
   struct sl_ledger_writer *writer;
   struct segment *live;
+  struct sl_owner_total *totals;
+  size_t total_count, total_capacity;
   bool driver_seen; /* driver calls are recorded: the allocator's segments add nothing new */
 };
 
@@ -39,6 +42,7 @@ struct sl_driver_segments *sl_driver_segments_free(struct sl_driver_segments *se
     HASH_DEL(segments->live, segment);
     free(segment);
   }
+  free(segments->totals);
   free(segments);
   return NULL;
 }
@@ -52,7 +56,46 @@ static struct segment *segment_find(const struct sl_driver_segments *segments, u
 static int segment_write(struct sl_driver_segments *segments, const struct segment *segment, uint64_t free_ns,
                          struct sl_error *error) {
   return sl_write_segment(segments->writer, segment->device, segment->address, segment->bytes, segment->owner,
-                          segment->api, segment->stream, segment->alloc_ns, free_ns, error);
+                          segment->api, segment->stream, segment->alloc_ns, free_ns, &segment->place, error);
+}
+
+const struct sl_owner_total *sl_driver_segments_totals(const struct sl_driver_segments *segments, size_t *count) {
+  *count = segments->total_count;
+  return segments->totals;
+}
+
+/* The total that a segment counts in; NULL: no memory. Owners are few. */
+static struct sl_owner_total *total_of(struct sl_driver_segments *segments, const struct segment *segment) {
+  for (size_t i = 0; i < segments->total_count; i++) {
+    struct sl_owner_total *total = &segments->totals[i];
+    if (total->device == segment->device && (total->owner == segment->owner || !strcmp(total->owner, segment->owner)))
+      return total;
+  }
+  if (segments->total_count == segments->total_capacity) {
+    size_t capacity = segments->total_capacity ? 2 * segments->total_capacity : 16;
+    struct sl_owner_total *grown = realloc(segments->totals, capacity * sizeof *grown);
+    if (!grown)
+      return NULL;
+    segments->totals = grown;
+    segments->total_capacity = capacity;
+  }
+  struct sl_owner_total *total = &segments->totals[segments->total_count++];
+  *total = (struct sl_owner_total){segment->device, segment->owner, 0};
+  return total;
+}
+
+static int count_in(struct sl_driver_segments *segments, const struct segment *segment, struct sl_error *error) {
+  struct sl_owner_total *total = total_of(segments, segment);
+  if (!total)
+    return sl_error_set(error, -ENOMEM, "out of memory");
+  total->bytes += segment->bytes;
+  return 0;
+}
+
+static void count_out(struct sl_driver_segments *segments, const struct segment *segment) {
+  struct sl_owner_total *total = total_of(segments, segment); /* there since it was counted in */
+  if (total)
+    total->bytes -= segment->bytes;
 }
 
 static int segment_end(struct sl_driver_segments *segments, uint64_t address, uint64_t free_ns,
@@ -61,6 +104,7 @@ static int segment_end(struct sl_driver_segments *segments, uint64_t address, ui
   if (!segment)
     return 0;
   int r = segment_write(segments, segment, free_ns, error);
+  count_out(segments, segment);
   HASH_DEL(segments->live, segment);
   free(segment);
   return r;
@@ -73,7 +117,7 @@ static int segment_begin(struct sl_driver_segments *segments, const struct segme
     return sl_error_set(error, -ENOMEM, "out of memory");
   *segment = *begun;
   HASH_ADD(hh, segments->live, address, sizeof segment->address, segment);
-  return r;
+  return r < 0 ? r : count_in(segments, segment, error);
 }
 
 /* PyTorch calls the driver from libc10_cuda; everybody else goes by the library's own file name. */
@@ -83,7 +127,13 @@ static const char *owner_name(const char *library) {
   return *library ? library : "unknown";
 }
 
-int sl_driver_segments_add(struct sl_driver_segments *segments, const struct sl_event *event, struct sl_error *error) {
+struct sl_segment_place sl_segment_place_of(const struct sl_phase *phase) {
+  return (struct sl_segment_place){
+      .phase = phase ? phase->id : 0, .module = sl_phase_module(phase), .step = phase ? phase->step : -1};
+}
+
+int sl_driver_segments_add(struct sl_driver_segments *segments, const struct sl_event *event,
+                           const struct sl_phase *phase, struct sl_error *error) {
   const struct sl_event_driver_allocation *e = event->payload;
   segments->driver_seen = true;
   struct segment segment = {
@@ -94,6 +144,7 @@ int sl_driver_segments_add(struct sl_driver_segments *segments, const struct sl_
       .device = e->device,
       .owner = owner_name(sl_log_string(segments->log, e->owner)),
       .api = sl_log_string(segments->log, e->api),
+      .place = sl_segment_place_of(phase),
       .from_driver = true,
   };
   /*
@@ -122,12 +173,13 @@ int sl_driver_segments_remove(struct sl_driver_segments *segments, const struct 
 
 int sl_driver_segments_allocator_add(struct sl_driver_segments *segments, uint32_t device, uint64_t address,
                                      uint64_t bytes, uint64_t stream, uint64_t time_ns, const char *action,
-                                     struct sl_error *error) {
+                                     const struct sl_phase *phase, struct sl_error *error) {
   struct segment *known = segment_find(segments, address);
   if (known && known->from_driver) {
+    count_out(segments, known);
     known->owner = "pytorch";
     known->stream = stream;
-    return 0;
+    return count_in(segments, known, error);
   }
   if (segments->driver_seen)
     return 0;
@@ -139,6 +191,7 @@ int sl_driver_segments_allocator_add(struct sl_driver_segments *segments, uint32
       .device = device,
       .owner = "pytorch",
       .api = action,
+      .place = sl_segment_place_of(phase),
   };
   return segment_begin(segments, &segment, error);
 }

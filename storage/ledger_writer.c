@@ -16,16 +16,20 @@
   X(rank, "INSERT INTO rank VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)")                                        \
   X(gap, "INSERT INTO gap VALUES(?,?,?,?,?)")                                                                          \
   X(module, "INSERT INTO module VALUES(?,?,?,?,?,?,?,?,?,?,?)")                                                        \
-  X(step, "INSERT INTO step VALUES(?,?,NULL,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)")                                       \
+  X(step, "INSERT INTO step VALUES(?,?,NULL,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)")                                   \
   X(phase, "INSERT INTO phase VALUES(?,?,?,?,?,?,?,?,?,?,?)")                                                          \
   X(allocation, "INSERT INTO allocation VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)")                            \
-  X(segment, "INSERT INTO segment VALUES(NULL,?,?,?,?,?,?,?,?,?)")                                                     \
+  X(segment, "INSERT INTO segment VALUES(NULL,?,?,?,?,?,?,?,?,?,?,?,?)")                                               \
+  X(gpu_code, "INSERT INTO gpu_code VALUES(?,?,?,?,?,?,?,?)")                                                          \
+  X(context, "INSERT INTO context VALUES(?,?,?,?,?)")                                                                  \
   X(snapshot, "INSERT OR REPLACE INTO snapshot VALUES(?,?,?,?,?,?,?,?,?)")                                             \
   X(peak, "INSERT INTO peak VALUES(?,?,?,?,?,?,?,?)")                                                                  \
   X(peak_category, "INSERT INTO peak_category VALUES(?,?,?,?,?,?)")                                                    \
   X(peak_owner, "INSERT INTO peak_owner VALUES(?,?,?,?,?,?,?,?)")                                                      \
-  X(device_sample, "INSERT INTO device_sample VALUES(?,?,?,?,?)")                                                      \
-  X(oom, "INSERT INTO oom VALUES(?,?,?,?,?,?,?,?,?)")                                                                  \
+  X(device_sample, "INSERT INTO device_sample VALUES(?,?,?,?,?,?,?)")                                                  \
+  X(device_owner, "INSERT INTO device_owner VALUES(?,?,?,?,?)")                                                        \
+  X(oom, "INSERT INTO oom VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?)")                                                        \
+  X(oom_owner, "INSERT INTO oom_owner VALUES(?,?,?,?,?,?,?,?)")                                                        \
   X(kernel, "INSERT INTO kernel VALUES(?,?,?,?,?,?,?)")                                                                \
   X(memcpy, "INSERT INTO memcpy VALUES(?,?,?,?,?,?,?,?)")                                                              \
   X(memset, "INSERT INTO memset VALUES(?,?,?,?,?,?,?)")                                                                \
@@ -103,7 +107,8 @@ int sl_ledger_writer_finish(struct sl_ledger_writer *writer, struct sl_error *er
                         "CREATE INDEX module_by_name ON module(rank, fqn);"
                         "CREATE INDEX collective_by_number ON collective(comm, seq);"
                         "CREATE INDEX allocation_survivor ON allocation(rank, step) WHERE last_step > step;"
-                        "CREATE INDEX peak_owner_by_step ON peak_owner(rank, step);",
+                        "CREATE INDEX peak_owner_by_step ON peak_owner(rank, step);"
+                        "CREATE INDEX device_owner_by_time ON device_owner(rank, at_ns);",
                         error);
   return r < 0 ? r : sl_db_execute(writer->db, sl_views_sql, error);
 }
@@ -134,6 +139,14 @@ static void bind_word(struct sl_statement *statement, int index, const char *tex
     sl_bind_text(statement, index, text);
   else
     sl_bind_null(statement, index);
+}
+
+/* Three columns behind index: phase_id, module_id, step. */
+static void bind_place(struct sl_ledger_writer *writer, struct sl_statement *statement, int index,
+                       const struct sl_segment_place *place) {
+  bind_id(writer, statement, index + 1, place->phase);
+  bind_id(writer, statement, index + 2, place->module);
+  bind_known(statement, index + 3, place->step, -1);
 }
 
 /* ---- rows ---- */
@@ -223,6 +236,8 @@ int sl_write_step(struct sl_ledger_writer *writer, const struct sl_step_row *row
   bind_known(s, ++i, row->recorded ? (int64_t)row->end.allocated_bytes : -1, -1);
   bind_known(s, ++i, row->recorded ? (int64_t)row->end.active_bytes : -1, -1);
   bind_known(s, ++i, row->recorded ? (int64_t)row->end.reserved_bytes : -1, -1);
+  bind_known(s, ++i, row->recorded ? (int64_t)row->end_free.largest_bytes : -1, -1);
+  bind_known(s, ++i, row->recorded ? (int64_t)row->end_free.inactive_split_bytes : -1, -1);
   bind_known(s, ++i, row->checked, -1);
   return sl_statement_run(s, error);
 }
@@ -274,7 +289,7 @@ int sl_write_allocation(struct sl_ledger_writer *writer, const struct sl_allocat
 
 int sl_write_segment(struct sl_ledger_writer *writer, uint32_t device, uint64_t address, uint64_t bytes,
                      const char *owner, const char *api, uint64_t stream, uint64_t alloc_ns, uint64_t free_ns,
-                     struct sl_error *error) {
+                     const struct sl_segment_place *place, struct sl_error *error) {
   struct sl_statement *s = writer->inserts[INSERT_segment];
   int i = 0;
   sl_bind_int(s, ++i, writer->rank);
@@ -286,6 +301,31 @@ int sl_write_segment(struct sl_ledger_writer *writer, uint32_t device, uint64_t 
   sl_bind_int(s, ++i, (int64_t)stream);
   sl_bind_int(s, ++i, (int64_t)alloc_ns);
   bind_known(s, ++i, (int64_t)free_ns, 0);
+  bind_place(writer, s, i, place);
+  return sl_statement_run(s, error);
+}
+
+int sl_write_gpu_code(struct sl_ledger_writer *writer, uint32_t device, uint64_t at_ns, bool loaded,
+                      uint64_t image_bytes, const struct sl_segment_place *place, struct sl_error *error) {
+  struct sl_statement *s = writer->inserts[INSERT_gpu_code];
+  int i = 0;
+  sl_bind_int(s, ++i, writer->rank);
+  sl_bind_int(s, ++i, device);
+  sl_bind_int(s, ++i, (int64_t)at_ns);
+  sl_bind_int(s, ++i, loaded);
+  sl_bind_int(s, ++i, (int64_t)image_bytes);
+  bind_place(writer, s, i, place);
+  return sl_statement_run(s, error);
+}
+
+int sl_write_context(struct sl_ledger_writer *writer, uint32_t device, uint32_t context, uint64_t at_ns, bool created,
+                     struct sl_error *error) {
+  struct sl_statement *s = writer->inserts[INSERT_context];
+  sl_bind_int(s, 1, writer->rank);
+  sl_bind_int(s, 2, device);
+  sl_bind_int(s, 3, context);
+  sl_bind_int(s, 4, (int64_t)at_ns);
+  sl_bind_int(s, 5, created);
   return sl_statement_run(s, error);
 }
 
@@ -356,30 +396,63 @@ int sl_write_peak_owner(struct sl_ledger_writer *writer, int64_t step, const cha
 }
 
 int sl_write_device_sample(struct sl_ledger_writer *writer, uint32_t device, uint64_t at_ns, uint64_t total_bytes,
-                           uint64_t used_bytes, struct sl_error *error) {
+                           uint64_t used_bytes, int64_t own_bytes, int64_t other_bytes, struct sl_error *error) {
   struct sl_statement *s = writer->inserts[INSERT_device_sample];
-  sl_bind_int(s, 1, writer->rank);
-  sl_bind_int(s, 2, device);
-  sl_bind_int(s, 3, (int64_t)at_ns);
-  sl_bind_int(s, 4, (int64_t)total_bytes);
-  sl_bind_int(s, 5, (int64_t)used_bytes);
+  int i = 0;
+  sl_bind_int(s, ++i, writer->rank);
+  sl_bind_int(s, ++i, device);
+  sl_bind_int(s, ++i, (int64_t)at_ns);
+  sl_bind_int(s, ++i, (int64_t)total_bytes);
+  sl_bind_int(s, ++i, (int64_t)used_bytes);
+  bind_known(s, ++i, own_bytes, -1);
+  bind_known(s, ++i, other_bytes, -1);
   return sl_statement_run(s, error);
 }
 
-int sl_write_oom(struct sl_ledger_writer *writer, uint64_t at_ns, uint64_t requested_bytes, uint64_t free_bytes,
-                 const struct sl_block_totals *totals, uint64_t largest_free_bytes, const struct sl_phase *phase,
-                 struct sl_error *error) {
+int sl_write_device_owner(struct sl_ledger_writer *writer, uint32_t device, uint64_t at_ns, const char *owner,
+                          int64_t bytes, struct sl_error *error) {
+  struct sl_statement *s = writer->inserts[INSERT_device_owner];
+  int i = 0;
+  sl_bind_int(s, ++i, writer->rank);
+  sl_bind_int(s, ++i, device);
+  sl_bind_int(s, ++i, (int64_t)at_ns);
+  sl_bind_text(s, ++i, owner);
+  sl_bind_int(s, ++i, bytes);
+  return sl_statement_run(s, error);
+}
+
+int sl_write_oom(struct sl_ledger_writer *writer, uint64_t at_ns, uint32_t device, const char *source,
+                 const struct sl_oom_row *row, struct sl_error *error) {
   struct sl_statement *s = writer->inserts[INSERT_oom];
   int i = 0;
   sl_bind_int(s, ++i, writer->rank);
   sl_bind_int(s, ++i, (int64_t)at_ns);
-  sl_bind_int(s, ++i, (int64_t)requested_bytes);
-  sl_bind_int(s, ++i, (int64_t)free_bytes);
-  sl_bind_int(s, ++i, (int64_t)totals->allocated_bytes);
-  sl_bind_int(s, ++i, (int64_t)totals->reserved_bytes);
-  sl_bind_int(s, ++i, (int64_t)largest_free_bytes);
-  bind_id(writer, s, ++i, phase ? phase->id : 0);
-  bind_id(writer, s, ++i, sl_phase_module(phase));
+  sl_bind_int(s, ++i, (int64_t)row->requested_bytes);
+  bind_known(s, ++i, row->free_bytes, -1);
+  bind_known(s, ++i, row->recorded ? (int64_t)row->totals.allocated_bytes : -1, -1);
+  bind_known(s, ++i, row->recorded ? (int64_t)row->totals.reserved_bytes : -1, -1);
+  bind_known(s, ++i, row->recorded ? (int64_t)row->free_blocks.largest_bytes : -1, -1);
+  sl_bind_int(s, ++i, device);
+  sl_bind_text(s, ++i, source);
+  bind_known(s, ++i, row->recorded ? (int64_t)row->totals.active_bytes : -1, -1);
+  bind_known(s, ++i, row->recorded ? (int64_t)row->free_blocks.inactive_split_bytes : -1, -1);
+  bind_place(writer, s, i, &row->place);
+  return sl_statement_run(s, error);
+}
+
+int sl_write_oom_owner(struct sl_ledger_writer *writer, uint64_t at_ns, const char *category, const char *detail,
+                       uint32_t module, const char *phase, uint64_t bytes, uint64_t allocations,
+                       struct sl_error *error) {
+  struct sl_statement *s = writer->inserts[INSERT_oom_owner];
+  int i = 0;
+  sl_bind_int(s, ++i, writer->rank);
+  sl_bind_int(s, ++i, (int64_t)at_ns);
+  sl_bind_text(s, ++i, category);
+  bind_word(s, ++i, detail);
+  bind_id(writer, s, ++i, module);
+  bind_word(s, ++i, phase);
+  sl_bind_int(s, ++i, (int64_t)bytes);
+  sl_bind_int(s, ++i, (int64_t)allocations);
   return sl_statement_run(s, error);
 }
 

@@ -31,8 +31,9 @@ struct sl_step_row {
   uint64_t peak_phase, peak_device_bytes;   /* 0: none */
   uint32_t peak_module;                     /* 0: none */
   struct sl_block_totals peak, end, before; /* before: the highest between the step before and this one */
-  int checked;                              /* 1, 0, or -1: not compared */
-  bool recorded;                            /* allocations were; else the sums are unknown, and not 0 */
+  struct sl_free_blocks end_free;
+  int checked;   /* 1, 0, or -1: not compared */
+  bool recorded; /* allocations were; else the sums are unknown, and not 0 */
 };
 
 struct sl_rank_row {
@@ -66,8 +67,18 @@ int sl_write_phase(struct sl_ledger_writer *writer, const struct sl_phase *phase
 /* category, pool and detail are words; pool NULL: the shared pool. */
 int sl_write_allocation(struct sl_ledger_writer *writer, const struct sl_allocation *allocation, uint64_t stream,
                         const char *pool, const char *category, struct sl_error *error);
+struct sl_segment_place { /* what its thread was doing; 0, 0 and -1: nothing known */
+  uint64_t phase;
+  uint32_t module;
+  int64_t step;
+};
 int sl_write_segment(struct sl_ledger_writer *writer, uint32_t device, uint64_t address, uint64_t bytes,
                      const char *owner, const char *api, uint64_t stream, uint64_t alloc_ns, uint64_t free_ns,
+                     const struct sl_segment_place *place, struct sl_error *error);
+/* GPU code was loaded or unloaded. */
+int sl_write_gpu_code(struct sl_ledger_writer *writer, uint32_t device, uint64_t at_ns, bool loaded,
+                      uint64_t image_bytes, const struct sl_segment_place *place, struct sl_error *error);
+int sl_write_context(struct sl_ledger_writer *writer, uint32_t device, uint32_t context, uint64_t at_ns, bool created,
                      struct sl_error *error);
 int sl_write_snapshot(struct sl_ledger_writer *writer, int64_t step, uint32_t module, uint32_t call_index,
                       enum sl_state state, uint64_t at_ns, const char *category, uint64_t bytes, uint64_t tracker_bytes,
@@ -80,11 +91,24 @@ int sl_write_peak_category(struct sl_ledger_writer *writer, int64_t step, uint32
 int sl_write_peak_owner(struct sl_ledger_writer *writer, int64_t step, const char *category, const char *detail,
                         uint32_t module, const char *phase, uint64_t bytes, uint64_t allocations,
                         struct sl_error *error);
+/* own_bytes and other_bytes -1: NVML was not asked. */
 int sl_write_device_sample(struct sl_ledger_writer *writer, uint32_t device, uint64_t at_ns, uint64_t total_bytes,
-                           uint64_t used_bytes, struct sl_error *error);
-int sl_write_oom(struct sl_ledger_writer *writer, uint64_t at_ns, uint64_t requested_bytes, uint64_t free_bytes,
-                 const struct sl_block_totals *totals, uint64_t largest_free_bytes, const struct sl_phase *phase,
-                 struct sl_error *error);
+                           uint64_t used_bytes, int64_t own_bytes, int64_t other_bytes, struct sl_error *error);
+int sl_write_device_owner(struct sl_ledger_writer *writer, uint32_t device, uint64_t at_ns, const char *owner,
+                          int64_t bytes, struct sl_error *error);
+struct sl_oom_row {
+  uint64_t requested_bytes;
+  int64_t free_bytes;            /* of the device; -1: unknown */
+  bool recorded;                 /* PyTorch's allocations were: else the next two say nothing */
+  struct sl_block_totals totals; /* of PyTorch's allocator */
+  struct sl_free_blocks free_blocks;
+  struct sl_segment_place place;
+};
+int sl_write_oom(struct sl_ledger_writer *writer, uint64_t at_ns, uint32_t device, const char *source,
+                 const struct sl_oom_row *row, struct sl_error *error);
+int sl_write_oom_owner(struct sl_ledger_writer *writer, uint64_t at_ns, const char *category, const char *detail,
+                       uint32_t module, const char *phase, uint64_t bytes, uint64_t allocations,
+                       struct sl_error *error);
 int sl_write_collective(struct sl_ledger_writer *writer, const struct sl_collective_row *row, struct sl_error *error);
 /* ranks and rank -1: unknown; name NULL: none. */
 int sl_write_communicator(struct sl_ledger_writer *writer, uint64_t comm, int64_t ranks, int64_t rank, const char *name,

@@ -9,8 +9,11 @@
 #include "attribution.h"
 #include "block_map.h"
 #include "collectives.h"
+#include "device_balance.h"
 #include "driver_segments.h"
+#include "memory_owners.h"
 #include "module_states.h"
+#include "refusals.h"
 #include "tracker_label.h"
 
 #include <errno.h>
@@ -23,6 +26,7 @@ enum {
   MAX_DEVICES = 64,
   MAX_PLACES = 65536,
   PROGRESS_EVENTS = 1 << 16,
+  CUDA_OUT_OF_MEMORY = 2, /* CUresult */
 };
 
 struct place { /* an allocator_place event */
@@ -48,17 +52,6 @@ struct peak_entry { /* highest point of a (module, phase kind) in the step, over
   UT_hash_handle hh;
 };
 
-struct owner_entry { /* who held memory at the step's peak */
-  struct {
-    int32_t category;
-    uint32_t module;
-    int32_t kind;
-    int32_t rule;
-  } key;
-  uint64_t bytes, allocations;
-  UT_hash_handle hh;
-};
-
 struct builder {
   struct sl_log *log;
   struct sl_ledger_writer *writer;
@@ -67,6 +60,8 @@ struct builder {
   struct sl_sweep *sweep;
   struct sl_driver_segments *segments;
   struct sl_collectives *collectives;
+  struct sl_device_balance *balance;
+  struct sl_refusals *refusals;
   int r; /* first failure inside a callback */
 
   uint64_t at; /* position in the event sequence */
@@ -74,7 +69,9 @@ struct builder {
 
   struct sl_allocator_config config;
   struct sl_block_map *maps[MAX_DEVICES];
-  uint32_t next_sequence[MAX_DEVICES]; /* of allocator events */
+  uint32_t next_sequence[MAX_DEVICES];               /* of allocator events */
+  struct sl_block_totals private_pools[MAX_DEVICES]; /* of CUDA graphs and MemPools, part of the maps' totals */
+  struct sl_event_device devices[MAX_DEVICES];
   struct place *places;
   int device; /* the rank's own: that of its first allocator event; -1 before */
   uint64_t replay_unknown;
@@ -323,43 +320,143 @@ static int peaks_write(struct builder *b) {
   return r;
 }
 
-/* Everything alive at the step's highest point, grouped by what a person asks for. */
+static int peak_owner_write(void *context, const struct sl_memory_owner *owner, struct sl_error *error) {
+  struct builder *b = context;
+  return sl_write_peak_owner(b->writer, b->step.step, category_name(b, owner->category), owner->detail, owner->module,
+                             owner->phase, owner->bytes, owner->allocations, error);
+}
+
+/* Everything alive at the step's highest point. */
 static int owners_write(struct builder *b) {
-  struct owner_entry *owners = NULL, *owner, *next;
+  return sl_memory_owners(b->allocations, b->allocation_count, (uint32_t)b->device, b->peak_at, peak_owner_write, b,
+                          b->error);
+}
+
+/* ---- requests that were refused ---- */
+
+static int refusal_add(struct builder *b, const struct sl_event *event, uint32_t device, const char *source,
+                       uint64_t requested_bytes, int64_t free_bytes) {
+  struct sl_refusal refusal = {
+      .at = b->at,
+      .at_ns = event->time_ns,
+      .thread = event->thread,
+      .device = device,
+      .source = source,
+      .row = {.requested_bytes = requested_bytes,
+              .free_bytes = free_bytes,
+              .place = sl_segment_place_of(sl_phases_current(b->phases, event->thread))},
+  };
+  if (device < MAX_DEVICES && b->maps[device]) {
+    refusal.row.recorded = true;
+    refusal.row.totals = *sl_block_map_totals(b->maps[device]);
+    refusal.row.free_blocks = sl_block_map_free_blocks(b->maps[device]);
+  }
+  return sl_refusals_add(b->refusals, &refusal, b->error);
+}
+
+/* PyTorch's allocator retries by itself and tells how that ended; of all others only the driver's word is known. */
+static int on_driver_failure(struct builder *b, const struct sl_event *event) {
+  const struct sl_event_driver_failure *failure = event->payload;
+  const char *owner = sl_log_string(b->log, failure->owner);
+  if (failure->result != CUDA_OUT_OF_MEMORY || (b->device >= 0 && strncmp(owner, "libc10_cuda", 11) == 0))
+    return 0;
+  return refusal_add(b, event, failure->device, owner, failure->bytes, -1);
+}
+
+struct refusal_context {
+  struct builder *b;
+  uint64_t at_ns;
+};
+
+static int oom_owner_write(void *context, const struct sl_memory_owner *owner, struct sl_error *error) {
+  const struct refusal_context *refusal = context;
+  return sl_write_oom_owner(refusal->b->writer, refusal->at_ns, category_name(refusal->b, owner->category),
+                            owner->detail, owner->module, owner->phase, owner->bytes, owner->allocations, error);
+}
+
+static int refusals_settle(struct builder *b) {
+  size_t count;
+  const struct sl_refusal *refusals = sl_refusals_list(b->refusals, &count);
   int r = 0;
-  for (size_t i = 0; i < b->allocation_count && r == 0; i++) {
-    const struct sl_allocation *a = b->allocations[i];
-    if ((int)a->device != b->device || a->alloc_at > b->peak_at || (a->free_at && a->free_at <= b->peak_at))
-      continue;
-    struct owner_entry search;
-    memset(&search, 0, sizeof search);
-    search.key.category = a->category;
-    search.key.module = a->module;
-    search.key.kind = a->phase_kind;
-    search.key.rule = sl_rules[a->rule].detail ? a->rule : -1;
-    HASH_FIND(hh, owners, &search.key, sizeof search.key, owner);
-    if (!owner) {
-      owner = malloc(sizeof *owner);
-      if (!owner) {
-        r = sl_error_set(b->error, -ENOMEM, "out of memory");
-        break;
-      }
-      *owner = search;
-      HASH_ADD(hh, owners, key, sizeof owner->key, owner);
-    }
-    owner->bytes += a->bytes;
-    owner->allocations++;
-  }
-  HASH_ITER(hh, owners, owner, next) {
+  for (size_t i = 0; i < count && r == 0; i++) {
+    struct refusal_context context = {b, refusals[i].at_ns};
+    r = sl_write_oom(b->writer, refusals[i].at_ns, refusals[i].device, refusals[i].source, &refusals[i].row, b->error);
     if (r == 0)
-      r = sl_write_peak_owner(b->writer, b->step.step, category_name(b, owner->key.category),
-                              owner->key.rule >= 0 ? sl_rules[owner->key.rule].detail : NULL, owner->key.module,
-                              owner->key.kind ? sl_kind_name((enum sl_kind)owner->key.kind) : NULL, owner->bytes,
-                              owner->allocations, b->error);
-    HASH_DEL(owners, owner);
-    free(owner);
+      r = sl_memory_owners(b->allocations, b->allocation_count, refusals[i].device, refusals[i].at, oom_owner_write,
+                           &context, b->error);
   }
+  sl_refusals_clear(b->refusals);
   return r;
+}
+
+/* ---- the whole device ---- */
+
+static uint64_t workspace_bytes(void *context, uint32_t device, uint64_t at) {
+  const struct builder *b = context;
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < b->allocation_count; i++) {
+    const struct sl_allocation *a = b->allocations[i];
+    const struct place *place = &b->places[a->place];
+    if (a->rule == SL_RULE_cublas_workspace && a->device == device && a->alloc_at <= at &&
+        (!a->free_at || a->free_at > at) && !place->pool_owner && !place->pool_id)
+      bytes += a->bytes;
+  }
+  return bytes;
+}
+
+static int device_sample_take(struct builder *b, const struct sl_event *event, uint32_t device, uint64_t total_bytes,
+                              uint64_t used_bytes) {
+  struct sl_allocator_memory allocator = {0};
+  if (device < MAX_DEVICES && b->maps[device])
+    allocator = (struct sl_allocator_memory){*sl_block_map_totals(b->maps[device]), b->private_pools[device]};
+  if ((int)device == b->device && used_bytes > b->step.peak_device_bytes)
+    b->step.peak_device_bytes = used_bytes;
+  return sl_device_balance_sample(b->balance, device, b->at, event->time_ns, total_bytes, used_bytes, &allocator,
+                                  b->error);
+}
+
+static int on_device_sample(struct builder *b, const struct sl_event *event) {
+  const struct sl_event_device_sample *sample = event->payload;
+  return device_sample_take(b, event, sample->device, sample->total_bytes, sample->total_bytes - sample->free_bytes);
+}
+
+/* PyTorch asked the driver for the free bytes when it gave up: a sample like any other. */
+static int on_out_of_memory(struct builder *b, const struct sl_event *event, uint32_t device) {
+  const struct sl_event_allocator *e = event->payload;
+  uint64_t total_bytes = b->devices[device].total_bytes;
+  int r = refusal_add(b, event, device, "allocator", e->bytes, (int64_t)e->address);
+  if (r == 0 && total_bytes >= e->address && total_bytes)
+    r = device_sample_take(b, event, device, total_bytes, total_bytes - e->address);
+  return r;
+}
+
+static int on_gpu_module(struct builder *b, const struct sl_event *event) {
+  const struct sl_event_gpu_module *code = event->payload;
+  struct sl_segment_place place = sl_segment_place_of(sl_phases_current(b->phases, event->thread));
+  sl_device_balance_event(b->balance, event);
+  return sl_write_gpu_code(b->writer, code->device, event->time_ns, code->loaded, code->bytes, &place, b->error);
+}
+
+static void subtract(uint64_t *from, uint64_t bytes) {
+  *from -= bytes < *from ? bytes : *from; /* more only where events are missing */
+}
+
+/* What private pools hold, kept apart from the replay, which needs no pools to be exact. */
+static void private_pool_update(struct sl_block_totals *pools, int action, uint64_t segment_bytes,
+                                uint64_t block_bytes) {
+  switch (action) {
+  case SL_SEGMENT_ALLOC:
+  case SL_SEGMENT_MAP: pools->reserved_bytes += segment_bytes; break;
+  case SL_SEGMENT_FREE:
+  case SL_SEGMENT_UNMAP: subtract(&pools->reserved_bytes, segment_bytes); break;
+  case SL_ALLOC:
+    pools->allocated_bytes += block_bytes;
+    pools->active_bytes += block_bytes;
+    break;
+  case SL_FREE_REQUESTED: subtract(&pools->allocated_bytes, block_bytes); break;
+  case SL_FREE_COMPLETED: subtract(&pools->active_bytes, block_bytes); break;
+  default: break;
+  }
 }
 
 /* ---- the end of a step ---- */
@@ -422,6 +519,8 @@ static int step_finish(struct builder *b, const struct sl_phase *step) {
   b->step.step = facts.step;
   b->step.end_ns = b->now_ns;
   b->step.end = totals_now(b);
+  if (b->device >= 0 && b->maps[b->device])
+    b->step.end_free = sl_block_map_free_blocks(b->maps[b->device]);
   int r = sl_sweep_run(b->sweep, b->items, b->item_count);
   if (r < 0 && !b->error->text[0])
     sl_error_set(b->error, r, "the step could not be summed up: %s", strerror(-r));
@@ -432,6 +531,10 @@ static int step_finish(struct builder *b, const struct sl_phase *step) {
     r = owners_write(b);
   if (r == 0 && step)
     r = sl_write_step(b->writer, &b->step, b->error);
+  if (r == 0)
+    r = sl_device_balance_settle(b->balance, workspace_bytes, b, b->error);
+  if (r == 0)
+    r = refusals_settle(b);
   for (size_t i = 0; i < b->allocation_count && step; i++)
     if (!b->allocations[i]->free_at) {
       b->allocations[i]->last_step = step->step;
@@ -561,6 +664,8 @@ static int on_allocator(struct builder *b, const struct sl_event *event) {
     return sl_error_set(b->error, r, "out of memory");
   b->replay_unknown += change.unknown;
   const struct sl_block_totals *now = sl_block_map_totals(b->maps[device]);
+  if ((place->pool_owner || place->pool_id) && !change.unknown)
+    private_pool_update(&b->private_pools[device], e->action, e->bytes, change.block_bytes);
   switch (e->action) {
   case SL_ALLOC:
     if (!change.unknown)
@@ -574,16 +679,14 @@ static int on_allocator(struct builder *b, const struct sl_event *event) {
   case SL_SEGMENT_ALLOC:
   case SL_SEGMENT_MAP:
     r = sl_driver_segments_allocator_add(b->segments, device, e->address, e->bytes, place->stream, event->time_ns,
-                                         e->action == SL_SEGMENT_MAP ? "segment_map" : "segment_alloc", b->error);
+                                         e->action == SL_SEGMENT_MAP ? "segment_map" : "segment_alloc",
+                                         sl_phases_current(b->phases, event->thread), b->error);
     break;
   case SL_SEGMENT_FREE:
   case SL_SEGMENT_UNMAP:
     r = sl_driver_segments_allocator_remove(b->segments, e->address, event->time_ns, b->error);
     break;
-  case SL_OUT_OF_MEMORY:
-    r = sl_write_oom(b->writer, event->time_ns, e->bytes, e->address, now, sl_block_map_largest_free(b->maps[device]),
-                     sl_phases_current(b->phases, event->thread), b->error);
-    break;
+  case SL_OUT_OF_MEMORY: r = on_out_of_memory(b, event, device); break;
   default: break;
   }
   if ((int)device == b->device)
@@ -600,6 +703,7 @@ static int on_allocator_restore(struct builder *b, const struct sl_event_allocat
   }
   b->restored[e->device] = (struct restored){.begun = true, .sequence = e->sequence, .missing = e->blocks};
   b->next_sequence[e->device] = e->sequence;
+  sl_device_balance_late(b->balance, e->device);
   return map_of(b, e->device) ? 0 : b->r;
 }
 
@@ -608,7 +712,7 @@ static int restored_segment_end(struct builder *b) {
     return 0;
   int r = sl_driver_segments_allocator_add(b->segments, b->restored_segment.device, b->restored_segment.address,
                                            b->restored_segment.bytes, b->restored_segment.stream,
-                                           b->restored_segment.at_ns, "before_attach", b->error);
+                                           b->restored_segment.at_ns, "before_attach", NULL, b->error);
   b->restored_segment.bytes = 0;
   return r;
 }
@@ -627,6 +731,13 @@ static int on_allocator_existing(struct builder *b, const struct sl_event *event
   if (r < 0)
     return 0; /* it stays missing */
   restored->missing--;
+  const struct place *place = &b->places[e->place];
+  if (place->pool_owner || place->pool_id) {
+    struct sl_block_totals *pools = &b->private_pools[e->device];
+    pools->reserved_bytes += e->bytes;
+    pools->active_bytes += e->state == SL_BLOCK_FREE ? 0 : e->bytes;
+    pools->allocated_bytes += e->state == SL_BLOCK_ALLOCATED ? e->bytes : 0;
+  }
   if (e->starts_segment || !b->restored_segment.bytes) {
     r = restored_segment_end(b);
     b->restored_segment.device = e->device;
@@ -704,14 +815,6 @@ static void on_allocator_stats(struct builder *b, const struct sl_event *event) 
   b->step.checked = same && b->step.checked != 0;
 }
 
-static int on_device_sample(struct builder *b, const struct sl_event *event) {
-  const struct sl_event_device_sample *sample = event->payload;
-  uint64_t used = sample->total_bytes - sample->free_bytes;
-  if ((int)sample->device == b->device && used > b->step.peak_device_bytes)
-    b->step.peak_device_bytes = used;
-  return sl_write_device_sample(b->writer, sample->device, event->time_ns, sample->total_bytes, used, b->error);
-}
-
 /* ---- buffers of collectives ---- */
 
 static bool is_alive(const struct sl_allocation *a) {
@@ -764,7 +867,18 @@ static int on_event(struct builder *b, const struct sl_event *event) {
   case SL_EVENT_allocator_stats: on_allocator_stats(b, event); return 0;
   case SL_EVENT_tag: return on_tag(b, event);
   case SL_EVENT_device_sample: return on_device_sample(b, event);
-  case SL_EVENT_driver_allocation: return sl_driver_segments_add(b->segments, event, b->error);
+  case SL_EVENT_driver_allocation: {
+    const struct sl_event_driver_allocation *e = payload;
+    sl_refusals_saved(b->refusals, event->thread, sl_log_string(b->log, e->owner), e->bytes);
+    return sl_driver_segments_add(b->segments, event, sl_phases_current(b->phases, event->thread), b->error);
+  }
+  case SL_EVENT_driver_failure: return on_driver_failure(b, event);
+  case SL_EVENT_gpu_module: return on_gpu_module(b, event);
+  case SL_EVENT_process_memory: sl_device_balance_event(b->balance, event); return 0;
+  case SL_EVENT_context: {
+    const struct sl_event_context *e = payload;
+    return sl_write_context(b->writer, e->device, e->context, event->time_ns, e->created, b->error);
+  }
   case SL_EVENT_driver_free: return sl_driver_segments_remove(b->segments, event, b->error);
   case SL_EVENT_kernel: {
     const struct sl_event_kernel *kernel = payload;
@@ -860,6 +974,8 @@ static void builder_free(struct builder *b) {
   b->sweep = sl_sweep_free(b->sweep);
   b->segments = sl_driver_segments_free(b->segments);
   b->collectives = sl_collectives_free(b->collectives);
+  b->balance = sl_device_balance_free(b->balance);
+  b->refusals = sl_refusals_free(b->refusals);
 }
 
 int sl_rank_ledger_build(struct sl_log *log, struct sl_ledger_writer *writer, const struct sl_ledger_options *options,
@@ -874,7 +990,6 @@ int sl_rank_ledger_build(struct sl_log *log, struct sl_ledger_writer *writer, co
   };
   struct sl_phase_listener phase_listener = {&b, phase_opened, phase_closed};
   struct sl_sweep_listener sweep_listener = {&b, sweep_snapshot, sweep_peak, sweep_parent};
-  struct sl_event_device devices[MAX_DEVICES] = {0};
   struct sl_event event;
   uint64_t start_ns = 0, end_ns = 0;
   bool clean_exit = false;
@@ -888,10 +1003,12 @@ int sl_rank_ledger_build(struct sl_log *log, struct sl_ledger_writer *writer, co
   struct sl_states_sink states_sink = {&b, state_item_add, state_item_withdraw};
   b.states = b.phases ? sl_module_states_new(b.phases, &states_sink) : NULL;
   b.segments = sl_driver_segments_new(log, writer);
+  b.balance = sl_device_balance_new(writer, b.segments);
+  b.refusals = sl_refusals_new();
   const struct sl_user_rules *rules = options ? options->rules : NULL;
   struct sl_collective_host host = {&b, allocation_containing, allocation_sized};
   b.collectives = b.phases ? sl_collectives_new(log, writer, b.phases, &host) : NULL;
-  if (!b.places || !b.phases || !b.states || !b.sweep || !b.segments || !b.collectives) {
+  if (!b.places || !b.phases || !b.states || !b.sweep || !b.segments || !b.collectives || !b.balance || !b.refusals) {
     r = sl_error_set(error, -ENOMEM, "out of memory");
     goto finish;
   }
@@ -913,7 +1030,7 @@ int sl_rank_ledger_build(struct sl_log *log, struct sl_ledger_writer *writer, co
     if (event.type == SL_EVENT_device) {
       const struct sl_event_device *device = event.payload;
       if (device->id < MAX_DEVICES)
-        devices[device->id] = *device;
+        b.devices[device->id] = *device;
     }
     if (b.restoring && event.thread != 0)
       r = restore_finish(&b);
@@ -945,7 +1062,7 @@ int sl_rank_ledger_build(struct sl_log *log, struct sl_ledger_writer *writer, co
   if (r == 0)
     r = sl_collectives_finish(b.collectives, error);
   if (r == 0)
-    r = rank_write(&b, start_ns, end_ns, clean_exit, &devices[b.device >= 0 ? b.device : 0]);
+    r = rank_write(&b, start_ns, end_ns, clean_exit, &b.devices[b.device >= 0 ? b.device : 0]);
 finish:
   builder_free(&b);
   return r;

@@ -75,6 +75,8 @@ CREATE TABLE step( -- one training step of a rank: from its first zero_grad or f
   end_allocated_bytes INTEGER,
   end_active_bytes INTEGER,
   end_reserved_bytes INTEGER,
+  end_largest_free_bytes INTEGER, -- largest free block in PyTorch's cache then: a larger request needs the driver
+  end_inactive_split_bytes INTEGER, -- free bytes then in segments that also hold live memory: they can't be given back
   checked INTEGER, -- 1: PyTorch's own statistics agreed at the step's end, 0: they differed, NULL: not compared
   PRIMARY KEY(rank, step)
 ) WITHOUT ROWID;
@@ -127,7 +129,29 @@ CREATE TABLE segment( -- one driver-level allocation or mapping
   api TEXT NOT NULL, -- driver function, or the allocator's action
   stream INTEGER,
   alloc_ns INTEGER NOT NULL,
-  free_ns INTEGER -- NULL: alive at the end of the log
+  free_ns INTEGER, -- NULL: alive at the end of the log
+  phase_id INTEGER, -- innermost phase of the calling thread
+  module_id INTEGER, -- module that this phase serves
+  step INTEGER -- NULL outside steps
+);
+
+CREATE TABLE gpu_code( -- GPU code was loaded or unloaded: kernels are, when they are first needed
+  rank INTEGER NOT NULL,
+  device INTEGER NOT NULL,
+  at_ns INTEGER NOT NULL,
+  loaded INTEGER NOT NULL, -- 1 loaded, 0 unloaded
+  image_bytes INTEGER NOT NULL, -- of the image; on the device it takes another size, see device_owner's gpu_code
+  phase_id INTEGER, -- innermost phase of the calling thread
+  module_id INTEGER, -- nn.Module that this phase serves
+  step INTEGER -- NULL outside steps
+);
+
+CREATE TABLE context( -- a CUDA context was created or destroyed
+  rank INTEGER NOT NULL,
+  device INTEGER NOT NULL, -- another device than the rank's own is mostly a mistake, and costs half a GiB there
+  context INTEGER NOT NULL, -- CUPTI's id
+  at_ns INTEGER NOT NULL,
+  created INTEGER NOT NULL -- 1 created, 0 about to be destroyed
 );
 
 CREATE TABLE snapshot( -- what the whole device held when a module reached a state
@@ -218,19 +242,45 @@ CREATE TABLE device_sample( -- cuMemGetInfo: the whole device, all processes
   device INTEGER NOT NULL,
   at_ns INTEGER NOT NULL,
   total_bytes INTEGER NOT NULL,
-  used_bytes INTEGER NOT NULL
+  used_bytes INTEGER NOT NULL,
+  own_bytes INTEGER, -- what NVML says this process holds, context included; NULL: not asked, or it can't tell
+  other_bytes INTEGER -- and all other processes
 );
 
-CREATE TABLE oom( -- a request that PyTorch's allocator or the driver refused for good
+CREATE TABLE device_owner( -- who held what of the device at a sample (docs/device.md); together they are used_bytes
+  rank INTEGER NOT NULL,
+  device INTEGER NOT NULL,
+  at_ns INTEGER NOT NULL, -- device_sample.at_ns
+  owner TEXT NOT NULL, -- allocated, cached, nccl, cuda_context, … or the file name of a library
+  bytes INTEGER NOT NULL
+);
+
+CREATE TABLE oom( -- a request that PyTorch's allocator refused, or the driver to another library, for good
   rank INTEGER NOT NULL,
   at_ns INTEGER NOT NULL,
-  requested_bytes INTEGER NOT NULL,
-  free_bytes INTEGER, -- of the device
-  allocated_bytes INTEGER,
+  requested_bytes INTEGER NOT NULL, -- of the allocator: rounded as it rounds
+  free_bytes INTEGER, -- of the device; NULL where nobody asked
+  allocated_bytes INTEGER, -- this and the next ones of PyTorch's allocator; NULL where its allocations were not recorded
   reserved_bytes INTEGER,
-  largest_free_bytes INTEGER, -- largest free block in PyTorch's cache
-  phase_id INTEGER,
-  module_id INTEGER
+  largest_free_bytes INTEGER, -- largest free block in its cache
+  device INTEGER NOT NULL,
+  source TEXT NOT NULL, -- allocator, or the file name of the library that asked the driver
+  active_bytes INTEGER,
+  inactive_split_bytes INTEGER, -- free, in segments that also hold live memory
+  phase_id INTEGER, -- innermost phase of the asking thread
+  module_id INTEGER, -- module that this phase serves
+  step INTEGER -- NULL outside steps
+);
+
+CREATE TABLE oom_owner( -- what was allocated when a request was refused, as in peak_owner
+  rank INTEGER NOT NULL,
+  at_ns INTEGER NOT NULL, -- oom.at_ns
+  category TEXT NOT NULL,
+  detail TEXT,
+  module_id INTEGER,
+  phase TEXT, -- kind of the phase that allocated it
+  bytes INTEGER NOT NULL,
+  allocations INTEGER NOT NULL
 );
 
 CREATE TABLE kernel( -- device times of kernels (by default NCCL's only)

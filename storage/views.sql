@@ -158,21 +158,15 @@ LEFT JOIN made_in p ON p.id = a.phase_id
 WHERE a.last_step > a.step
 GROUP BY a.rank, a.step, a.module_id, p.kind, a.category, a.detail, a.decided_by, a.bytes;
 
--- At every sample of the device: who holds what. `used` is what the driver says, `unexplained` what nobody owns
--- (the CUDA context, GPU code and other processes, where nothing else was recorded of them).
+-- At every sample of the device: who holds what. `used` is what the driver says, the sum of all others; `unexplained` is
+-- there also when it is 0. The owners are explained in docs/device.md.
 CREATE VIEW device_balance AS
-WITH held AS (
-  SELECT d.rank, d.device, d.at_ns, g.owner, sum(g.bytes) AS bytes
-  FROM device_sample d JOIN segment g
-    ON g.rank = d.rank AND g.device = d.device AND g.alloc_ns <= d.at_ns AND (g.free_ns IS NULL OR g.free_ns > d.at_ns)
-  GROUP BY d.rank, d.device, d.at_ns, g.owner)
-SELECT rank, device, at_ns, owner, bytes FROM held
+SELECT rank, device, at_ns, owner, bytes FROM device_owner WHERE owner <> 'unexplained'
 UNION ALL
 SELECT rank, device, at_ns, 'used', used_bytes FROM device_sample
 UNION ALL
-SELECT d.rank, d.device, d.at_ns, 'unexplained',
-  d.used_bytes - coalesce((SELECT sum(bytes) FROM held h WHERE h.rank = d.rank AND h.device = d.device
-    AND h.at_ns = d.at_ns), 0)
+SELECT d.rank, d.device, d.at_ns, 'unexplained', coalesce((SELECT sum(bytes) FROM device_owner o WHERE o.rank = d.rank
+  AND o.device = d.device AND o.at_ns = d.at_ns AND o.owner = 'unexplained'), 0)
 FROM device_sample d;
 
 -- How far each host's clock is from that of the first rank's host, from the ends of collectives that both took part in:

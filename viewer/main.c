@@ -52,6 +52,13 @@ const struct sl_command sl_commands[] = {
      "shardledger nccl shardledger-out --by module --step 2\n"
      "shardledger nccl shardledger-out --slowest 10 --csv",
      sl_cmd_nccl},
+    {"device", "the whole device, line by line: PyTorch, NCCL, cuBLAS, the CUDA context, other processes",
+     "[DIR|FILE] [--at N|peak|last] [--by step] [--rank R] [options]",
+     "used = PyTorch's tensors + its cache + NCCL + … + unexplained; then what made it grow, how fragmented the cache\n"
+     "is and what keeps its segments, and memory on GPUs of other ranks. docs/device.md explains the owners.",
+     "shardledger device shardledger-out\nshardledger device shardledger-out --by step --rank 0\n"
+     "shardledger device shardledger-out --at last --csv",
+     sl_cmd_device},
     {"survivors", "what outlives its step and the next one, and what of it grows: the leak finder",
      "[DIR|FILE] [--step N] [--rank R] [--min BYTES] [options]",
      "Growing is what some allocation adds to in every step, and never gives back. What comes once (optimizer state,\n"

@@ -160,13 +160,16 @@ def test_a_model_that_no_hook_sees_steps_from_its_backward_to_its_optimizer(comp
     assert outline(companion.calls) == "[0 bwd opt1 ] [1 bwd opt1 ]"
 
 
-def test_each_steps_end_samples_the_device(companion):
+def test_each_steps_end_samples_the_device_and_each_part_of_the_first_two(companion):
     model = Model()
     optimizer = sgd(model)
-    for _ in range(2):
+    samples = []
+    for _ in range(4):
+        before = len(companion.calls.named("device_sample"))
         loss(model).backward()
         optimizer.step()
-    assert len(companion.calls.named("device_sample")) == 2
+        samples.append(len(companion.calls.named("device_sample")) - before)
+    assert samples == [3, 3, 1, 1]  # forward, backward, end
 
 
 def test_an_optimizer_step_that_raises_is_closed_by_its_next(companion):

@@ -65,7 +65,7 @@ TEST_F(BlockMap, KeepsALargeBlockWholeWhenLessThanAMebibyteWouldRemain) {
 TEST_F(BlockMap, SplitsALargeBlockWhenMoreThanAMebibyteRemains) {
   apply(SL_SEGMENT_ALLOC, 0x2000000, 20 * kMiB);
   EXPECT_EQ(apply(SL_ALLOC, 0x2000000, 3 * kMiB).block_bytes, 3 * kMiB);
-  EXPECT_EQ(sl_block_map_largest_free(map), 17 * kMiB);
+  EXPECT_EQ(sl_block_map_free_blocks(map).largest_bytes, 17 * kMiB);
 }
 
 TEST_F(BlockMap, AllocatedFallsAtTheRequestAndActiveAtTheCompletion) {
@@ -88,7 +88,7 @@ TEST_F(BlockMap, MergesFreedNeighboursSoThatALargerRequestFits) {
   release(0x1000000);
   release(0x1000400);
   release(0x1000200);
-  EXPECT_EQ(sl_block_map_largest_free(map), 2 * kMiB);
+  EXPECT_EQ(sl_block_map_free_blocks(map).largest_bytes, 2 * kMiB);
   EXPECT_FALSE(apply(SL_ALLOC, 0x1000000, kMiB).unknown);
   release(0x1000000);
   EXPECT_FALSE(apply(SL_SEGMENT_FREE, 0x1000000, 2 * kMiB).unknown);
@@ -101,24 +101,24 @@ TEST_F(BlockMap, DoesNotMergeWithABlockThatAnotherStreamMayStillUse) {
   apply(SL_ALLOC, 0x1100000, kMiB);
   apply(SL_FREE_REQUESTED, 0x1000000, kMiB);
   release(0x1100000);
-  EXPECT_EQ(sl_block_map_largest_free(map), kMiB);
+  EXPECT_EQ(sl_block_map_free_blocks(map).largest_bytes, kMiB);
 }
 
 TEST_F(BlockMap, DoesNotMergeAcrossSegments) {
   apply(SL_SEGMENT_ALLOC, 0x1000000, 2 * kMiB);
   apply(SL_SEGMENT_ALLOC, 0x1200000, 2 * kMiB);
-  EXPECT_EQ(sl_block_map_largest_free(map), 2 * kMiB);
+  EXPECT_EQ(sl_block_map_free_blocks(map).largest_bytes, 2 * kMiB);
 }
 
 TEST_F(BlockMap, JoinsMappedRangesOfAnExpandableSegment) {
   use("expandable_segments:True");
   apply(SL_SEGMENT_MAP, 0x1000000, 2 * kMiB);
   apply(SL_SEGMENT_MAP, 0x1200000, 2 * kMiB);
-  EXPECT_EQ(sl_block_map_largest_free(map), 4 * kMiB);
+  EXPECT_EQ(sl_block_map_free_blocks(map).largest_bytes, 4 * kMiB);
   EXPECT_EQ(apply(SL_ALLOC, 0x1000000, 3 * kMiB).block_bytes, 3 * kMiB);
-  EXPECT_EQ(sl_block_map_largest_free(map), kMiB);
+  EXPECT_EQ(sl_block_map_free_blocks(map).largest_bytes, kMiB);
   apply(SL_SEGMENT_MAP, 0x1400000, 2 * kMiB);
-  EXPECT_EQ(sl_block_map_largest_free(map), 3 * kMiB);
+  EXPECT_EQ(sl_block_map_free_blocks(map).largest_bytes, 3 * kMiB);
 }
 
 TEST_F(BlockMap, UnmapsTheMiddleOfAFreeRange) {
@@ -126,16 +126,16 @@ TEST_F(BlockMap, UnmapsTheMiddleOfAFreeRange) {
   apply(SL_SEGMENT_MAP, 0x1000000, 6 * kMiB);
   EXPECT_FALSE(apply(SL_SEGMENT_UNMAP, 0x1200000, 2 * kMiB).unknown);
   EXPECT_EQ(totals().reserved_bytes, 4 * kMiB);
-  EXPECT_EQ(sl_block_map_largest_free(map), 2 * kMiB);
+  EXPECT_EQ(sl_block_map_free_blocks(map).largest_bytes, 2 * kMiB);
   EXPECT_FALSE(apply(SL_SEGMENT_MAP, 0x1200000, 2 * kMiB).unknown);
-  EXPECT_EQ(sl_block_map_largest_free(map), 6 * kMiB);
+  EXPECT_EQ(sl_block_map_free_blocks(map).largest_bytes, 6 * kMiB);
 }
 
 TEST_F(BlockMap, MappedRangesOfOtherStreamsStayApart) {
   use("expandable_segments:True");
   apply(SL_SEGMENT_MAP, 0x1000000, 2 * kMiB, 1);
   apply(SL_SEGMENT_MAP, 0x1200000, 2 * kMiB, 2);
-  EXPECT_EQ(sl_block_map_largest_free(map), 2 * kMiB);
+  EXPECT_EQ(sl_block_map_free_blocks(map).largest_bytes, 2 * kMiB);
 }
 
 TEST_F(BlockMap, SaysSoWhenMemoryFromBeforeRecordingIsFreed) {
@@ -229,7 +229,7 @@ TEST_F(RestoredBlockMap, GoesOnAsIfItHadSeenTheBlocksBegin) {
 
 TEST_F(RestoredBlockMap, KeepsSegmentsThatAreNeighboursApart) {
   EXPECT_TRUE(apply(SL_SEGMENT_FREE, 0x1001200, 4 * kMiB - 4608).unknown);
-  EXPECT_EQ(sl_block_map_largest_free(map), 2 * kMiB);
+  EXPECT_EQ(sl_block_map_free_blocks(map).largest_bytes, 2 * kMiB);
 }
 
 TEST_F(RestoredBlockMap, GivesAUserPointerBackWithTheBlocksFree) {
@@ -246,7 +246,7 @@ TEST_F(RestoredBlockMap, MapsFurtherMemoryToAnExpandableSegment) {
   restore(0x2000000, 20 * kMiB, 20 * kMiB, SL_BLOCK_ALLOCATED, true, 7);
   apply(SL_SEGMENT_MAP, 0x2000000 + 20 * kMiB, 20 * kMiB, 7);
   release(0x2000000);
-  EXPECT_EQ(sl_block_map_largest_free(map), 40 * kMiB);
+  EXPECT_EQ(sl_block_map_free_blocks(map).largest_bytes, 40 * kMiB);
   EXPECT_FALSE(apply(SL_SEGMENT_UNMAP, 0x2000000 + 20 * kMiB, 20 * kMiB, 7).unknown);
   expect_totals(0, 0, 0, 20 * kMiB);
 }

@@ -56,6 +56,7 @@ def _finish():
         while _open:  # inputs without a gradient of their own: these modules' backwards end with the whole
             native.end(_open.popitem()[0])
         native.pop()
+        steps.part_ended()
     except Exception as error:
         guard.disable(error)
 

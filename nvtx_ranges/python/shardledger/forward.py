@@ -166,6 +166,7 @@ def _leave(known, args, kwargs, output):
             if guard.on and _backward_task() == -1:
                 if not stack:
                     tags.inputs(known.entry, args, kwargs)
+                    steps.part_ended()
                 if output is not None and not known.entry.fsdp2 and torch.is_grad_enabled():
                     backward.watch(known.entry, args, kwargs, output)
         if _outermost is not None and _outermost == (known, threading.get_ident()):

@@ -28,6 +28,13 @@ def running():
     return _range is not None
 
 
+def part_ended():
+    """A forward or backward is over: in the first steps, when libraries load their code and make their buffers, the
+    device is looked at more often, so that it is known which part of the step made it grow."""
+    if 0 <= number < 2:
+        native.device_sample()
+
+
 def _begin():
     global number, _range, _saw_backward, _saw_step, _saw_step_in_backward
     number += 1

@@ -1,0 +1,67 @@
+#include "memory_owners.h"
+
+#include "attribution.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <uthash.h>
+
+struct group {
+  struct {
+    int32_t category;
+    uint32_t module;
+    int32_t kind;
+    int32_t rule; /* whose detail it has; -1: none */
+  } key;
+  uint64_t bytes, allocations;
+  UT_hash_handle hh;
+};
+
+static bool lives(const struct sl_allocation *a, uint32_t device, uint64_t at) {
+  return a->device == device && a->alloc_at <= at && (!a->free_at || a->free_at > at);
+}
+
+int sl_memory_owners(struct sl_allocation *const *allocations, size_t count, uint32_t device, uint64_t at,
+                     sl_owner_listener *listener, void *context, struct sl_error *error) {
+  struct group *groups = NULL, *group, *next;
+  int r = 0;
+  for (size_t i = 0; i < count && r == 0; i++) {
+    const struct sl_allocation *a = allocations[i];
+    if (!lives(a, device, at))
+      continue;
+    struct group search;
+    memset(&search, 0, sizeof search);
+    search.key.category = a->category;
+    search.key.module = a->module;
+    search.key.kind = a->phase_kind;
+    search.key.rule = sl_rules[a->rule].detail ? a->rule : -1;
+    HASH_FIND(hh, groups, &search.key, sizeof search.key, group);
+    if (!group) {
+      group = malloc(sizeof *group);
+      if (!group) {
+        r = sl_error_set(error, -ENOMEM, "out of memory");
+        break;
+      }
+      *group = search;
+      HASH_ADD(hh, groups, key, sizeof group->key, group);
+    }
+    group->bytes += a->bytes;
+    group->allocations++;
+  }
+  HASH_ITER(hh, groups, group, next) {
+    struct sl_memory_owner owner = {
+        .category = group->key.category,
+        .detail = group->key.rule >= 0 ? sl_rules[group->key.rule].detail : NULL,
+        .module = group->key.module,
+        .phase = group->key.kind ? sl_kind_name((enum sl_kind)group->key.kind) : NULL,
+        .bytes = group->bytes,
+        .allocations = group->allocations,
+    };
+    if (r == 0)
+      r = listener(context, &owner, error);
+    HASH_DEL(groups, group);
+    free(group);
+  }
+  return r;
+}

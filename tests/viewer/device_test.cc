@@ -1,0 +1,166 @@
+/* The device line by line, as users see it. */
+#include "fakes/command.h"
+#include "fakes/ledger_builder.h"
+
+#include <gtest/gtest.h>
+
+namespace {
+
+bool contains(const std::string &text, const std::string &part) {
+  return text.find(part) != std::string::npos;
+}
+
+class Device : public testing::Test {
+protected:
+  /* A sample in the middle of a step that was just added; owners to bytes. */
+  void sample(LedgerBuilder &ledger, int rank, const LedgerBuilder::Categories &owners, int device = -1) {
+    std::string at = std::to_string(ledger.now() + 1000), on = std::to_string(device < 0 ? rank : device);
+    int64_t used = 0;
+    for (const auto &owner : owners) {
+      used += owner.second;
+      ledger.sql("INSERT INTO device_owner VALUES(" + std::to_string(rank) + "," + on + "," + at + ",'" + owner.first +
+                 "'," + std::to_string(owner.second) + ")");
+    }
+    ledger.sql("INSERT INTO device_sample VALUES(" + std::to_string(rank) + "," + on + "," + at + "," +
+               std::to_string(80 * gib) + "," + std::to_string(used) + ",NULL,NULL)");
+  }
+  /* One that is over before the next row. */
+  void step(LedgerBuilder &ledger, int rank, int step) {
+    ledger.step(rank, step, 100 * mib);
+    ledger.sql("UPDATE step SET end_ns = start_ns + 900000");
+  }
+  void segment(LedgerBuilder &ledger, int rank, int device, int64_t bytes, const std::string &owner) {
+    ledger.sql("INSERT INTO segment(rank, device, address, bytes, owner, api, alloc_ns) VALUES(" +
+               std::to_string(rank) + "," + std::to_string(device) + ",4096," + std::to_string(bytes) + ",'" + owner +
+               "','cuMemAlloc_v2',1)");
+  }
+  void two_steps(LedgerBuilder &ledger, int rank) {
+    ledger.rank(rank, 2);
+    step(ledger, rank, 0);
+    sample(ledger, rank,
+           {{"allocated", 100 * mib}, {"nccl", 50 * mib}, {"libmine.so", 10 * mib}, {"unexplained", 2 * mib}});
+    step(ledger, rank, 1);
+    sample(ledger, rank, {{"allocated", 90 * mib}, {"nccl", 50 * mib}});
+  }
+  TemporaryDirectory directory;
+  std::string path = directory / "run.sqlite";
+};
+
+TEST_F(Device, TheHighestSampleIsShownLineByLine) {
+  {
+    LedgerBuilder ledger(path);
+    two_steps(ledger, 0);
+  }
+  std::string text = shardledger({"device", path}).out;
+  EXPECT_TRUE(contains(text, "\n162.0 MiB of 80.00 GiB in use on rank 0's GPU 0 in step 0, the highest sample\n"
+                             "     100.0 MiB reserved by PyTorch, 62.0 MiB beyond it\n"))
+      << text;
+  EXPECT_TRUE(contains(text, "libmine.so    10.0 MiB    6.2%  a library, by its file's name\n"
+                             "unexplained    2.0 MiB    1.2%  what nobody owns\n"))
+      << text;
+}
+
+TEST_F(Device, AStepOrTheLastSampleCanBeAskedFor) {
+  {
+    LedgerBuilder ledger(path);
+    two_steps(ledger, 0);
+  }
+  std::string expected = "rank,device,at_ns,owner,bytes,share,meaning\n";
+  for (const char *at : {"1", "last"}) {
+    std::string csv = shardledger({"device", path, "--at", at, "--csv"}).out;
+    EXPECT_TRUE(contains(csv, ",allocated,94371840,")) << csv;
+    EXPECT_TRUE(contains(csv, ",unexplained,0,0,")) << "said also when it is nothing: " << csv;
+    EXPECT_FALSE(contains(csv, "libmine"));
+  }
+  CommandResult wrong = shardledger({"device", path, "--at", "soon"});
+  EXPECT_EQ(wrong.status, 2);
+  EXPECT_TRUE(contains(wrong.error, "--at takes a step's number, peak or last, not 'soon'"));
+  EXPECT_TRUE(contains(shardledger({"device", path, "--at", "9"}).error, "no sample of the device was taken there"));
+}
+
+TEST_F(Device, OverTimeEachStepHasAColumn) {
+  {
+    LedgerBuilder ledger(path);
+    two_steps(ledger, 0);
+  }
+  std::string text = shardledger({"device", path, "--by", "step"}).out;
+  EXPECT_TRUE(contains(text, "Owner           Step 0     Step 1\n"
+                             "used         162.0 MiB  140.0 MiB\n"
+                             "allocated    100.0 MiB   90.0 MiB\n"))
+      << text;
+  std::string csv = shardledger({"device", path, "--by", "step", "--csv"}).out;
+  EXPECT_TRUE(contains(csv, "0,1,used,146800640,")) << csv;
+}
+
+TEST_F(Device, OfManyStepsTheFirstTheLastAndSomeBetweenAreShown) {
+  {
+    LedgerBuilder ledger(path);
+    ledger.rank(0);
+    for (int number = 0; number < 100; number++) {
+      step(ledger, 0, number);
+      sample(ledger, 0, {{"allocated", (number + 1) * mib}});
+    }
+  }
+  std::string text = shardledger({"device", path, "--by", "step"}).out;
+  EXPECT_TRUE(contains(text, "   Step 0   Step 1   Step 2   Step 20   Step 40   Step 60   Step 80    Step 99\n"))
+      << text;
+  EXPECT_TRUE(
+      contains(text, "used         1.0 MiB  2.0 MiB  3.0 MiB  21.0 MiB  41.0 MiB  61.0 MiB  81.0 MiB  100.0 MiB\n"));
+}
+
+TEST_F(Device, TheRankThatUsesMostIsShownAndDataHasAllRanks) {
+  {
+    LedgerBuilder ledger(path);
+    two_steps(ledger, 0);
+    ledger.rank(1, 2).step(1, 0, 100 * mib);
+    sample(ledger, 1, {{"allocated", 300 * mib}});
+  }
+  EXPECT_TRUE(contains(shardledger({"device", path}).out, "300.0 MiB of 80.00 GiB in use on rank 1's GPU 1"));
+  EXPECT_TRUE(contains(shardledger({"device", path, "--rank", "0"}).out, "162.0 MiB of 80.00 GiB in use on rank 0's"));
+  std::string csv = shardledger({"device", path, "--csv"}).out;
+  EXPECT_TRUE(contains(csv, "\n0,0,") && contains(csv, "\n1,1,")) << csv;
+}
+
+TEST_F(Device, MemoryOnAnotherRanksGpuIsFlagged) {
+  {
+    LedgerBuilder ledger(path);
+    two_steps(ledger, 0);
+    ledger.rank(1, 2).step(1, 0, 100 * mib);
+    sample(ledger, 1, {{"allocated", 30 * mib}});
+    segment(ledger, 1, 0, 5 * mib, "libmine.so");
+    ledger.sql("INSERT INTO context VALUES(1, 1, 1, 5, 1), (1, 0, 2, 6, 1)");
+  }
+  std::string text = shardledger({"device", path}).out;
+  EXPECT_TRUE(contains(text, "On GPUs of others (a context alone takes about half a GiB of that GPU)\n")) << text;
+  EXPECT_TRUE(contains(text, "   1        1       0  libmine.so    5.0 MiB      1")) << text;
+  EXPECT_TRUE(contains(text, "   1        1       0  CUDA context        -      1")) << text;
+}
+
+TEST_F(Device, ASegmentKeptByLittleIsShownWithWhatKeepsIt) {
+  {
+    LedgerBuilder ledger(path);
+    ledger.rank(0);
+    int64_t head = ledger.module(0, "head", "Linear", ledger.module(0, "", "Model"));
+    segment(ledger, 0, 0, 20 * mib, "pytorch");
+    ledger.allocation(0, 0, mib, "other", head);
+    ledger.sql("UPDATE allocation SET address = 8192, free_ns = NULL, name = 'mask'");
+    ledger.step(0, 0, 100 * mib);
+    sample(ledger, 0, {{"allocated", mib}});
+  }
+  std::string text = shardledger({"device", path}).out;
+  EXPECT_TRUE(contains(text, "Segments that are kept for less than a tenth of them\n")) << text;
+  EXPECT_TRUE(contains(text, "20.0 MiB     1.0 MiB        1  1.0 MiB  other     mask  Model.head             0\n"))
+      << text;
+}
+
+TEST_F(Device, WithoutSamplesItSaysWhy) {
+  {
+    LedgerBuilder ledger(path);
+    ledger.rank(0).step(0, 0, 100 * mib);
+  }
+  CommandResult result = shardledger({"device", path});
+  EXPECT_EQ(result.status, 0);
+  EXPECT_TRUE(contains(result.error, "the device was not sampled")) << result.error;
+}
+
+} // namespace

@@ -5,6 +5,7 @@ step began while the job's peaks counted for this step. Where none did (a loop t
 steps that one of the ledger's encloses are compared with it as one: the highest peak, the last end.
 """
 
+import collections
 import dataclasses
 import json
 import math
@@ -207,7 +208,7 @@ def compare_process(process, prefix, ledger):
     steps = read_steps(ledger) if ledger else {}
     rows = []
     for name in process.jobs:
-        row = Row(name, process.name, recorded=process.recorded)
+        row = Row(name, process.tracks or process.name, recorded=process.recorded)
         rows.append(row)
         mine = [line for line in lines if line["job"] == name]
         truths = [line for line in mine if "start_ns" in line]
@@ -241,3 +242,30 @@ def compare_process(process, prefix, ledger):
             row.notes.append(f"below {100 * WHOLE}% attributed")
         row.notes = list(dict.fromkeys(row.notes))
     return rows
+
+
+def joined(rows):
+    """The rows with those of one job in a list and under the tracker as one, in the order of their first."""
+    one = {}
+    for row in rows:
+        key = row.job, row.process
+        one[key] = _join(one[key], row) if key in one else row
+    return list(one.values())
+
+
+def _join(a, b):
+    """Adds up what was compared. What is wrong with one is wrong with both."""
+    counts = ("steps", "compared", "equal", "ends_compared", "ends_equal", "tracker_rows", "tracker_near")
+    shares = [row.attributed for row in (a, b) if row.attributed is not None]
+    return dataclasses.replace(
+        a,
+        **{name: getattr(a, name) + getattr(b, name) for name in counts},
+        attributed=min(shares, default=None),
+        tracker_named=dict(collections.Counter(a.tracker_named) + collections.Counter(b.tracker_named)),
+        tracker_off=sorted(a.tracker_off + b.tracker_off, key=lambda off: (-off[0], off[1])),
+        differences=a.differences + b.differences,
+        notes=list(dict.fromkeys(a.notes + b.notes)),
+        error=a.error or b.error,
+        skipped=a.skipped or b.skipped,
+        tried=a.tried or b.tried,
+    )

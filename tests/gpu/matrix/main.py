@@ -18,7 +18,7 @@ from checks.harness import MIB, ROOT, Harness
 from checks.main import requirement_unmet
 
 from . import table
-from .compare import Row, compare_process
+from .compare import Row, compare_process, joined
 from .processes import PROCESSES, selected
 
 
@@ -51,7 +51,7 @@ class Matrix:
     def _run_once(self, process, name):
         timeout = min(self.options.timeout, self.deadline - time.monotonic())
         if timeout < 15:
-            return [Row(job, process.name, error="no time left") for job in process.jobs]
+            return [Row(job, process.tracks or process.name, error="no time left") for job in process.jobs]
         options = ["--jobs", ",".join(process.jobs), "--truth", "truth", "--device", self.options.device, *process.options]
         if self.options.small and process.script == "matrix/job.py":
             options.append("--small")
@@ -65,7 +65,7 @@ class Matrix:
             broke = broke or (f"the process exited {run.status}" if run.status else "")
             rows = self._compare(process, run)
         except Exception as error:  # noqa: BLE001
-            rows = [Row(job, process.name, error=f"{type(error).__name__}: {error}") for job in process.jobs]
+            rows = [Row(job, process.tracks or process.name, error=f"{type(error).__name__}: {error}") for job in process.jobs]
         for row in rows:
             if row.error == "broke off":
                 row.error = f"broke off: {broke}; see {name}.log" if broke else row.error
@@ -109,7 +109,7 @@ def parse(arguments):
     p.add_argument("--small", action="store_true", help="fewer layers and steps, for records that are to be kept for long")
     p.add_argument("--keep-ledgers", action="store_true", help="copy each process's ledger to the table")
     p.add_argument("--ranks", type=int, default=2, help="processes of each job (2; 4 for HSDP and TP on 2 × 2)")
-    p.add_argument("--workers", type=int, default=4, help="process groups at a time (4)")
+    p.add_argument("--workers", type=int, default=6, help="process groups at a time (6)")
     p.add_argument("--timeout", type=float, default=240, metavar="SECONDS", help="for one process group (240)")
     p.add_argument("--budget", type=float, default=480, metavar="SECONDS", help="for everything (480)")
     p.add_argument("--device", default="cuda", choices=("cuda", "cpu"), help="cpu: only try the jobs' code, without a GPU")
@@ -142,7 +142,7 @@ def main(arguments=None):
             running = {pool.submit(matrix.run, process): process for process in options.processes}
             for future in concurrent.futures.as_completed(running):
                 rows[running[future].name] = future.result()
-                ordered = [row for process in options.processes for row in rows.get(process.name, ())]
+                ordered = joined(row for process in options.processes for row in rows.get(process.name, ()))
                 # Each time, so that what a killed run had found is there.
                 table.write(options.out, ordered, on, time.monotonic() - matrix.begin)
     print((options.out / "truth-matrix.md").read_text(), end="")

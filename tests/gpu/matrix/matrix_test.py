@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from checks.harness import ROOT  # noqa: E402
 from checks.truth import QUANTITIES  # noqa: E402
 from matrix import sharded, table, unsharded  # noqa: E402, F401
-from matrix.compare import Row, compare_process  # noqa: E402
+from matrix.compare import Row, compare_process, joined  # noqa: E402
 from matrix.main import Matrix, parse  # noqa: E402
 from matrix.processes import PROCESSES, Process, selected  # noqa: E402
 from matrix.registry import JOBS  # noqa: E402
@@ -205,9 +205,24 @@ def test_every_job_runs_somewhere_and_every_process_knows_its_jobs():
     assert len({process.name for process in PROCESSES}) == len(PROCESSES)
 
 
+def test_no_job_runs_after_another_under_a_tracker():
+    for process in PROCESSES:
+        assert len(process.jobs) == 1 or "--no-tracker" in process.options
+        assert not process.tracks or process.jobs[0] in next(p.jobs for p in PROCESSES if p.name == process.tracks)
+
+
+def test_a_job_in_its_list_and_under_the_tracker_is_one_row(made):
+    listed = made.compare(("a", "b"))
+    made.ledger.execute("UPDATE step SET peak_active_bytes = 1 WHERE step = 0")
+    tracked = made.compare(("a",), tracks="made")
+    rows = joined([*listed, *tracked])
+    assert [(row.job, row.steps, row.compared, row.equal, row.exact) for row in rows] == [("a", 4, 16, 15, False), ("b", 2, 8, 8, True)]
+
+
 def test_a_selection_takes_jobs_and_processes():
-    assert [(p.name, p.jobs) for p in selected(["mixed"])] == [("fsdp2-shapes", ("mixed",))]
-    assert [p.name for p in selected(["max-split-size", "plain"])] == ["unsharded", "max-split-size"]
+    assert [(p.name, p.jobs) for p in selected(["mixed"])] == [("fsdp2-shapes", ("mixed",)), ("tracked-mixed", ("mixed",))]
+    assert [p.name for p in selected(["max-split-size", "plain"])] == ["unsharded", "max-split-size", "tracked-plain"]
+    assert [p.name for p in selected(["tracked-plain"])] == ["tracked-plain"]
     with pytest.raises(ValueError, match="nonsense"):
         selected(["nonsense"])
 

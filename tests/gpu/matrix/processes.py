@@ -1,4 +1,10 @@
-"""Which jobs run in which process, with what environment. What a process start costs is shared by as many jobs as can."""
+"""
+Which jobs run in which process, with what environment.
+
+What a process start costs is shared by as many jobs as can. But not under PyTorch's memory trackers: these keep the models
+that they have followed, so that what is left of one job would be in the next one's figures. So the lists run without a
+tracker, and each of their jobs that has one once more, alone.
+"""
 
 import dataclasses
 
@@ -13,6 +19,7 @@ class Process:
     options: tuple = ()
     script: str = "matrix/job.py"
     ends: bool = True  # the ledger's step ends where the job's does, so the values at the end can be compared
+    tracks: str = ""  # the list that its job is taken from, to run under a tracker: its row is that job's in the list
     recorded: bool = True  # False: the ledger can't see this allocator, and has to say so rather than give numbers
 
 
@@ -21,15 +28,24 @@ def _allocator(name, settings, jobs=("bf16", "varying-lengths"), options=(), **m
     return Process(name, jobs, environment, ("--no-tracker", *options), **more)
 
 
-PROCESSES = (
-    Process(
+def _list(name, jobs, environment=None, untracked=()):
+    """The process of a list of jobs, and one for each job that has a tracker: all but those in untracked."""
+    environment = environment or {}
+    return (
+        Process(name, jobs, environment, ("--no-tracker",)),
+        *(Process(f"tracked-{job}", (job,), environment, tracks=name) for job in jobs if job not in untracked),
+    )
+
+
+_LISTS = (
+    _list(
         "fsdp2-shapes",
         (
             "bf16", "mixed", "mixed-bf16-reduce", "keep-unsharded", "reshard-int", "nested", "root-only", "grouped", "tied",
             "frozen", "lora", "hsdp", "replicate", "explicit-prefetch", "tp-fsdp", "varying-lengths",
         ),
     ),
-    Process(
+    _list(
         "fsdp2-loops",
         (
             "recompute-wrapper", "recompute-composable", "recompute-function", "recompute-nested", "accumulate",
@@ -37,14 +53,21 @@ PROCESSES = (
             "eval-no-grad", "checkpoint-state-dict", "checkpoint-dcp", "module-called-twice", "forward-exception",
             "second-model", "offload",
         ),
+        untracked=("accumulate-no-sync", "forward-exception", "offload"),
     ),
     # All modules are selected, because MemTracker shows all.
-    Process(
+    _list(
         "unsharded",
         ("plain", "plain-autocast", "plain-recompute", "ddp", "ddp-bucket-view", "tp", "cuda-graph", "mempool", "pinned"),
         {"SHARDLEDGER_MODULES": "all"},
+        untracked=("tp", "cuda-graph", "mempool", "pinned"),
     ),
-    Process("fsdp1", ("fsdp1-orig-params", "fsdp1-flat")),
+)  # fmt: skip
+
+PROCESSES = (
+    # The long ones first, so that none of them is the last to end.
+    *(processes[0] for processes in _LISTS),
+    Process("fsdp1", ("fsdp1-orig-params", "fsdp1-flat"), options=("--no-tracker",)),
     # These have rules of their own for where a step begins or ends.
     Process("optimizer-in-backward", ("optimizer-in-backward",), ends=False),
     Process("no-optimizer-class", ("no-optimizer-class",), ends=False),
@@ -63,6 +86,7 @@ PROCESSES = (
     _allocator("garbage-collection", "garbage_collection_threshold:0.6", options=("--memory", "512")),
     _allocator("cuda-malloc-async", "backend:cudaMallocAsync", recorded=False),
     _allocator("no-caching", {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}, ("bf16",), recorded=False),
+    *(process for processes in _LISTS for process in processes[1:]),
 )
 
 

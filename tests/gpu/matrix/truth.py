@@ -3,15 +3,15 @@
 truth.rank<R> has one JSON object a line:
     {"job", "rank", "began"}                         a job began
     {"job", "rank", "step", "start_ns", "end_ns",    a step: torch.cuda.memory_stats, read where its optimizer has stepped;
-     "since_ns", "requested_peak", "requested_end",  since_ns: when the peaks were reset; times are of CLOCK_REALTIME
+     "since_ns", "requested_peak", "requested_end",  since_ns: when the peaks were last reset; times are of CLOCK_REALTIME
      …}
     {"job", "rank", "note"|"skipped"|"error": words}
     {"job", "rank", "done"}
 truth.tracker.rank<R> has one a job:
     {"job", "rank", "step", "tracker", "snapshots": [[fqn, state, call, {category: bytes}]]}
 
-A step's peak is the highest point since the step before ended, whatever ran in between, as the ledger has it; the first
-step's is that since its own start.
+A step's peak is the highest point from its begin_step on, which a job calls just before the step's first work: what runs
+between two steps belongs to neither, as the ledger has it.
 """
 
 import json
@@ -62,7 +62,6 @@ class Truth:
             for quantity in QUANTITIES:
                 row[f"{quantity}_peak"] = stats.get(f"{quantity}_bytes.all.peak", 0)
                 row[f"{quantity}_end"] = stats.get(f"{quantity}_bytes.all.current", 0)
-        self.count_peaks()
         self._start_ns = None
         self._write(self._steps, row)
 

@@ -26,6 +26,7 @@ struct sl_allocation {
   bool restored;    /* there before recording began */
   int tag_category; /* -1: no tag */
   uint32_t tag_module;
+  int64_t tag_step;     /* the step of the last tag */
   const char *tag_name; /* owned by the log; "" or NULL: none */
 
   bool decided;
@@ -35,6 +36,7 @@ struct sl_allocation {
   int tracker_label;      /* category that PyTorch's tracker would show at first; -1: it does not see this */
   int tracker_later;      /* and once it has recognised what this is; -1: the same */
   bool tracker_soon;      /* which is when backward's function that made it has ended, not later */
+  bool tracker_bucket;    /* which is when the first gradient goes into it: one of DistributedDataParallel's buckets */
   bool tracker_scratch;   /* made and freed within one operation, as far as can be told */
   uint64_t tracker_bytes; /* as the tracker counts them */
 

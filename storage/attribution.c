@@ -25,6 +25,12 @@ static bool any_after(const struct sl_allocation *allocation, const uint64_t *po
   return count > 0 && positions[count - 1] > allocation->alloc_at;
 }
 
+/* Alive when the optimizer steps; where none does after it, that is not known. */
+static bool is_there_to_step(const struct sl_allocation *allocation, const struct sl_step_facts *facts) {
+  return alive_at_next(allocation, facts->optimizer_starts, facts->optimizer_start_count) ||
+         !any_after(allocation, facts->optimizer_starts, facts->optimizer_start_count);
+}
+
 static struct sl_phase *enclosing_point(struct sl_phase *phase, enum sl_phase_point point) {
   for (; phase; phase = phase->parent)
     if (phase->point == point)
@@ -97,8 +103,8 @@ static enum sl_attribution_rule rule_by_phase(const struct sl_allocation *alloca
     case SL_POINT_fsdp1_unshard:
       return outlives(allocation, phase) ? SL_RULE_fsdp1_unshard : SL_RULE_fsdp1_unshard_temp;
     case SL_POINT_inputs: return SL_RULE_fsdp_inputs;
-    case SL_POINT_ddp_buckets:
-      if (outlives(allocation, phase))
+    case SL_POINT_ddp_buckets: /* PyTorch's own range of this name is the whole forward, activations included */
+      if (outlives(allocation, phase) && is_there_to_step(allocation, facts))
         return SL_RULE_ddp_bucket;
       continue;
     case SL_POINT_accumulate:

@@ -538,7 +538,7 @@ static int step_finish(struct builder *b, const struct sl_phase *step) {
   for (size_t i = 0; i < b->allocation_count && step; i++)
     if (!b->allocations[i]->free_at) {
       b->allocations[i]->last_step = step->step;
-      if (sl_tracker_loses_sight(b->allocations[i]))
+      if (sl_tracker_loses_sight(b->allocations[i], &facts))
         sl_sweep_unlabel(b->sweep, b->allocations[i]);
     }
   if (r == 0)
@@ -789,6 +789,7 @@ static int on_tag(struct builder *b, const struct sl_event *event) {
     return 0; /* memory from elsewhere: another allocator, or from before recording */
   a->tag_category = category_number(b, sl_log_string(b->log, tag->category));
   a->tag_module = tag->module;
+  a->tag_step = sl_phases_step(b->phases);
   a->tag_name = sl_log_string(b->log, tag->name);
   if (a->tag_category == SL_CATEGORY_gradient || a->tag_category == SL_CATEGORY_sharded_grad)
     b->gradients_tagged = true;
@@ -796,6 +797,7 @@ static int on_tag(struct builder *b, const struct sl_event *event) {
     return 0;
   a->category = a->tracker_label = a->tag_category;
   a->tracker_later = -1;
+  a->tracker_bucket = false;
   a->rule = SL_RULE_tag;
   if (a->tag_module)
     a->module = a->tag_module;

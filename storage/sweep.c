@@ -34,7 +34,10 @@ struct sl_sweep {
   size_t window_count, window_capacity;
   struct sl_allocation **unrecognised; /* gradients that the tracker takes for temporaries so far */
   size_t unrecognised_count, unrecognised_capacity;
-  bool recognising; /* there may be some among them that are recognised soon */
+  enum { SOON_nothing, SOON_made, SOON_freed } soon; /* of those among them that are recognised soon */
+  struct sl_allocation **buckets;                    /* in the order in which gradients fill them */
+  size_t bucket_count, bucket_capacity;
+  uint64_t bucketed_bytes; /* gradients that have gone into them in this step */
 };
 
 const char *sl_state_name(enum sl_state state) {
@@ -59,6 +62,7 @@ struct sl_sweep *sl_sweep_free(struct sl_sweep *sweep) {
     free(sweep->watches);
     free(sweep->windows);
     free(sweep->unrecognised);
+    free(sweep->buckets);
     free(sweep);
   }
   return NULL;
@@ -182,6 +186,40 @@ static void labels_recognise(struct sl_sweep *sweep, uint32_t module, int catego
   }
 }
 
+static int bucket_add(struct sl_sweep *sweep, struct sl_allocation *allocation) {
+  if (sweep->bucket_count == sweep->bucket_capacity) {
+    size_t capacity = sweep->bucket_capacity ? 2 * sweep->bucket_capacity : 16;
+    void *grown = realloc(sweep->buckets, capacity * sizeof *sweep->buckets);
+    if (!grown)
+      return -ENOMEM;
+    sweep->buckets = grown;
+    sweep->bucket_capacity = capacity;
+  }
+  sweep->buckets[sweep->bucket_count++] = allocation;
+  return 0;
+}
+
+static void bucket_remove(struct sl_sweep *sweep, const struct sl_allocation *allocation) {
+  for (size_t i = 0; i < sweep->bucket_count; i++)
+    if (sweep->buckets[i] == allocation) {
+      memmove(&sweep->buckets[i], &sweep->buckets[i + 1], (sweep->bucket_count - i - 1) * sizeof sweep->buckets[0]);
+      sweep->bucket_count--;
+      return;
+    }
+}
+
+/* A gradient goes into the first bucket that has room, which shows the bucket to the tracker. */
+static void buckets_fill(struct sl_sweep *sweep, uint64_t bytes) {
+  uint64_t before = 0;
+  sweep->bucketed_bytes += bytes;
+  for (size_t i = 0; i < sweep->bucket_count && before < sweep->bucketed_bytes; i++) {
+    label_set(sweep, sweep->buckets[i], sweep->buckets[i]->tracker_later);
+    before += sweep->buckets[i]->requested_bytes;
+  }
+  for (size_t w = 0; w < sweep->window_count && sweep->bucket_count; w++)
+    window_update(&sweep->now, &sweep->windows[w].peak);
+}
+
 /* What backward's next function does, or frees when it begins, comes after the gradients of the last one were noticed.
  */
 static void labels_recognise_soon(struct sl_sweep *sweep) {
@@ -191,13 +229,28 @@ static void labels_recognise_soon(struct sl_sweep *sweep) {
       continue;
     label_set(sweep, allocation, allocation->tracker_later);
     sweep->unrecognised[i] = sweep->unrecognised[--sweep->unrecognised_count];
+    buckets_fill(sweep, allocation->requested_bytes);
   }
-  sweep->recognising = false;
+  sweep->soon = SOON_nothing;
+}
+
+/* The function's end shows in what it frees, after which comes something else, or in a module's state. */
+static void recognise_before(struct sl_sweep *sweep, const struct sl_item *item) {
+  if (item->type == SL_ITEM_none || sweep->soon == SOON_nothing)
+    return;
+  if (item->type == SL_ITEM_free) {
+    if (!item->allocation->tracker_scratch)
+      sweep->soon = SOON_freed;
+  } else if (item->type != SL_ITEM_alloc || sweep->soon == SOON_freed) {
+    labels_recognise_soon(sweep);
+  }
 }
 
 void sl_sweep_unlabel(struct sl_sweep *sweep, struct sl_allocation *allocation) {
   if (allocation->counted)
     label_set(sweep, allocation, -1);
+  if (allocation->tracker_bucket)
+    return; /* it is seen again when the next step fills it */
   unrecognised_remove(sweep, allocation);
   allocation->tracker_label = allocation->tracker_later = -1;
 }
@@ -216,7 +269,10 @@ static int item_add(struct sl_sweep *sweep, struct sl_allocation *allocation) {
   own_change(sweep, allocation->module, allocation->bytes);
   allocation->counted_label = -1;
   label_set(sweep, allocation, allocation->tracker_label);
-  sweep->recognising |= allocation->tracker_later >= 0 && allocation->tracker_soon;
+  if (allocation->tracker_bucket)
+    return bucket_add(sweep, allocation);
+  if (allocation->tracker_later >= 0 && allocation->tracker_soon)
+    sweep->soon = SOON_made;
   return allocation->tracker_later >= 0 ? unrecognised_add(sweep, allocation) : 0;
 }
 
@@ -226,6 +282,7 @@ static void item_remove(struct sl_sweep *sweep, struct sl_allocation *allocation
   allocation->counted = false;
   label_set(sweep, allocation, -1);
   unrecognised_remove(sweep, allocation);
+  bucket_remove(sweep, allocation);
   sweep->now.allocated_bytes -= allocation->bytes;
   sweep->now.category_bytes[allocation->counted_category] -= allocation->bytes;
   own_change(sweep, allocation->counted_module, 0 - allocation->bytes);
@@ -288,12 +345,11 @@ static int window_close_of(struct sl_sweep *sweep, const struct sl_item *item) {
 
 int sl_sweep_run(struct sl_sweep *sweep, const struct sl_item *items, size_t count) {
   int r = 0;
+  sweep->bucketed_bytes = 0;
   for (size_t i = 0; i < count && r == 0; i++) {
     const struct sl_item *item = &items[i];
     sweep->now.at_ns = item->at_ns;
-    if (sweep->recognising && item->type != SL_ITEM_alloc && item->type != SL_ITEM_none &&
-        !(item->type == SL_ITEM_free && item->allocation->tracker_scratch))
-      labels_recognise_soon(sweep);
+    recognise_before(sweep, item);
     switch (item->type) {
     case SL_ITEM_retag:
     case SL_ITEM_alloc:

@@ -1,7 +1,6 @@
 #include "tracker_label.h"
 
 #include "allocator_config.h"
-#include "attribution.h"
 #include "module_states.h"
 
 enum { MAX_SCRATCH = 64 }; /* allocations of one operation that are open at once */
@@ -55,7 +54,7 @@ void sl_tracker_label(struct sl_allocation *allocation, enum sl_tracker tracker,
   int passing = passing_label(allocation, tracker, phases), category = allocation->category;
   uint64_t unit = SL_ALLOCATOR_MIN_BLOCK;
   allocation->tracker_bytes = (allocation->requested_bytes + unit - 1) / unit * unit;
-  allocation->tracker_soon = false;
+  allocation->tracker_soon = allocation->tracker_bucket = false;
   if (allocation->tracker_scratch && !in_optimizer) {
     label(allocation, -1, -1); /* within the optimizer it is one of a list of temporaries, which die in reverse */
     return;
@@ -83,6 +82,11 @@ void sl_tracker_label(struct sl_allocation *allocation, enum sl_tracker tracker,
   case SL_CATEGORY_unsharded_grad:
   case SL_CATEGORY_sharded_grad: label(allocation, in_backward ? SL_CATEGORY_temp : category, category); return;
   case SL_CATEGORY_gradient:
+    if (allocation->rule == SL_RULE_ddp_bucket) {
+      label(allocation, -1, SL_CATEGORY_temp);
+      allocation->tracker_bucket = true;
+      return;
+    }
     label(allocation, in_backward && tracker == SL_TRACKER_module ? SL_CATEGORY_temp : category, category);
     allocation->tracker_soon = true;
     return;
@@ -90,7 +94,14 @@ void sl_tracker_label(struct sl_allocation *allocation, enum sl_tracker tracker,
   }
 }
 
-bool sl_tracker_loses_sight(const struct sl_allocation *allocation) {
-  int label = allocation->counted_label; /* as the tracker had it at last */
-  return label == SL_CATEGORY_activation || label == SL_CATEGORY_temp || label == SL_CATEGORY_input;
+bool sl_tracker_loses_sight(const struct sl_allocation *allocation, const struct sl_step_facts *facts) {
+  switch (allocation->counted_label) { /* as the tracker had it at last */
+  case SL_CATEGORY_activation:
+  case SL_CATEGORY_temp:
+  case SL_CATEGORY_input: return true;
+  case SL_CATEGORY_gradient:
+  case SL_CATEGORY_sharded_grad: /* this step's gradients were tagged, and this was not among them */
+    return facts->gradients_tagged && allocation->tag_category >= 0 && allocation->tag_step < facts->step;
+  default: return false;
+  }
 }

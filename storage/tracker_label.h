@@ -10,6 +10,8 @@
  *   optimizer scratch  OptState, also for the temporaries of foreach implementations
  *   all-gather casts   Activation in forward, Temp in backward
  *   collective buffers  the same, until their all-gather or reduce-scatter is issued
+ *   DDP buckets        not seen until the first gradient goes in, then Temp; where gradients are views of them,
+ *                      Gradient like these
  *   gathered params    Activation when they are first gathered in forward (not seen when that was before the step),
  *                      until the pre-forward that waits for them ends
  *   forward scratch    Activation: the tracker does not know what dies soon
@@ -25,6 +27,7 @@
 #define SHARDLEDGER_TRACKER_LABEL_H
 
 #include "allocation.h"
+#include "attribution.h"
 #include "sweep.h"
 
 enum sl_tracker {
@@ -42,7 +45,10 @@ void sl_tracker_find_scratch(const struct sl_item *items, size_t count);
 /* Sets the tracker's fields of a decided allocation whose phases are still there, but for tracker_scratch. */
 void sl_tracker_label(struct sl_allocation *allocation, enum sl_tracker tracker, const struct sl_phases *phases);
 
-/* Whether a tracker that starts in the next step will not meet this allocation, which outlives its own. */
-bool sl_tracker_loses_sight(const struct sl_allocation *allocation);
+/*
+ * Whether a tracker that starts in the next step will not meet this allocation, which outlives the step that the facts
+ * are of: what passes, and a gradient that no parameter has any more.
+ */
+bool sl_tracker_loses_sight(const struct sl_allocation *allocation, const struct sl_step_facts *facts);
 
 #endif

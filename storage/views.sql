@@ -49,10 +49,10 @@ LEFT JOIN module_name m ON m.id = s.peak_module_id;
 
 -- The snapshots as FSDPMemTracker would show them: its words, its labels at that instant, zeros and the total included
 -- (storage/tracker_label.h says where its labels differ from the ledger's categories). fully_shard renames the classes that it
--- shards, so that the tracker's FQNs start with FSDP and the root's class. It keeps one Peak Forward over all calls.
+-- shards, so that the tracker's FQNs start with FSDP and the root's class; replicate puts Replicate there. It keeps one Peak Forward over all calls.
 CREATE VIEW fsdp_snapshot AS
 WITH tracked(id, fqn) AS (
-  SELECT n.id, CASE WHEN r.is_fsdp THEN 'FSDP' ELSE '' END || n.name
+  SELECT n.id, CASE WHEN r.is_fsdp AND r.class NOT LIKE 'Replicate%' THEN 'FSDP' ELSE '' END || n.name
   FROM module_name n JOIN module m ON m.id = n.id JOIN module r ON r.id = m.root_id),
 word(category) AS (VALUES ('Sharded Param'),('Unsharded Param'),('Buffer'),('Sharded Grad'),('Unsharded Grad'),('Activation'),('Temp'),('All Gather'),('Reduce Scatter'),('OptState'),('Inputs'), ('Other')),
 total AS (

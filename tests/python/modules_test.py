@@ -11,7 +11,7 @@ try:
 except ImportError:  # torch < 2.6
     from torch.distributed._composable.fsdp import fully_shard
 
-from shardledger.kinds import MODULE_FSDP, MODULE_RECOMPUTE
+from shardledger.kinds import MODULE_DDP, MODULE_FSDP, MODULE_RECOMPUTE
 
 
 @pytest.fixture(scope="module")
@@ -124,5 +124,6 @@ def test_ddp_has_ranges_where_it_builds_its_buckets(companion, process_group):
         model(torch.randn(2, 4)).sum().backward()
     ranges = companion.calls.ranges()
     assert ranges[0] == "+record_function DistributedDataParallel.__init__"
+    assert [call[5] & MODULE_DDP for call in companion.calls.named("module")][:2] == [MODULE_DDP, 0]
     assert ranges.count("+record_function DistributedDataParallel._pre_forward") == 2
     assert sum(text.startswith("+") for text in ranges) == ranges.count("-")

@@ -99,6 +99,7 @@ TEST_F(Attribution, Fsdp1GathersIntoTheUnshardedParameterItself) {
 TEST_F(Attribution, BucketsOfDistributedDataParallelAreGradients) {
   sl_phase buckets = make(SL_KIND_user, 11, 13, &forward, 0, SL_POINT_ddp_buckets);
   EXPECT_EQ(rule_of(12, 0, &buckets), "ddp_bucket");
+  EXPECT_EQ(rule_of(12, 40, &buckets), "forward_activation") << "made in PyTorch's range of the same name";
   EXPECT_EQ(rule_of(12, 13, &buckets), "forward_temp");
 }
 

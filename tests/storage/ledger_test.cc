@@ -175,6 +175,65 @@ TEST_F(Ledger, SnapshotsHoldTheDeviceAtEveryStateOfTheModule) {
             (std::vector<std::string>{"3584", "512"}));
 }
 
+TEST_F(Ledger, WrappersAndTheModulesInThemHaveMemTrackersNames) {
+  {
+    LogBuilder log(directory / "host-1-1", 50);
+    log.module(1, 0, "", "Model", SL_MODULE_ROOT | SL_MODULE_DDP, 0);
+    log.module(2, 1, "blocks", "ModuleList", 0, 1).module(3, 2, "blocks.0", "Block", SL_MODULE_RECOMPUTE, 2);
+    log.module(4, 3, "blocks.0.up", "Linear", 0, 3);
+    auto &main = log.thread(1);
+    main.at(100).allocator(SL_SEGMENT_ALLOC, 0x1000000, 2 * kMiB).allocator(SL_ALLOC, 0x1000000, 1000);
+    main.at(110).range_start(1, "step 0", SL_KIND_step, 0).tag(0x1000000, "param", 1, "weight");
+    main.at(120).range_push("Model", SL_KIND_forward, 1).range_push("blocks.0", SL_KIND_forward, 3);
+    main.at(121).allocator(SL_ALLOC, 0x1000400, 2048).range_pop().range_pop();
+    main.at(130).range_push("backward", SL_KIND_backward, 0);
+    main.at(131).range_push("blocks.0._checkpoint_wrapped_module", SL_KIND_recompute, 3);
+    main.at(132).range_push("blocks.0.up", SL_KIND_recompute, 4).range_pop().range_pop();
+    main.at(133).allocator(SL_FREE_REQUESTED, 0x1000400, 2048).allocator(SL_FREE_COMPLETED, 0x1000400, 2048);
+    main.at(140).range_pop().at(170).range_end(1).process_end();
+  }
+  ASSERT_EQ(build(), 0) << error.text;
+  EXPECT_EQ(rows("SELECT DISTINCT fqn FROM module_snapshot WHERE state = 'Post-Forward' ORDER BY fqn"),
+            (std::vector<std::string>{
+                "DistributedDataParallel",
+                "DistributedDataParallel.module",
+                "DistributedDataParallel.module.blocks.0",
+                "DistributedDataParallel.module.blocks.0._checkpoint_wrapped_module",
+            }));
+  EXPECT_EQ(rows("SELECT DISTINCT fqn FROM module_snapshot WHERE state = 'Post-Forward-AC' ORDER BY fqn"),
+            (std::vector<std::string>{
+                "DistributedDataParallel.module.blocks.0._checkpoint_wrapped_module",
+                "DistributedDataParallel.module.blocks.0._checkpoint_wrapped_module.up",
+            }));
+  EXPECT_EQ(rows("SELECT category, bytes FROM module_snapshot WHERE state = 'Peak-Forward' AND bytes > 0 AND "
+                 "fqn = 'DistributedDataParallel.module' ORDER BY category"),
+            (std::vector<std::string>{"Activation|2048", "Parameter|1024", "Total|3072"}));
+}
+
+TEST_F(Ledger, FsdpsTrackerKeepsOnePeakForwardOverAllCalls) {
+  {
+    LogBuilder log(directory / "host-1-1", 50);
+    log.module(1, 0, "", "Model", SL_MODULE_ROOT | SL_MODULE_FSDP, 0).module(2, 1, "b", "Block", SL_MODULE_FSDP, 1);
+    auto &main = log.thread(1);
+    main.at(100).allocator(SL_SEGMENT_ALLOC, 0x1000000, 2 * kMiB).allocator(SL_ALLOC, 0x1000000, 512);
+    main.tag(0x1000000, "sharded_param", 1, "weight");
+    main.at(110).range_start(1, "step 0", SL_KIND_step, 0).range_push("Model", SL_KIND_forward, 1);
+    for (uint64_t address : {0x1000200, 0x1000600}) {
+      main.at(address).range_push("b", SL_KIND_forward, 2).range_push("FSDP::pre_forward (b)", SL_KIND_record_function);
+      main.range_pop().allocator(SL_ALLOC, address, 1024).range_pop();
+    }
+    main.range_pop().range_end(1).process_end();
+  }
+  ASSERT_EQ(build(), 0) << error.text;
+  EXPECT_EQ(rows("SELECT call, state FROM fsdp_snapshot WHERE fqn = 'FSDPModel.b' AND category = 'Total' AND "
+                 "state IN ('Peak Forward', 'After Pre-Forward') ORDER BY state, call"),
+            (std::vector<std::string>{"0|After Pre-Forward", "1|After Pre-Forward", "0|Peak Forward"}));
+  EXPECT_EQ(rows("SELECT call_index FROM snapshot JOIN module ON module.id = module_id WHERE fqn = 'b' AND "
+                 "state = 'Peak Forward' ORDER BY call_index"),
+            (std::vector<std::string>{"0", "1"}))
+      << "the ledger keeps each";
+}
+
 TEST_F(Ledger, PeaksOfModulesCountWhatTheyOwn) {
   {
     LogBuilder log(directory / "host-1-1", 50);

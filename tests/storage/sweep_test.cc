@@ -51,6 +51,23 @@ protected:
     return a;
   }
 
+  sl_allocation gradient(uint64_t bytes) {
+    sl_allocation a = make(bytes, SL_CATEGORY_gradient);
+    a.requested_bytes = bytes;
+    a.tracker_label = SL_CATEGORY_temp;
+    a.tracker_later = SL_CATEGORY_gradient;
+    a.tracker_soon = true;
+    return a;
+  }
+  sl_allocation bucket(uint64_t bytes) {
+    sl_allocation a = make(bytes, SL_CATEGORY_gradient);
+    a.requested_bytes = bytes;
+    a.tracker_label = -1;
+    a.tracker_later = SL_CATEGORY_temp;
+    a.tracker_bucket = true;
+    return a;
+  }
+
   void add(sl_item_type type, sl_allocation *allocation) {
     sl_item item{};
     item.type = type;
@@ -298,6 +315,31 @@ TEST_F(Sweep, WhatIsRecognisedSoonKeepsItsFirstLabelWhileBackwardsFunctionRuns) 
   EXPECT_EQ(snapshots[0].tracker_bytes[SL_CATEGORY_gradient], 0u);
   EXPECT_EQ(snapshots[1].tracker_bytes[SL_CATEGORY_gradient], 512u);
   EXPECT_EQ(snapshots[1].tracker_bytes[SL_CATEGORY_temp], 1024u);
+}
+
+TEST_F(Sweep, GradientsShowTheBucketsThatTheyFillToTheTrackerOneAfterAnother) {
+  sl_allocation first = bucket(1024), second = bucket(2048);
+  add(SL_ITEM_alloc, &first);
+  add(SL_ITEM_alloc, &second);
+  for (int step = 0; step < 2; step++) {
+    sl_allocation gradients[] = {gradient(1024), gradient(512)};
+    add(SL_ITEM_snapshot, (sl_phase *)nullptr);
+    for (sl_allocation &gradient : gradients) {
+      add(SL_ITEM_alloc, &gradient);
+      add(SL_ITEM_snapshot, (sl_phase *)nullptr);
+    }
+    for (sl_allocation &gradient : gradients)
+      add(SL_ITEM_free, &gradient);
+    run();
+    ASSERT_EQ(snapshots.size(), 3u);
+    EXPECT_EQ(snapshots[0].tracker_bytes[SL_CATEGORY_temp], 0u);
+    EXPECT_EQ(snapshots[1].tracker_bytes[SL_CATEGORY_temp], 1024u) << "the first is full";
+    EXPECT_EQ(snapshots[2].tracker_bytes[SL_CATEGORY_temp], 3072u);
+    EXPECT_EQ(snapshots[2].tracker_bytes[SL_CATEGORY_gradient], 1536u);
+    sl_sweep_unlabel(sweep, &first); // a step ends: the next one's tracker has not seen them
+    sl_sweep_unlabel(sweep, &second);
+    snapshots.clear();
+  }
 }
 
 TEST_F(Sweep, WindowsOfOneModuleAreReportedByTheirOwnHighestPoints) {

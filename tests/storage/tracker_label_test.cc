@@ -90,6 +90,12 @@ TEST_F(TrackerLabel, TheOptimizersTemporariesAreState) {
   EXPECT_EQ(labels(scratch), (Labels{SL_CATEGORY_optstate, -1})) << "one of a list that dies in reverse";
 }
 
+TEST_F(TrackerLabel, ABucketIsATemporaryOnceAGradientGoesIn) {
+  sl_allocation bucket = make(SL_CATEGORY_gradient, &forward);
+  bucket.rule = SL_RULE_ddp_bucket;
+  EXPECT_EQ(labels(bucket, SL_TRACKER_module), (Labels{-1, SL_CATEGORY_temp}));
+}
+
 TEST_F(TrackerLabel, MemTrackerHasNoWordForInputs) {
   EXPECT_EQ(labels(make(SL_CATEGORY_input, nullptr)), (Labels{SL_CATEGORY_input, -1}));
   EXPECT_EQ(labels(make(SL_CATEGORY_input, nullptr), SL_TRACKER_module), (Labels{SL_CATEGORY_activation, -1}));
@@ -104,14 +110,29 @@ TEST_F(TrackerLabel, WorkspacesAndScratchAreNotSeen) {
 
 TEST_F(TrackerLabel, WhatPassesIsOutOfSightInTheNextStepButStateIsNot) {
   sl_allocation a{};
+  sl_step_facts facts{};
+  a.tag_category = -1;
   for (int label : {SL_CATEGORY_activation, SL_CATEGORY_temp, SL_CATEGORY_input}) {
     a.counted_label = label;
-    EXPECT_TRUE(sl_tracker_loses_sight(&a));
+    EXPECT_TRUE(sl_tracker_loses_sight(&a, &facts));
   }
   for (int label : std::vector<int>{SL_CATEGORY_sharded_grad, SL_CATEGORY_optstate, SL_CATEGORY_param, -1}) {
     a.counted_label = label;
-    EXPECT_FALSE(sl_tracker_loses_sight(&a));
+    EXPECT_FALSE(sl_tracker_loses_sight(&a, &facts));
   }
+}
+
+TEST_F(TrackerLabel, AGradientThatIsNoParametersAnyMoreIsOutOfSight) {
+  sl_allocation a{};
+  sl_step_facts facts{};
+  a.counted_label = a.tag_category = SL_CATEGORY_gradient;
+  a.tag_step = 4;
+  facts.step = 5;
+  EXPECT_FALSE(sl_tracker_loses_sight(&a, &facts)) << "no gradient was tagged, so nothing is known";
+  facts.gradients_tagged = true;
+  EXPECT_TRUE(sl_tracker_loses_sight(&a, &facts));
+  a.tag_step = 5;
+  EXPECT_FALSE(sl_tracker_loses_sight(&a, &facts));
 }
 
 class Scratch : public ::testing::Test {

@@ -228,7 +228,7 @@ TEST_F(Ledger, FsdpsTrackerKeepsOnePeakForwardOverAllCalls) {
   EXPECT_EQ(rows("SELECT call, state FROM fsdp_snapshot WHERE fqn = 'FSDPModel.b' AND category = 'Total' AND "
                  "state IN ('Peak Forward', 'After Pre-Forward') ORDER BY state, call"),
             (std::vector<std::string>{"0|After Pre-Forward", "1|After Pre-Forward", "0|Peak Forward"}));
-  EXPECT_EQ(rows("SELECT call_index FROM snapshot JOIN module ON module.id = module_id WHERE fqn = 'b' AND "
+  EXPECT_EQ(rows("SELECT DISTINCT call_index FROM snapshot JOIN module ON module.id = module_id WHERE fqn = 'b' AND "
                  "state = 'Peak Forward' ORDER BY call_index"),
             (std::vector<std::string>{"0", "1"}))
       << "the ledger keeps each";

@@ -35,6 +35,7 @@ int sl_cmd_nccl(const struct sl_command *command, int argc, char **argv);
 int sl_cmd_device(const struct sl_command *command, int argc, char **argv);
 int sl_cmd_survivors(const struct sl_command *command, int argc, char **argv);
 int sl_cmd_diff(const struct sl_command *command, int argc, char **argv);
+int sl_cmd_export(const struct sl_command *command, int argc, char **argv);
 int sl_cmd_check(const struct sl_command *command, int argc, char **argv);
 int sl_cmd_explain(const struct sl_command *command, int argc, char **argv);
 int sl_cmd_rules(const struct sl_command *command, int argc, char **argv);

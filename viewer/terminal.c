@@ -72,23 +72,32 @@ void sl_complain(const char *format, ...) {
 
 static bool progress_on_screen;
 
-void sl_progress_show(void *label, uint64_t done, uint64_t total) {
+static void show_bar(const char *label, uint64_t done, uint64_t total, const char *whole) {
   struct sl_terminal terminal;
-  char whole[SL_UNIT_CHARS];
-
-  if (!isatty(STDERR_FILENO) || total == 0)
-    return;
   sl_terminal_detect(stderr, &terminal);
   double share = done < total ? (double)done / (double)total : 1;
   char *bar = sl_bar_text(&terminal, share, 30);
   if (!bar)
     return;
   int padding = 30 - sl_text_width(bar);
-  fprintf(stderr, "\r%s [%s%*s] %3.0f%% of %s ", label ? (const char *)label : "ingesting", bar, padding, "",
-          share * 100, sl_format_bytes(whole, (int64_t)total, false));
+  fprintf(stderr, "\r%s [%s%*s] %3.0f%% of %s ", label, bar, padding, "", share * 100, whole);
   fflush(stderr);
   progress_on_screen = true;
   free(bar);
+}
+
+void sl_progress_show(void *label, uint64_t done, uint64_t total) {
+  char whole[SL_UNIT_CHARS];
+  if (isatty(STDERR_FILENO) && total > 0)
+    show_bar(label ? (const char *)label : "ingesting", done, total, sl_format_bytes(whole, (int64_t)total, false));
+}
+
+void sl_progress_show_count(const char *label, uint64_t done, uint64_t total, const char *what) {
+  char whole[SL_UNIT_CHARS];
+  if (!isatty(STDERR_FILENO) || total == 0)
+    return;
+  snprintf(whole, sizeof(whole), "%llu %s", (unsigned long long)total, what);
+  show_bar(label, done, total, whole);
 }
 
 void sl_progress_clear(void) {

@@ -38,6 +38,9 @@ void sl_complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* A progress bar on stderr when that is a terminal, else nothing; fits sl_progress with a NULL context. */
 void sl_progress_show(void *label, uint64_t done, uint64_t total);
 
+/* The same for what is no bytes: "of 120000 rows". */
+void sl_progress_show_count(const char *label, uint64_t done, uint64_t total, const char *what);
+
 /* Takes the bar off the screen again. */
 void sl_progress_clear(void);
 

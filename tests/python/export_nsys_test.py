@@ -1,0 +1,190 @@
+"""The export in Nsight Systems' schema: its own summaries in SQL, and readers of that schema that know nothing of us."""
+
+import collections
+import re
+
+import pytest
+import readers
+from exported import export, pytestmark, rows  # noqa: F401
+
+RUNS = ["fsdp2-2rank", "fsdp2-mixed-recompute-2rank", "nccl-2rank"]
+
+
+@pytest.fixture(scope="module", params=RUNS)
+def exported(request, tmp_path_factory):
+    return export(request.param, tmp_path_factory.mktemp("nsys"), "nsys", "run.sqlite")
+
+
+@pytest.fixture(scope="module")
+def training(tmp_path_factory):
+    return export("fsdp2-2rank", tmp_path_factory.mktemp("nsys"), "nsys", "run.sqlite")
+
+
+def test_processes_are_ranks_and_ids_are_packed_as_nsys_packs_them(exported):
+    ledger, nsys = exported
+    pids = [pid for pid, in rows(ledger, "SELECT pid FROM rank ORDER BY rank")]
+    assert [(g >> 24) & 0xFFFFFF for g, in rows(nsys, "SELECT globalPid FROM PROCESSES")] == pids
+    assert rows(nsys, "SELECT count(*) FROM PROCESSES WHERE globalPid & 0xffffff <> 0 OR globalPid < 0") == [(0,)]
+    threads = rows(nsys, "SELECT globalTid & 0xffffff FROM ThreadNames")
+    assert {tid for tid, in rows(ledger, "SELECT tid FROM phase")} <= {tid for tid, in threads}
+    assert rows(nsys, "SELECT d.pid, d.cudaId, g.name FROM TARGET_INFO_CUDA_DEVICE d JOIN TARGET_INFO_GPU g ON g.id ="
+                      " d.gpuId ORDER BY d.cudaId") == rows(ledger, "SELECT pid, device, device_name FROM rank")
+
+
+def test_every_enum_and_string_that_is_used_has_its_row(exported):
+    """Readers join these with inner joins: what lacks a row vanishes."""
+    _, nsys = exported
+    for table, column, names in [("CUPTI_ACTIVITY_KIND_MEMCPY", "copyKind", "ENUM_CUDA_MEMCPY_OPER"),
+                                 ("CUPTI_ACTIVITY_KIND_MEMCPY", "srcKind", "ENUM_CUDA_MEM_KIND"),
+                                 ("CUPTI_ACTIVITY_KIND_MEMCPY", "dstKind", "ENUM_CUDA_MEM_KIND"),
+                                 ("CUPTI_ACTIVITY_KIND_MEMSET", "memKind", "ENUM_CUDA_MEM_KIND"),
+                                 ("CUPTI_ACTIVITY_KIND_KERNEL", "launchType", "ENUM_CUDA_KERNEL_LAUNCH_TYPE"),
+                                 ("CUPTI_ACTIVITY_KIND_KERNEL", "shortName", "StringIds"),
+                                 ("CUPTI_ACTIVITY_KIND_KERNEL", "demangledName", "StringIds"),
+                                 ("CUPTI_ACTIVITY_KIND_KERNEL", "mangledName", "StringIds"),
+                                 ("CUPTI_ACTIVITY_KIND_RUNTIME", "nameId", "StringIds"),
+                                 ("CUPTI_ACTIVITY_KIND_RUNTIME", "eventClass", "ENUM_NSYS_EVENT_CLASS"),
+                                 ("CUDA_GPU_MEMORY_USAGE_EVENTS", "memKind", "ENUM_CUDA_MEM_KIND"),
+                                 ("CUDA_GPU_MEMORY_USAGE_EVENTS", "memoryOperationType", "ENUM_CUDA_DEV_MEM_EVENT_OPER"),
+                                 ("NVTX_EVENTS", "eventType", "ENUM_NSYS_EVENT_TYPE"),
+                                 ("ThreadNames", "nameId", "StringIds")]:
+        assert rows(nsys, f"SELECT DISTINCT {column} FROM {table} WHERE {column} NOT IN (SELECT id FROM {names})") == []
+        assert rows(nsys, f"SELECT count(*) FROM {table}") != [(0,)]
+
+
+def test_nvtx_sum(exported):
+    """Instances and total time of each range, as nsys stats' nvtx_sum computes them."""
+    ledger, nsys = exported
+    summed = rows(nsys, """
+        WITH domains AS (SELECT DISTINCT domainId, globalTid >> 24 AS process, text FROM NVTX_EVENTS WHERE eventType = 75)
+        SELECT d.text || ':' || coalesce(e.text, s.value), count(*), sum(e."end" - e.start)
+        FROM NVTX_EVENTS e LEFT JOIN StringIds s ON s.id = e.textId
+        JOIN domains d ON d.domainId = e.domainId AND d.process = e.globalTid >> 24
+        WHERE e.eventType IN (59, 60) AND e."end" IS NOT NULL AND d.text = 'shardledger' GROUP BY 1 ORDER BY 1""")
+    told = rows(ledger, "SELECT 'shardledger:' || name, count(*), sum(coalesce(p.end_ns, r.end_ns) - p.start_ns)"
+                        " FROM phase p JOIN rank r USING (rank) GROUP BY 1 ORDER BY 1")
+    assert summed == told and len(told) > 2
+
+
+def test_push_pop_ranges_nest_and_have_one_thread(exported):
+    _, nsys = exported
+    assert rows(nsys, "SELECT count(*) FROM NVTX_EVENTS WHERE eventType = 59 AND (endGlobalTid IS NOT NULL OR"
+                      " \"end\" IS NULL)") == [(0,)]
+    threads = collections.defaultdict(list)
+    for thread, start, end in rows(nsys, "SELECT globalTid, start, \"end\" FROM NVTX_EVENTS WHERE eventType = 59 AND"
+                                         " domainId = 1 ORDER BY start, \"end\" DESC"):
+        stack = threads[thread]
+        while stack and stack[-1] <= start:
+            stack.pop()
+        assert not stack or end <= stack[-1]
+        stack.append(end)
+
+
+def projection():
+    """Kernels of each push/pop range: through the API call inside it on its thread, and the call's correlation. -16777216 is nsys's 0xFFFFFFFFFF000000."""
+    return """
+        FROM NVTX_EVENTS n JOIN CUPTI_ACTIVITY_KIND_RUNTIME r ON r.globalTid = n.globalTid
+          AND r.start >= n.start AND r."end" <= n."end"
+        JOIN CUPTI_ACTIVITY_KIND_KERNEL k ON k.correlationId = r.correlationId
+          AND k.globalPid = r.globalTid & -16777216
+        JOIN StringIds s ON s.id = k.shortName WHERE n.eventType = 59 AND n.domainId = 1"""
+
+
+def test_nvtx_kern_sum(training):
+    """Every collective that has a kernel is found under the range it was called in."""
+    ledger, nsys = training
+    summed = rows(nsys, "SELECT n.text, s.value, count(*), sum(k.\"end\" - k.start)" + projection() +
+                  " AND n.text LIKE 'nccl:%' GROUP BY 1, 2 ORDER BY 1")
+    told = rows(ledger, "SELECT operation, count(*), sum(end_ns - start_ns) FROM collective WHERE start_ns IS NOT NULL"
+                        " GROUP BY 1 ORDER BY 1")
+    assert [(count, time) for _, _, count, time in summed] == [(count, time) for _, count, time in told]
+    assert [(text, kernel) for text, kernel, _, _ in summed] == [
+        ("nccl:_all_gather_base", "ncclDevKernel_AllGather_RING_LL"),
+        ("nccl:_reduce_scatter_base", "ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL")]
+
+
+def test_nvtx_gpu_proj_sum(training):
+    """A range's projection reaches from its first kernel's start to its last one's end."""
+    ledger, nsys = training
+    projected = rows(nsys, "SELECT n.rangeId, max(k.\"end\") - min(k.start)" + projection() +
+                  " AND n.text = 'step 2' GROUP BY 1 ORDER BY 1")
+    told = rows(ledger, """
+        SELECT s.id, max(c.end_ns) - min(c.start_ns) FROM phase s JOIN collective c
+        ON c.rank = s.rank AND c.tid = s.tid AND c.enqueue_ns >= s.start_ns AND c.enqueue_ns < s.end_ns
+        WHERE s.name = 'step 2' GROUP BY 1 ORDER BY 1""")
+    assert projected == told and len(told) == 2
+
+
+def test_cuda_gpu_mem_size_sum(exported):
+    ledger, nsys = exported
+    summed = rows(nsys, """
+        SELECT o.label, count(*), sum(bytes) FROM CUPTI_ACTIVITY_KIND_MEMCPY m JOIN ENUM_CUDA_MEMCPY_OPER o
+        ON o.id = m.copyKind GROUP BY 1 UNION ALL
+        SELECT 'memset', count(*), sum(bytes) FROM CUPTI_ACTIVITY_KIND_MEMSET""")
+    names = {1: "Host-to-Device", 2: "Device-to-Host", 8: "Device-to-Device"}
+    told = [(names[kind], *rest) for kind, *rest in rows(ledger, "SELECT kind, count(*), sum(bytes) FROM memcpy GROUP BY 1")]
+    told += [("memset", *rows(ledger, "SELECT count(*), sum(bytes) FROM memset")[0])]
+    assert sorted(summed) == sorted(told)
+
+
+def test_memory_events_give_the_allocated_bytes_of_each_step(training):
+    """Replayed in order, frees find their allocation, and PyTorch's blocks reach every step's exact peak."""
+    ledger, nsys = training
+    (zero,), = rows(nsys, "SELECT utcEpochNs FROM TARGET_INFO_SESSION_START_TIME")
+    owners = {owner for owner, in rows(ledger, "SELECT DISTINCT owner FROM segment")}
+    for rank, pid in rows(ledger, "SELECT rank, pid FROM rank"):
+        live, total, series = {}, 0, []
+        for start, address, size, operation, name in rows(nsys, """
+                SELECT start, address, bytes, memoryOperationType, name FROM CUDA_GPU_MEMORY_USAGE_EVENTS
+                WHERE (globalPid >> 24) & 0xffffff = ? ORDER BY rowid""", pid):
+            if name in owners:
+                continue
+            if operation == 0:
+                assert address not in live
+                live[address] = size
+            else:
+                assert live.pop(address) == size
+            total += size if operation == 0 else -size
+            series.append((start + zero, total))
+        for start, end, peak in rows(ledger, "SELECT start_ns, end_ns, peak_allocated_bytes FROM step WHERE rank = ?", rank):
+            before = max((at, total) for at, total in series if at <= start)[1]
+            assert max([total for at, total in series if start < at <= end] + [before]) == peak
+
+
+def test_nsys_tui_reads_it(training):
+    """https://pypi.org/project/nsys-tui: NVTX tree, kernels, NCCL."""
+    ledger, nsys = training
+    place = readers.install("nsys-tui==0.1.5", "--no-deps")
+    info = readers.run(place, "-m", "nsys_tui", "info", nsys)
+    assert "GPUs: [0, 1]" in info and "Kernels: 150" in info and "NVIDIA H200" in info
+    nccl = readers.run(place, "-m", "nsys_tui", "nccl", nsys, "--gpu", "1", "--trim", "0", "100")
+    assert re.search(r"allgather .*×50", nccl) and re.search(r"reducescatter .*×25", nccl)
+    tree = readers.run(place, "-m", "nsys_tui", "tree", nsys, "--gpu", "0", "--trim", "0", "100")
+    assert [name in tree for name in ("blocks.3", "FSDP::all_gather (blocks.0)")] == [True] * 2
+
+
+ASK_NSYS_AI = """
+import sqlite3, sys
+from nsys_ai.nvtx_tree import build_nvtx_tree, format_text
+from nsys_ai.profile import Profile
+from nsys_ai.skills.registry import run_skill
+database = sqlite3.connect(sys.argv[1])
+database.row_factory = sqlite3.Row
+profile = Profile._from_conn(database)
+print(profile.meta.devices, profile.meta.kernel_count, profile.schema.missing_required_columns())
+print(format_text(build_nvtx_tree(profile, 0, (0, 10**12))))
+for skill in ("top_kernels", "memory_transfers", "nvtx_kernel_map"):
+    print(run_skill(skill, database))
+"""
+
+
+def test_nsys_ai_reads_it(training):
+    """https://pypi.org/project/nsys-ai: its skills on kernels, NVTX and copies. What it would import first is enough."""
+    _, nsys = training
+    place = readers.install("nsys-ai==0.3.0", "duckdb==2.0.1", "--no-deps")
+    told = readers.run(place, "-c", ASK_NSYS_AI, nsys)
+    assert "[0, 1] 150 []" in told
+    assert re.search(r"step 0 .*\n.*Transformer .*\n.*FSDP::pre_forward .*\n.*FSDP::all_gather .*\n"
+                     r".*nccl:_all_gather_base .*\n(.*ncclAllGather .*\n)?.*ncclDevKernel_AllGather", told)
+    assert re.search(r"H2D +442 ", told) and re.search(r"D2D +100 ", told)
+    assert re.search(r"ncclDevKernel_AllGather\w+\(.* +100 ", told)

@@ -1,0 +1,131 @@
+/* What every export promises: a whole file or none, and words when it can't. What is in it: tests/python/export_*.py.
+ */
+#include "fakes/command.h"
+#include "fakes/ledger_builder.h"
+
+#include <filesystem>
+#include <gtest/gtest.h>
+
+extern "C" {
+#include "storage/db.h"
+}
+
+namespace {
+
+bool contains(const std::string &text, const std::string &part) {
+  return text.find(part) != std::string::npos;
+}
+
+class Export : public testing::Test {
+protected:
+  int64_t number(const std::string &file, const std::string &sql) {
+    struct sl_db *db = nullptr;
+    struct sl_error error = {};
+    int64_t value = -1;
+    if (sl_db_open(file.c_str(), SL_DB_READ, &db, &error) < 0 || sl_db_int(db, sql.c_str(), &value, &error) < 0)
+      ADD_FAILURE() << error.text;
+    db = sl_db_close(db);
+    return value;
+  }
+  void change(const std::string &sql) {
+    struct sl_db *db = nullptr;
+    struct sl_error error = {};
+    if (sl_db_open(path.c_str(), SL_DB_WRITE, &db, &error) < 0 || sl_db_execute(db, sql.c_str(), &error) < 0)
+      ADD_FAILURE() << error.text;
+    db = sl_db_close(db);
+  }
+  std::string nsys() {
+    CommandResult result = shardledger({"export", path, "--format", "nsys", "-o", output});
+    EXPECT_EQ(result.status, 0) << result.error;
+    EXPECT_EQ(result.out, output + "\n");
+    return output;
+  }
+  TemporaryDirectory directory;
+  std::string path = directory / "run.sqlite", output = directory / "out.sqlite";
+};
+
+TEST_F(Export, BadInputIsSaidAndLeavesNothing) {
+  build_two_rank_run(path);
+  EXPECT_EQ(shardledger({"export", path, "-o", output}).status, 2);
+  EXPECT_TRUE(contains(shardledger({"export", path, "--format", "nsys"}).error, "-o FILE is missing"));
+  EXPECT_EQ(shardledger({"export", path, "--format", "nsight", "-o", output}).status, 2);
+  EXPECT_EQ(shardledger({"export", directory / "none", "--format", "nsys", "-o", output}).status, 2);
+  EXPECT_EQ(shardledger({"export", path, "--format", "nsys", "-o", directory / "none" + "/x"}).status, 2);
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(directory.path), {}), 1) << "the ledger alone";
+}
+
+TEST_F(Export, AFailedExportLeavesWhatWasThere) {
+  build_two_rank_run(path);
+  write_file(output, "yesterday's");
+  change("DROP TABLE kernel");
+  CommandResult result = shardledger({"export", path, "--format", "nsys", "-o", output});
+  EXPECT_EQ(result.status, 2);
+  EXPECT_NE(result.error, "");
+  EXPECT_EQ(read_file(output), "yesterday's");
+}
+
+TEST_F(Export, TerminalsSeeABar) {
+  build_two_rank_run(path);
+  change("INSERT INTO kernel SELECT 0, 0, 7, 'k', i, i, i + 1 FROM (WITH RECURSIVE n(i) AS (VALUES(0)"
+         " UNION ALL SELECT i + 1 FROM n WHERE i < 99999) SELECT i FROM n)");
+  CommandOptions options;
+  options.terminal = true;
+  std::string out = shardledger({"export", path, "--format", "nsys", "-o", output}, options).out;
+  EXPECT_TRUE(contains(out, "exporting [")) << out;
+}
+
+TEST_F(Export, RangesThatCrossAreStartAndEndRanges) {
+  {
+    LedgerBuilder ledger(path);
+    ledger.rank(0);
+    auto range = [&](int start, int end) {
+      ledger.sql(
+          "INSERT INTO phase(rank, tid, kind, name, start_ns, end_ns) SELECT 0, 4100, 'backward', 'm', start_ns + " +
+          std::to_string(start) + ", start_ns + " + std::to_string(end) + " FROM rank");
+    };
+    range(0, 100);
+    range(10, 50);
+    range(40, 90); // crosses
+    range(45, 50);
+    range(50, 100);
+  }
+  std::string file = nsys();
+  EXPECT_EQ(number(file, "SELECT count(*) FROM NVTX_EVENTS WHERE eventType = 59"), 4);
+  EXPECT_EQ(number(file, "SELECT start FROM NVTX_EVENTS WHERE eventType = 60"), 40);
+  EXPECT_EQ(number(file, "SELECT endGlobalTid = globalTid FROM NVTX_EVENTS WHERE eventType = 60"), 1);
+}
+
+TEST_F(Export, ProcessesOfManyHostsAreApartAlsoWithTheSamePid) {
+  {
+    LedgerBuilder ledger(path);
+    for (int rank = 0; rank < 4; rank++)
+      ledger.rank(rank, 4).sql(
+          "UPDATE rank SET pid = 77, device = 0, device_uuid = 'GPU-' || rank, host = 'h' || (rank / 2)"
+          " WHERE rank = " +
+          std::to_string(rank));
+  }
+  std::string file = nsys();
+  EXPECT_EQ(number(file, "SELECT count(DISTINCT globalPid) FROM PROCESSES"), 4);
+  EXPECT_EQ(number(file, "SELECT min(globalPid) > 0 FROM PROCESSES"), 1);
+  EXPECT_EQ(number(file, "SELECT count(*) FROM TARGET_INFO_GPU"), 4);
+  EXPECT_EQ(number(file, "SELECT count(DISTINCT vmId || ' ' || hwId) FROM TARGET_INFO_CUDA_CONTEXT_INFO"), 4);
+}
+
+TEST_F(Export, SegmentsStandInWhereBlocksWereNotRecorded) {
+  {
+    LedgerBuilder ledger(path);
+    for (int rank = 0; rank < 2; rank++)
+      for (std::string owner : {"pytorch", "libnccl.so.2"})
+        ledger.rank(rank + 2 * (owner != "pytorch"), 4)
+            .sql("INSERT INTO segment(rank, device, address, bytes, owner, api, alloc_ns) VALUES (" +
+                 std::to_string(rank) + ", 0, 4096, 4096, '" + owner + "', 'cuMemAlloc_v2', " +
+                 std::to_string(ledger.now()) + ")");
+    ledger.allocation(0, 0, mib, "temp");
+  }
+  std::string file = nsys();
+  EXPECT_EQ(number(file, "SELECT count(*) FROM CUDA_GPU_MEMORY_USAGE_EVENTS WHERE name = 'pytorch'"), 1) << "of rank 1";
+  EXPECT_EQ(number(file, "SELECT count(*) FROM CUDA_GPU_MEMORY_USAGE_EVENTS WHERE name = 'libnccl.so.2'"), 2);
+  EXPECT_EQ(number(file, "SELECT count(*) FROM CUDA_GPU_MEMORY_USAGE_EVENTS WHERE name = 'temp'"), 2);
+}
+
+} // namespace

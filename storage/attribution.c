@@ -86,7 +86,7 @@ static enum sl_attribution_rule rule_outside_modules(const struct sl_allocation 
   if (allocation->step < 0)
     return allocation->free_at == 0 ? SL_RULE_none : SL_RULE_setup_temp;
   if (allocation->free_at == 0)
-    return SL_RULE_step_survivor;
+    return facts->cut_off ? SL_RULE_step_activation : SL_RULE_step_survivor;
   return alive_at_next(allocation, facts->backward_starts, facts->backward_start_count) ? SL_RULE_step_activation
                                                                                         : SL_RULE_step_temp;
 }
@@ -123,7 +123,7 @@ static enum sl_attribution_rule rule_by_phase(const struct sl_allocation *alloca
         return SL_RULE_forward_temp;
       if (is_cublas_workspace(allocation, facts))
         return SL_RULE_cublas_workspace;
-      return allocation->free_at == 0 ? SL_RULE_forward_survivor : SL_RULE_forward_activation;
+      return allocation->free_at == 0 && !facts->cut_off ? SL_RULE_forward_survivor : SL_RULE_forward_activation;
     case SL_KIND_backward: return rule_in_backward(allocation, facts);
     default: break; /* steps, user ranges, prefetches and the like say nothing by themselves */
     }

@@ -30,6 +30,7 @@ struct sl_step_facts {
   const uint64_t *backward_starts; /* positions at which whole backward passes began */
   size_t backward_start_count;
   bool gradients_tagged; /* the companion tagged the gradients of this step */
+  bool cut_off;          /* the log ended within it: what is alive then has not outlived the step */
 };
 
 /*

@@ -507,6 +507,7 @@ static int step_finish(struct builder *b, const struct sl_phase *step) {
       .backward_starts = b->backward_starts.at,
       .backward_start_count = b->backward_starts.count,
       .gradients_tagged = b->gradients_tagged,
+      .cut_off = step && !step->end_at,
   };
   enum sl_tracker tracker = sl_module_states_saw_fsdp(b->states) ? SL_TRACKER_fsdp : SL_TRACKER_module;
   sl_tracker_find_scratch(b->items, b->item_count);

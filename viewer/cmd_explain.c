@@ -2,6 +2,7 @@
 #include "command.h"
 #include "open_ledger.h"
 #include "peak_queries.h"
+#include "range_queries.h"
 #include "report.h"
 #include "storage/attribution.h"
 #include "storage/user_rules.h"
@@ -22,23 +23,6 @@ struct question {
   const char *word; /* as the user wrote it */
   int64_t rank, at; /* -1: not given */
 };
-
-/* What a range (alias p, its module n) is called in a sentence. */
-#define SL_SQL_RANGE                                                                                                   \
-  " CASE WHEN p.kind = 'user' THEN '\"' || p.name || '\"' WHEN p.kind = 'step' THEN 'step ' || p.step"                 \
-  "  WHEN p.kind IN ('forward', 'backward', 'recompute', 'eval') THEN p.kind || coalesce(' of ' || n.name, '')"        \
-  "  ELSE p.name END "
-
-/* The ranges around a phase and itself, from the innermost (depth 0) outwards. */
-#define SL_SQL_AROUND(phase)                                                                                           \
-  " around(id, depth) AS (SELECT " phase ", 0 UNION ALL"                                                               \
-  "  SELECT p.parent_id, depth + 1 FROM around JOIN phase AS p ON p.id = around.id WHERE p.parent_id IS NOT NULL) "
-
-#define SL_SQL_CHAIN(phase)                                                                                            \
-  "(WITH RECURSIVE" SL_SQL_AROUND(phase) "SELECT group_concat(label, ' > ') FROM (SELECT" SL_SQL_RANGE                 \
-                                         "AS label FROM around JOIN phase AS p ON p.id = around.id LEFT JOIN "         \
-                                         "module_name AS n ON n.id = p.module_id"                                      \
-                                         " ORDER BY depth DESC))"
 
 /* Everything about the allocations that match; the columns are those of CSV and JSON. */
 static const char *const story_sql =

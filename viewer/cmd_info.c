@@ -1,4 +1,5 @@
 #include "command.h"
+#include "range_queries.h"
 #include "report.h"
 #include "summary.h"
 #include "units.h"
@@ -52,7 +53,7 @@ static int print_ranks(struct sl_db *db, struct sl_output *out, struct sl_error 
       {"events", "Events", SL_UNIT_number, 0},
       {"events_lost", "Lost", SL_UNIT_number, 0},
       {"clean_exit", "Clean exit", SL_UNIT_number, SL_COLUMN_DATA_ONLY},
-      {"exit", "Exit", SL_UNIT_text, SL_COLUMN_TEXT_ONLY},
+      {"ended", "Ended", SL_UNIT_text, 0},
       {"steps_agreed", "Agreed", SL_UNIT_number, SL_COLUMN_DATA_ONLY},
       {"steps_differed", "Differed", SL_UNIT_number, SL_COLUMN_DATA_ONLY},
       {"check", "Self-check", SL_UNIT_text, SL_COLUMN_TEXT_ONLY},
@@ -72,7 +73,7 @@ static int print_ranks(struct sl_db *db, struct sl_output *out, struct sl_error 
       db,
       "SELECT r.rank, host, pid, device, device_name, device_uuid, device_bytes, r.start_ns, r.end_ns,"
       " r.end_ns - r.start_ns, count(s.step), count(s.step) - count(s.same_as), events, events_lost, clean_exit,"
-      " iif(clean_exit, 'clean', 'cut off'), coalesce(sum(s.checked = 1), 0), coalesce(sum(s.checked = 0), 0),"
+      " " SL_SQL_ENDED ", coalesce(sum(s.checked = 1), 0), coalesce(sum(s.checked = 0), 0),"
       " CASE WHEN count(s.checked) = 0 THEN 'not possible'"
       "  WHEN sum(s.checked = 0) > 0 THEN sum(s.checked = 0) || ' of ' || count(s.checked) || ' steps differ'"
       "  ELSE count(s.checked) || ' of ' || count(s.step) || ' steps exact' END,"

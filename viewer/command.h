@@ -33,6 +33,7 @@ int sl_cmd_peaks(const struct sl_command *command, int argc, char **argv);
 int sl_cmd_snapshots(const struct sl_command *command, int argc, char **argv);
 int sl_cmd_nccl(const struct sl_command *command, int argc, char **argv);
 int sl_cmd_device(const struct sl_command *command, int argc, char **argv);
+int sl_cmd_oom(const struct sl_command *command, int argc, char **argv);
 int sl_cmd_survivors(const struct sl_command *command, int argc, char **argv);
 int sl_cmd_diff(const struct sl_command *command, int argc, char **argv);
 int sl_cmd_export(const struct sl_command *command, int argc, char **argv);

@@ -59,6 +59,13 @@ const struct sl_command sl_commands[] = {
      "shardledger device shardledger-out\nshardledger device shardledger-out --by step --rank 0\n"
      "shardledger device shardledger-out --at last --csv",
      sl_cmd_device},
+    {"oom", "the post-mortem of an out-of-memory error, a kill or a crash", "[DIR|FILE] [--rank R] [options]",
+     "What was asked for and by whom, why it did not fit, what would help (estimates from what was alive), what was "
+     "alive\n"
+     "by category, module and size, and what had changed since the step before. Of a process that was killed: what "
+     "was\n"
+     "alive when its log ended.",
+     "shardledger oom shardledger-out\nshardledger oom shardledger-out --rank 1 --json", sl_cmd_oom},
     {"survivors", "what outlives its step and the next one, and what of it grows: the leak finder",
      "[DIR|FILE] [--step N] [--rank R] [--min BYTES] [options]",
      "Growing is what some allocation adds to in every step, and never gives back. What comes once (optimizer state,\n"

@@ -8,6 +8,7 @@ from checks import report
 from checks.attribution import check_attribution
 from checks.harness import ROOT, Result
 from checks.main import run_check
+from checks.oom import refused
 from checks.overhead import interval
 from checks.tracker import check_tracker
 from checks.truth import QUANTITIES, check_exact, read_truth
@@ -166,3 +167,29 @@ def test_the_report_keeps_every_result(tmp_path):
     assert "1 passed, 1 failed, 1 not run, in 12 s." in page
     assert "| a | pass | 1 / 2 | 0 |" in page
     assert [row["passed"] for row in json.loads((tmp_path / "gpu-check.json").read_text())["results"]] == [True, False, None]
+
+
+@pytest.fixture
+def refusal(ledger):
+    """One request of 64 bytes refused in a forward, while 1024 bytes were allocated."""
+    ledger.execute("INSERT INTO phase(id, rank, tid, kind, name, start_ns) VALUES(7, 0, 1, 'forward', 'M', 1)")
+    ledger.execute("INSERT INTO phase(id, rank, tid, kind, name, start_ns, parent_id) VALUES(8, 0, 1, 'unshard', 'A', 1, 7)")
+    ledger.execute(
+        "INSERT INTO oom(rank, at_ns, requested_bytes, allocated_bytes, device, source, phase_id)"
+        " VALUES(0, 5, 64, 1024, 0, 'allocator', 8)"
+    )
+    for size in (1000, 24):
+        ledger.execute("INSERT INTO oom_owner(rank, at_ns, category, bytes, allocations) VALUES(0, 5, 'temp', ?, 1)", (size,))
+    return ledger
+
+
+SAID = "0 events lost\n\nOut of memory: rank 0, in step 2\n"
+
+
+def test_a_refused_request_needs_its_phase_its_owners_and_its_words(refusal):
+    assert refused("forward", refusal, 1, "forward", SAID).passed
+    assert not refused("forward", refusal, 0, "forward", SAID).passed
+    assert not refused("forward", refusal, 1, "backward", SAID).passed
+    assert not refused("forward", refusal, 1, "forward", "No request was refused").passed
+    refusal.execute("UPDATE oom_owner SET bytes = 25 WHERE bytes = 24")
+    assert not refused("forward", refusal, 1, "forward", SAID).passed

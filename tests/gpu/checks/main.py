@@ -10,6 +10,7 @@ from pathlib import Path
 
 from . import report
 from .harness import PLUGIN, ROOT, SHARDLEDGER, Harness, Result
+from .oom import JOBS, check_oom
 from .overhead import check_overhead
 from .programs import check_programs
 from .reference import check_demo, check_environment, check_reference
@@ -25,6 +26,7 @@ def checks(record):
         "environment": (check_environment, 30),
         "kill": (check_kill, 30),
         "torch-profiler": (check_torch_profiler, 35),
+        **{f"oom-{name}": (functools.partial(check_oom, name=name, record=record), 20) for name in JOBS},
         "overhead": (check_overhead, 60),
         "demo": (check_demo, 20),
         **variants,

@@ -1,0 +1,53 @@
+"""Jobs that run out of memory: the ledger says where, why, and what was alive, to the byte."""
+
+from .harness import CheckFailed, Result, shardledger
+
+JOBS = {  # name: (options, kind of the phase that must be around the refused request)
+    "forward": (["--where", "forward"], "forward"),
+    "backward": (["--where", "backward"], "backward"),
+    "optimizer": (["--where", "optimizer"], "optimizer_step"),
+    "leak": (["--leak"], None),
+}
+
+
+def check_oom(harness, name, record=None):
+    options, kind = JOBS[name]
+    with harness.started(f"oom-{name}", "oom_job.py", options) as (process, run):
+        run.status = process.wait(120)
+    if not run.directory.is_dir():
+        raise CheckFailed(f"the job left no {run.directory.name}; see {run.log.name}")
+    if record:
+        from .variants import keep
+
+        yield keep(run, record / f"oom-{name}-2rank")
+    text = shardledger("oom", run.directory)
+    (harness.out / f"oom-{name}.txt").write_text(text)
+    with run.ledger() as ledger:
+        yield refused(name, ledger, run.status, kind, text)
+    if name == "leak":
+        survivors = shardledger("survivors", run.directory)
+        (harness.out / "oom-leak-survivors.txt").write_text(survivors)
+        grows = [line for line in survivors.splitlines() if line.startswith("Every step leaves")]
+        yield Result("oom leak: survivors", bool(grows), grows[0] if grows else "no growth was found")
+
+
+def refused(name, ledger, status, kind, text):
+    """The job failed, each request has its phase, and who held memory adds up to what was allocated."""
+    rows = ledger.execute("SELECT rank, at_ns, requested_bytes, allocated_bytes, phase_id FROM oom").fetchall()
+    wrong = []
+    for rank, at_ns, _, allocated, phase in rows:
+        held = ledger.execute("SELECT sum(bytes) FROM oom_owner WHERE rank = ? AND at_ns = ?", (rank, at_ns)).fetchone()[0]
+        if held != allocated:
+            wrong.append(f"rank {rank}: owners hold {held} of {allocated} B")
+        if kind and kind not in kinds_around(ledger, phase):
+            wrong.append(f"rank {rank}: not in {kind}")
+    sizes = ", ".join(f"{row[2] / (1 << 20):.1f} MiB" for row in rows)
+    figure = f"exit {status}; {len(rows)} requests refused ({sizes})" + (f"; {'; '.join(wrong)}" if wrong else "")
+    said = text.splitlines()[2].startswith("Out of memory: rank ") if len(text.splitlines()) > 2 else False
+    return Result(f"oom {name}", status != 0 and bool(rows) and not wrong and said, figure)
+
+
+def kinds_around(ledger, phase):
+    query = """WITH RECURSIVE around(id) AS (SELECT ? UNION ALL SELECT parent_id FROM around JOIN phase USING (id)
+               WHERE parent_id IS NOT NULL) SELECT kind FROM around JOIN phase USING (id)"""
+    return {kind for (kind,) in ledger.execute(query, (phase,))}

@@ -1,0 +1,90 @@
+"""A job that runs out of memory where it is told to: FSDP2 training as in fsdp2_train.py, with a limit drawn at that point.
+
+    torchrun --nproc-per-node 2 oom_job.py --where forward|backward|optimizer
+    torchrun --nproc-per-node 2 oom_job.py --leak
+
+In the forward or backward of the middle block of step 2, or before the first optimizer step, the cache is emptied and
+torch.cuda.set_per_process_memory_fraction forbids any more, so that it needs little memory and fails alike everywhere.
+--leak keeps each step's activations of the blocks and limits the process to what four such steps need.
+It ends by torch.OutOfMemoryError, exit status 1; nothing here knows of any profiler.
+"""
+
+import argparse
+import os
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from fsdp2_train import Transformer
+from torch.distributed.fsdp import fully_shard
+
+STEP = 2  # in which forward and backward fail
+
+
+def limit(extra=0):
+    """No more than what is reserved now, and `extra` bytes."""
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    total = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
+    torch.cuda.set_per_process_memory_fraction(min(1.0, (torch.cuda.memory_reserved() + extra) / total))
+
+
+def parse():
+    p = argparse.ArgumentParser()
+    how = p.add_mutually_exclusive_group(required=True)
+    how.add_argument("--where", choices=("forward", "backward", "optimizer"))
+    how.add_argument("--leak", action="store_true")
+    p.add_argument("--layers", type=int, default=4)
+    p.add_argument("--width", type=int, default=1024)
+    p.add_argument("--vocabulary", type=int, default=16000)
+    p.add_argument("--batch", type=int, default=4)
+    p.add_argument("--sequence", type=int, default=1024)
+    return p.parse_args()
+
+
+def main():
+    a = parse()
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    dist.init_process_group("cpu:gloo,cuda:nccl")
+    torch.manual_seed(1234)
+    with torch.device("cuda"):
+        model = Transformer(a.vocabulary, a.width, a.layers, recompute=False)
+    model = model.to(torch.bfloat16)
+    for block in model.blocks:
+        fully_shard(block)
+    fully_shard(model)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    middle, kept, number = model.blocks[a.layers // 2], [], 0
+
+    if a.where == "forward":
+        middle.register_forward_pre_hook(lambda *_: limit() if number == STEP else None)
+    if a.where == "backward":
+
+        def at_output(module, args, output):
+            if number == STEP:
+                output.register_hook(lambda grad: limit())
+
+        middle.register_forward_hook(at_output)
+    if a.leak:
+        for block in model.blocks:
+            block.register_forward_hook(lambda module, args, output: kept.append(output.detach()))
+
+    while True:
+        before = sum(tensor.nbytes for tensor in kept)
+        optimizer.zero_grad()
+        tokens = torch.randint(0, a.vocabulary, (a.batch, a.sequence), device="cuda")
+        F.cross_entropy(model(tokens).view(-1, a.vocabulary).float(), tokens.view(-1)).backward()
+        if a.where == "optimizer":
+            limit()
+        optimizer.step()
+        if a.leak and number == 1:
+            # What a step reserves at its highest, and what four further steps leave behind.
+            left = sum(tensor.nbytes for tensor in kept) - before
+            limit(torch.cuda.max_memory_reserved() - torch.cuda.memory_reserved() + 4 * left)
+        number += 1
+        if number > 100:
+            raise SystemExit("it did not run out of memory")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,233 @@
+/* The post-mortem: why a request did not fit, what was alive, what would help. */
+#include "fakes/command.h"
+#include "fakes/ledger_builder.h"
+
+#include <gtest/gtest.h>
+
+namespace {
+
+bool contains(const std::string &text, const std::string &part) {
+  return text.find(part) != std::string::npos;
+}
+
+struct Request {
+  int64_t requested = 2 * gib, free = gib, allocated = 60 * gib, active = 60 * gib, reserved = 60 * gib, largest = 0;
+  std::string source = "allocator";
+};
+
+class Oom : public testing::Test {
+protected:
+  /* Two blocks, a step that ended and one that is refused something in the forward of the second block. */
+  void job(LedgerBuilder &ledger, const Request &request = {}, int rank = 0) {
+    ledger.rank(rank, 2);
+    root = ledger.module(rank, "", "Model");
+    first = ledger.module(rank, "blocks.0", "Block", root);
+    second = ledger.module(rank, "blocks.1", "Block", root);
+    ledger.step(rank, 0, 50 * gib)
+        .peak(rank, 0, 0, "step", {{"activation", 50 * gib}})
+        .peak(rank, 0, second, "forward", {{"activation", 28 * gib}, {"sharded_param", 10 * gib}, {"temp", gib}});
+    ledger.step(rank, 1, 60 * gib).peak(rank, 1, 0, "step", {{"activation", 60 * gib}});
+    int64_t phase = ledger.phase(rank, 1, "forward", second);
+    at = std::to_string(ledger.now() + 100);
+    refuse(ledger, request, phase, rank);
+  }
+  void refuse(LedgerBuilder &ledger, const Request &q, int64_t phase, int rank = 0) {
+    ledger.sql("INSERT INTO oom VALUES(" + std::to_string(rank) + "," + at + "," + std::to_string(q.requested) + "," +
+               std::to_string(q.free) + "," + std::to_string(q.allocated) + "," + std::to_string(q.reserved) + "," +
+               std::to_string(q.largest) + ",0,'" + q.source + "'," + std::to_string(q.active) + ",0," +
+               std::to_string(phase) + "," + std::to_string(second) + ",1)");
+  }
+  void owner(LedgerBuilder &ledger, const std::string &category, int64_t module, int64_t bytes,
+             const std::string &detail = "") {
+    ledger.sql("INSERT INTO oom_owner VALUES(0," + at + ",'" + category + "'," +
+               (detail.empty() ? "NULL" : "'" + detail + "'") + "," + (module ? std::to_string(module) : "NULL") +
+               ",'forward'," + std::to_string(bytes) + ",4)");
+  }
+  void device_owner(LedgerBuilder &ledger, const std::string &who, int64_t bytes) {
+    ledger.sql("INSERT INTO device_owner VALUES(0,0," + at + ",'" + who + "'," + std::to_string(bytes) + ")");
+  }
+  std::string reason_of(const Request &request, int64_t others = 0) {
+    std::string run = directory / (std::to_string(counter++) + ".sqlite");
+    {
+      LedgerBuilder ledger(run);
+      job(ledger, request);
+      if (others)
+        device_owner(ledger, "other_processes", others);
+    }
+    std::string text = shardledger({"oom", run}).out;
+    size_t why = text.find("Why: ");
+    return why == std::string::npos ? text : text.substr(why, text.find('\n', why) - why);
+  }
+
+  TemporaryDirectory directory;
+  std::string path = directory / "run.sqlite", at;
+  int64_t root = 0, first = 0, second = 0;
+  int counter = 0;
+};
+
+TEST_F(Oom, TheFirstScreenSaysWhatWasAskedWhereAndWhyItDidNotFit) {
+  {
+    LedgerBuilder ledger(path);
+    job(ledger);
+  }
+  std::string text = shardledger({"oom", path}).out;
+  EXPECT_TRUE(contains(text,
+                       "Out of memory: rank 0, in step 1: 2.00 GiB asked for by PyTorch's allocator\n"
+                       "     In forward of Model.blocks.1\n"
+                       "     60.00 GiB allocated, 60.00 GiB reserved by PyTorch; its cache has 0 B free, the largest "
+                       "block 0 B\n"
+                       "Why: too much is live; 1.00 GiB of the device were free\n"))
+      << text;
+}
+
+TEST_F(Oom, EachReasonIsToldFromTheOthers) {
+  Request fragmented;
+  fragmented.reserved = 64 * gib;
+  fragmented.largest = gib;
+  EXPECT_EQ(reason_of(fragmented),
+            "Why: fragmentation: with 4.00 GiB free in the cache and 1.00 GiB on the device it would "
+            "fit, but in one block");
+  Request limited;
+  limited.free = 10 * gib;
+  EXPECT_EQ(reason_of(limited), "Why: a limit of this process, as of torch.cuda.set_per_process_memory_fraction: the "
+                                "device had 10.00 GiB free");
+  EXPECT_EQ(reason_of({}, 3 * gib), "Why: others hold the device: 3.00 GiB are other processes' or unexplained");
+  EXPECT_EQ(reason_of({}, gib), "Why: too much is live; 1.00 GiB of the device were free");
+  Request library = fragmented;
+  library.source = "libnccl.so.2";
+  EXPECT_EQ(reason_of(library),
+            "Why: PyTorch's cache keeps 4.00 GiB that it does not use, which libnccl.so.2 could not have");
+}
+
+TEST_F(Oom, WhatChangedIsToldAgainstTheSamePhaseOfTheStepBefore) {
+  {
+    LedgerBuilder ledger(path);
+    job(ledger);
+    owner(ledger, "activation", first, 20 * gib);
+    owner(ledger, "activation", second, 15 * gib);
+    owner(ledger, "sharded_param", root, 10 * gib);
+  }
+  std::string text = shardledger({"oom", path}).out;
+  EXPECT_TRUE(contains(text, "activation     35.00 GiB  77.8%            8      28.00 GiB  +7.00 GiB\n"
+                             "sharded_param  10.00 GiB  22.2%            4      10.00 GiB          -\n"
+                             "temp                 0 B   0.0%            0       1.00 GiB  -1.00 GiB\n"
+                             "A step before is the highest point of: forward of Model.blocks.1 in step 0\n"))
+      << text;
+  EXPECT_TRUE(contains(text, "Model.blocks.0  20.00 GiB  activation     20.00 GiB\n")) << text;
+}
+
+TEST_F(Oom, OptionsAreEstimatesFromWhatWasAlive) {
+  {
+    LedgerBuilder ledger(path);
+    Request request;
+    request.reserved = 63 * gib;
+    job(ledger, request);
+    owner(ledger, "activation", first, 20 * gib);
+    owner(ledger, "activation", second, 16 * gib);
+    owner(ledger, "temp", 0, 4 * gib, "optimizer");
+    device_owner(ledger, "other_processes", gib);
+    for (int i = 2; i < 6; i++)
+      owner(ledger, "unsharded_param", ledger.module(0, "blocks." + std::to_string(i), "Block", root), gib);
+  }
+  std::string json = shardledger({"oom", path, "--json"}).out;
+  for (
+      const char *part :
+      {R"("option": "batch", "what": "half the batch, or half the sequence", "estimated_bytes": 19327352832, "enough": "for this one")",
+       R"("option": "recompute", "what": "activation checkpointing of 2 modules of class Block, at most", "estimated_bytes": 17179869184)",
+       R"(makes the cache's free blocks usable", "estimated_bytes": 3221225472)",
+       R"("option": "optimizer_temporaries", "what": "the optimizer with foreach=False or fused=True, of 4 temporaries", "estimated_bytes": 3221225472)",
+       R"x("what": "4 modules keep their gathered parameters: fully_shard(…, reshard_after_forward=True)", "estimated_bytes": 2147483648)x",
+       R"("what": "the other processes on this GPU", "estimated_bytes": 1073741824, "enough": "for this one")"})
+    EXPECT_TRUE(contains(json, part)) << part << "\n" << json;
+  std::string text = shardledger({"oom", path}).out;
+  EXPECT_TRUE(contains(text, "Options, with estimates from what was alive; 1.00 GiB were missing for this request\n"))
+      << text;
+}
+
+TEST_F(Oom, WhatSettlesIsNoLeakAndWhatGrowsInEachStepIs) {
+  for (int64_t grows : {int64_t(0), gib}) {
+    std::string run = directory / ("leak" + std::to_string(grows) + ".sqlite");
+    {
+      LedgerBuilder ledger(run);
+      job(ledger);
+      ledger.sql("DELETE FROM step; DELETE FROM peak");
+      for (int step = 0; step < 6; step++)
+        ledger.step(0, step, 2 * (10 * gib + step * grows));
+      ledger.sql("UPDATE step SET end_ns = start_ns; UPDATE oom SET at_ns = (SELECT max(end_ns) + 1 FROM step)");
+    }
+    std::string text = shardledger({"oom", run}).out;
+    EXPECT_EQ(contains(text, "what the last 3 steps left behind: see 'shardledger survivors'  3.00 GiB"), grows != 0)
+        << text;
+  }
+}
+
+TEST_F(Oom, TheLargestAllocationsAreThoseAliveAtThatInstant) {
+  {
+    LedgerBuilder ledger(path);
+    ledger.rank(0);
+    ledger.allocation(0, 0, 7 * mib, "activation"); // freed before
+    ledger.allocation(0, 0, 5 * mib, "optstate");
+    ledger.sql("UPDATE allocation SET free_ns = NULL, name = 'weight.exp_avg' WHERE bytes = 5 * 1048576");
+    second = ledger.module(0, "", "Model");
+    at = std::to_string(ledger.now() + 1000);
+    refuse(ledger, {}, ledger.phase(0, 0, "optimizer_step", 0));
+  }
+  std::string text = shardledger({"oom", path}).out;
+  EXPECT_TRUE(contains(text, "  5.0 MiB  optstate  weight.exp_avg")) << text;
+  EXPECT_FALSE(contains(text, "7.0 MiB")) << text;
+}
+
+TEST_F(Oom, TheFirstDeadlyRequestOfAllRanksIsShownAndSurvivedOnesOnlyWithoutOne) {
+  {
+    LedgerBuilder ledger(path);
+    Request survived;
+    survived.requested = 3 * gib;
+    job(ledger, survived);
+    ledger.step(0, 2, gib); // rank 0 went on
+    job(ledger, {}, 1);
+  }
+  std::string text = shardledger({"oom", path}).out;
+  EXPECT_TRUE(contains(text, "Out of memory: rank 1, in step 1: 2.00 GiB asked for by PyTorch's allocator\n")) << text;
+  EXPECT_TRUE(contains(text, "2 requests were refused, of all ranks")) << text;
+  text = shardledger({"oom", path, "--rank", "0"}).out;
+  EXPECT_TRUE(contains(text, "3.00 GiB asked for by PyTorch's allocator, and the job went on\n")) << text;
+  std::string csv = shardledger({"oom", path, "--csv"}).out;
+  EXPECT_TRUE(contains(csv, ",live,0,Model.blocks.1,") && contains(csv, ",live,1,Model.blocks.1,")) << csv;
+  std::string info = shardledger({"info", path}).out;
+  EXPECT_TRUE(contains(info, "out of memory") && contains(info, "clean")) << info;
+}
+
+TEST_F(Oom, AKilledProcessShowsWhereItsLogEnds) {
+  {
+    LedgerBuilder ledger(path);
+    ledger.rank(0).step(0, 3, gib);
+    int64_t head = ledger.module(0, "head", "Linear", ledger.module(0, "", "Model"));
+    ledger.phase(0, 3, "backward", head);
+    ledger.allocation(0, 3, 6 * mib, "activation", head);
+    ledger.sql("UPDATE phase SET end_ns = NULL; UPDATE allocation SET free_ns = NULL;"
+               "UPDATE rank SET clean_exit = 0, end_ns = (SELECT end_ns FROM step)");
+  }
+  CommandResult result = shardledger({"oom", path});
+  EXPECT_EQ(result.status, 0);
+  EXPECT_TRUE(contains(result.out, "Rank 0's log just stops, in step 3: it was killed, crashed, or is still running\n"
+                                   "     Within backward of Model.head\n"))
+      << result.out;
+  EXPECT_TRUE(contains(result.out, "activation  6.0 MiB  100.0%            1\n")) << result.out;
+  EXPECT_FALSE(contains(result.out, "Options")) << result.out;
+  EXPECT_TRUE(contains(shardledger({"info", path}).out, "cut off"));
+}
+
+TEST_F(Oom, ARunThatEndedInOrderSaysSo) {
+  {
+    LedgerBuilder ledger(path);
+    ledger.rank(0).step(0, 0, gib);
+  }
+  CommandResult result = shardledger({"oom", path});
+  EXPECT_EQ(result.status, 0);
+  EXPECT_TRUE(contains(result.out, "No request was refused, and every rank ended in order.\n")) << result.out;
+  EXPECT_TRUE(
+      contains(shardledger({"oom", path, "--rank", "0"}).out, "Rank 0 ended in order, and no request was refused\n"));
+  EXPECT_TRUE(contains(shardledger({"oom", path, "--rank", "7"}).error, "there is no rank 7 in this run"));
+}
+
+} // namespace

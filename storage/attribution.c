@@ -102,6 +102,11 @@ static enum sl_attribution_rule rule_by_phase(const struct sl_allocation *alloca
     case SL_POINT_copy_out: return outlives(allocation, phase) ? SL_RULE_fsdp_copy_out : SL_RULE_fsdp_copy_out_temp;
     case SL_POINT_fsdp1_unshard:
       return outlives(allocation, phase) ? SL_RULE_fsdp1_unshard : SL_RULE_fsdp1_unshard_temp;
+    case SL_POINT_pre_forward:
+    case SL_POINT_pre_backward:
+      if (outlives(allocation, phase))
+        return SL_RULE_fsdp_only_shard;
+      continue;
     case SL_POINT_inputs: return SL_RULE_fsdp_inputs;
     case SL_POINT_ddp_buckets: /* PyTorch's own range of this name is the whole forward, activations included */
       if (outlives(allocation, phase) && is_there_to_step(allocation, facts))

@@ -300,6 +300,31 @@ static void post_forward_ends(struct sl_module_states *states, const struct sl_p
     snapshot_again(states, SL_STATE_after_post_forward, phase->module);
 }
 
+/*
+ * FSDPMemTracker knows the buffers of these two operations by them, the gathers' only in pre-forward, with the
+ * prefetches that follow it, and in pre-backward: so not those of an explicit prefetch in backward.
+ */
+static void collective_begins(struct sl_module_states *states, const struct sl_phase *phase) {
+  const struct sl_phase *buffers;
+  if (strcmp(phase->name, "nccl:_all_gather_base") == 0) {
+    bool known = !in_backward(phase) || enclosing_point(phase, SL_POINT_pre_backward);
+    if ((buffers = enclosing_point(phase, SL_POINT_all_gather)) && known)
+      recognise(states, buffers->module, SL_CATEGORY_all_gather);
+  } else if (strcmp(phase->name, "nccl:_reduce_scatter_base") == 0) {
+    if ((buffers = enclosing_point(phase, SL_POINT_reduce_scatter)))
+      recognise(states, buffers->module, SL_CATEGORY_reduce_scatter);
+  }
+}
+
+/* Explicit prefetches in forward come after FSDP::pre_forward, but within what the tracker takes for pre-forward. */
+static void prefetch_ends(struct sl_module_states *states, const struct sl_phase *phase) {
+  const struct sl_phase *forward = sl_phase_enclosing(phase->parent, SL_KIND_forward);
+  if (forward && !in_backward(phase) && is_fsdp(states, forward->module) &&
+      !enclosing_point(phase, SL_POINT_pre_forward) &&
+      times_reached(states, SL_STATE_after_pre_forward, forward->module) > forward->call_index)
+    snapshot_again(states, SL_STATE_after_pre_forward, forward->module);
+}
+
 void sl_module_states_opened(struct sl_module_states *states, const struct sl_phase *phase) {
   bool fsdp = is_fsdp(states, phase->module);
   switch (phase->point) {
@@ -313,7 +338,6 @@ void sl_module_states_opened(struct sl_module_states *states, const struct sl_ph
   case SL_POINT_root_callback: backward_windows_close(states, true); return;
   default: break;
   }
-  const struct sl_phase *collective;
   switch (phase->kind) {
   case SL_KIND_forward:
     if (!fsdp) {
@@ -337,14 +361,7 @@ void sl_module_states_opened(struct sl_module_states *states, const struct sl_ph
       window_begin(states, SL_STATE_peak_backward, phase->module);
     }
     return;
-  case SL_KIND_user:
-    if (strncmp(phase->name, "nccl:", 5) != 0)
-      return;
-    if ((collective = enclosing_point(phase, SL_POINT_all_gather)))
-      recognise(states, collective->module, SL_CATEGORY_all_gather);
-    else if ((collective = enclosing_point(phase, SL_POINT_reduce_scatter)))
-      recognise(states, collective->module, SL_CATEGORY_reduce_scatter);
-    return;
+  case SL_KIND_user: collective_begins(states, phase); return;
   default: return;
   }
 }
@@ -355,15 +372,12 @@ void sl_module_states_closed(struct sl_module_states *states, const struct sl_ph
   case SL_POINT_pre_forward: pre_forward_ends(states, phase); return;
   case SL_POINT_post_forward: post_forward_ends(states, phase); return;
   case SL_POINT_pre_backward: pre_backward_ends(states, phase); return;
-  case SL_POINT_all_gather: recognise(states, phase->module, SL_CATEGORY_all_gather); return;
   case SL_POINT_reduce_scatter:
-    recognise(states, phase->module, SL_CATEGORY_reduce_scatter);
-    post_backward_ends(states, phase);
-    return;
   case SL_POINT_post_backward_reshard: post_backward_ends(states, phase); return;
   default: break;
   }
   switch (phase->kind) {
+  case SL_KIND_prefetch: prefetch_ends(states, phase); return;
   case SL_KIND_forward:
     window_end(states, fsdp ? SL_STATE_peak_forward : SL_STATE_plain_peak_forward, phase->module);
     snapshot(states, fsdp ? SL_STATE_after_post_forward : SL_STATE_plain_post_forward, phase->module);

@@ -9,7 +9,8 @@
  *   sharded gradients  Temp until their unit's post-backward ends, then Sharded Grad
  *   optimizer scratch  OptState, also for the temporaries of foreach implementations
  *   all-gather casts   Activation in forward, Temp in backward
- *   collective buffers  the same, until their all-gather or reduce-scatter is issued
+ *   collective buffers  the same, until their all-gather or reduce-scatter is issued; to their end where there is
+ *                      none (one shard), and for gathers that are prefetched explicitly in backward
  *   DDP buckets        not seen until the first gradient goes in, then Temp; where gradients are views of them,
  *                      Gradient like these
  *   gathered params    Activation when they are first gathered in forward (not seen when that was before the step),

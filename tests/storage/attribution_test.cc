@@ -96,6 +96,14 @@ TEST_F(Attribution, Fsdp1GathersIntoTheUnshardedParameterItself) {
   EXPECT_EQ(rule_of(12, 13, &unshard), "fsdp1_unshard_temp");
 }
 
+TEST_F(Attribution, AUnitWithOneShardCopiesItIntoTheUnshardedParameter) {
+  for (sl_phase_point point : {SL_POINT_pre_forward, SL_POINT_pre_backward}) {
+    sl_phase unshard = make(SL_KIND_unshard, 11, 13, &forward, 0, point);
+    EXPECT_EQ(rule_of(12, 19, &unshard), "fsdp_only_shard");
+    EXPECT_EQ(rule_of(12, 13, &unshard), "forward_temp");
+  }
+}
+
 TEST_F(Attribution, BucketsOfDistributedDataParallelAreGradients) {
   sl_phase buckets = make(SL_KIND_user, 11, 13, &forward, 0, SL_POINT_ddp_buckets);
   EXPECT_EQ(rule_of(12, 0, &buckets), "ddp_bucket");

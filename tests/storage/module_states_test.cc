@@ -101,6 +101,10 @@ protected:
     for (const char *part : {"accumulate", "reshard", "reduce"})
       fsdp("post_backward_" + std::string(part) + unit);
   }
+  void gather(const std::string &unit) {
+    main().range_push("FSDP::all_gather (" + unit + ")", SL_KIND_record_function);
+    main().range_push("nccl:_all_gather_base", SL_KIND_record_function).range_pop().range_pop();
+  }
   void allocate() {
     main().allocator(SL_ALLOC, 0x1000000 + 0x1000 * clock, 512);
   }
@@ -227,7 +231,36 @@ TEST_F(ModuleStates, ACollectiveTellsItsBuffersApart) {
   allocate();
   main().range_pop();
   main().range_pop();
-  EXPECT_EQ(read("all_gather"), (Said{"!2 all_gather", "allocation all_gather", "!2 all_gather"}));
+  EXPECT_EQ(read("all_gather"), (Said{"!2 all_gather", "allocation all_gather"}));
+}
+
+TEST_F(ModuleStates, AGatherThatIsPrefetchedExplicitlyInBackwardIsNotToldApart) {
+  main().range_push("Model", SL_KIND_forward, 1).range_pop();
+  main().range_push("backward", SL_KIND_backward, 0);
+  main().range_push("FSDP::pre_backward (b.1)", SL_KIND_record_function);
+  gather("b.1");
+  main().range_pop();
+  gather("b.0");
+  main().range_pop();
+  EXPECT_EQ(read("all_gather"), (Said{"!3 all_gather"}));
+}
+
+TEST_F(ModuleStates, OnlyACollectiveOfItsOwnTellsAReductionsBufferApart) {
+  main().range_push("Model", SL_KIND_forward, 1).range_pop();
+  main().range_push("FSDP::post_backward_reduce (b.0)", SL_KIND_record_function);
+  main().range_push("nccl:all_reduce", SL_KIND_record_function).range_pop().range_pop();
+  main().range_push("FSDP::post_backward_reduce (b.1)", SL_KIND_record_function);
+  main().range_push("nccl:_reduce_scatter_base", SL_KIND_record_function).range_pop().range_pop();
+  EXPECT_EQ(read("reduce_scatter"), (Said{"!3 reduce_scatter"}));
+}
+
+TEST_F(ModuleStates, ExplicitPrefetchesInForwardBelongToThePreForward) {
+  main().range_push("b.0", SL_KIND_forward, 2);
+  fsdp("pre_forward (b.0)");
+  main().range_push("FSDP::forward_prefetch for b.1", SL_KIND_record_function);
+  allocate();
+  main().range_pop().range_pop();
+  EXPECT_EQ(read("After Pre-Forward"), (Said{"allocation After Pre-Forward", "2 After Pre-Forward"}));
 }
 
 TEST_F(ModuleStates, ModulesWithoutFsdpHaveMemTrackersStates) {

@@ -1,0 +1,142 @@
+/*
+ * A rank's ledger in the making: the state that its parts share. Nobody outside of rank_*.c includes this.
+ *
+ *   rank_ledger.c       the loop over the log: what each event is for, and the facts about the rank
+ *   rank_allocations.c  allocator events, what was there before recording began, tags
+ *   rank_steps.c        what is decided, summed up and written when a step ends
+ */
+#ifndef SHARDLEDGER_RANK_BUILDER_H
+#define SHARDLEDGER_RANK_BUILDER_H
+
+#include "../plugin/events.h"
+#include "allocation.h"
+#include "attribution.h"
+#include "block_map.h"
+#include "collectives.h"
+#include "device_balance.h"
+#include "driver_segments.h"
+#include "ledger_writer.h"
+#include "log_reader.h"
+#include "memory_owners.h"
+#include "module_states.h"
+#include "refusals.h"
+#include "sweep.h"
+
+#include <uthash.h>
+
+enum {
+  MAX_DEVICES = 64,
+  MAX_PLACES = 65536,
+  PROGRESS_EVENTS = 1 << 16,
+  CUDA_OUT_OF_MEMORY = 2, /* CUresult */
+};
+
+struct place { /* an allocator_place event */
+  uint32_t device;
+  uint64_t stream, pool_owner, pool_id;
+};
+
+struct restored { /* an allocator_restore event */
+  bool begun;
+  uint32_t sequence; /* of the first allocator event that is not part of it */
+  uint32_t missing;  /* blocks that did not come yet */
+};
+
+struct positions { /* in the event sequence, increasing */
+  uint64_t *at;
+  size_t count, capacity;
+};
+
+struct peak_entry { /* highest point of a (module, phase kind) in the step, over its calls */
+  uint64_t key;     /* module << 8 | kind */
+  struct sl_sample sample;
+  struct sl_own_bytes own;
+  UT_hash_handle hh;
+};
+
+struct sl_rank_builder {
+  struct sl_log *log;
+  struct sl_ledger_writer *writer;
+  struct sl_error *error;
+  struct sl_phases *phases;
+  struct sl_sweep *sweep;
+  struct sl_driver_segments *segments;
+  struct sl_collectives *collectives;
+  struct sl_device_balance *balance;
+  struct sl_refusals *refusals;
+  int r; /* first failure inside a callback */
+
+  uint64_t at; /* position in the event sequence */
+  uint64_t now_ns;
+
+  struct sl_allocator_config config;
+  struct sl_block_map *maps[MAX_DEVICES];
+  uint32_t next_sequence[MAX_DEVICES];               /* of allocator events */
+  struct sl_block_totals private_pools[MAX_DEVICES]; /* of CUDA graphs and MemPools, part of the maps' totals */
+  struct sl_event_device devices[MAX_DEVICES];
+  struct place *places;
+  int device; /* the rank's own: that of its first allocator event; -1 before */
+  uint64_t replay_unknown;
+  struct restored restored[MAX_DEVICES];
+  bool restoring; /* until the definitions end */
+  uint64_t restored_allocations;
+  struct { /* the one that is being put together */
+    uint32_t device;
+    uint64_t address, bytes, stream, at_ns;
+  } restored_segment;
+
+  struct sl_allocation **allocations; /* alive, or made in this step */
+  size_t allocation_count, allocation_capacity;
+  uint64_t next_allocation;
+
+  struct sl_item *items;
+  size_t item_count, item_capacity;
+  struct positions optimizer_starts, backward_starts;
+  bool gradients_tagged;
+  struct sl_module_states *states;
+
+  char *user_categories[SL_CATEGORY_limit];
+  int category_count;
+
+  /* the step in progress */
+  struct sl_step_row step;
+  uint64_t peak_at;
+  struct peak_entry *peaks;
+};
+
+/*
+ * rank_steps.c: where steps begin and end, what is decided then, what is summed and written. Functions that return int
+ * give 0 or a negative errno, with the reason in the builder's error.
+ */
+int sl_rank_allocations_settle(struct sl_rank_builder *b, bool all);
+struct sl_item *sl_rank_item_add(struct sl_rank_builder *b, enum sl_item_type type);
+void *sl_rank_list_grow(struct sl_rank_builder *b, void *list, size_t count, size_t *capacity, size_t size);
+void sl_rank_phase_closed(void *context, struct sl_phase *phase);
+void sl_rank_phase_opened(void *context, struct sl_phase *phase);
+int sl_rank_phases_settle(struct sl_rank_builder *b, bool all);
+size_t sl_rank_state_item_add(void *context, const struct sl_item *state);
+void sl_rank_state_item_withdraw(void *context, size_t index);
+int sl_rank_step_finish(struct sl_rank_builder *b, const struct sl_phase *step);
+void sl_rank_step_watch(struct sl_rank_builder *b);
+uint32_t sl_rank_sweep_parent(void *context, uint32_t module);
+int sl_rank_sweep_peak(void *context, const struct sl_phase *phase, const struct sl_sample *sample,
+                       const struct sl_own_bytes *own);
+int sl_rank_sweep_snapshot(void *context, const struct sl_item *item, const struct sl_sample *sample);
+void sl_rank_totals_max(struct sl_block_totals *peak, const struct sl_block_totals *now);
+struct sl_block_totals sl_rank_totals_now(const struct sl_rank_builder *b);
+
+/* rank_allocations.c: PyTorch's allocator, blocks from before recording, tags. */
+uint64_t sl_rank_allocation_containing(void *context, uint64_t address);
+uint64_t sl_rank_allocation_sized(void *context, const struct sl_phase *phase, uint64_t bytes, uint64_t factor);
+int sl_rank_on_allocator(struct sl_rank_builder *b, const struct sl_event *event);
+int sl_rank_on_allocator_existing(struct sl_rank_builder *b, const struct sl_event *event);
+int sl_rank_on_allocator_restore(struct sl_rank_builder *b, const struct sl_event_allocator_restore *e);
+void sl_rank_on_allocator_stats(struct sl_rank_builder *b, const struct sl_event *event);
+int sl_rank_on_tag(struct sl_rank_builder *b, const struct sl_event *event);
+int sl_rank_restore_finish(struct sl_rank_builder *b);
+
+/* rank_ledger.c: the device as a whole, and refused requests. */
+int sl_rank_on_out_of_memory(struct sl_rank_builder *b, const struct sl_event *event, uint32_t device);
+uint64_t sl_rank_workspace_bytes(void *context, uint32_t device, uint64_t at);
+
+#endif

@@ -163,7 +163,7 @@ CREATE TABLE snapshot( -- what the whole device held when a module reached a sta
   at_ns INTEGER NOT NULL,
   category TEXT NOT NULL,
   bytes INTEGER NOT NULL,
-  tracker_bytes INTEGER NOT NULL, -- what FSDPMemTracker shows under its word for this category (docs/categories.md)
+  tracker_bytes INTEGER NOT NULL, -- what PyTorch's tracker shows under its word for this category (docs/categories.md)
   PRIMARY KEY(rank, step, module_id, call_index, state, category)
 ) WITHOUT ROWID;
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include <zlib.h>
 
 void sl_export_progress(struct sl_export *export, uint64_t rows) {
   static const uint64_t between = 1 << 15; /* rows between two looks at the terminal */
@@ -43,3 +44,54 @@ const char *const sl_export_phases_sql =
     " nullif(iif(m.fqn = '', m.class, m.fqn), ''), p.step, p.call_index"
     " FROM phase AS p JOIN rank AS r ON r.rank = p.rank LEFT JOIN module AS m ON m.id = p.module_id"
     " WHERE p.rank = :rank ORDER BY p.tid, p.start_ns, until_ns DESC, p.id";
+
+const char *const sl_export_ranks_sql =
+    "WITH moved AS (SELECT r.*, coalesce((SELECT offset_ns FROM host_clock AS h WHERE h.host IS r.host), 0) AS "
+    "offset_ns"
+    "  FROM rank AS r)"
+    " SELECT rank, world_size, host, pid, coalesce(device, 0), coalesce(device_name, ''), device_bytes, start_ns, "
+    "end_ns,"
+    " offset_ns + (SELECT min(start_ns - offset_ns) FROM moved), offset_ns, nccl_version FROM moved ORDER BY rank";
+
+const char *const sl_export_kernels_sql =
+    "SELECT k.device, k.stream, k.name, k.correlation, k.start_ns, k.end_ns, c.id, c.operation, c.bytes, c.comm, c.seq,"
+    " c.datatype, (SELECT nranks FROM communicator AS m WHERE m.rank = c.rank AND m.comm = c.comm), c.tid, c.enqueue_ns"
+    " FROM kernel AS k LEFT JOIN (SELECT *, row_number() OVER (PARTITION BY stream, start_ns, end_ns"
+    "  ORDER BY enqueue_ns <= start_ns DESC, enqueue_ns DESC) AS place FROM collective WHERE rank = :rank"
+    "  AND start_ns IS NOT NULL) AS c ON c.place = 1"
+    " AND c.stream = k.stream AND c.start_ns = k.start_ns AND c.end_ns = k.end_ns"
+    " WHERE k.rank = :rank ORDER BY k.start_ns";
+
+const char *const sl_export_memory_sql =
+    "SELECT alloc_ns AS at, 1 AS kind, device, address, bytes, tid, category, stream, requested_bytes FROM allocation"
+    "  WHERE rank = :rank"
+    " UNION ALL SELECT free_ns, 2, device, address, bytes, tid, category, stream, requested_bytes FROM allocation"
+    "  WHERE rank = :rank AND free_ns IS NOT NULL"
+    " UNION ALL SELECT alloc_ns, 0, device, address, bytes, 0, NULL, stream, bytes FROM segment"
+    "  WHERE rank = :rank AND owner = 'pytorch'"
+    " UNION ALL SELECT free_ns, 3, device, address, bytes, 0, NULL, stream, bytes FROM segment"
+    "  WHERE rank = :rank AND owner = 'pytorch' AND free_ns IS NOT NULL"
+    " ORDER BY at, kind";
+
+static ssize_t write_gzip(void *cookie, const char *data, size_t size) {
+  return gzwrite(cookie, data, (unsigned)size);
+}
+
+static int close_gzip(void *cookie) {
+  if (gzclose(cookie) == Z_OK)
+    return 0;
+  errno = EIO;
+  return EOF;
+}
+
+FILE *sl_gzip_open(const char *path) {
+  gzFile gzip = gzopen(path, "wb6");
+  if (!gzip)
+    return NULL;
+  FILE *file = fopencookie(gzip, "w", (cookie_io_functions_t){.write = write_gzip, .close = close_gzip});
+  if (!file)
+    gzclose(gzip);
+  else
+    setvbuf(file, NULL, _IOFBF, 1 << 16);
+  return file;
+}

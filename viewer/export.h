@@ -22,6 +22,7 @@ struct sl_export {
 typedef int sl_export_format(struct sl_export *export, struct sl_error *error);
 
 sl_export_format sl_export_nsys;
+sl_export_format sl_export_kineto;
 
 /* Counts rows that were written and shows how far the export is. */
 void sl_export_progress(struct sl_export *export, uint64_t rows);
@@ -41,6 +42,71 @@ struct sl_nesting {
   int depth;
 };
 bool sl_nesting_fits(struct sl_nesting *nesting, int64_t start_ns, int64_t end_ns);
+
+/*
+ * A file that gzip compresses on the way; fclose ends it, and tells like any write whether it worked. NULL with errno.
+ */
+FILE *sl_gzip_open(const char *path);
+
+/*
+ * The ranks. zero is what to subtract from a rank's times to have them on one clock that starts with the run: the
+ * earliest start, and how far the host's clock is from the first host's.
+ */
+extern const char *const sl_export_ranks_sql;
+enum sl_export_rank_column {
+  SL_RANK_rank,
+  SL_RANK_world_size,
+  SL_RANK_host,
+  SL_RANK_pid,
+  SL_RANK_device,
+  SL_RANK_device_name,
+  SL_RANK_device_bytes,
+  SL_RANK_start,
+  SL_RANK_end,
+  SL_RANK_zero,
+  SL_RANK_offset, /* the part of zero that is the clocks' difference */
+  SL_RANK_nccl_version,
+};
+
+/*
+ * Kernels of a rank (:rank) by start, with the NCCL call that each was joined to: of a group the last one, which
+ * launches.
+ */
+extern const char *const sl_export_kernels_sql;
+enum sl_export_kernel_column {
+  SL_KERNEL_device,
+  SL_KERNEL_stream,
+  SL_KERNEL_name,
+  SL_KERNEL_correlation,
+  SL_KERNEL_start,
+  SL_KERNEL_end,
+  SL_KERNEL_collective, /* id; NULL: none */
+  SL_KERNEL_operation,
+  SL_KERNEL_bytes,
+  SL_KERNEL_comm,
+  SL_KERNEL_seq,
+  SL_KERNEL_datatype,
+  SL_KERNEL_nranks,
+  SL_KERNEL_tid,
+  SL_KERNEL_enqueue,
+};
+
+/*
+ * What happened to a rank's memory (:rank), by time and kind: PyTorch's segments and the blocks in them.
+ */
+extern const char *const sl_export_memory_sql;
+enum sl_export_memory_kind { SL_SEGMENT_TAKEN, SL_BLOCK_MADE, SL_BLOCK_FREED, SL_SEGMENT_GIVEN_BACK };
+enum sl_export_memory_column {
+  SL_MEMORY_at,
+  SL_MEMORY_kind,
+  SL_MEMORY_device,
+  SL_MEMORY_address,
+  SL_MEMORY_bytes,
+  SL_MEMORY_tid, /* of the allocation; 0 for segments */
+  SL_MEMORY_category,
+  SL_MEMORY_stream,
+  SL_MEMORY_requested,
+};
 
 /*
  * The phases of a rank (:rank) in this order, those that never ended up to the rank's end. Columns as in enum;

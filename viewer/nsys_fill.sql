@@ -99,12 +99,16 @@ SELECT k.start_ns - zero_ns, k.end_ns - zero_ns, k.device, k.device + 1, k.strea
   global_pid, 0, k.bytes, 2
 FROM ledger.memset k JOIN process p USING (rank) WHERE progress(k.start_ns) ORDER BY k.start_ns;
 
--- The launch of a kernel is known where a collective was joined to it: of a group's calls the last one launches.
+-- The launch of a kernel is known where a collective was joined to it: of a group's calls the last one before its start.
 CREATE TEMP TABLE launch AS
-SELECT c.rank, c.tid, max(c.enqueue_ns) AS at_ns, min(k.correlation) AS correlation
-FROM ledger.collective c JOIN ledger.kernel k
+WITH call AS (
+  SELECT *, row_number() OVER (PARTITION BY rank, stream, start_ns, end_ns
+    ORDER BY enqueue_ns <= start_ns DESC, enqueue_ns DESC) AS place
+  FROM ledger.collective WHERE start_ns IS NOT NULL)
+SELECT c.rank, c.tid, c.enqueue_ns AS at_ns, k.correlation
+FROM call c JOIN ledger.kernel k
   ON k.rank = c.rank AND k.stream = c.stream AND k.start_ns = c.start_ns AND k.end_ns = c.end_ns
-GROUP BY c.rank, c.stream, c.start_ns, c.end_ns;
+WHERE c.place = 1;
 INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME
 SELECT at_ns - zero_ns, at_ns - zero_ns + 1, 1, global_pid | (tid & 0xffffff), first_correlation + correlation,
   (SELECT id FROM StringIds WHERE value = 'cuLaunchKernelEx'), 0, NULL

@@ -108,26 +108,6 @@ static bool in_format(const struct sl_table *table, int column) {
   return !(c->flags & SL_COLUMN_TEXT_ONLY) && c->unit != SL_UNIT_bar;
 }
 
-static void json_string(FILE *file, const char *text) {
-  fputc('"', file);
-  while (*text) {
-    uint32_t c = 0;
-    int length = sl_text_next(text, &c);
-    if (c == '"' || c == '\\')
-      fprintf(file, "\\%c", (int)c);
-    else if (c == '\n')
-      fputs("\\n", file);
-    else if (c == '\t')
-      fputs("\\t", file);
-    else if (c == SL_REPLACEMENT || sl_steers_terminals(c))
-      fprintf(file, "\\u%04x", c);
-    else
-      fwrite(text, 1, length, file);
-    text += length;
-  }
-  fputc('"', file);
-}
-
 static bool is_number(const char *text) {
   char *end = NULL;
   if (!strpbrk(text, "0123456789"))
@@ -181,7 +161,7 @@ struct sl_table *sl_table_begin(struct sl_output *out, const char *name, const s
   table->skipped = out->format == SL_FORMAT_csv && out->tables > 0;
   if (out->format == SL_FORMAT_json && out->document) {
     fputs(out->tables > 0 ? ",\n" : "\n", out->file);
-    json_string(out->file, name);
+    sl_json_text(out->file, name);
     fputs(": [", out->file);
   } else if (out->format == SL_FORMAT_json) {
     fputc('[', out->file);
@@ -387,7 +367,7 @@ static bool begin_value(struct sl_table *table) {
       fputs(table->rows > 0 ? ",\n {" : "\n {", file);
     else
       fputs(", ", file);
-    json_string(file, table->columns[table->column].name);
+    sl_json_text(file, table->columns[table->column].name);
     fputs(": ", file);
   }
   table->value_printed = true;
@@ -501,7 +481,7 @@ void sl_cell_text(struct sl_table *table, const char *text) {
     if (table->out->format == SL_FORMAT_csv)
       csv_string(table->out->file, text);
     else
-      json_string(table->out->file, text);
+      sl_json_text(table->out->file, text);
   }
   end_value(table);
 }

@@ -62,3 +62,23 @@ int sl_text_width(const char *text) {
   }
   return width;
 }
+
+void sl_json_text(FILE *file, const char *text) {
+  fputc('"', file);
+  while (*text) {
+    uint32_t c = 0;
+    int length = sl_text_next(text, &c);
+    if (c == '"' || c == '\\')
+      fprintf(file, "\\%c", (int)c);
+    else if (c == '\n')
+      fputs("\\n", file);
+    else if (c == '\t')
+      fputs("\\t", file);
+    else if (c == SL_REPLACEMENT || sl_steers_terminals(c))
+      fprintf(file, "\\u%04x", c);
+    else
+      fwrite(text, 1, length, file);
+    text += length;
+  }
+  fputc('"', file);
+}

@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #define SL_REPLACEMENT 0xfffdu /* what stands for bytes that are not UTF-8 */
 
@@ -19,6 +20,9 @@ bool sl_steers_terminals(uint32_t character);
  * U+FFFD. The caller frees it. NULL only when memory runs out.
  */
 char *sl_clean_text(const char *text);
+
+/* text as a JSON string, quotes included, whatever it holds. */
+void sl_json_text(FILE *file, const char *text);
 
 /* Columns that clean text takes. */
 int sl_text_width(const char *text);

@@ -1,0 +1,154 @@
+"""The export as torch.profiler's JSON: its own rules, and HTA's analyses of a directory of it."""
+
+import collections
+import gzip
+import json
+import re
+
+import pytest
+import readers
+from exported import export, pytestmark, rows  # noqa: F401
+
+ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
+
+
+@pytest.fixture(scope="module")
+def training(tmp_path_factory):
+    return export("fsdp2-2rank", tmp_path_factory.mktemp("kineto"), "kineto", "traces")
+
+
+@pytest.fixture(scope="module", params=["fsdp2-2rank", "fsdp2-mixed-recompute-2rank", "nccl-profiler-only-2rank"])
+def traces(request, tmp_path_factory):
+    ledger, directory = export(request.param, tmp_path_factory.mktemp("kineto"), "kineto", "traces")
+    return ledger, [json.loads(gzip.decompress((directory / f"rank{rank}.pt.trace.json.gz").read_bytes()))
+                    for rank in range(2)]
+
+
+def events(trace, *categories):
+    return [event for event in trace["traceEvents"] if event.get("cat") in categories]
+
+
+def test_each_rank_has_a_file_that_says_whose_it_is(traces):
+    ledger, files = traces
+    for rank, trace in enumerate(files):
+        info = trace["distributedInfo"]
+        assert (info["backend"], info["rank"], info["world_size"]) == ("nccl", rank, 2)
+        assert sorted(group["pg_size"] for group in info["pg_config"]) == [
+            size for size, in rows(ledger, "SELECT nranks FROM communicator WHERE rank = ? ORDER BY 1", rank)]
+        assert all(group["ranks"] == [0, 1] for group in info["pg_config"])
+        assert trace["deviceProperties"][0]["name"] == rows(ledger, "SELECT coalesce(device_name, '') FROM rank WHERE rank"
+                                                                    " = ?", rank)[0][0]
+
+
+def test_every_event_has_what_its_kind_needs(traces):
+    for trace in traces[1]:
+        for event in trace["traceEvents"]:
+            assert isinstance(event["name"], str) and isinstance(event["pid"], int) and isinstance(event["tid"], int)
+            assert isinstance(event["ts"], (int, float)) and event["ts"] >= 0
+            if event["ph"] == "X":
+                assert event["dur"] >= 0
+            if event.get("cat") in ON_DEVICE:
+                assert event["args"]["stream"] == event["tid"] and event["args"]["device"] == event["pid"]
+                assert isinstance(event["args"]["correlation"], int)
+
+
+def test_phases_are_annotations_and_steps_are_profiler_steps(traces):
+    ledger, files = traces
+    for rank, trace in enumerate(files):
+        names = collections.Counter(e["name"] for e in events(trace, "user_annotation") if e["ph"] in "Xb")
+        told = collections.Counter(dict(rows(ledger, """
+            SELECT iif(kind = 'step', 'ProfilerStep#' || step, name), count(*) FROM phase WHERE rank = ? GROUP BY 1""", rank)))
+        assert names == told and len(told) > 1
+
+
+def test_slices_of_a_thread_nest(traces):
+    for trace in traces[1]:
+        threads = collections.defaultdict(list)
+        for event in sorted((e for e in events(trace, "user_annotation") if e["ph"] == "X"),
+                            key=lambda e: (e["ts"], -e["dur"])):
+            stack = threads[event["tid"]]
+            while stack and stack[-1] <= event["ts"] + 1e-4:
+                stack.pop()
+            assert not stack or event["ts"] + event["dur"] <= stack[-1] + 1e-3
+            stack.append(event["ts"] + event["dur"])
+
+
+def test_memory_events_add_up(traces):
+    ledger, files = traces
+    for rank, trace in enumerate(files):
+        total, highest = 0, 0
+        memory = events(trace, "cpu_instant_event")
+        assert len(memory) == rows(ledger, "SELECT count(*) + count(free_ns) FROM allocation WHERE rank = ?", rank)[0][0]
+        for event in memory:
+            args = event["args"]
+            total += args["Bytes"]
+            highest = max(highest, total)
+            assert event["name"] == "[memory]" and args["Total Allocated"] == total <= args["Total Reserved"]
+            assert args["Device Type"] == 1 and args["Device Id"] == rank
+        peaks = [peak for peak, in rows(ledger, "SELECT peak_allocated_bytes FROM step WHERE rank = ?", rank)]
+        assert highest == max(peaks, default=highest)
+
+
+def test_collectives_have_torchs_arguments(traces):
+    ledger, files = traces
+    for rank, trace in enumerate(files):
+        calls = [e for e in events(trace, "cpu_op") if e["name"] == "record_param_comms"]
+        assert len(calls) == rows(ledger, "SELECT count(*) FROM collective WHERE rank = ?", rank)[0][0] > 0
+        kernels = [e for e in events(trace, "kernel") if "Collective name" in e["args"]]
+        launches = {e["args"]["correlation"]: e for e in events(trace, "cuda_runtime")}
+        ends = {e["id"]: e for e in events(trace, "ac2g") if e["ph"] == "f"}
+        assert len(kernels) == len(launches) == len(ends) > 0
+        for kernel in kernels:
+            args, flow = kernel["args"], ends[kernel["args"]["correlation"]]
+            assert (flow["pid"], flow["tid"], flow["ts"], flow["bp"]) == (kernel["pid"], kernel["tid"], kernel["ts"], "e")
+            # NCCL's profiler tells some calls a few microseconds after their launch.
+            assert launches[args["correlation"]]["ts"] < kernel["ts"] + 20
+            assert args["Group size"] == 2 and args["Process Group Ranks"] == "[0, 1]"
+            inward, outward = args["In msg nelems"], args["Out msg nelems"]
+            assert {"_allgather_base": outward == 2 * inward, "_reduce_scatter_base": inward == 2 * outward}.get(
+                args["Collective name"], inward == outward)
+            assert re.match("nccl", kernel["name"])
+
+
+def test_data_types_are_torchs_where_they_are_known(tmp_path):
+    ledger, directory = export("nccl-profiler-only-2rank", tmp_path, "kineto", "traces")
+    trace = json.loads(gzip.decompress((directory / "rank1.pt.trace.json.gz").read_bytes()))
+    elements = {(e["args"]["Collective name"], e["args"]["dtype"]) for e in events(trace, "cpu_op")}
+    assert ("allreduce", "Float") in elements and ("_allgather_base", "Char") in elements
+
+
+ASK_HTA = """
+import json, sys, warnings
+warnings.filterwarnings("ignore")
+from hta.trace_analysis import TraceAnalysis
+traces = TraceAnalysis(trace_dir=sys.argv[1])
+kinds, kernels = traces.get_gpu_kernel_breakdown(visualize=False)
+launches = traces.get_cuda_kernel_launch_stats(visualize=False)
+print("told", json.dumps({
+    "ranks": sorted(traces.t.traces),
+    "iterations": sorted({int(i) for i in traces.t.traces[0]["iteration"].unique() if i >= 0}),
+    "temporal": traces.get_temporal_breakdown(visualize=False).to_dict("records"),
+    "kinds": kinds.to_dict("records"), "kernels": kernels.to_dict("records"),
+    "overlap": traces.get_comm_comp_overlap(visualize=False).to_dict("records"),
+    "launches": {rank: len(table) for rank, table in launches.items()}}))
+"""
+
+
+def test_hta_analyses_a_directory_of_them(training):
+    """https://pypi.org/project/HolisticTraceAnalysis, with what it imports and no notebook."""
+    ledger, directory = training
+    place = readers.install("holistictraceanalysis==0.5.0", "pandas", "plotly", "narwhals", "packaging", "networkx",
+                            "psutil", "python-dateutil", "pytz", "tzdata", "six", "pyyaml", "--no-deps")
+    output = readers.run(place, "-c", ASK_HTA, directory)
+    told = json.loads(output[output.index("told ") + 5 :])
+    assert told["ranks"] == [0, 1]
+    assert told["iterations"] == [step for step, in rows(
+        ledger, "SELECT step FROM step WHERE rank = 0 ORDER BY step")][:-1]  # HTA leaves the last one out
+    assert "COMMUNICATION" in {kind["kernel_type"] for kind in told["kinds"]}
+    assert [row["rank"] for row in told["temporal"]] == [0, 1] == [row["rank"] for row in told["overlap"]]
+    summed = {(kernel["rank"], kernel["name"].split("(")[0]): kernel["sum (us)"] for kernel in told["kernels"]
+              if kernel["kernel_type"] == "COMMUNICATION"}
+    for rank, name, time in rows(ledger, "SELECT rank, 'ncclDevKernel_AllGather_RING_LL', sum(end_ns - start_ns) / 1e3"
+                                         " FROM collective WHERE operation = 'AllGather' AND step < 4 GROUP BY 1"):
+        assert summed[rank, name] == pytest.approx(time, rel=0.02)  # HTA counts in whole microseconds
+    assert told["launches"] == {"0": 75, "1": 75}

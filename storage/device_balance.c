@@ -31,6 +31,7 @@ struct sample {
   int held_count;
   uint64_t code_limit; /* most that the GPU code loaded since the sample before can have added; 0: none was */
   bool unloaded;       /* GPU code was unloaded since */
+  int64_t pool_room;   /* most that the driver's pools can have kept of what was freed */
   bool asked;          /* NVML answered just before it */
   uint64_t own_bytes, other_bytes;
 };
@@ -154,6 +155,9 @@ int sl_device_balance_sample(struct sl_device_balance *balance, uint32_t device,
   for (size_t i = 0; i < count; i++)
     if (totals[i].device == device && totals[i].bytes)
       hold(sample, owner_word(totals[i].owner), totals[i].bytes);
+  for (size_t i = 0; i < count; i++)
+    if (totals[i].device == device)
+      sample->pool_room += (int64_t)(totals[i].highest_pooled_bytes - totals[i].pooled_bytes);
   return 0;
 }
 
@@ -250,8 +254,12 @@ static int settle(struct sl_device_balance *balance, const struct sample *sample
     r = line(balance, sample, "gpu_code", d->code, error);
   if (r == 0 && d->others_known)
     r = line(balance, sample, "other_processes", d->others, error);
+  int64_t unexplained = d->unexplained;
+  int64_t kept = unexplained > 0 ? take(&unexplained, sample->pool_room) : 0;
   if (r == 0)
-    r = line(balance, sample, "unexplained", d->unexplained, error);
+    r = line(balance, sample, "driver_pools", kept, error);
+  if (r == 0)
+    r = line(balance, sample, "unexplained", unexplained, error);
   return r < 0 ? r
                : sl_write_device_sample(balance->writer, sample->device, sample->at_ns, sample->total_bytes,
                                         sample->used_bytes, sample->asked ? (int64_t)sample->own_bytes : -1,

@@ -80,8 +80,13 @@ static struct sl_owner_total *total_of(struct sl_driver_segments *segments, cons
     segments->total_capacity = capacity;
   }
   struct sl_owner_total *total = &segments->totals[segments->total_count++];
-  *total = (struct sl_owner_total){segment->device, segment->owner, 0};
+  *total = (struct sl_owner_total){.device = segment->device, .owner = segment->owner};
   return total;
+}
+
+/* cuMemAllocAsync, cuMemAllocFromPoolAsync and their kin. */
+static bool is_pooled(const struct segment *segment) {
+  return strstr(segment->api, "Async") != NULL;
 }
 
 static int count_in(struct sl_driver_segments *segments, const struct segment *segment, struct sl_error *error) {
@@ -89,13 +94,19 @@ static int count_in(struct sl_driver_segments *segments, const struct segment *s
   if (!total)
     return sl_error_set(error, -ENOMEM, "out of memory");
   total->bytes += segment->bytes;
+  if (is_pooled(segment))
+    total->pooled_bytes += segment->bytes;
+  if (total->pooled_bytes > total->highest_pooled_bytes)
+    total->highest_pooled_bytes = total->pooled_bytes;
   return 0;
 }
 
 static void count_out(struct sl_driver_segments *segments, const struct segment *segment) {
   struct sl_owner_total *total = total_of(segments, segment); /* there since it was counted in */
-  if (total)
+  if (total) {
     total->bytes -= segment->bytes;
+    total->pooled_bytes -= is_pooled(segment) ? segment->bytes : 0;
+  }
 }
 
 static int segment_end(struct sl_driver_segments *segments, uint64_t address, uint64_t free_ns,

@@ -22,6 +22,7 @@ struct sl_owner_total {
   uint32_t device;
   const char *owner;
   uint64_t bytes;
+  uint64_t pooled_bytes, highest_pooled_bytes; /* of these, from the driver's pools, which may keep what is freed */
 };
 
 /* All owners that ever held something; valid until the next change. */

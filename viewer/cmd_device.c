@@ -21,25 +21,26 @@ struct selection {
 };
 
 /* Owners in the order in which people ask for them, and what they are. Others are libraries, by their file's name. */
-#define OWNER(name, meaning) "('" name "','" meaning "'),"
-#define SQL_KNOWN                                                                                                      \
-  "known(owner, meaning, place) AS (SELECT column1, column2, row_number() OVER () FROM (VALUES " OWNER(                \
-      "used", "all that is in use, as the driver says")                                                                \
-      OWNER("allocated", "tensors: memory_allocated() of PyTorch without the workspaces")                              \
-          OWNER("cublas_workspace", "workspaces that PyTorch made for cuBLAS, also in memory_allocated()") OWNER(      \
-              "pending", "freed by PyTorch, but another stream may still use it")                                      \
-              OWNER("cached", "free in PyTorch''s cache, part of memory_reserved()") OWNER(                            \
-                  "private_pools", "CUDA graphs'' and MemPools'' part of memory_reserved(), used or free")             \
-                  OWNER("pytorch", "PyTorch''s; its allocator was not recorded") OWNER(                                \
-                      "pytorch_other", "PyTorch''s, not in memory_reserved() as recorded") OWNER("nccl",               \
-                                                                                                 "NCCL''s buffers")    \
-                      OWNER("cublas", "workspaces that cuBLAS made itself") OWNER("cudnn", "cuDNN''s own") OWNER(      \
-                          "cuda_context", "the CUDA context, before any GPU code; about 12 MiB of it for CUPTI")       \
-                          OWNER("gpu_code", "kernels: what came while GPU code was loaded") OWNER(                     \
-                              "context_and_code", "the CUDA context and kernels, first measured together")             \
-                              OWNER(                                                                                   \
-                                  "other_processes",                                                                   \
-                                  "other processes on this GPU, as NVML says") "('unexplained','what nobody owns')))"
+/* clang-format off */
+#define SQL_KNOWN "known(owner, meaning, place) AS (SELECT column1, column2, row_number() OVER () FROM (VALUES" \
+  "('used','all that is in use, as the driver says'),"                                          \
+  "('allocated','tensors: memory_allocated() of PyTorch without the workspaces'),"              \
+  "('cublas_workspace','workspaces that PyTorch made for cuBLAS, also in memory_allocated()')," \
+  "('pending','freed by PyTorch, but another stream may still use it'),"                        \
+  "('cached','free in PyTorch''s cache, part of memory_reserved()'),"                           \
+  "('private_pools','CUDA graphs'' and MemPools'' part of memory_reserved(), used or free'),"   \
+  "('pytorch','PyTorch''s; its allocator was not recorded'),"                                   \
+  "('pytorch_other','PyTorch''s, not in memory_reserved() as recorded'),"                       \
+  "('nccl','NCCL''s buffers'),"                                                                 \
+  "('cublas','workspaces that cuBLAS made itself'),"                                            \
+  "('cudnn','cuDNN''s own'),"                                                                   \
+  "('driver_pools','kept by the driver''s pools of cudaMallocAsync after a free, at most'),"    \
+  "('cuda_context','the CUDA context, before any GPU code; about 12 MiB of it for CUPTI'),"     \
+  "('gpu_code','kernels: what came while GPU code was loaded'),"                                \
+  "('context_and_code','the CUDA context and kernels, first measured together'),"               \
+  "('other_processes','other processes on this GPU, as NVML says'),"                            \
+  "('unexplained','what nobody owns')))"
+/* clang-format on */
 #define SQL_MEANING "coalesce(k.meaning, 'a library, by its file''s name')"
 #define SQL_PLACE "coalesce(k.place, 11.5)" /* libraries stand behind cuDNN */
 
@@ -174,6 +175,23 @@ static int print_table(struct sl_db *db, struct sl_output *out, const char *name
   return r;
 }
 
+/* NCCL's line by communicator, where there are several: the most that each held. */
+static int print_communicators(struct sl_db *db, struct sl_output *out, const struct moment *moment,
+                               struct sl_error *error) {
+  static const struct sl_column columns[] = {
+      {"rank", "Rank", SL_UNIT_number, SL_COLUMN_DATA_ONLY},
+      {"communicator", "NCCL's communicator", SL_UNIT_text, 0},
+      {"name", "Name", SL_UNIT_text, SL_COLUMN_HIDE_EMPTY},
+      {"ranks", "Ranks", SL_UNIT_number, 0},
+      {"bytes", "At most", SL_UNIT_bytes, 0},
+  };
+  return print_table(db, out, "communicators", NULL, columns, sizeof columns / sizeof columns[0],
+                     "SELECT rank, printf('%x', comm), name, nranks, device_bytes FROM communicator WHERE rank = :rank"
+                     " AND device_bytes > 0 AND (SELECT count(*) FROM communicator WHERE rank = :rank) > 1"
+                     " ORDER BY device_bytes DESC, comm",
+                     moment, error);
+}
+
 /* ---- what made it grow ---- */
 
 /* The innermost range that means something, in words. */
@@ -187,6 +205,7 @@ static int print_table(struct sl_db *db, struct sl_output *out, const char *name
 
 static int print_growth(struct sl_db *db, struct sl_output *out, const struct moment *moment, struct sl_error *error) {
   static const struct sl_column columns[] = {
+      {"rank", "Rank", SL_UNIT_number, SL_COLUMN_DATA_ONLY},
       {"owner", "Owner", SL_UNIT_text, 0},
       {"bytes", "Bytes", SL_UNIT_bytes, 0},
       {"count", "Times", SL_UNIT_number, 0},
@@ -203,7 +222,7 @@ static int print_growth(struct sl_db *db, struct sl_output *out, const struct mo
       "  WHEN owner GLOB 'libcudnn*' THEN 'cudnn' ELSE owner END AS owner, bytes, step, phase_id, alloc_ns AS at_ns"
       " FROM segment WHERE rank = :rank AND owner <> 'pytorch'"
       " UNION ALL SELECT 'gpu_code', image_bytes, step, phase_id, at_ns FROM gpu_code WHERE rank = :rank AND loaded)"
-      " SELECT owner, sum(bytes) AS bytes, count(*), step, place,"
+      " SELECT :rank, owner, sum(bytes) AS bytes, count(*), step, place,"
       "  iif(owner = 'nccl', (SELECT operation FROM collective AS c WHERE c.rank = :rank AND c.phase_id = any_phase"
       "   ORDER BY enqueue_ns LIMIT 1), NULL), min(at_ns)"
       " FROM (SELECT g.*, " SQL_WHERE " AS place, min(phase_id) OVER (PARTITION BY owner, phase_id) AS any_phase"
@@ -215,6 +234,7 @@ static int print_growth(struct sl_db *db, struct sl_output *out, const struct mo
 
 static int print_cache(struct sl_db *db, struct sl_output *out, const struct moment *moment, struct sl_error *error) {
   static const struct sl_column columns[] = {
+      {"rank", "Rank", SL_UNIT_number, SL_COLUMN_DATA_ONLY},
       {"segment_bytes", "Segment", SL_UNIT_bytes, 0},
       {"live_bytes", "Live in it", SL_UNIT_bytes, 0},
       {"allocation", "Kept by", SL_UNIT_number, 0},
@@ -246,23 +266,25 @@ static int print_cache(struct sl_db *db, struct sl_output *out, const struct mom
                    sl_format_bytes(split, sl_column_int(statement, 3), out->exact_bytes));
   }
   statement = sl_statement_close(statement);
-  return r < 0
-             ? r
-             : print_table(db, out, "kept_segments", "Segments that are kept for less than a tenth of them", columns,
-                           sizeof columns / sizeof columns[0],
-                           "WITH live AS (SELECT s.id AS segment, s.bytes AS segment_bytes, a.*,"
-                           "  row_number() OVER (PARTITION BY s.id ORDER BY a.bytes DESC, a.id) AS place,"
-                           "  sum(a.bytes) OVER (PARTITION BY s.id) AS live_bytes"
-                           " FROM segment AS s JOIN allocation AS a ON a.rank = s.rank AND a.device = s.device"
-                           "  AND a.address >= s.address AND a.address < s.address + s.bytes"
-                           " WHERE s.rank = :rank AND s.owner = 'pytorch' AND s.alloc_ns <= :at"
-                           "  AND (s.free_ns IS NULL OR s.free_ns > :at) AND a.rank = :rank AND a.alloc_ns <= :at"
-                           "  AND (a.complete_ns IS NULL OR a.complete_ns > :at))"
-                           " SELECT segment_bytes, live_bytes, l.id, l.bytes, category || coalesce('/' || detail, ''),"
-                           "  l.name, n.name, l.step FROM live AS l LEFT JOIN module_name AS n ON n.id = l.module_id"
-                           " WHERE place = 1 AND live_bytes * 10 < segment_bytes ORDER BY segment_bytes - live_bytes"
-                           "  DESC, l.id",
-                           moment, error);
+  return r < 0 ? r
+               : print_table(
+                     db, out, "kept_segments", "Segments that are kept for less than a tenth of them", columns,
+                     sizeof columns / sizeof columns[0],
+                     "WITH alive AS MATERIALIZED (SELECT id, device, address, bytes, category, detail, name,"
+                     "  module_id, step FROM allocation WHERE rank = :rank AND alloc_ns <= :at"
+                     "  AND (complete_ns IS NULL OR complete_ns > :at)),"
+                     " live AS (SELECT s.id AS segment, s.bytes AS segment_bytes, a.*,"
+                     "  row_number() OVER (PARTITION BY s.id ORDER BY a.bytes DESC, a.id) AS place,"
+                     "  sum(a.bytes) OVER (PARTITION BY s.id) AS live_bytes"
+                     " FROM segment AS s JOIN alive AS a ON a.device = s.device"
+                     "  AND a.address >= s.address AND a.address < s.address + s.bytes"
+                     " WHERE s.rank = :rank AND s.owner = 'pytorch' AND s.alloc_ns <= :at"
+                     "  AND (s.free_ns IS NULL OR s.free_ns > :at))"
+                     " SELECT :rank, segment_bytes, live_bytes, l.id, l.bytes, category || coalesce('/' || detail, ''),"
+                     "  l.name, n.name, l.step FROM live AS l LEFT JOIN module_name AS n ON n.id = l.module_id"
+                     " WHERE place = 1 AND live_bytes * 10 < segment_bytes ORDER BY segment_bytes - live_bytes"
+                     "  DESC, l.id",
+                     moment, error);
 }
 
 /* ---- what should not be there ---- */
@@ -410,6 +432,8 @@ static int print_device(struct sl_db *db, struct sl_output *out, void *context, 
   r = print_balance(db, out, selection, error);
   if (r == 0 && out->format == SL_FORMAT_text)
     r = print_unknown(db, out, &moment, error);
+  if (r == 0)
+    r = print_communicators(db, out, &moment, error);
   if (r == 0)
     r = print_growth(db, out, &moment, error);
   if (r == 0)

@@ -6,6 +6,7 @@ import sqlite3
 import pytest
 from checks import report
 from checks.attribution import check_attribution
+from checks.balance import check_balance
 from checks.harness import ROOT, Result
 from checks.main import run_check
 from checks.oom import refused
@@ -193,3 +194,16 @@ def test_a_refused_request_needs_its_phase_its_owners_and_its_words(refusal):
     assert not refused("forward", refusal, 1, "forward", "No request was refused").passed
     refusal.execute("UPDATE oom_owner SET bytes = 25 WHERE bytes = 24")
     assert not refused("forward", refusal, 1, "forward", SAID).passed
+
+
+def test_a_device_balance_that_does_not_add_up_or_explain_fails(ledger):
+    assert not check_balance("run", ledger).passed  # without samples nothing is shown
+    ledger.execute("INSERT INTO device_sample(rank, device, at_ns, total_bytes, used_bytes) VALUES(0, 0, 5, 9000, 1000)")
+    for owner, size in (("allocated", 990), ("unexplained", 10)):
+        ledger.execute("INSERT INTO device_owner VALUES(0, 0, 5, ?, ?)", (owner, size))
+    assert check_balance("run", ledger).passed
+    ledger.execute("UPDATE device_owner SET bytes = 11 WHERE owner = 'unexplained'")
+    ledger.execute("UPDATE device_sample SET used_bytes = 1001")
+    assert not check_balance("run", ledger).passed
+    ledger.execute("UPDATE device_owner SET bytes = 9 WHERE owner = 'unexplained'")
+    assert not check_balance("run", ledger).passed

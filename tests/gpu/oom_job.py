@@ -3,8 +3,9 @@
     torchrun --nproc-per-node 2 oom_job.py --where forward|backward|optimizer
     torchrun --nproc-per-node 2 oom_job.py --leak
 
-In the forward or backward of the middle block of step 2, or before the first optimizer step, the cache is emptied and
-torch.cuda.set_per_process_memory_fraction forbids any more, so that it needs little memory and fails alike everywhere.
+In the middle of step 2's forward, as its backward begins, or before the first optimizer step, the cache is emptied and
+torch.cuda.set_per_process_memory_fraction forbids any more, so that it needs little memory and fails alike everywhere:
+the logits, the gradient of the head's weight and the first optimizer state are too large for what is left in segments.
 --leak keeps each step's activations of the blocks and limits the process to what four such steps need.
 It ends by torch.OutOfMemoryError, exit status 1; nothing here knows of any profiler.
 """
@@ -21,12 +22,12 @@ from torch.distributed.fsdp import fully_shard
 STEP = 2  # in which forward and backward fail
 
 
-def limit(extra=0):
-    """No more than what is reserved now, and `extra` bytes."""
+def limit(reserved=None):
+    """No more than so many bytes, or than what live memory keeps reserved now."""
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
     total = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
-    torch.cuda.set_per_process_memory_fraction(min(1.0, (torch.cuda.memory_reserved() + extra) / total))
+    torch.cuda.set_per_process_memory_fraction(min(1.0, (reserved or torch.cuda.memory_reserved()) / total))
 
 
 def parse():
@@ -58,13 +59,6 @@ def main():
 
     if a.where == "forward":
         middle.register_forward_pre_hook(lambda *_: limit() if number == STEP else None)
-    if a.where == "backward":
-
-        def at_output(module, args, output):
-            if number == STEP:
-                output.register_hook(lambda grad: limit())
-
-        middle.register_forward_hook(at_output)
     if a.leak:
         for block in model.blocks:
             block.register_forward_hook(lambda module, args, output: kept.append(output.detach()))
@@ -73,14 +67,18 @@ def main():
         before = sum(tensor.nbytes for tensor in kept)
         optimizer.zero_grad()
         tokens = torch.randint(0, a.vocabulary, (a.batch, a.sequence), device="cuda")
-        F.cross_entropy(model(tokens).view(-1, a.vocabulary).float(), tokens.view(-1)).backward()
+        logits = model(tokens)
+        if a.where == "backward" and number == STEP:
+            logits.register_hook(lambda grad: limit())
+        F.cross_entropy(logits.view(-1, a.vocabulary).float(), tokens.view(-1)).backward()
+        del logits
         if a.where == "optimizer":
             limit()
         optimizer.step()
         if a.leak and number == 1:
             # What a step reserves at its highest, and what four further steps leave behind.
             left = sum(tensor.nbytes for tensor in kept) - before
-            limit(torch.cuda.max_memory_reserved() - torch.cuda.memory_reserved() + 4 * left)
+            limit(torch.cuda.max_memory_reserved() + 4 * left)
         number += 1
         if number > 100:
             raise SystemExit("it did not run out of memory")

@@ -6,6 +6,7 @@ import sqlite3
 
 import pytest
 from checks.attribution import check_attribution
+from checks.balance import check_balance
 from checks.bounds import check_bounds
 from checks.harness import ROOT, shardledger
 from checks.tracker import check_tracker
@@ -46,6 +47,12 @@ def test_every_step_equals_memory_stats_to_the_byte(prefix, ledger_of):
 @pytest.mark.parametrize("prefix", prefixes())
 def test_peaks_are_attributed(prefix, ledger_of):
     result = check_attribution(prefix.parent.name, ledger_of(prefix.parent))
+    assert result.passed, result.figure
+
+
+@pytest.mark.parametrize("prefix", prefixes())
+def test_the_device_is_explained(prefix, ledger_of):
+    result = check_balance(prefix.parent.name, ledger_of(prefix.parent))
     assert result.passed, result.figure
 
 

@@ -209,6 +209,30 @@ TEST_F(DeviceBalance, PrivatePoolsAreApart) {
                         }));
 }
 
+TEST_F(DeviceBalance, WhatTheDriversPoolsKeepIsNoMoreThanWhatWasFreed) {
+  {
+    LogBuilder log(directory / "host-1-1", 50);
+    auto &t = log.thread(1);
+    sample(t.at(100), 400);
+    uint32_t owner = log.string("libmine.so"), api = log.string("cuMemAllocAsync");
+    t.append(sl_event_driver_allocation{0x1000000, 64 * kMiB, 0, owner, api, 0, SL_MEMORY_DEVICE});
+    sample(t.at(101), 464);
+    t.append(sl_event_driver_free{0x1000000, 0, owner, log.string("cuMemFreeAsync")});
+    sample(t.at(102), 464); // the pool keeps it
+    sample(t.at(103), 474); // and 10 MiB are somebody's
+    sample(t.at(104), 400); // until it is trimmed
+    t.process_end();
+  }
+  build(directory);
+  EXPECT_EQ(balances(), (std::vector<Balance>{
+                            {{"used", 400}, {"cuda_context", 400}},
+                            {{"used", 464}, {"libmine.so", 64}, {"cuda_context", 400}},
+                            {{"used", 464}, {"driver_pools", 64}, {"cuda_context", 400}},
+                            {{"used", 474}, {"driver_pools", 64}, {"unexplained", 10}, {"cuda_context", 400}},
+                            {{"used", 400}, {"cuda_context", 400}},
+                        }));
+}
+
 TEST_F(DeviceBalance, EachDeviceHasItsOwn) {
   {
     LogBuilder log(directory / "host-1-1", 50);

@@ -153,6 +153,24 @@ TEST_F(Device, ASegmentKeptByLittleIsShownWithWhatKeepsIt) {
       << text;
 }
 
+TEST_F(Device, NcclIsToldByCommunicatorWhereThereAreSeveral) {
+  {
+    LedgerBuilder ledger(path);
+    two_steps(ledger, 0);
+    ledger.sql("INSERT INTO communicator VALUES(0, 171, 2, 0, 'world', 31457280)");
+  }
+  EXPECT_FALSE(contains(shardledger({"device", path}).out, "communicator"));
+  {
+    LedgerBuilder ledger(directory / "two.sqlite");
+    two_steps(ledger, 0);
+    ledger.sql("INSERT INTO communicator VALUES(0, 171, 2, 0, 'world', 31457280), (0, 172, 4, 1, 'shard', 10485760)");
+  }
+  std::string text = shardledger({"device", directory / "two.sqlite"}).out;
+  EXPECT_TRUE(
+      contains(text, "ab                   world      2  30.0 MiB\nac                   shard      4  10.0 MiB\n"))
+      << text;
+}
+
 TEST_F(Device, WithoutSamplesItSaysWhy) {
   {
     LedgerBuilder ledger(path);

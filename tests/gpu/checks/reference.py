@@ -3,6 +3,7 @@
 import json
 
 from .attribution import check_attribution
+from .balance import check_balance
 from .bounds import check_bounds
 from .harness import ROOT, CheckFailed, Result, shardledger
 from .tracker import check_tracker
@@ -16,6 +17,7 @@ def check_job(name, run, ranks, tracked):
     with run.ledger() as ledger:
         yield check_exact(name, read_truth(run.truth), ledger)
         yield check_attribution(name, ledger)
+        yield check_balance(name, ledger)
         if tracked:
             yield check_tracker(name, run.truth, ledger)
         recorded = ledger.execute("SELECT count(*) FROM rank").fetchone()[0]
@@ -60,6 +62,9 @@ def check_commands(harness, run):
         "info": ["info", run.directory],
         "peaks": ["peaks", run.directory],
         "snapshots": ["snapshots", run.directory, "blocks.0"],
+        "device": ["device", run.directory],
+        "device-by-step": ["device", run.directory, "--by", "step"],
+        "oom": ["oom", run.directory],
         "dump": ["dump", run.directory],
         "doctor": ["doctor"],
     }

@@ -11,8 +11,9 @@ static const struct {
 } formats[] = {
     {"nsys", sl_export_nsys},
     {"kineto", sl_export_kineto},
+    {"perfetto", sl_export_perfetto},
 };
-#define FORMATS "nsys|kineto"
+#define FORMATS "nsys|kineto|perfetto"
 
 /* Rows that an export will go through; near enough for a bar. */
 static int count_rows(struct sl_export *export, struct sl_error *error) {

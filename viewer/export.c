@@ -63,13 +63,15 @@ const char *const sl_export_kernels_sql =
     " WHERE k.rank = :rank ORDER BY k.start_ns";
 
 const char *const sl_export_memory_sql =
-    "SELECT alloc_ns AS at, 1 AS kind, device, address, bytes, tid, category, stream, requested_bytes FROM allocation"
+    "SELECT alloc_ns AS at, 1 AS kind, device, address, bytes, tid, category, stream, requested_bytes, module_id"
+    "  FROM allocation"
     "  WHERE rank = :rank"
-    " UNION ALL SELECT free_ns, 2, device, address, bytes, tid, category, stream, requested_bytes FROM allocation"
+    " UNION ALL SELECT free_ns, 2, device, address, bytes, tid, category, stream, requested_bytes, module_id"
+    "  FROM allocation"
     "  WHERE rank = :rank AND free_ns IS NOT NULL"
-    " UNION ALL SELECT alloc_ns, 0, device, address, bytes, 0, NULL, stream, bytes FROM segment"
+    " UNION ALL SELECT alloc_ns, 0, device, address, bytes, 0, NULL, stream, bytes, NULL FROM segment"
     "  WHERE rank = :rank AND owner = 'pytorch'"
-    " UNION ALL SELECT free_ns, 3, device, address, bytes, 0, NULL, stream, bytes FROM segment"
+    " UNION ALL SELECT free_ns, 3, device, address, bytes, 0, NULL, stream, bytes, NULL FROM segment"
     "  WHERE rank = :rank AND owner = 'pytorch' AND free_ns IS NOT NULL"
     " ORDER BY at, kind";
 

@@ -23,6 +23,7 @@ typedef int sl_export_format(struct sl_export *export, struct sl_error *error);
 
 sl_export_format sl_export_nsys;
 sl_export_format sl_export_kineto;
+sl_export_format sl_export_perfetto;
 
 /* Counts rows that were written and shows how far the export is. */
 void sl_export_progress(struct sl_export *export, uint64_t rows);
@@ -106,6 +107,7 @@ enum sl_export_memory_column {
   SL_MEMORY_category,
   SL_MEMORY_stream,
   SL_MEMORY_requested,
+  SL_MEMORY_module, /* id of the owner; NULL: none */
 };
 
 /*

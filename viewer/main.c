@@ -78,12 +78,14 @@ const struct sl_command sl_commands[] = {
      "after the other or on several ranks, they are listed.",
      "shardledger explain 1234 shardledger-out\nshardledger explain 0x7f5c2a000000 shardledger-out --rank 0",
      sl_cmd_explain},
-    {"export", "write the timeline for other tools", "[DIR|FILE] --format nsys|kineto -o FILE",
+    {"export", "write the timeline for other tools", "[DIR|FILE] --format nsys|kineto|perfetto -o FILE",
      "nsys: the SQLite file of Nsight Systems' own export, for everything that reads such files.\n"
      "kineto: torch.profiler's JSON, one file a rank in a directory, for HTA, TensorBoard and Perfetto.\n"
+     "perfetto: one trace for ui.perfetto.dev: memory by category and module over time, phases, kernels, collectives.\n"
      "Docs: timelines.md says what is in each.",
      "shardledger export shardledger-out --format nsys -o run-nsys.sqlite\n"
-     "shardledger export shardledger-out --format kineto -o traces",
+     "shardledger export shardledger-out --format kineto -o traces\n"
+     "shardledger export shardledger-out --format perfetto -o run.pftrace",
      sl_cmd_export},
     {"diff", "what changed between two runs, or differs between two ranks: the largest first",
      "A [B] [--step N] [--rank R] [--other-rank R] [--min SIZE] [options]",

@@ -3,6 +3,7 @@
 They are installed once, by the first test that asks for them. Where PyPI can't be reached such tests are skipped and say so.
 """
 
+import contextlib
 import os
 import pathlib
 import shutil
@@ -39,3 +40,13 @@ def run(place, *command, **environment):
     done = subprocess.run([sys.executable, *command], env=env, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+@contextlib.contextmanager
+def importing(place):
+    """What install() gave can be imported here."""
+    sys.path.insert(0, str(place))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(place))

@@ -118,7 +118,8 @@ CUptiResult cuptiGetTimestamp(uint64_t *timestamp) {
   struct timespec now;
   clock_gettime(CLOCK_REALTIME, &now);
   uint64_t ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-  *timestamp = the.counter_start ? (ns - the.counter_start) * 2 : ns;
+  uint64_t start = __atomic_load_n(&the.counter_start, __ATOMIC_SEQ_CST);
+  *timestamp = start ? (ns - start) * 2 : ns;
   return CUPTI_SUCCESS;
 }
 

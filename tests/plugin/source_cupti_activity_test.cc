@@ -480,11 +480,13 @@ TEST(SourceCuptiActivity, TimesOfAClockThatAnotherToolLeftBehindAreBroughtBack) 
   Recording log = record({}, [&] {
     Process process;
     EXPECT_EQ(process.cupti_release(), 0);
-    process.cupti->counter_start = now() - 5'000'000'000; /* a counter of two ticks a nanosecond, since five seconds */
+    /* a counter of two ticks a nanosecond, since five seconds */
+    const uint64_t start = now() - 5'000'000'000;
+    __atomic_store_n(&process.cupti->counter_start, start, __ATOMIC_SEQ_CST);
     EXPECT_EQ(process.cupti_reacquire(), 0);
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
     at = now();
-    uint64_t ticks = (at - process.cupti->counter_start) * 2;
+    uint64_t ticks = (at - start) * 2;
     add(process, kernel("ncclDevKernel", ticks, ticks + 2000));
     process.cupti_release();
     before = at, after = at + 1000;

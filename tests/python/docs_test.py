@@ -14,6 +14,7 @@ from conftest import BUILD, LIBRARIES, PLUGIN
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DATA = ROOT / "tests" / "data"
+RUNS = sorted({log.parent.parent for log in DATA.rglob("*.slog")})  # the recorded run directories
 COMMAND = pathlib.Path(BUILD).resolve() / "bin" / "shardledger"
 NVTX = os.environ.get("SHARDLEDGER_NVTX_INCLUDE", "/usr/local/cuda/include")
 PAGES = sorted((ROOT / "docs").glob("*.md")) + [page for page in [ROOT / "README.md"] if page.exists()]
@@ -81,7 +82,7 @@ def test_the_commands_are_found():
 
 
 @needs_command
-@pytest.mark.parametrize("run", sorted(path.name for path in DATA.iterdir()))
+@pytest.mark.parametrize("run", [str(run.relative_to(DATA)) for run in RUNS])
 def test_words_in_ledgers_are_explained(run, tmp_path):
     """Rules, categories, states and kinds that real ledgers hold are words of docs/categories.md."""
     page = (ROOT / "docs" / "categories.md").read_text()

@@ -54,7 +54,8 @@ protected:
                         optimizer_starts.size(),
                         backward_starts.data(),
                         backward_starts.size(),
-                        gradients_tagged, false};
+                        gradients_tagged,
+                        false};
     sl_attribute(&a, &facts);
     return sl_rules[a.rule].name;
   }

@@ -12,8 +12,9 @@ static const struct {
     {"nsys", sl_export_nsys},
     {"kineto", sl_export_kineto},
     {"perfetto", sl_export_perfetto},
+    {"snapshot", sl_export_snapshot},
 };
-#define FORMATS "nsys|kineto|perfetto"
+#define FORMATS "nsys|kineto|perfetto|snapshot"
 
 /* Rows that an export will go through; near enough for a bar. */
 static int count_rows(struct sl_export *export, struct sl_error *error) {
@@ -34,8 +35,8 @@ int sl_cmd_export(const struct sl_command *command, int argc, char **argv) {
   int format = -1;
   const struct sl_argument arguments[] = {
       {"format", 'f', FORMATS, "what to write", SL_ARGUMENT_CHOICE, &format},
-      {"output", 'o', "FILE", "where to write it; replaced when it is there. Of kineto a directory", SL_ARGUMENT_TEXT,
-       &export.output},
+      {"output", 'o', "FILE", "where to write it; replaced when it is there. Of kineto and snapshot a directory",
+       SL_ARGUMENT_TEXT, &export.output},
   };
   int r = sl_parse(command, arguments, sizeof(arguments) / sizeof(arguments[0]), argc, argv, &path, 1);
   if (r < 0)

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 
@@ -52,6 +53,17 @@ const char *const sl_export_ranks_sql =
     " SELECT rank, world_size, host, pid, coalesce(device, 0), coalesce(device_name, ''), device_bytes, start_ns, "
     "end_ns,"
     " offset_ns + (SELECT min(start_ns - offset_ns) FROM moved), offset_ns, nccl_version FROM moved ORDER BY rank";
+
+int sl_export_each_rank(struct sl_export *export, sl_export_rank *write, struct sl_error *error) {
+  struct sl_statement *ranks = NULL;
+  if (mkdir(export->output, 0777) != 0 && errno != EEXIST)
+    return sl_error_set(error, -errno, "%s can't be made: %s", export->output, strerror(errno));
+  int r = sl_db_prepare(export->db, sl_export_ranks_sql, &ranks, error);
+  while (r == 0 && (r = sl_statement_step(ranks, error)) > 0)
+    r = write(export, ranks, error);
+  ranks = sl_statement_close(ranks);
+  return r;
+}
 
 const char *const sl_export_kernels_sql =
     "SELECT k.device, k.stream, k.name, k.correlation, k.start_ns, k.end_ns, c.id, c.operation, c.bytes, c.comm, c.seq,"

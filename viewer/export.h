@@ -24,6 +24,7 @@ typedef int sl_export_format(struct sl_export *export, struct sl_error *error);
 sl_export_format sl_export_nsys;
 sl_export_format sl_export_kineto;
 sl_export_format sl_export_perfetto;
+sl_export_format sl_export_snapshot;
 
 /* Counts rows that were written and shows how far the export is. */
 void sl_export_progress(struct sl_export *export, uint64_t rows);
@@ -68,6 +69,10 @@ enum sl_export_rank_column {
   SL_RANK_offset, /* the part of zero that is the clocks' difference */
   SL_RANK_nccl_version,
 };
+
+/* Makes the output a directory and calls write for each rank, with sl_export_ranks_sql's row of it. */
+typedef int sl_export_rank(struct sl_export *export, struct sl_statement *rank, struct sl_error *error);
+int sl_export_each_rank(struct sl_export *export, sl_export_rank *write, struct sl_error *error);
 
 /*
  * Kernels of a rank (:rank) by start, with the NCCL call that each was joined to: of a group the last one, which

@@ -10,8 +10,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 struct writer {
   struct sl_export *export;
@@ -450,12 +448,5 @@ finish:
 }
 
 int sl_export_kineto(struct sl_export *export, struct sl_error *error) {
-  struct sl_statement *ranks = NULL;
-  if (mkdir(export->output, 0777) != 0 && errno != EEXIST)
-    return sl_error_set(error, -errno, "%s can't be made: %s", export->output, strerror(errno));
-  int r = sl_db_prepare(export->db, sl_export_ranks_sql, &ranks, error);
-  while (r == 0 && (r = sl_statement_step(ranks, error)) > 0)
-    r = write_rank(export, ranks, error);
-  ranks = sl_statement_close(ranks);
-  return r;
+  return sl_export_each_rank(export, write_rank, error);
 }

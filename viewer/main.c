@@ -78,10 +78,11 @@ const struct sl_command sl_commands[] = {
      "after the other or on several ranks, they are listed.",
      "shardledger explain 1234 shardledger-out\nshardledger explain 0x7f5c2a000000 shardledger-out --rank 0",
      sl_cmd_explain},
-    {"export", "write the timeline for other tools", "[DIR|FILE] --format nsys|kineto|perfetto -o FILE",
+    {"export", "write the timeline for other tools", "[DIR|FILE] --format nsys|kineto|perfetto|snapshot -o FILE",
      "nsys: the SQLite file of Nsight Systems' own export, for everything that reads such files.\n"
      "kineto: torch.profiler's JSON, one file a rank in a directory, for HTA, TensorBoard and Perfetto.\n"
      "perfetto: one trace for ui.perfetto.dev: memory by category and module over time, phases, kernels, collectives.\n"
+     "snapshot: PyTorch's memory snapshot, one file a rank in a directory, for pytorch.org/memory_viz.\n"
      "Docs: timelines.md says what is in each.",
      "shardledger export shardledger-out --format nsys -o run-nsys.sqlite\n"
      "shardledger export shardledger-out --format kineto -o traces\n"

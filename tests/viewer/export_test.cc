@@ -49,19 +49,48 @@ TEST_F(Export, BadInputIsSaidAndLeavesNothing) {
   EXPECT_EQ(shardledger({"export", path, "-o", output}).status, 2);
   EXPECT_TRUE(contains(shardledger({"export", path, "--format", "nsys"}).error, "-o FILE is missing"));
   EXPECT_EQ(shardledger({"export", path, "--format", "nsight", "-o", output}).status, 2);
-  EXPECT_EQ(shardledger({"export", directory / "none", "--format", "nsys", "-o", output}).status, 2);
-  EXPECT_EQ(shardledger({"export", path, "--format", "nsys", "-o", directory / "none" + "/x"}).status, 2);
+  for (std::string format : {"nsys", "kineto", "perfetto", "snapshot"}) {
+    EXPECT_EQ(shardledger({"export", directory / "none", "--format", format, "-o", output}).status, 2);
+    CommandResult result = shardledger({"export", path, "--format", format, "-o", directory / "none" + "/x"});
+    EXPECT_EQ(result.status, 2);
+    EXPECT_TRUE(contains(result.error, "none/x")) << result.error;
+  }
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(directory.path), {}), 1) << "the ledger alone";
 }
 
 TEST_F(Export, AFailedExportLeavesWhatWasThere) {
   build_two_rank_run(path);
   write_file(output, "yesterday's");
-  change("DROP TABLE kernel");
-  CommandResult result = shardledger({"export", path, "--format", "nsys", "-o", output});
-  EXPECT_EQ(result.status, 2);
-  EXPECT_NE(result.error, "");
+  std::filesystem::create_directory(directory / "traces");
+  write_file(directory / "traces/rank0.pt.trace.json.gz", "yesterday's");
+  write_file(directory / "traces/rank0.pickle", "yesterday's");
+  change("DROP TABLE kernel; DROP TABLE segment");
+  for (std::string format : {"nsys", "kineto", "perfetto", "snapshot"}) {
+    bool many = format == "kineto" || format == "snapshot";
+    CommandResult result =
+        shardledger({"export", path, "--format", format, "-o", many ? directory / "traces" : output});
+    EXPECT_EQ(result.status, 2) << format;
+    EXPECT_TRUE(contains(result.error, "no such table")) << result.error;
+  }
   EXPECT_EQ(read_file(output), "yesterday's");
+  EXPECT_EQ(read_file(directory / "traces/rank0.pt.trace.json.gz"), "yesterday's");
+  EXPECT_EQ(read_file(directory / "traces/rank0.pickle"), "yesterday's");
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(directory / "traces"), {}), 2);
+}
+
+TEST_F(Export, EmptyLedgersAndOddNamesAreExportedToo) {
+  {
+    LedgerBuilder ledger(path);
+    ledger.rank(0).rank(1, 2);
+    int64_t module = ledger.module(0, "a\"b\\c\x01\xff\xf0", "M<'>");
+    ledger.phase(0, 0, "forward", module, "\xc3( \n\t\"'); DROP TABLE NVTX_EVENTS; --");
+    ledger.allocation(0, 0, mib, "caf\xe9", module);
+  }
+  for (std::string format : {"nsys", "kineto", "perfetto", "snapshot"}) {
+    CommandResult result = shardledger({"export", path, "--format", format, "-o", directory / format});
+    EXPECT_EQ(result.status, 0) << format << result.error;
+  }
+  EXPECT_EQ(number(directory / "nsys", "SELECT count(*) FROM NVTX_EVENTS WHERE eventType = 59"), 1);
 }
 
 TEST_F(Export, TerminalsSeeABar) {

@@ -5,7 +5,7 @@
 
 In the middle of step 2's forward, as its backward begins, or before the first optimizer step, the cache is emptied and
 torch.cuda.set_per_process_memory_fraction forbids any more, so that it needs little memory and fails alike everywhere:
-the logits, the gradient of the head's weight and the first optimizer state are too large for what is left in segments.
+the logits, a copy of their gradient and the first optimizer state are too large for what is left in segments.
 --leak keeps each step's activations of the blocks and limits the process to what four such steps need.
 It ends by torch.OutOfMemoryError, exit status 1; nothing here knows of any profiler.
 """
@@ -69,7 +69,7 @@ def main():
         tokens = torch.randint(0, a.vocabulary, (a.batch, a.sequence), device="cuda")
         logits = model(tokens)
         if a.where == "backward" and number == STEP:
-            logits.register_hook(lambda grad: limit())
+            logits.register_hook(lambda grad: (limit(), torch.empty_like(grad, dtype=torch.float64)) and None)
         F.cross_entropy(logits.view(-1, a.vocabulary).float(), tokens.view(-1)).backward()
         del logits
         if a.where == "optimizer":

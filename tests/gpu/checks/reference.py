@@ -77,8 +77,8 @@ def check_commands(harness, run):
     with run.ledger() as ledger:
         absent = {
             view: fqns
-            for view, column in (("module_peaks", "fqn"), ("fsdp_snapshot", "name"))
-            if (fqns := fsdp_modules_absent_from(ledger, view, column))
+            for view in ("module_peaks", "fsdp_snapshot")
+            if (fqns := fsdp_modules_absent_from(ledger, view))
         }
         modules = ledger.execute("SELECT count(DISTINCT fqn) FROM module WHERE is_fsdp = 1").fetchone()[0]
     rows = json.loads(shardledger("query", "SELECT rank, step FROM step", run.directory, "--json"))
@@ -90,8 +90,7 @@ def check_commands(harness, run):
     return Result("commands", bool(modules) and not silent and not absent, figure)
 
 
-def fsdp_modules_absent_from(ledger, view, column):
-    """FQNs of FSDP modules without a row in the view, whose fqn column holds module.fqn or module_name.name."""
-    query = f"""SELECT DISTINCT fqn FROM module_name JOIN module USING (id, rank, fqn)
-                WHERE is_fsdp = 1 AND {column} NOT IN (SELECT fqn FROM {view}) ORDER BY fqn"""
+def fsdp_modules_absent_from(ledger, view):
+    """FQNs of FSDP modules without a row in the view."""
+    query = f"SELECT DISTINCT fqn FROM module WHERE is_fsdp = 1 AND id NOT IN (SELECT module_id FROM {view} WHERE module_id IS NOT NULL) ORDER BY fqn"
     return [fqn for (fqn,) in ledger.execute(query)]

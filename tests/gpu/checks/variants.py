@@ -8,15 +8,11 @@ from .reference import check_job
 SMALL = ["--steps", 4, "--layers", 4, "--width", 512, "--vocabulary", 8000, "--sequence", 512]
 RECORD_LIMIT = 2 * MIB  # of one recorded run in the repository
 
-# name: (script, options, environment, whether FSDPMemTracker can follow). It follows no CPU offload.
+# Other shapes are jobs of scripts/truth-matrix. name: (script, options, environment, whether FSDPMemTracker can follow). It follows no CPU offload.
 VARIANTS = {
     "small": ("fsdp2_train.py", [], {}, True),
     "mixed-precision": ("fsdp2_train.py", ["--mixed-precision"], {}, True),
     "recompute": ("fsdp2_train.py", ["--recompute", "--mixed-precision"], {}, True),
-    "keep-unsharded": ("fsdp2_train.py", ["--keep-unsharded"], {}, True),
-    "accumulate": ("fsdp2_train.py", ["--accumulate", 2], {}, True),
-    "sgd": ("fsdp2_train.py", ["--optimizer", "SGD"], {}, True),
-    "fused": ("fused.py", [], {}, True),
     "offload": ("fsdp2_train.py", ["--offload"], {}, False),
     "expandable": ("fsdp2_train.py", [], {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}, False),
 }

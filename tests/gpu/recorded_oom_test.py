@@ -1,0 +1,35 @@
+"""Recorded jobs that ran out of memory, through the real command: who asked, and that what was alive adds up."""
+
+import shutil
+import sqlite3
+
+import pytest
+from checks.harness import ROOT, shardledger
+from checks.oom import refused
+
+DATA = ROOT / "tests" / "data"
+
+
+@pytest.mark.parametrize(
+    "run, kind",
+    [
+        ("oom-forward-2rank", "forward"),
+        ("oom-leak-2rank", "backward"),
+        ("oom-loss-2rank", "step"),
+        ("oom-optimizer-2rank", "optimizer_step"),
+    ],
+)
+def test_the_refused_request_has_its_phase_and_its_owners(run, kind, tmp_path):
+    copy = shutil.copytree(DATA / run, tmp_path / run)
+    text = shardledger("oom", copy)
+    ledger = sqlite3.connect(copy / "ledger.sqlite")
+    result = refused(run, ledger, 1, kind, text)
+    ledger.close()
+    assert result.passed, result.figure
+
+
+def test_a_leak_is_found_with_its_growth(tmp_path):
+    copy = shutil.copytree(DATA / "oom-leak-2rank", tmp_path / "run")
+    growth = [line for line in shardledger("survivors", copy).splitlines() if line.startswith("Every step leaves")]
+    # The job keeps each step's outputs of four blocks: 4 x (4 x 1024 x 1024) elements of bf16.
+    assert growth and "32.0 MiB" in growth[0]

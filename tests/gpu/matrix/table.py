@@ -46,9 +46,12 @@ def line(row):
 
 
 def summary(rows, seconds):
-    good, bad = sum(row.exact is True for row in rows), [row for row in rows if row.exact is False]
-    skipped = sum(row.exact is None for row in rows)
-    words = f"{good} jobs exact, {len(bad)} not, {skipped} skipped, in {seconds:.0f} s"
+    good = sum(row.exact is True and row.recorded for row in rows)
+    bad, skipped = sum(row.exact is False for row in rows), sum(row.exact is None for row in rows)
+    unseen = sum(row.exact is True and not row.recorded for row in rows)
+    words = f"{good} jobs exact, {bad} not, {skipped} skipped"
+    words += f", {unseen} without a trace, which the ledger says" if unseen else ""
+    words += f", in {seconds:.0f} s"
     near, compared = sum(row.tracker_near for row in rows), sum(row.tracker_rows for row in rows)
     return f"{words}; {near} of {compared} tracker rows within 1% or 1 MiB."
 

@@ -32,8 +32,9 @@ struct sl_step_row {
   uint32_t peak_module;                     /* 0: none */
   struct sl_block_totals peak, end, before; /* before: the highest between the step before and this one */
   struct sl_free_blocks end_free;
-  int checked;   /* 1, 0, or -1: not compared */
-  bool recorded; /* allocations were; else the sums are unknown, and not 0 */
+  int checked;       /* 1, 0, or -1: not compared */
+  bool recorded;     /* allocations were; else the sums are unknown, and not 0 */
+  bool drivers_pool; /* of tensors only: PyTorch tells no requested and the driver no reserved bytes */
 };
 
 struct sl_rank_row {

@@ -180,6 +180,63 @@ int sl_rank_on_allocator(struct sl_rank_builder *b, const struct sl_event *event
   return r < 0 ? r : b->r;
 }
 
+/*
+ * cudaMallocAsync: PyTorch asks the driver for every tensor, and has no trace. torch.cuda.memory_stats counts what was
+ * asked for, so each is a block of its own, without rounding; what the driver's pool reserves is not told by its calls.
+ */
+int sl_rank_on_driver_allocation(struct sl_rank_builder *b, const struct sl_event *event) {
+  const struct sl_event_driver_allocation *e = event->payload;
+  if (!b->drivers_pool || e->device >= MAX_DEVICES || !strstr(sl_log_string(b->log, e->api), "Async") ||
+      strncmp(sl_log_string(b->log, e->owner), "libc10_cuda", 11) != 0)
+    return 0;
+  if (!map_of(b, e->device))
+    return sl_error_set(b->error, -ENOMEM, "out of memory");
+  if (b->device < 0)
+    b->device = (int)e->device;
+  struct sl_block_map *map = b->maps[e->device];
+  int r = sl_block_map_restore(map, e->address, e->bytes, e->bytes, SL_BLOCK_ALLOCATED, 0, true);
+  if (r == -ENOMEM)
+    return sl_error_set(b->error, r, "out of memory");
+  if (r < 0) {
+    b->replay_unknown++;
+    return 0;
+  }
+  struct sl_allocation made = {
+      .address = e->address,
+      .bytes = e->bytes,
+      .requested_bytes = e->bytes,
+      .device = e->device,
+      .step = sl_phases_step(b->phases),
+      .phase = sl_phases_current(b->phases, event->thread),
+  };
+  struct sl_allocation *a = allocation_add(b, event, &made);
+  if (!a)
+    return b->r;
+  if ((int)e->device == b->device) {
+    sl_module_states_allocated(b->states, a->phase);
+    peak_update(b, event, sl_block_map_totals(map));
+  }
+  return allocation_begins(b, a);
+}
+
+int sl_rank_on_driver_free(struct sl_rank_builder *b, const struct sl_event *event) {
+  const struct sl_event_driver_free *e = event->payload;
+  struct sl_block_map *map = NULL;
+  struct sl_allocation *a = NULL;
+  for (int device = 0; b->drivers_pool && device < MAX_DEVICES && !a; device++)
+    if ((map = b->maps[device]))
+      a = sl_block_map_find(map, e->address);
+  if (!a)
+    return 0; /* another library's */
+  struct sl_block_change change;
+  sl_block_map_apply(map, SL_FREE_REQUESTED, e->address, a->bytes, 0, &change);
+  int r = on_allocator_free(b, event, a, SL_FREE_REQUESTED);
+  a->complete_ns = event->time_ns;
+  sl_block_map_apply(map, SL_FREE_COMPLETED, e->address, a->bytes, 0, &change);
+  sl_block_map_apply(map, SL_SEGMENT_FREE, e->address, a->bytes, 0, &change);
+  return r;
+}
+
 int sl_rank_on_allocator_restore(struct sl_rank_builder *b, const struct sl_event_allocator_restore *e) {
   if (e->device >= MAX_DEVICES || b->restored[e->device].begun) {
     b->replay_unknown++;

@@ -78,7 +78,8 @@ struct sl_rank_builder {
   int device; /* the rank's own: that of its first allocator event; -1 before */
   uint64_t replay_unknown;
   struct restored restored[MAX_DEVICES];
-  bool restoring; /* until the definitions end */
+  bool restoring;    /* until the definitions end */
+  bool drivers_pool; /* the allocator is cudaMallocAsync: the driver's calls are the tensors' */
   uint64_t restored_allocations;
   struct { /* the one that is being put together */
     uint32_t device;
@@ -133,6 +134,8 @@ int sl_rank_on_allocator_existing(struct sl_rank_builder *b, const struct sl_eve
 int sl_rank_on_allocator_restore(struct sl_rank_builder *b, const struct sl_event_allocator_restore *e);
 void sl_rank_on_allocator_stats(struct sl_rank_builder *b, const struct sl_event *event);
 int sl_rank_on_tag(struct sl_rank_builder *b, const struct sl_event *event);
+int sl_rank_on_driver_allocation(struct sl_rank_builder *b, const struct sl_event *event);
+int sl_rank_on_driver_free(struct sl_rank_builder *b, const struct sl_event *event);
 int sl_rank_restore_finish(struct sl_rank_builder *b);
 
 /* rank_ledger.c: the device as a whole, and refused requests. */

@@ -116,7 +116,8 @@ static int on_event(struct sl_rank_builder *b, const struct sl_event *event) {
   case SL_EVENT_driver_allocation: {
     const struct sl_event_driver_allocation *e = payload;
     sl_refusals_saved(b->refusals, event->thread, sl_log_string(b->log, e->owner), e->bytes);
-    return sl_driver_segments_add(b->segments, event, sl_phases_current(b->phases, event->thread), b->error);
+    int r = sl_driver_segments_add(b->segments, event, sl_phases_current(b->phases, event->thread), b->error);
+    return r < 0 ? r : sl_rank_on_driver_allocation(b, event);
   }
   case SL_EVENT_driver_failure: return on_driver_failure(b, event);
   case SL_EVENT_gpu_module: return on_gpu_module(b, event);
@@ -125,7 +126,10 @@ static int on_event(struct sl_rank_builder *b, const struct sl_event *event) {
     const struct sl_event_context *e = payload;
     return sl_write_context(b->writer, e->device, e->context, event->time_ns, e->created, b->error);
   }
-  case SL_EVENT_driver_free: return sl_driver_segments_remove(b->segments, event, b->error);
+  case SL_EVENT_driver_free: {
+    int r = sl_driver_segments_remove(b->segments, event, b->error);
+    return r < 0 ? r : sl_rank_on_driver_free(b, event);
+  }
   case SL_EVENT_kernel: {
     const struct sl_event_kernel *kernel = payload;
     return sl_write_kernel(b->writer, kernel, sl_log_string(b->log, kernel->name), b->error);
@@ -239,6 +243,8 @@ int sl_rank_ledger_build(struct sl_log *log, struct sl_ledger_writer *writer, co
   bool clean_exit = false;
   int r = 0;
   sl_allocator_config_parse(sl_log_info(log, "allocator_config"), &b.config);
+  const char *backend = sl_log_info(log, "allocator_backend");
+  b.drivers_pool = backend && strcmp(backend, "cudaMallocAsync") == 0;
   b.step.step = -1;
   b.step.checked = -1;
   b.places = calloc(MAX_PLACES, sizeof *b.places);

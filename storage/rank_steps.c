@@ -299,6 +299,7 @@ int sl_rank_step_finish(struct sl_rank_builder *b, const struct sl_phase *step) 
   if (r == 0)
     r = peaks_write(b);
   b->step.recorded = b->device >= 0;
+  b->step.drivers_pool = b->drivers_pool;
   if (r == 0 && step && b->step.recorded)
     r = owners_write(b);
   if (r == 0 && step)

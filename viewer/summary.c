@@ -10,7 +10,7 @@
 
 struct rank_peak {
   int64_t rank, step, rows_step;
-  int64_t allocated_bytes, reserved_bytes, device_bytes, device_total_bytes;
+  int64_t allocated_bytes, reserved_bytes, device_bytes, device_total_bytes; /* reserved_bytes: -1 where not known */
   char *where;
 };
 
@@ -105,7 +105,7 @@ static int read_peaks(struct sl_db *db, struct rank_peaks *out, struct sl_error 
     more->step = sl_column_int(statement, 1);
     more->rows_step = sl_column_int(statement, 2);
     more->allocated_bytes = sl_column_int(statement, 3);
-    more->reserved_bytes = sl_column_int(statement, 4);
+    more->reserved_bytes = sl_column_is_null(statement, 4) ? -1 : sl_column_int(statement, 4);
     more->device_bytes = sl_column_int(statement, 5);
     more->device_total_bytes = sl_column_int(statement, 6);
     more->where = strdup(sl_column_text(statement, 7));
@@ -128,7 +128,10 @@ static void print_headline(struct sl_output *out, const struct rank_peaks *peaks
   sl_output_styled(out, SL_STYLE_bold, "Peak %s allocated: rank %lld, step %lld, %s",
                    sl_format_bytes(allocated, worst->allocated_bytes, out->exact_bytes), (long long)worst->rank,
                    (long long)worst->step, worst->where);
-  sl_format_bytes(reserved, worst->reserved_bytes, out->exact_bytes);
+  if (worst->reserved_bytes < 0)
+    (void)snprintf(reserved, sizeof(reserved), "%s", "an unknown amount");
+  else
+    sl_format_bytes(reserved, worst->reserved_bytes, out->exact_bytes);
   sl_format_bytes(device, worst->device_bytes, out->exact_bytes);
   sl_format_bytes(total, worst->device_total_bytes, out->exact_bytes);
   sl_format_share(share, sl_share(worst->device_bytes, worst->device_total_bytes));
@@ -169,7 +172,10 @@ static void print_ranks(struct sl_output *out, const struct rank_peaks *peaks) {
     sl_cell_int(table, peak->rank);
     sl_cell_int(table, peak->step);
     sl_cell_int(table, peak->allocated_bytes);
-    sl_cell_int(table, peak->reserved_bytes);
+    if (peak->reserved_bytes < 0)
+      sl_cell_null(table);
+    else
+      sl_cell_int(table, peak->reserved_bytes);
     sl_cell_int(table, peak->device_bytes);
     sl_cell_text(table, peak->where);
   }

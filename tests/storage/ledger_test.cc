@@ -375,6 +375,42 @@ TEST_F(Ledger, DriverAllocationsOfPyTorchAreNotCountedTwice) {
             (std::vector<std::string>{"pytorch|2097152|10|0", "libnccl.so.2|4194304|10|20"}));
 }
 
+TEST_F(Ledger, UnderCudaMallocAsyncTheDriversCallsAreTheTensors) {
+  {
+    LogBuilder log(directory / "host-1-1", 50);
+    log.info("allocator_backend", "cudaMallocAsync");
+    auto &main = log.thread(1);
+    auto driver = [&](uint64_t address, uint64_t bytes, const char *owner, const char *api) {
+      main.append(
+          sl_event_driver_allocation{address, bytes, 0, log.string(owner), log.string(api), 0, SL_MEMORY_DEVICE});
+    };
+    auto driver_free = [&](uint64_t address) {
+      main.append(sl_event_driver_free{address, 0, 0, log.string("cuMemFreeAsync")});
+    };
+    main.at(100).range_start(1, "step 0", SL_KIND_step, 0);
+    main.at(110);
+    driver(0x1000000, 1000, "libc10_cuda.so", "cuMemAllocAsync");
+    main.at(120);
+    driver(0x2000000, 24, "libc10_cuda.so", "cuMemAllocAsync");
+    driver(0x3000000, 4096, "libnccl.so.2", "cuMemAllocAsync");
+    driver(0x4000000, 8192, "libc10_cuda.so", "cuMemAlloc_v2");
+    main.at(130);
+    driver_free(0x3000000);
+    driver_free(0x1000000);
+    main.at(140);
+    driver(0x1000000, 512, "libc10_cuda.so", "cuMemAllocAsync"); // the address once more
+    main.at(150).range_end(1);
+  }
+  ASSERT_EQ(build(), 0) << error.text;
+  EXPECT_EQ(rows("SELECT printf('%x', address), bytes, alloc_ns, coalesce(free_ns, 0) FROM allocation ORDER BY id"),
+            (std::vector<std::string>{"1000000|1000|110|130", "2000000|24|120|0", "1000000|512|140|0"}));
+  EXPECT_EQ(rows("SELECT peak_allocated_bytes, peak_active_bytes, end_allocated_bytes, end_active_bytes FROM step"),
+            (std::vector<std::string>{"1024|1024|536|536"}));
+  EXPECT_EQ(rows("SELECT count(peak_requested_bytes) + count(peak_reserved_bytes) + count(before_reserved_bytes)"
+                 " + count(end_requested_bytes) + count(end_reserved_bytes) FROM step"),
+            (std::vector<std::string>{"0"}));
+}
+
 TEST_F(Ledger, ABuildGivesTheSameContentEveryTime) {
   {
     LogBuilder log(directory / "host-1-1", 50);

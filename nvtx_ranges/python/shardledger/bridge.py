@@ -92,7 +92,7 @@ def _start_allocator():
         return "none"
     backend = torch.cuda.get_allocator_backend()
     if backend != "native":
-        reason = f"the allocator backend {backend} has no trace; CUPTI sees its allocations"
+        reason = f"the allocator backend {backend} has no trace; tensors are known from the driver's calls"
         native.source_state(b"torch_allocator", b"failed", reason.encode())
         return "none"
     reason = "no bridge"

@@ -106,7 +106,7 @@ def known(values):
     return max(values) if values else None
 
 
-def compare_bytes(row, rank, group, ends):
+def compare_bytes(row, rank, group, process):
     truths, steps = group
     where = f"rank {rank} step {truths[0]['step']}"
     if len(truths) > 1 or len(steps) > 1:
@@ -114,12 +114,16 @@ def compare_bytes(row, rank, group, ends):
     for quantity in QUANTITIES:
         peak, last = f"{quantity}_peak", f"{quantity}_end"
         pairs = [(peak, max(truth[peak] for truth in truths), known(step.figures[peak] for step in steps))]
-        if ends:
+        if process.ends:
             pairs.append((last, truths[-1][last], steps[-1].figures[last] if steps else None))
         for what, want, got in pairs:
             if not row.recorded:
                 if got is not None and got != want:
                     row.differences.append((where, what, want, got))
+                continue
+            if quantity not in process.quantities:
+                if got is not None:
+                    row.differences.append((where, f"{what}, which nothing tells", None, got))
                 continue
             if what == peak:
                 row.compared += 1
@@ -227,7 +231,7 @@ def compare_process(process, prefix, ledger):
         for rank in sorted({line["rank"] for line in truths}):
             groups = match([line for line in truths if line["rank"] == rank], steps.get(rank, []))
             for group in groups:
-                compare_bytes(row, rank, group, process.ends)
+                compare_bytes(row, rank, group, process)
                 if process.recorded:
                     compare_attribution(row, ledger, rank, group[1])
             for tracked in (line for line in trackers if line["job"] == name and line["rank"] == rank):
@@ -238,6 +242,9 @@ def compare_process(process, prefix, ledger):
             row.notes.append(f"says: {said}" if said else "does not say that allocations are not recorded")
             if not said:
                 row.differences.append(("", "a clear word that nothing is recorded", 1, 0))
+        unknown = [quantity for quantity in QUANTITIES if quantity not in process.quantities]
+        if unknown:
+            row.notes.append(f"not known: {', '.join(unknown)}")
         if row.attributed is not None and row.attributed < WHOLE:
             row.notes.append(f"below {100 * WHOLE}% attributed")
         row.notes = list(dict.fromkeys(row.notes))

@@ -263,7 +263,7 @@ def test_recorded_jobs_are_exact(run, tmp_path):
     shardledger("ingest", copy)
     jobs = tuple(dict.fromkeys(json.loads(line)["job"] for line in (run / "truth.rank0").read_text().splitlines()))
     like = next((p for p in PROCESSES if p.name == run.name), Process(run.name, jobs))
-    process = Process(run.name, jobs, ends=like.ends, recorded=like.recorded)
+    process = Process(run.name, jobs, ends=like.ends, recorded=like.recorded, quantities=like.quantities)
     with contextlib.closing(sqlite3.connect(copy / "ledger.sqlite")) as ledger:
         for row in compare_process(process, copy / "truth", ledger):
             assert row.exact is not False, table.line(row)

@@ -9,6 +9,7 @@ tracker, and each of their jobs that has one once more, alone.
 import dataclasses
 
 from checks.harness import BUILD
+from checks.truth import QUANTITIES
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,6 +21,7 @@ class Process:
     script: str = "matrix/job.py"
     ends: bool = True  # the ledger's step ends where the job's does, so the values at the end can be compared
     tracks: str = ""  # the list that its job is taken from, to run under a tracker: its row is that job's in the list
+    quantities: tuple = QUANTITIES  # those that the ledger can know; the others are to be NULL
     recorded: bool = True  # False: the ledger can't see this allocator, and has to say so rather than give numbers
 
 
@@ -84,7 +86,7 @@ PROCESSES = (
     _allocator("max-split-size", "max_split_size_mb:32"),
     _allocator("roundup-power2", "roundup_power2_divisions:4"),
     _allocator("garbage-collection", "garbage_collection_threshold:0.6", options=("--memory", "512")),
-    _allocator("cuda-malloc-async", "backend:cudaMallocAsync", recorded=False),
+    _allocator("cuda-malloc-async", "backend:cudaMallocAsync", quantities=("allocated", "active")),
     _allocator("no-caching", {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}, ("bf16",), recorded=False),
     *(process for processes in _LISTS for process in processes[1:]),
 )

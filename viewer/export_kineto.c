@@ -1,5 +1,5 @@
 /*
- * torch.profiler's JSON, one gzipped file a rank: what Kineto writes, as far as HTA, TensorBoard and Perfetto read it.
+ * torch.profiler's JSON, one gzipped file a rank: what Kineto writes, as far as HTA and Perfetto read it.
  * Times are microseconds on the run's one clock, with baseTimeNanoseconds as its zero.
  */
 #include "demangle.h"

@@ -80,7 +80,7 @@ const struct sl_command sl_commands[] = {
      sl_cmd_explain},
     {"export", "write the timeline for other tools", "[DIR|FILE] --format nsys|kineto|perfetto|snapshot -o FILE",
      "nsys: the SQLite file of Nsight Systems' own export, for everything that reads such files.\n"
-     "kineto: torch.profiler's JSON, one file a rank in a directory, for HTA, TensorBoard and Perfetto.\n"
+     "kineto: torch.profiler's JSON, one file a rank in a directory, for HTA and Perfetto.\n"
      "perfetto: one trace for ui.perfetto.dev: memory by category and module over time, phases, kernels, collectives.\n"
      "snapshot: PyTorch's memory snapshot, one file a rank in a directory, for pytorch.org/memory_viz.\n"
      "Docs: timelines.md says what is in each.",

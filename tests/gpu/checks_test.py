@@ -33,7 +33,7 @@ def ledger():
                 f"VALUES({', '.join('?' * len(values))})",
                 values,
             )
-            for category, size in (("activation", 1000), ("unattributed", 24)):
+            for category, size in (("activation", 1023), ("unattributed", 1)):
                 database.execute("INSERT INTO category_at_peak VALUES(?, ?, ?, ?)", (rank, step, category, size))
             for state, size in (("Peak Forward", 64 << 20), ("After Pre-Forward", 32 << 20)):
                 for category in ("Activation", "Total"):
@@ -104,12 +104,12 @@ def test_a_line_that_a_kill_cut_off_is_left_out(truth):
 def test_an_attributed_peak_passes(ledger):
     result = check_attribution("run", ledger)
     assert result.passed
-    assert "2.344%" in result.figure
+    assert "0.098%" in result.figure
 
 
-def test_five_percent_unattributed_fails(ledger):
-    ledger.execute("UPDATE category_at_peak SET bytes = 52 WHERE category = 'unattributed'")
-    ledger.execute("UPDATE category_at_peak SET bytes = 972 WHERE category = 'activation'")
+def test_more_than_a_thousandth_unattributed_fails(ledger):
+    ledger.execute("UPDATE category_at_peak SET bytes = 2 WHERE category = 'unattributed'")
+    ledger.execute("UPDATE category_at_peak SET bytes = 1022 WHERE category = 'activation'")
     assert not check_attribution("run", ledger).passed
 
 
@@ -136,6 +136,14 @@ def test_the_tracker_is_compared_with_the_last_step(ledger, truth):
     assert check_tracker("run", truth, ledger).passed
     ledger.execute("UPDATE fsdp_snapshot SET bytes = 0 WHERE step = 1")
     assert not check_tracker("run", truth, ledger).passed
+
+
+def test_one_row_that_is_not_near_fails(ledger, truth):
+    query = "UPDATE fsdp_snapshot SET bytes = bytes + (2 << 20) WHERE step = 1 AND rank = 0 AND state = 'Peak Forward'"
+    ledger.execute(query + " AND category = 'Activation'")
+    result = check_tracker("run", truth, ledger)
+    assert not result.passed
+    assert "11 of 12 rows" in result.figure
 
 
 def test_a_missing_module_state_fails(ledger, truth):

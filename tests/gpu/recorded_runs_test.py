@@ -14,6 +14,9 @@ from checks.truth import check_exact, read_truth
 
 DATA = ROOT / "tests" / "data"
 
+# Share of the tracker's rows that are near in the recordings that an early companion made (docs/truth.md).
+RECORDED_EARLY = {"fsdp2-2rank": 0.995, "fsdp2-mixed-recompute-2rank": 0.98}
+
 
 def prefixes():
     """The truth prefix of every recorded run: <run directory>/<prefix>.rank0."""
@@ -60,7 +63,8 @@ def test_the_device_is_explained(prefix, ledger_of):
 def test_snapshots_agree_with_the_tracker(prefix, ledger_of):
     if not list(prefix.parent.glob(f"{prefix.name}.tracker.rank*")):
         pytest.skip("recorded without FSDPMemTracker")
-    result = check_tracker(prefix.parent.name, prefix, ledger_of(prefix.parent))
+    share = RECORDED_EARLY.get(prefix.parent.name, 1)
+    result = check_tracker(prefix.parent.name, prefix, ledger_of(prefix.parent), share)
     assert result.passed, result.figure
 
 

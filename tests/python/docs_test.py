@@ -76,9 +76,28 @@ def test_commands_run(line, command, directory):
     assert done.stdout or command.startswith("shardledger ingest")
 
 
+def questions():
+    """(line number, run, statement, answer) of the page of SQL: each statement has its answer right after it."""
+    page = ROOT / "docs" / "queries.md"
+    text = page.read_text()
+    for match in re.finditer(r"^```sql ?(\S*)\n(.*?)^```\n(?:```text\n(.*?)^```)?", text, re.M | re.S):
+        line = text[: match.start()].count("\n") + 2
+        yield pytest.param(match[1] or "tests/data/fsdp2-2rank", match[2], match[3], id=f"queries.md:{line}")
+
+
+@needs_command
+@pytest.mark.parametrize("run, statement, answer", list(questions()))
+def test_questions_have_the_answers_that_the_page_shows(run, statement, answer, directory):
+    done = subprocess.run([COMMAND, "query", statement, run], cwd=directory, env=environment(), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == answer
+    assert len(answer.splitlines()) > 1  # a head and something below it
+
+
 def test_the_commands_are_found():
     """Guards the tests above against matching nothing."""
     assert sum(1 for page in PAGES for _ in commands(page)) > 25
+    assert len(list(questions())) > 12
 
 
 @needs_command

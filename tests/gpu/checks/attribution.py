@@ -2,7 +2,7 @@
 
 from .harness import Result
 
-UNATTRIBUTED_LIMIT = 0.05
+UNATTRIBUTED_LIMIT = 0.001
 
 
 def check_attribution(name, ledger):

@@ -6,8 +6,8 @@ const struct sl_rule_info sl_rules[SL_RULE_count] = {
 #undef RULE
 };
 
-/* torch.backends.cuda: the workspace that PyTorch gives cuBLAS, by default; 32 MiB on compute capability 9.0. */
-static const uint64_t cublas_workspace_bytes[] = {32u * 1024 * 1024, 8519680, 4096 * 1024};
+/* What PyTorch gives cuBLAS by default: 32 MiB from compute capability 9.0 on, :4096:2:16:8 before. */
+static const uint64_t cublas_workspace_bytes[] = {32u * 1024 * 1024, 8519680};
 
 static bool outlives(const struct sl_allocation *allocation, const struct sl_phase *phase) {
   return allocation->free_at == 0 || (phase->end_at != 0 && allocation->free_at > phase->end_at);
@@ -45,15 +45,27 @@ static struct sl_phase *whole_backward_of(struct sl_phase *phase) {
   return NULL;
 }
 
+/* PyTorch keeps one for each thread (a handle of cuBLAS) and stream; others of this size are tensors. */
+static bool is_first_workspace(const struct sl_allocation *allocation, struct sl_workspaces *known) {
+  const uint64_t owner = (uint64_t)allocation->thread << 32 | allocation->place;
+  for (size_t i = 0; i < known->count; i++)
+    if (known->owners[i] == owner)
+      return false;
+  if (known->count == sizeof known->owners / sizeof known->owners[0])
+    return false;
+  known->owners[known->count++] = owner;
+  return true;
+}
+
 static bool is_cublas_workspace(const struct sl_allocation *allocation, const struct sl_step_facts *facts) {
-  if (allocation->free_at != 0 || allocation->step > 1)
+  if (allocation->free_at != 0 || allocation->step > 1 || allocation->tag_category >= 0)
     return false;
   /* An untagged gradient could have this size by chance; once gradients carry tags, what has none is no gradient. */
   if (sl_phase_enclosing(allocation->phase, SL_KIND_backward) && !facts->gradients_tagged)
     return false;
   for (size_t i = 0; i < sizeof cublas_workspace_bytes / sizeof cublas_workspace_bytes[0]; i++)
     if (allocation->requested_bytes == cublas_workspace_bytes[i])
-      return true;
+      return is_first_workspace(allocation, facts->workspaces);
   return false;
 }
 
@@ -81,10 +93,10 @@ static enum sl_attribution_rule rule_in_reduce(const struct sl_allocation *alloc
 
 static enum sl_attribution_rule rule_outside_modules(const struct sl_allocation *allocation,
                                                      const struct sl_step_facts *facts) {
-  if (is_cublas_workspace(allocation, facts))
-    return SL_RULE_cublas_workspace;
   if (allocation->step < 0)
     return allocation->free_at == 0 ? SL_RULE_none : SL_RULE_setup_temp;
+  if (is_cublas_workspace(allocation, facts))
+    return SL_RULE_cublas_workspace;
   if (allocation->free_at == 0)
     return facts->cut_off ? SL_RULE_step_activation : SL_RULE_step_survivor;
   return alive_at_next(allocation, facts->backward_starts, facts->backward_start_count) ? SL_RULE_step_activation

@@ -22,6 +22,12 @@ struct sl_rule_info {
 
 extern const struct sl_rule_info sl_rules[SL_RULE_count];
 
+/* The threads and streams whose workspace for cuBLAS has been found. */
+struct sl_workspaces {
+  uint64_t owners[256];
+  size_t count;
+};
+
 /* What a decision needs to know of the step, beside the allocation itself. Positions are in increasing order. */
 struct sl_step_facts {
   int64_t step;                     /* -1: not in a step */
@@ -29,8 +35,9 @@ struct sl_step_facts {
   size_t optimizer_start_count;
   const uint64_t *backward_starts; /* positions at which whole backward passes began */
   size_t backward_start_count;
-  bool gradients_tagged; /* the companion tagged the gradients of this step */
-  bool cut_off;          /* the log ended within it: what is alive then has not outlived the step */
+  bool gradients_tagged;            /* the companion tagged the gradients of this step */
+  struct sl_workspaces *workspaces; /* of the rank; decisions add to it */
+  bool cut_off;                     /* the log ended within it: what is alive then has not outlived the step */
 };
 
 /*

@@ -94,6 +94,7 @@ struct sl_rank_builder {
   size_t item_count, item_capacity;
   struct positions optimizer_starts, backward_starts;
   bool gradients_tagged;
+  struct sl_workspaces workspaces;
   struct sl_module_states *states;
 
   char *user_categories[SL_CATEGORY_limit];

@@ -36,6 +36,7 @@ protected:
   sl_phase optimizer = make(SL_KIND_optimizer_step, 70, 80, &step);
   std::vector<uint64_t> optimizer_starts{70}, backward_starts{30};
   bool gradients_tagged = false;
+  sl_workspaces workspaces{};
 
   sl_allocation allocation(uint64_t at, uint64_t freed, sl_phase *phase, sl_phase *free_phase = nullptr) {
     sl_allocation a{};
@@ -55,6 +56,7 @@ protected:
                         backward_starts.data(),
                         backward_starts.size(),
                         gradients_tagged,
+                        &workspaces,
                         false};
     sl_attribute(&a, &facts);
     return sl_rules[a.rule].name;
@@ -152,7 +154,26 @@ TEST_F(Attribution, CublasWorkspaceIsNeitherActivationNorGradient) {
   b.requested_bytes = 32u << 20;
   EXPECT_EQ(rule(b), "backward_gradient") << "without gradient tags this size could be a gradient";
   gradients_tagged = true;
+  b.thread = 2; // autograd's
   EXPECT_EQ(rule(b), "cublas_workspace");
+}
+
+TEST_F(Attribution, OnlyTheFirstOfAThreadAndStreamIsCublasWorkspace) {
+  auto of_its_size = [&](sl_phase *phase) {
+    sl_allocation a = allocation(12, 0, phase);
+    a.requested_bytes = 32u << 20; // also that of a 4096 x 4096 weight in bf16
+    return a;
+  };
+  sl_allocation tagged = of_its_size(&forward), setup = of_its_size(nullptr), first = of_its_size(&forward),
+                second = of_its_size(&forward), stream = of_its_size(&forward);
+  tagged.tag_category = SL_CATEGORY_buffer;
+  setup.step = -1;
+  stream.place = 1;
+  EXPECT_EQ(rule(tagged), "tag");
+  EXPECT_EQ(rule(setup), "none");
+  EXPECT_EQ(rule(first), "cublas_workspace");
+  EXPECT_EQ(rule(second), "forward_survivor");
+  EXPECT_EQ(rule(stream), "cublas_workspace");
 }
 
 TEST_F(Attribution, WhatOutlivesTheOptimizerStepIsOptimizerState) {

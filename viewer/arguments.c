@@ -2,6 +2,7 @@
 #include "storage/words.h"
 #include "units.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -169,6 +170,11 @@ static int read_option(const struct sl_command *command, const struct sl_argumen
   return set_value(command, a, value);
 }
 
+/* SQL may begin with a comment; no option has a blank after its dashes. */
+static bool is_sql_comment(const char *word) {
+  return strncmp(word, "--", 2) == 0 && isspace((unsigned char)word[2]);
+}
+
 int sl_parse(const struct sl_command *command, const struct sl_argument *arguments, int count, int argc, char **argv,
              const char **words, int limit) {
   bool options = true;
@@ -178,7 +184,7 @@ int sl_parse(const struct sl_command *command, const struct sl_argument *argumen
     if (options && strcmp(word, "--") == 0) {
       options = false;
       i++;
-    } else if (options && word[0] == '-' && word[1]) {
+    } else if (options && word[0] == '-' && word[1] && !is_sql_comment(word)) {
       int r = read_option(command, arguments, count, argc, argv, &i);
       if (r < 0)
         return r;

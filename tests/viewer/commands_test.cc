@@ -144,6 +144,7 @@ TEST_F(Commands, QueryTakesOneStatement) {
   EXPECT_TRUE(contains(two.error, "one statement at a time")) << two.error;
   EXPECT_EQ(two.out, "");
   EXPECT_EQ(shardledger({"query", "SELECT 1 AS a; -- a comment", ledger, "--csv"}).out, "a\n1\n");
+  EXPECT_EQ(shardledger({"query", "-- a comment\nSELECT 1 AS a", ledger, "--csv"}).out, "a\n1\n");
   EXPECT_EQ(shardledger({"query", "-- nothing", ledger}).status, 2);
   EXPECT_TRUE(contains(shardledger({"query", "SELECT nowhere FROM step", ledger}).error, "no such column: nowhere"));
 }

@@ -134,6 +134,13 @@ static void bind_known(struct sl_statement *statement, int index, int64_t value,
     sl_bind_int(statement, index, value);
 }
 
+static void bind_sum(struct sl_statement *statement, int index, uint64_t bytes, bool known) {
+  if (known)
+    sl_bind_int(statement, index, (int64_t)bytes);
+  else
+    sl_bind_null(statement, index);
+}
+
 static void bind_word(struct sl_statement *statement, int index, const char *text) {
   if (text && *text)
     sl_bind_text(statement, index, text);
@@ -217,6 +224,7 @@ int sl_write_module(struct sl_ledger_writer *writer, const struct sl_module_info
 
 int sl_write_step(struct sl_ledger_writer *writer, const struct sl_step_row *row, struct sl_error *error) {
   struct sl_statement *s = writer->inserts[INSERT_step];
+  const bool cache = row->recorded && !row->drivers_pool;
   int i = 0;
   sl_bind_int(s, ++i, writer->rank);
   sl_bind_int(s, ++i, row->step);
@@ -225,19 +233,19 @@ int sl_write_step(struct sl_ledger_writer *writer, const struct sl_step_row *row
   bind_known(s, ++i, row->recorded ? (int64_t)row->peak_ns : 0, 0);
   bind_id(writer, s, ++i, row->peak_phase);
   bind_id(writer, s, ++i, row->peak_module);
-  bind_known(s, ++i, row->recorded && !row->drivers_pool ? (int64_t)row->peak.requested_bytes : -1, -1);
-  bind_known(s, ++i, row->recorded ? (int64_t)row->peak.allocated_bytes : -1, -1);
-  bind_known(s, ++i, row->recorded ? (int64_t)row->peak.active_bytes : -1, -1);
-  bind_known(s, ++i, row->recorded && !row->drivers_pool ? (int64_t)row->peak.reserved_bytes : -1, -1);
+  bind_sum(s, ++i, row->peak.requested_bytes, cache);
+  bind_sum(s, ++i, row->peak.allocated_bytes, row->recorded);
+  bind_sum(s, ++i, row->peak.active_bytes, row->recorded);
+  bind_sum(s, ++i, row->peak.reserved_bytes, cache);
   bind_known(s, ++i, (int64_t)row->peak_device_bytes, 0);
-  bind_known(s, ++i, row->recorded ? (int64_t)row->before.allocated_bytes : -1, -1);
-  bind_known(s, ++i, row->recorded && !row->drivers_pool ? (int64_t)row->before.reserved_bytes : -1, -1);
-  bind_known(s, ++i, row->recorded && !row->drivers_pool ? (int64_t)row->end.requested_bytes : -1, -1);
-  bind_known(s, ++i, row->recorded ? (int64_t)row->end.allocated_bytes : -1, -1);
-  bind_known(s, ++i, row->recorded ? (int64_t)row->end.active_bytes : -1, -1);
-  bind_known(s, ++i, row->recorded && !row->drivers_pool ? (int64_t)row->end.reserved_bytes : -1, -1);
-  bind_known(s, ++i, row->recorded ? (int64_t)row->end_free.largest_bytes : -1, -1);
-  bind_known(s, ++i, row->recorded ? (int64_t)row->end_free.inactive_split_bytes : -1, -1);
+  bind_sum(s, ++i, row->before.allocated_bytes, row->recorded);
+  bind_sum(s, ++i, row->before.reserved_bytes, cache);
+  bind_sum(s, ++i, row->end.requested_bytes, cache);
+  bind_sum(s, ++i, row->end.allocated_bytes, row->recorded);
+  bind_sum(s, ++i, row->end.active_bytes, row->recorded);
+  bind_sum(s, ++i, row->end.reserved_bytes, cache);
+  bind_sum(s, ++i, row->end_free.largest_bytes, cache);
+  bind_sum(s, ++i, row->end_free.inactive_split_bytes, cache);
   bind_known(s, ++i, row->checked, -1);
   return sl_statement_run(s, error);
 }
@@ -424,18 +432,19 @@ int sl_write_device_owner(struct sl_ledger_writer *writer, uint32_t device, uint
 int sl_write_oom(struct sl_ledger_writer *writer, uint64_t at_ns, uint32_t device, const char *source,
                  const struct sl_oom_row *row, struct sl_error *error) {
   struct sl_statement *s = writer->inserts[INSERT_oom];
+  const bool cache = row->recorded && !row->drivers_pool;
   int i = 0;
   sl_bind_int(s, ++i, writer->rank);
   sl_bind_int(s, ++i, (int64_t)at_ns);
   sl_bind_int(s, ++i, (int64_t)row->requested_bytes);
   bind_known(s, ++i, row->free_bytes, -1);
-  bind_known(s, ++i, row->recorded ? (int64_t)row->totals.allocated_bytes : -1, -1);
-  bind_known(s, ++i, row->recorded ? (int64_t)row->totals.reserved_bytes : -1, -1);
-  bind_known(s, ++i, row->recorded ? (int64_t)row->free_blocks.largest_bytes : -1, -1);
+  bind_sum(s, ++i, row->totals.allocated_bytes, row->recorded);
+  bind_sum(s, ++i, row->totals.reserved_bytes, cache);
+  bind_sum(s, ++i, row->free_blocks.largest_bytes, cache);
   sl_bind_int(s, ++i, device);
   sl_bind_text(s, ++i, source);
-  bind_known(s, ++i, row->recorded ? (int64_t)row->totals.active_bytes : -1, -1);
-  bind_known(s, ++i, row->recorded ? (int64_t)row->free_blocks.inactive_split_bytes : -1, -1);
+  bind_sum(s, ++i, row->totals.active_bytes, row->recorded);
+  bind_sum(s, ++i, row->free_blocks.inactive_split_bytes, cache);
   bind_place(writer, s, i, &row->place);
   return sl_statement_run(s, error);
 }

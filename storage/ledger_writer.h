@@ -32,9 +32,10 @@ struct sl_step_row {
   uint32_t peak_module;                     /* 0: none */
   struct sl_block_totals peak, end, before; /* before: the highest between the step before and this one */
   struct sl_free_blocks end_free;
-  int checked;       /* 1, 0, or -1: not compared */
-  bool recorded;     /* allocations were; else the sums are unknown, and not 0 */
-  bool drivers_pool; /* of tensors only: PyTorch tells no requested and the driver no reserved bytes */
+  int checked;   /* 1, 0, or -1: not compared */
+  bool recorded; /* allocations were; else the sums are unknown, and not 0 */
+  bool
+      drivers_pool; /* cudaMallocAsync: PyTorch counts no requested bytes, and nobody tells of reserved and free ones */
 };
 
 struct sl_rank_row {
@@ -101,6 +102,7 @@ struct sl_oom_row {
   uint64_t requested_bytes;
   int64_t free_bytes;            /* of the device; -1: unknown */
   bool recorded;                 /* PyTorch's allocations were: else the next two say nothing */
+  bool drivers_pool;             /* as of a step */
   struct sl_block_totals totals; /* of PyTorch's allocator */
   struct sl_free_blocks free_blocks;
   struct sl_segment_place place;

@@ -180,6 +180,17 @@ int sl_rank_on_allocator(struct sl_rank_builder *b, const struct sl_event *event
   return r < 0 ? r : b->r;
 }
 
+/* The place of a stream, in a log without the allocator's own places; -1: there are too many. */
+static int place_of_stream(struct sl_rank_builder *b, uint32_t device, uint64_t stream) {
+  for (int i = 0; i < b->stream_places; i++)
+    if (b->places[i].device == device && b->places[i].stream == stream)
+      return i;
+  if (b->stream_places == MAX_PLACES)
+    return -1;
+  b->places[b->stream_places] = (struct place){.device = device, .stream = stream};
+  return b->stream_places++;
+}
+
 /*
  * cudaMallocAsync: PyTorch asks the driver for every tensor, and has no trace. torch.cuda.memory_stats counts what was
  * asked for, so each is a block of its own, without rounding; what the driver's pool reserves is not told by its calls.
@@ -194,7 +205,8 @@ int sl_rank_on_driver_allocation(struct sl_rank_builder *b, const struct sl_even
   if (b->device < 0)
     b->device = (int)e->device;
   struct sl_block_map *map = b->maps[e->device];
-  int r = sl_block_map_restore(map, e->address, e->bytes, e->bytes, SL_BLOCK_ALLOCATED, 0, true);
+  int place = place_of_stream(b, e->device, e->stream);
+  int r = place < 0 ? -EINVAL : sl_block_map_restore(map, e->address, e->bytes, e->bytes, SL_BLOCK_ALLOCATED, 0, true);
   if (r == -ENOMEM)
     return sl_error_set(b->error, r, "out of memory");
   if (r < 0) {
@@ -205,6 +217,7 @@ int sl_rank_on_driver_allocation(struct sl_rank_builder *b, const struct sl_even
       .address = e->address,
       .bytes = e->bytes,
       .requested_bytes = e->bytes,
+      .place = (uint32_t)place,
       .device = e->device,
       .step = sl_phases_step(b->phases),
       .phase = sl_phases_current(b->phases, event->thread),
@@ -228,13 +241,13 @@ int sl_rank_on_driver_free(struct sl_rank_builder *b, const struct sl_event *eve
       a = sl_block_map_find(map, e->address);
   if (!a)
     return 0; /* another library's */
+  static const int actions[] = {SL_FREE_REQUESTED, SL_FREE_COMPLETED, SL_SEGMENT_FREE};
   struct sl_block_change change;
-  sl_block_map_apply(map, SL_FREE_REQUESTED, e->address, a->bytes, 0, &change);
-  int r = on_allocator_free(b, event, a, SL_FREE_REQUESTED);
+  for (size_t i = 0; i < sizeof actions / sizeof actions[0]; i++)
+    if (sl_block_map_apply(map, actions[i], e->address, a->bytes, 0, &change) < 0)
+      return sl_error_set(b->error, -ENOMEM, "out of memory");
   a->complete_ns = event->time_ns;
-  sl_block_map_apply(map, SL_FREE_COMPLETED, e->address, a->bytes, 0, &change);
-  sl_block_map_apply(map, SL_SEGMENT_FREE, e->address, a->bytes, 0, &change);
-  return r;
+  return on_allocator_free(b, event, a, SL_FREE_REQUESTED);
 }
 
 int sl_rank_on_allocator_restore(struct sl_rank_builder *b, const struct sl_event_allocator_restore *e) {

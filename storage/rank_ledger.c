@@ -34,17 +34,22 @@ static int refusal_add(struct sl_rank_builder *b, const struct sl_event *event, 
   };
   if (device < MAX_DEVICES && b->maps[device]) {
     refusal.row.recorded = true;
+    refusal.row.drivers_pool = b->drivers_pool;
     refusal.row.totals = *sl_block_map_totals(b->maps[device]);
     refusal.row.free_blocks = sl_block_map_free_blocks(b->maps[device]);
   }
   return sl_refusals_add(b->refusals, &refusal, b->error);
 }
 
-/* PyTorch's allocator retries by itself and tells how that ended; of all others only the driver's word is known. */
+/*
+ * PyTorch's own allocator retries by itself and tells how that ended; of all others, cudaMallocAsync among them, only
+ * the driver's word is known.
+ */
 static int on_driver_failure(struct sl_rank_builder *b, const struct sl_event *event) {
   const struct sl_event_driver_failure *failure = event->payload;
   const char *owner = sl_log_string(b->log, failure->owner);
-  if (failure->result != CUDA_OUT_OF_MEMORY || (b->device >= 0 && strncmp(owner, "libc10_cuda", 11) == 0))
+  bool tells = b->device >= 0 && !b->drivers_pool && strncmp(owner, "libc10_cuda", 11) == 0;
+  if (failure->result != CUDA_OUT_OF_MEMORY || tells)
     return 0;
   return refusal_add(b, event, failure->device, owner, failure->bytes, -1);
 }

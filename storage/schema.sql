@@ -63,8 +63,8 @@ CREATE TABLE step( -- one training step of a rank: from its first zero_grad or f
   peak_ns INTEGER, -- instant of the highest allocated bytes; this and all sums are NULL where allocations were not recorded
   peak_phase_id INTEGER, -- phase of the allocation that reached it; NULL when nothing was allocated in the step
   peak_module_id INTEGER, -- module that this phase serves
-  peak_requested_bytes INTEGER, -- requested_bytes.all.peak of torch.cuda.memory_stats; these and all requested and
-                                -- reserved bytes are NULL under cudaMallocAsync, where only the tensors are known
+  peak_requested_bytes INTEGER, -- requested_bytes.all.peak of torch.cuda.memory_stats; these and all requested,
+                                -- reserved and free bytes are NULL under cudaMallocAsync: only tensors are known
   peak_allocated_bytes INTEGER, -- allocated_bytes.all.peak
   peak_active_bytes INTEGER, -- active_bytes.all.peak
   peak_reserved_bytes INTEGER, -- reserved_bytes.all.peak

@@ -64,6 +64,7 @@ static void bind_sample(struct sl_statement *statement, const struct selection *
 struct moment { /* the sample of the rank that the text is about */
   int64_t rank, ranks, device, at_ns, used_bytes, total_bytes, reserved_bytes, step;
   bool in_step;
+  bool tensors_only; /* cudaMallocAsync: reserved_bytes are the tensors', and what its pool keeps is not known */
 };
 
 static int read_moment(struct sl_db *db, const struct selection *selection, struct moment *out,
@@ -74,7 +75,8 @@ static int read_moment(struct sl_db *db, const struct selection *selection, stru
                         " p.total_bytes, (SELECT sum(bytes) FROM device_owner AS o WHERE o.rank = p.rank AND o.at_ns ="
                         "  p.at_ns AND o.device = p.device AND owner IN ('allocated', 'cublas_workspace', 'pending', "
                         "'cached', 'private_pools', 'pytorch', 'pytorch_other')),"
-                        " (SELECT step FROM step AS s WHERE s.rank = p.rank AND p.at_ns BETWEEN start_ns AND end_ns)"
+                        " (SELECT step FROM step AS s WHERE s.rank = p.rank AND p.at_ns BETWEEN start_ns AND end_ns),"
+                        " (SELECT allocator_backend = 'cudaMallocAsync' FROM rank AS r WHERE r.rank = p.rank)"
                         " FROM sample AS p ORDER BY p.used_bytes DESC, p.rank LIMIT 1",
                         &statement, error);
   if (r < 0)
@@ -90,7 +92,8 @@ static int read_moment(struct sl_db *db, const struct selection *selection, stru
                            .total_bytes = sl_column_int(statement, 5),
                            .reserved_bytes = sl_column_int(statement, 6),
                            .step = sl_column_int(statement, 7),
-                           .in_step = !sl_column_is_null(statement, 7)};
+                           .in_step = !sl_column_is_null(statement, 7),
+                           .tensors_only = sl_column_int(statement, 8)};
   statement = sl_statement_close(statement);
   return r;
 }
@@ -104,8 +107,9 @@ static void print_headline(struct sl_output *out, const struct selection *select
                    sl_format_bytes(used, moment->used_bytes, out->exact_bytes),
                    sl_format_bytes(total, moment->total_bytes, out->exact_bytes), moment->rank, moment->device, when,
                    selection->step >= 0 || selection->last ? "" : ", the highest sample");
-  sl_output_line(out, "     %s reserved by PyTorch, %s beyond it",
+  sl_output_line(out, "     %s %s by PyTorch, %s beyond it",
                  sl_format_bytes(pytorch, moment->reserved_bytes, out->exact_bytes),
+                 moment->tensors_only ? "allocated" : "reserved",
                  sl_format_bytes(rest, moment->used_bytes - moment->reserved_bytes, out->exact_bytes));
   if (moment->ranks > 1)
     sl_output_line(out, "     Rank %" PRId64 " of %" PRId64 "%s", moment->rank, moment->ranks,

@@ -28,7 +28,7 @@ struct death {
   int64_t other_bytes; /* of the device, of neither this process nor explained */
   int64_t requests, ranks;
   char source[64], reason[16];
-  bool free_known, clean, deadly;
+  bool free_known, allocated_known, reserved_known, clean, deadly;
 };
 
 /*
@@ -86,6 +86,8 @@ static int read_request(struct sl_db *db, const struct selection *selection, str
         .cached_bytes = sl_column_int(statement, 6),
         .allocated_bytes = sl_column_int(statement, 7),
         .reserved_bytes = sl_column_int(statement, 8),
+        .allocated_known = !sl_column_is_null(statement, 7),
+        .reserved_known = !sl_column_is_null(statement, 8),
         .largest_free_bytes = sl_column_int(statement, 9),
         .other_bytes = sl_column_int(statement, 10),
         .requests = sl_column_int(statement, 11),
@@ -159,8 +161,12 @@ static void print_reason(struct sl_output *out, const struct death *death) {
   sl_format_bytes(allocated, death->allocated_bytes, out->exact_bytes);
   sl_format_bytes(reserved, death->reserved_bytes, out->exact_bytes);
   sl_format_bytes(others, death->other_bytes, out->exact_bytes);
-  sl_output_line(out, "     %s allocated, %s reserved by PyTorch; its cache has %s free, the largest block %s",
-                 allocated, reserved, cached, largest);
+  if (death->reserved_known)
+    sl_output_line(out, "     %s allocated, %s reserved by PyTorch; its cache has %s free, the largest block %s",
+                   allocated, reserved, cached, largest);
+  else
+    sl_output_line(out, "     %s allocated by PyTorch; what it reserved is not known",
+                   death->allocated_known ? allocated : "an unknown amount");
   if (strcmp(death->reason, "limit") == 0)
     sl_output_line(out,
                    "Why: a limit of this process, as of torch.cuda.set_per_process_memory_fraction: the device had %s "

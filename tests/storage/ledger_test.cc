@@ -380,9 +380,9 @@ TEST_F(Ledger, UnderCudaMallocAsyncTheDriversCallsAreTheTensors) {
     LogBuilder log(directory / "host-1-1", 50);
     log.info("allocator_backend", "cudaMallocAsync");
     auto &main = log.thread(1);
-    auto driver = [&](uint64_t address, uint64_t bytes, const char *owner, const char *api) {
+    auto driver = [&](uint64_t address, uint64_t bytes, const char *owner, const char *api, uint64_t stream = 0) {
       main.append(
-          sl_event_driver_allocation{address, bytes, 0, log.string(owner), log.string(api), 0, SL_MEMORY_DEVICE});
+          sl_event_driver_allocation{address, bytes, stream, log.string(owner), log.string(api), 0, SL_MEMORY_DEVICE});
     };
     auto driver_free = [&](uint64_t address) {
       main.append(sl_event_driver_free{address, 0, 0, log.string("cuMemFreeAsync")});
@@ -398,16 +398,23 @@ TEST_F(Ledger, UnderCudaMallocAsyncTheDriversCallsAreTheTensors) {
     driver_free(0x3000000);
     driver_free(0x1000000);
     main.at(140);
-    driver(0x1000000, 512, "libc10_cuda.so", "cuMemAllocAsync"); // the address once more
+    driver(0x1000000, 512, "libc10_cuda.so", "cuMemAllocAsync", 77); // the address once more
+    main.at(145).append(
+        sl_event_driver_failure{1 << 20, log.string("libc10_cuda.so"), log.string("cuMemAllocAsync"), 2, 0});
     main.at(150).range_end(1);
   }
   ASSERT_EQ(build(), 0) << error.text;
-  EXPECT_EQ(rows("SELECT printf('%x', address), bytes, alloc_ns, coalesce(free_ns, 0) FROM allocation ORDER BY id"),
-            (std::vector<std::string>{"1000000|1000|110|130", "2000000|24|120|0", "1000000|512|140|0"}));
+  EXPECT_EQ(
+      rows("SELECT printf('%x', address), bytes, stream, alloc_ns, coalesce(free_ns, 0) FROM allocation ORDER BY id"),
+      (std::vector<std::string>{"1000000|1000|0|110|130", "2000000|24|0|120|0", "1000000|512|77|140|0"}));
+  EXPECT_EQ(rows("SELECT source, requested_bytes, allocated_bytes, reserved_bytes IS NULL, largest_free_bytes IS NULL "
+                 "FROM oom"),
+            (std::vector<std::string>{"libc10_cuda.so|1048576|536|1|1"}));
   EXPECT_EQ(rows("SELECT peak_allocated_bytes, peak_active_bytes, end_allocated_bytes, end_active_bytes FROM step"),
             (std::vector<std::string>{"1024|1024|536|536"}));
   EXPECT_EQ(rows("SELECT count(peak_requested_bytes) + count(peak_reserved_bytes) + count(before_reserved_bytes)"
-                 " + count(end_requested_bytes) + count(end_reserved_bytes) FROM step"),
+                 " + count(end_requested_bytes) + count(end_reserved_bytes) + count(end_largest_free_bytes)"
+                 " + count(end_inactive_split_bytes) FROM step"),
             (std::vector<std::string>{"0"}));
 }
 

@@ -99,6 +99,23 @@ TEST_F(Oom, EachReasonIsToldFromTheOthers) {
             "Why: PyTorch's cache keeps 4.00 GiB that it does not use, which libnccl.so.2 could not have");
 }
 
+TEST_F(Oom, WhatIsNotKnownOfPyTorchsAllocatorIsNoZero) {
+  for (bool allocated : {true, false}) {
+    std::string run = directory / (std::to_string(counter++) + ".sqlite");
+    {
+      LedgerBuilder ledger(run);
+      job(ledger);
+      ledger.sql("UPDATE oom SET reserved_bytes = NULL, largest_free_bytes = NULL");
+      if (!allocated)
+        ledger.sql("UPDATE oom SET allocated_bytes = NULL");
+    }
+    std::string text = shardledger({"oom", run}).out;
+    const std::string amount = allocated ? "60.0 GiB" : "an unknown amount";
+    EXPECT_TRUE(contains(text, "     " + amount + " allocated by PyTorch; what it reserved is not known\n")) << text;
+    EXPECT_FALSE(contains(text, "its cache")) << text;
+  }
+}
+
 TEST_F(Oom, WhatChangedIsToldAgainstTheSamePhaseOfTheStepBefore) {
   {
     LedgerBuilder ledger(path);

@@ -110,7 +110,7 @@ TEST_F(Oom, WhatIsNotKnownOfPyTorchsAllocatorIsNoZero) {
         ledger.sql("UPDATE oom SET allocated_bytes = NULL");
     }
     std::string text = shardledger({"oom", run}).out;
-    const std::string amount = allocated ? "60.0 GiB" : "an unknown amount";
+    const std::string amount = allocated ? "60.00 GiB" : "an unknown amount";
     EXPECT_TRUE(contains(text, "     " + amount + " allocated by PyTorch; what it reserved is not known\n")) << text;
     EXPECT_FALSE(contains(text, "its cache")) << text;
   }

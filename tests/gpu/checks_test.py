@@ -1,18 +1,21 @@
 """The GPU checks can fail: each is given a ledger that is right, then one that is wrong in one place."""
 
+import contextlib
 import json
 import sqlite3
 
+import overhead
 import pytest
 from checks import report
 from checks.attribution import check_attribution
 from checks.balance import check_balance
+from checks.bootstrap import interval
 from checks.harness import ROOT, Result
 from checks.main import run_check
 from checks.oom import refused
-from checks.overhead import interval
 from checks.tracker import check_tracker
 from checks.truth import QUANTITIES, check_exact, read_truth
+from peers import Peer
 
 SIZES = {"requested": 900, "allocated": 1024, "active": 1024, "reserved": 2 << 20}
 
@@ -157,6 +160,40 @@ def test_the_interval_holds_the_median_and_is_tight_for_equal_values():
     assert interval([0.01] * 20) == (0.01, 0.01)
     low, high = interval([i / 1000 for i in range(40)])
     assert low < 0.0195 < high
+
+
+class FakeTraining:
+    """Steps that take no time, and count who watched them."""
+
+    def __init__(self):
+        self.watched, self.steps = None, []
+
+    def step(self):
+        self.steps.append(self.watched)
+
+
+def test_every_tool_is_measured_in_pairs_of_equal_blocks():
+    training, resets = FakeTraining(), []
+
+    @contextlib.contextmanager
+    def watch(training):
+        training.watched = "tool"
+        yield lambda: resets.append(1)
+        training.watched = None
+
+    blocks = overhead.Blocks(training, synchronize=lambda: None, barrier=lambda: None)
+    rounds = iter([True, False])
+    pairs = list(blocks.rounds([Peer("a", watch, 3, 0), Peer("b", watch, 3, 0)], lambda: next(rounds)))
+    assert sorted(pair["tool"] for pair in pairs) == ["a", "a", "b", "b"]
+    assert all(pair["on_ms"] > 0 and pair["off_ms"] > 0 for pair in pairs)
+    # A block is one step that is not timed and three that are; the tool watches those of its own, and is told of each.
+    assert training.steps.count("tool") == training.steps.count(None) == len(resets) == 4 * 4
+
+
+def test_the_table_of_pairs_tells_the_difference_of_pairs_and_not_of_medians():
+    pairs = [{"tool": "a", "on_ms": 110.0, "off_ms": 100.0}, {"tool": "a", "on_ms": 55.0, "off_ms": 50.0}] * 5
+    line = overhead.table(pairs).splitlines()[1]
+    assert line.split() == ["a", "75.0", "82.5", "+10.00%", "+10.00%", "to", "+10.00%", "10"]
 
 
 def test_a_check_that_breaks_is_a_failed_result():

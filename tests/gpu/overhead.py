@@ -1,62 +1,138 @@
 """What recording costs: blocks of steps with recording on and off, in pairs, in one process, in random order.
 
-    shardledger run -- torchrun --nproc-per-node 2 overhead.py --out overhead.json
+    shardledger run -- torchrun --nproc-per-node 2 overhead.py --out overhead.jsonl
+    shardledger run -- torchrun --nproc-per-node 2 overhead.py --out peers.jsonl --peers --seconds 180
+    python overhead.py --show peers.jsonl
 
 Two runs of the same job differ by more than a profiler costs (clocks, placement, neighbours), so on and off are compared
-within a process and within a second. Rank 0 writes one pair a line: on_ms and off_ms, both milliseconds a step.
+within a process and within a second. Rank 0 writes one pair a line: tool, on_ms and off_ms, both milliseconds a step.
+
+--peers measures other tools in the same way (peers.py says which), with ShardLedger paused. --show prints a table of
+such a file and needs no GPU: medians, and the 95% bootstrap interval of the pairs' median.
 """
 
 import argparse
-import ctypes
 import json
 import os
 import random
+import statistics
 import time
+from pathlib import Path
 
-import torch
-import torch.distributed as dist
-from training import Training
+from checks.bootstrap import interval
 
 
 def parse():
     p = argparse.ArgumentParser()
-    p.add_argument("--pairs", type=int, default=60)
+    p.add_argument("--pairs", type=int, default=60, help="of ShardLedger, without --peers")
     p.add_argument("--block", type=int, default=6, help="steps in a block")
-    p.add_argument("--out", required=True)
-    return p.parse_args()
+    p.add_argument("--peers", action="store_true", help="measure other tools too")
+    p.add_argument("--seconds", type=float, default=180, help="how long to measure with --peers")
+    p.add_argument("--out", help="where rank 0 writes the pairs")
+    p.add_argument("--show", help="print a table of such a file, and do nothing else")
+    a = p.parse_args()
+    if not (a.out or a.show):
+        p.error("--out or --show is needed")
+    return a
+
+
+class Blocks:
+    """Times blocks of steps. All ranks draw the same order: they are on and off together."""
+
+    def __init__(self, training, synchronize, barrier):
+        self.training, self.synchronize, self.barrier = training, synchronize, barrier
+        self.order = random.Random(1)
+
+    def time(self, steps, before_step):
+        before_step()
+        self.training.step()  # not timed: whatever the switch itself costs
+        self.synchronize()
+        self.barrier()
+        start = time.perf_counter()
+        for _ in range(steps):
+            before_step()
+            self.training.step()
+        self.synchronize()
+        return 1e3 * (time.perf_counter() - start) / steps
+
+    def pair(self, peer):
+        times = {}
+        for on in self.order.sample([False, True], 2):
+            if on:
+                with peer.watch(self.training) as before_step:
+                    times[on] = self.time(peer.steps, before_step)
+            else:
+                times[on] = self.time(peer.steps, lambda: None)
+        return {"tool": peer.name, "on_ms": times[True], "off_ms": times[False]}
+
+    def rounds(self, peers, go_on):
+        """Pairs of every peer in random order, round by round, at least one; go_on is asked after each round."""
+        while True:
+            for peer in self.order.sample(peers, len(peers)):
+                yield self.pair(peer)
+            if not go_on():
+                return
+
+
+def measure(a):
+    import torch
+    import torch.distributed as dist
+    from peers import Ledger, others, shardledger
+    from training import Training
+
+    attached = "CUDA_INJECTION64_PATH" in os.environ
+    if not attached and not a.peers:
+        raise SystemExit("overhead.py: ShardLedger is not attached; start this with 'shardledger run --'")
+    training = Training()
+    blocks = Blocks(training, torch.cuda.synchronize, dist.barrier)
+    for _ in range(10):
+        training.step()
+    ledger = Ledger() if attached else None
+    tools = ([shardledger(ledger, a.block)] if ledger else []) + (others(a.block) if a.peers else [])
+
+    def until(deadline):
+        def go_on():
+            rank_0_says = [time.monotonic() < deadline]
+            dist.broadcast_object_list(rank_0_says)
+            return rank_0_says[0]
+
+        return go_on
+
+    pairs, done = [], 0
+    start = time.monotonic()
+    for stage in sorted({peer.stage for peer in tools}):
+        here = [peer for peer in tools if peer.stage == stage]
+        done += len(here)
+        rounds = iter(range(a.pairs - 1))
+        go_on = until(start + a.seconds * done / len(tools)) if a.peers else lambda: next(rounds, None) is not None
+        pairs.extend(blocks.rounds(here, go_on))
+    if ledger:
+        ledger.resume()
+    if training.rank == 0:
+        Path(a.out).write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
+        print(table(pairs))
+    training.close()
+
+
+def table(pairs):
+    """One line a tool, in the order of their first pairs."""
+    lines = [f"{'tool':<32} {'off, ms':>8} {'on, ms':>8} {'difference of the pairs, median and 95 % interval':>50} {'pairs':>6}"]
+    for tool in dict.fromkeys(pair.get("tool", "ShardLedger") for pair in pairs):
+        own = [pair for pair in pairs if pair.get("tool", "ShardLedger") == tool]
+        on, off = (statistics.median(pair[key] for pair in own) for key in ("on_ms", "off_ms"))
+        relative = [pair["on_ms"] / pair["off_ms"] - 1 for pair in own]
+        low, high = interval(relative)
+        difference = f"{statistics.median(relative):+.2%}  {low:+.2%} to {high:+.2%}"
+        lines.append(f"{tool:<32} {off:8.1f} {on:8.1f} {difference:>50} {len(own):6d}")
+    return "\n".join(lines)
 
 
 def main():
     a = parse()
-    ledger = ctypes.CDLL(os.environ["CUDA_INJECTION64_PATH"])  # the copy that is already loaded
-    training = Training()
-    order = random.Random(1)  # the same on all ranks: they are on and off together
-
-    def block(recording):
-        (ledger.sl_resume if recording else ledger.sl_pause)()
-        assert ledger.sl_recording() == recording
-        training.step()  # not timed: whatever the switch itself costs
-        torch.cuda.synchronize()
-        dist.barrier()
-        start = time.perf_counter()
-        for _ in range(a.block):
-            training.step()
-        torch.cuda.synchronize()
-        return 1e3 * (time.perf_counter() - start) / a.block
-
-    for _ in range(10):
-        training.step()
-    pairs = []
-    for _ in range(a.pairs):
-        times = {}
-        for recording in order.sample([0, 1], 2):
-            times[recording] = block(recording)
-        pairs.append({"on_ms": times[1], "off_ms": times[0]})
-    ledger.sl_resume()
-    if training.rank == 0:
-        with open(a.out, "w") as out:
-            out.writelines(json.dumps(pair) + "\n" for pair in pairs)
-    training.close()
+    if a.show:
+        print(table([json.loads(line) for line in Path(a.show).read_text().splitlines()]))
+    else:
+        measure(a)
 
 
 if __name__ == "__main__":

@@ -1,20 +1,12 @@
 """What recording costs a training step: paired blocks of steps (../overhead.py), with an interval."""
 
 import json
-import random
 import statistics
 
+from .bootstrap import interval
 from .harness import Result
 
 LIMIT = 0.01
-RESAMPLES = 4000
-
-
-def interval(values, statistic=statistics.median, resamples=RESAMPLES, seed=1):
-    """The 95% bootstrap interval of a statistic."""
-    draw = random.Random(seed)
-    drawn = sorted(statistic(draw.choices(values, k=len(values))) for _ in range(resamples))
-    return drawn[int(0.025 * resamples)], drawn[int(0.975 * resamples) - 1]
 
 
 def check_overhead(harness):

@@ -1,0 +1,100 @@
+"""The other tools that tell where GPU memory goes, each as a context in which training steps are watched by it.
+
+Used by overhead.py. A tool that leaves traces in its process comes in a later stage than one that does not: once
+torch.profiler has run, it keeps its seat in CUPTI, so everything else is measured before it.
+"""
+
+import contextlib
+import ctypes
+import dataclasses
+import os
+from typing import Callable
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+HISTORY_ENTRIES = 200_000  # bounded: unbounded, the history's own growth would be part of the figure
+
+
+@dataclasses.dataclass
+class Peer:
+    """A tool, by the name it has in the results."""
+
+    name: str
+    watch: Callable  # (training) → a context manager; what it yields is called before every step
+    steps: int  # in a block
+    stage: int  # stages are measured one after the other
+
+
+def nothing():
+    pass
+
+
+class Ledger:
+    """The copy of ShardLedger that is already loaded. It is attached all the time, and records in its blocks only."""
+
+    def __init__(self):
+        self.library = ctypes.CDLL(os.environ["CUDA_INJECTION64_PATH"])
+        self.pause()
+
+    def pause(self):
+        self.library.sl_pause()
+        assert not self.library.sl_recording()
+
+    def resume(self):
+        self.library.sl_resume()
+        assert self.library.sl_recording()
+
+    @contextlib.contextmanager
+    def watch(self, training):
+        self.resume()
+        try:
+            yield nothing
+        finally:
+            self.pause()
+
+
+@contextlib.contextmanager
+def memory_history(training):
+    torch.cuda.memory._record_memory_history(max_entries=HISTORY_ENTRIES)
+    try:
+        yield nothing
+    finally:
+        torch.cuda.memory._record_memory_history(None)
+
+
+@contextlib.contextmanager
+def emit_nvtx(training):
+    with torch.autograd.profiler.emit_nvtx():
+        yield nothing
+
+
+@contextlib.contextmanager
+def fsdp_mem_tracker(training):
+    from torch.distributed._tools.fsdp2_mem_tracker import FSDPMemTracker
+
+    with FSDPMemTracker(training.model, training.optimizer) as tracker:
+        yield tracker.reset_mod_stats  # it takes one forward of the root between two resets
+
+
+def torch_profiler(**options):
+    @contextlib.contextmanager
+    def watch(training):
+        with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], profile_memory=True, **options):
+            yield nothing
+
+    return watch
+
+
+def shardledger(ledger, block):
+    return Peer("ShardLedger", ledger.watch, block, 0)
+
+
+def others(block):
+    return [
+        Peer("_record_memory_history", memory_history, block, 1),
+        Peer("emit_nvtx", emit_nvtx, block, 1),
+        Peer("FSDPMemTracker", fsdp_mem_tracker, 2, 1),
+        Peer("torch.profiler profile_memory", torch_profiler(), 3, 2),
+        Peer("torch.profiler memory timeline", torch_profiler(record_shapes=True, with_stack=True), 3, 2),
+    ]

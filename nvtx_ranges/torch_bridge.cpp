@@ -6,9 +6,11 @@
  *   - record_function ranges (RecordScope::USER_SCOPE), on the thread that runs them;
  *   - entries of the CUDA caching allocator's trace. They arrive under the allocator's lock: nothing here may take the
  *     GIL, call PyTorch or call CUDA.
+ * And PyTorch's table of workspaces for cuBLAS, read when asked for.
  * Nothing throws out of here, and neither source can be detached again: that is the caller's functions' business.
  *
- * SHARDLEDGER_ALLOCATOR is defined when torch has CUDA and the CUDA headers were found.
+ * SHARDLEDGER_ALLOCATOR is defined when torch has CUDA and the CUDA headers were found, SHARDLEDGER_WORKSPACES when
+ * those of its libraries were found too.
  */
 #include "events.h"
 #include "kinds.h"
@@ -18,13 +20,18 @@
 #include <atomic>
 #include <exception>
 #include <memory>
+#include <shared_mutex>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #ifdef SHARDLEDGER_ALLOCATOR
 #include <c10/cuda/CUDACachingAllocator.h>
+#endif
+#ifdef SHARDLEDGER_WORKSPACES
+#include <ATen/cuda/CUDAContextLight.h>
 #endif
 
 extern "C" {
@@ -36,9 +43,26 @@ typedef void slb_allocator_fn(int device, int action, uint64_t address, uint64_t
                               uint64_t pool_owner, uint64_t pool_id);
 typedef uint32_t slb_sequence_fn(int device);
 typedef void slb_restore_fn(int device, uint32_t sequence, uint32_t segments, uint32_t blocks);
+typedef void slb_tag_fn(int device, uint64_t address, const char *category, uint32_t module, const char *name);
 typedef void slb_existing_fn(int device, uint64_t address, uint64_t bytes, uint64_t requested_bytes, uint64_t stream,
                              uint64_t pool_owner, uint64_t pool_id, int state, int starts_segment);
 }
+
+#ifdef SHARDLEDGER_WORKSPACES
+/*
+ * Stands in for what this torch doesn't declare: torch's own functions are no templates, and so are preferred. A
+ * namespace of its own, beside torch's, so that neither hides the other.
+ */
+namespace slb_undeclared {
+struct NoTable {};
+template <typename = void> NoTable cublas_handle_stream_to_workspace() {
+  return {};
+}
+template <typename = void> NoTable cublaslt_handle_stream_to_workspace() {
+  return {};
+}
+} // namespace slb_undeclared
+#endif
 
 namespace {
 
@@ -157,6 +181,40 @@ auto take_snapshot(Instants &out) {
 
 template <typename Block> int state_of(const Block &block) {
   return block.allocated ? SL_BLOCK_ALLOCATED : block.active ? SL_BLOCK_PENDING : SL_BLOCK_FREE;
+}
+#endif
+
+#ifdef SHARDLEDGER_WORKSPACES
+struct Workspace {
+  int device;
+  uint64_t address;
+  bool operator==(const Workspace &other) const {
+    return device == other.device && address == other.address;
+  }
+};
+
+/* Only tables with a mutex can be read while other threads multiply matrices: those of newer versions. */
+template <typename Table>
+auto read_table(Table &table, std::vector<Workspace> &out, int) -> decltype(table.map, bool()) {
+  std::shared_lock<decltype(table.mutex)> lock(table.mutex);
+  for (const auto &entry : table.map)
+    if (entry.second.get())
+      out.push_back({entry.second.device().index(), reinterpret_cast<uint64_t>(entry.second.get())});
+  return true;
+}
+template <typename Table> bool read_table(Table &, std::vector<Workspace> &, long) {
+  return false;
+}
+template <typename Table> bool read_table(Table &&table, std::vector<Workspace> &out) {
+  return read_table(table, out, 0);
+}
+
+bool read_workspaces(std::vector<Workspace> &out) {
+  using namespace at::cuda;
+  using namespace slb_undeclared;
+  bool known = read_table(cublas_handle_stream_to_workspace(), out);
+  read_table(cublaslt_handle_stream_to_workspace(), out);
+  return known;
 }
 #endif
 
@@ -285,5 +343,30 @@ SLB_API int slb_allocator_stats(int device, uint64_t out[4]) {
 #else
   failure = "built without the CUDA headers";
   return -1;
+#endif
+}
+
+/*
+ * Tags the allocations that PyTorch made as workspaces for cuBLAS and cublasLt, one for each handle and stream, as
+ * "cublas_workspace"; does nothing while they are those of the call before. 1 when this torch's tables can be read, 0
+ * when not, -1 and slb_error. To be called by one thread at a time; waits for the tables' locks.
+ */
+SLB_API int slb_tag_workspaces(slb_tag_fn *tag_fn) {
+#ifdef SHARDLEDGER_WORKSPACES
+  static std::vector<Workspace> before;
+  bool known = false;
+  int r = guarded([&] {
+    std::vector<Workspace> now;
+    known = read_workspaces(now);
+    if (now == before)
+      return;
+    for (const Workspace &workspace : now)
+      tag_fn(workspace.device, workspace.address, "cublas_workspace", 0, "");
+    before = std::move(now);
+  });
+  return r != 0 ? r : known;
+#else
+  (void)tag_fn;
+  return 0;
 #endif
 }

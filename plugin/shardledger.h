@@ -47,6 +47,7 @@ SL_API void sl_module(uint32_t id, uint32_t parent, const char *fqn, const char 
 /*
  * The live allocation that starts at address (a tensor's storage, not the tensor's own data pointer) is of this
  * category. module: 0 or an id given to sl_module. name: for example the parameter's FQN; "" for none.
+ * The category "cublas_workspace" says that the allocation is in PyTorch's table of workspaces for cuBLAS.
  */
 SL_API void sl_tag(int device, uint64_t address, const char *category, uint32_t module, const char *name);
 

@@ -24,6 +24,7 @@ struct sl_allocation {
   enum sl_kind phase_kind;          /* of the phase that decided, for "who allocated at the peak" */
 
   bool restored;    /* there before recording began */
+  bool workspace;   /* PyTorch's table of workspaces for cuBLAS has it */
   int tag_category; /* -1: no tag */
   uint32_t tag_module;
   int64_t tag_step;     /* the step of the last tag */

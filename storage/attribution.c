@@ -57,8 +57,9 @@ static bool is_first_workspace(const struct sl_allocation *allocation, struct sl
   return true;
 }
 
+/* For recordings without PyTorch's table of them: by size, and by what is known of how PyTorch makes them. */
 static bool is_cublas_workspace(const struct sl_allocation *allocation, const struct sl_step_facts *facts) {
-  if (allocation->free_at != 0 || allocation->step > 1 || allocation->tag_category >= 0)
+  if (!facts->workspaces || allocation->free_at != 0 || allocation->step > 1 || allocation->tag_category >= 0)
     return false;
   /* An untagged gradient could have this size by chance; once gradients carry tags, what has none is no gradient. */
   if (sl_phase_enclosing(allocation->phase, SL_KIND_backward) && !facts->gradients_tagged)
@@ -151,7 +152,9 @@ static enum sl_attribution_rule rule_by_phase(const struct sl_allocation *alloca
 
 void sl_attribute(struct sl_allocation *allocation, const struct sl_step_facts *facts) {
   struct sl_phase *by = NULL;
-  enum sl_attribution_rule rule = allocation->restored ? SL_RULE_restored : rule_by_phase(allocation, facts, &by);
+  enum sl_attribution_rule rule = allocation->workspace  ? SL_RULE_cublas_workspace
+                                  : allocation->restored ? SL_RULE_restored
+                                                         : rule_by_phase(allocation, facts, &by);
   allocation->phase_kind = by ? by->kind : allocation->phase ? allocation->phase->kind : SL_KIND_none;
   allocation->module =
       sl_phase_module(rule == SL_RULE_freed_in_reduce || rule == SL_RULE_freed_in_root_callback ? allocation->free_phase

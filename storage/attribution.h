@@ -22,7 +22,7 @@ struct sl_rule_info {
 
 extern const struct sl_rule_info sl_rules[SL_RULE_count];
 
-/* The threads and streams whose workspace for cuBLAS has been found. */
+/* The threads and streams whose workspace for cuBLAS has been found by its size. */
 struct sl_workspaces {
   uint64_t owners[256];
   size_t count;
@@ -36,7 +36,7 @@ struct sl_step_facts {
   const uint64_t *backward_starts; /* positions at which whole backward passes began */
   size_t backward_start_count;
   bool gradients_tagged;            /* the companion tagged the gradients of this step */
-  struct sl_workspaces *workspaces; /* of the rank; decisions add to it */
+  struct sl_workspaces *workspaces; /* of the rank; decisions add to it. NULL: PyTorch's own table was recorded */
   bool cut_off;                     /* the log ended within it: what is alive then has not outlived the step */
 };
 

@@ -16,6 +16,7 @@ struct sl_module_table {
   const struct sl_log *log;
   struct sl_module_info *modules;
   uint32_t count, capacity;
+  bool any_trained;
   struct module_key *keys;
 };
 
@@ -68,6 +69,19 @@ const struct sl_module_info *sl_module_table_find(const struct sl_module_table *
 const struct sl_module_info *sl_module_table_all(const struct sl_module_table *table, uint32_t *count) {
   *count = table->count;
   return table->modules;
+}
+
+void sl_module_table_saw_backward(struct sl_module_table *table, uint32_t id) {
+  const struct sl_module_info *module = sl_module_table_find(table, id);
+  const struct sl_module_info *root = module ? sl_module_table_find(table, module->root) : NULL;
+  if (root)
+    table->any_trained = table->modules[root - table->modules].trained = true;
+}
+
+bool sl_module_table_is_aside(const struct sl_module_table *table, uint32_t id) {
+  const struct sl_module_info *module = table->any_trained ? sl_module_table_find(table, id) : NULL;
+  const struct sl_module_info *root = module ? sl_module_table_find(table, module->root) : NULL;
+  return root && !root->trained;
 }
 
 int sl_module_table_add(struct sl_module_table *table, const struct sl_event_module *event,

@@ -8,6 +8,7 @@
 #include "log_reader.h"
 #include "user_rules.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct sl_module_info { /* one module event */
@@ -16,6 +17,7 @@ struct sl_module_info { /* one module event */
   const char *fqn, *class_name; /* owned by the log */
   uint64_t parameter_bytes, buffer_bytes;
   const struct sl_user_rule *user_rule; /* category that the user gave to what it keeps; NULL: none */
+  bool trained;                         /* of a root: a backward of one of its modules has been seen */
 };
 
 struct sl_module_table;
@@ -30,6 +32,12 @@ int sl_module_table_add(struct sl_module_table *table, const struct sl_event_mod
 
 const struct sl_module_info *sl_module_table_find(const struct sl_module_table *table, uint32_t id); /* NULL: unknown */
 const struct sl_module_info *sl_module_table_all(const struct sl_module_table *table, uint32_t *count);
+
+/* A backward of this module began, so its model is one that is trained. */
+void sl_module_table_saw_backward(struct sl_module_table *table, uint32_t id);
+
+/* Whether a module (0: none) belongs to a model without a backward, beside one that is trained: a reference, a copy. */
+bool sl_module_table_is_aside(const struct sl_module_table *table, uint32_t id);
 
 /*
  * Id of the module that an FSDP range serves, in the tree of root: "FSDP::x (fqn)", "FSDP::x (fqn, fqn)" (the first),

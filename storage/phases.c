@@ -240,6 +240,7 @@ static int module_backward_push(struct sl_phases *phases, struct sl_phase *phase
     phases->module_backward_capacity = capacity;
   }
   phases->module_backwards[phases->module_backward_count++] = phase;
+  sl_module_table_saw_backward(phases->modules, phase->module);
   return 0;
 }
 
@@ -552,6 +553,10 @@ int sl_phases_event(struct sl_phases *phases, const struct sl_event *event, uint
   case SL_EVENT_range_end: range_ended(phases, event, at); return 0;
   default: return 0;
   }
+}
+
+bool sl_phases_is_aside(const struct sl_phases *phases, uint32_t module) {
+  return sl_module_table_is_aside(phases->modules, module);
 }
 
 int64_t sl_phases_step(const struct sl_phases *phases) {

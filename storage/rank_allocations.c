@@ -1,4 +1,5 @@
 #include "rank_builder.h"
+#include "tracker_label.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -334,6 +335,23 @@ int sl_rank_restore_finish(struct sl_rank_builder *b) {
   return r;
 }
 
+static int retagged(struct sl_rank_builder *b, struct sl_allocation *a) {
+  struct sl_item *item = (int)a->device == b->device ? sl_rank_item_add(b, SL_ITEM_retag) : NULL;
+  if (item)
+    item->allocation = a;
+  return b->r;
+}
+
+/* PyTorch's own table of workspaces has it. Its trackers don't see them, so their label stays. */
+static int workspace_found(struct sl_rank_builder *b, struct sl_allocation *a) {
+  a->workspace = true;
+  if (!a->decided || a->tag_category >= 0)
+    return 0;
+  a->category = sl_rules[SL_RULE_cublas_workspace].category;
+  a->rule = SL_RULE_cublas_workspace;
+  return retagged(b, a);
+}
+
 int sl_rank_on_tag(struct sl_rank_builder *b, const struct sl_event *event) {
   const struct sl_event_tag *tag = event->payload;
   if (tag->device >= MAX_DEVICES || !b->maps[tag->device])
@@ -341,7 +359,10 @@ int sl_rank_on_tag(struct sl_rank_builder *b, const struct sl_event *event) {
   struct sl_allocation *a = sl_block_map_find(b->maps[tag->device], tag->address);
   if (!a)
     return 0; /* memory from elsewhere: another allocator, or from before recording */
-  a->tag_category = category_number(b, sl_log_string(b->log, tag->category));
+  const char *category = sl_log_string(b->log, tag->category);
+  if (strcmp(category, sl_rules[SL_RULE_cublas_workspace].name) == 0)
+    return workspace_found(b, a);
+  a->tag_category = category_number(b, category);
   a->tag_module = tag->module;
   a->tag_step = sl_phases_step(b->phases);
   a->tag_name = sl_log_string(b->log, tag->name);
@@ -349,16 +370,12 @@ int sl_rank_on_tag(struct sl_rank_builder *b, const struct sl_event *event) {
     b->gradients_tagged = true;
   if (!a->decided)
     return 0;
-  a->category = a->tracker_label = a->tag_category;
-  a->tracker_later = -1;
-  a->tracker_bucket = false;
+  a->category = a->tag_category;
   a->rule = SL_RULE_tag;
   if (a->tag_module)
     a->module = a->tag_module;
-  struct sl_item *item = (int)a->device == b->device ? sl_rank_item_add(b, SL_ITEM_retag) : NULL;
-  if (item)
-    item->allocation = a;
-  return b->r;
+  sl_tracker_relabel(a, b->phases);
+  return retagged(b, a);
 }
 
 void sl_rank_on_allocator_stats(struct sl_rank_builder *b, const struct sl_event *event) {

@@ -278,7 +278,7 @@ int sl_rank_step_finish(struct sl_rank_builder *b, const struct sl_phase *step) 
       .backward_starts = b->backward_starts.at,
       .backward_start_count = b->backward_starts.count,
       .gradients_tagged = b->gradients_tagged,
-      .workspaces = &b->workspaces,
+      .workspaces = sl_log_info(b->log, "cublas_workspaces") ? NULL : &b->workspaces,
       .cut_off = step && !step->end_at,
   };
   enum sl_tracker tracker = sl_module_states_saw_fsdp(b->states) ? SL_TRACKER_fsdp : SL_TRACKER_module;

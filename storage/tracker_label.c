@@ -59,9 +59,15 @@ void sl_tracker_label(struct sl_allocation *allocation, enum sl_tracker tracker,
     label(allocation, -1, -1); /* within the optimizer it is one of a list of temporaries, which die in reverse */
     return;
   }
+  if (category == SL_CATEGORY_other || category == SL_CATEGORY_unattributed) {
+    label(allocation, -1, -1);
+    return;
+  }
+  if (tracker == SL_TRACKER_fsdp && sl_phases_is_aside(phases, allocation->module)) {
+    label(allocation, allocation->step < 0 ? -1 : in_optimizer ? SL_CATEGORY_optstate : passing, -1);
+    return;
+  }
   switch (category) {
-  case SL_CATEGORY_other:
-  case SL_CATEGORY_unattributed: label(allocation, -1, -1); return;
   case SL_CATEGORY_activation: label(allocation, passing, -1); return;
   case SL_CATEGORY_temp: label(allocation, in_optimizer ? SL_CATEGORY_optstate : passing, -1); return;
   case SL_CATEGORY_input:
@@ -92,6 +98,11 @@ void sl_tracker_label(struct sl_allocation *allocation, enum sl_tracker tracker,
     return;
   default: label(allocation, category, -1); return;
   }
+}
+
+void sl_tracker_relabel(struct sl_allocation *allocation, const struct sl_phases *phases) {
+  label(allocation, sl_phases_is_aside(phases, allocation->module) ? -1 : allocation->category, -1);
+  allocation->tracker_bucket = false;
 }
 
 bool sl_tracker_loses_sight(const struct sl_allocation *allocation, const struct sl_step_facts *facts) {

@@ -21,7 +21,8 @@
  *   kernel scratch     not seen: what an operation allocates and frees again before it returns
  *   workspaces         not seen: libraries allocate them below the dispatcher
  *   what is kept       not seen when it was made in an earlier step, outside of the tracker
- *   other models       not seen: FSDPMemTracker follows the one that it was given
+ *   other models       FSDPMemTracker follows the one that it was given. What another one makes while that runs is
+ *                      whatever passes (Activation, in backward Temp), and what it had before is not seen
  *   bytes              requests rounded up to 512, where the allocator may hand out a larger block
  */
 #ifndef SHARDLEDGER_TRACKER_LABEL_H
@@ -45,6 +46,9 @@ void sl_tracker_find_scratch(const struct sl_item *items, size_t count);
 
 /* Sets the tracker's fields of a decided allocation whose phases are still there, but for tracker_scratch. */
 void sl_tracker_label(struct sl_allocation *allocation, enum sl_tracker tracker, const struct sl_phases *phases);
+
+/* The same after a later tag gave it another category. */
+void sl_tracker_relabel(struct sl_allocation *allocation, const struct sl_phases *phases);
 
 /*
  * Whether a tracker that starts in the next step will not meet this allocation, which outlives the step that the facts

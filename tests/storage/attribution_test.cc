@@ -37,6 +37,7 @@ protected:
   std::vector<uint64_t> optimizer_starts{70}, backward_starts{30};
   bool gradients_tagged = false;
   sl_workspaces workspaces{};
+  bool workspaces_listed = false; // PyTorch's table of them was recorded
 
   sl_allocation allocation(uint64_t at, uint64_t freed, sl_phase *phase, sl_phase *free_phase = nullptr) {
     sl_allocation a{};
@@ -56,7 +57,7 @@ protected:
                         backward_starts.data(),
                         backward_starts.size(),
                         gradients_tagged,
-                        &workspaces,
+                        workspaces_listed ? nullptr : &workspaces,
                         false};
     sl_attribute(&a, &facts);
     return sl_rules[a.rule].name;
@@ -156,6 +157,20 @@ TEST_F(Attribution, CublasWorkspaceIsNeitherActivationNorGradient) {
   gradients_tagged = true;
   b.thread = 2; // autograd's
   EXPECT_EQ(rule(b), "cublas_workspace");
+}
+
+TEST_F(Attribution, WherePyTorchsTableIsRecordedSizeSaysNothing) {
+  workspaces_listed = true;
+  sl_allocation a = allocation(12, 0, &forward);
+  a.requested_bytes = 32 << 20;
+  EXPECT_EQ(rule(a), "forward_survivor");
+  sl_allocation listed = allocation(12, 0, &forward);
+  listed.workspace = true;
+  EXPECT_EQ(rule(listed), "cublas_workspace");
+  EXPECT_EQ(listed.category, SL_CATEGORY_other);
+  sl_allocation older = allocation(1, 0, nullptr);
+  older.restored = older.workspace = true;
+  EXPECT_EQ(rule(older), "cublas_workspace") << "made before recording began";
 }
 
 TEST_F(Attribution, OnlyTheFirstOfAThreadAndStreamIsCublasWorkspace) {

@@ -8,6 +8,9 @@ extern "C" {
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <string>
+#include <unistd.h>
 #include <vector>
 
 namespace {
@@ -32,15 +35,39 @@ protected:
     return a;
   }
 
+  ~TrackerLabel() override {
+    sl_phases_free(phases);
+    sl_log_close(log);
+    std::filesystem::remove_all(directory);
+  }
+
   // {label at first, label later}
   std::vector<int> labels(sl_allocation a, sl_tracker tracker = SL_TRACKER_fsdp) {
-    sl_phase_listener listener{this, [](void *, sl_phase *) {}, [](void *, sl_phase *) {}};
-    sl_phases *none = sl_phases_new(nullptr, &listener);
-    sl_tracker_label(&a, tracker, none);
-    sl_phases_free(none);
+    sl_tracker_label(&a, tracker, phases);
     EXPECT_EQ(a.tracker_bytes, 1024u);
     return {a.tracker_label, a.tracker_later};
   }
+
+  // Two models, 3 and 5; a backward of 3 is seen.
+  void train_one_of_two_models() {
+    directory = std::filesystem::temp_directory_path() / ("tracker-label-" + std::to_string(getpid()));
+    LogBuilder builder(directory);
+    builder.module(3, 0, "", "Model", SL_MODULE_ROOT).module(5, 0, "", "Reference", SL_MODULE_ROOT);
+    builder.thread(1).at(10).range_start(1, "backward", SL_KIND_backward, 3).range_end(1);
+    builder.finish();
+    sl_error error{};
+    ASSERT_EQ(sl_log_open(directory.c_str(), &log, &error), 0) << error.text;
+    sl_phases_free(phases);
+    phases = sl_phases_new(log, &listener);
+    sl_event event;
+    for (uint64_t at = 1; sl_log_next(log, &event, &error) > 0; at++)
+      ASSERT_EQ(sl_phases_event(phases, &event, at), 0);
+  }
+
+  sl_phase_listener listener{this, [](void *, sl_phase *) {}, [](void *, sl_phase *) {}};
+  std::filesystem::path directory;
+  sl_log *log = nullptr;
+  sl_phases *phases = sl_phases_new(nullptr, &listener);
 
   sl_phase backward{}, optimizer{}, forward{}, recompute{};
 };
@@ -193,6 +220,36 @@ TEST_F(Scratch, IsNotWhatAModuleStateSees) {
   free(a);
   find();
   EXPECT_FALSE(a.tracker_scratch);
+}
+
+TEST_F(TrackerLabel, OfAModelThatIsNotTrainedOnlyWhatPassesIsSeen) {
+  sl_phase inference = forward;
+  inference.module = 5;
+  auto of_reference = [&](int category, int64_t step) {
+    sl_allocation a = make(category, &inference);
+    a.module = 5;
+    a.step = step;
+    return a;
+  };
+  EXPECT_EQ(labels(of_reference(SL_CATEGORY_all_gather, 0)), (Labels{SL_CATEGORY_activation, SL_CATEGORY_all_gather}))
+      << "no model is trained: the tracker may follow this one";
+  train_one_of_two_models();
+  EXPECT_EQ(labels(of_reference(SL_CATEGORY_all_gather, 0)), (Labels{SL_CATEGORY_activation, -1}));
+  EXPECT_EQ(labels(of_reference(SL_CATEGORY_unsharded_param, 0)), (Labels{SL_CATEGORY_activation, -1}));
+  EXPECT_EQ(labels(of_reference(SL_CATEGORY_sharded_param, -1)), (Labels{-1, -1}));
+  EXPECT_EQ(labels(of_reference(SL_CATEGORY_other, 0)), (Labels{-1, -1})) << "a workspace";
+  EXPECT_EQ(labels(make(SL_CATEGORY_all_gather, &forward)), (Labels{SL_CATEGORY_activation, SL_CATEGORY_all_gather}))
+      << "of the model that is trained";
+}
+
+TEST_F(TrackerLabel, ATagOfAModelThatIsNotTrainedIsNotSeen) {
+  train_one_of_two_models();
+  sl_allocation a = make(SL_CATEGORY_sharded_param, nullptr);
+  sl_tracker_relabel(&a, phases);
+  EXPECT_EQ(a.tracker_label, SL_CATEGORY_sharded_param);
+  a.module = 5;
+  sl_tracker_relabel(&a, phases);
+  EXPECT_EQ(a.tracker_label, -1);
 }
 
 } // namespace

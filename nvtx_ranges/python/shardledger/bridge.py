@@ -52,13 +52,15 @@ def _load(path):
         functions = [native.address(native.ranges, name) for name in ("slr_push", "slr_pop", "slr_start", "slr_end")]
         if library.slb_start_ranges(*functions) != 0:
             raise OSError(library.slb_error().decode("utf-8", "replace"))
-    # These two wait for the allocator's lock, whose holder may want the GIL.
+    # These wait for locks of torch's, whose holder may want the GIL.
     waiting = ctypes.CDLL(path)
     library.stats = waiting.slb_allocator_stats
     library.stats.argtypes = (ctypes.c_int, ctypes.c_uint64 * 4)
     library.restore = waiting.slb_restore
     library.restore.argtypes = (ctypes.c_void_p,) * 3
     library.restore.restype = ctypes.c_int64
+    library.tag_workspaces = waiting.slb_tag_workspaces
+    library.tag_workspaces.argtypes = (ctypes.c_void_p,)
     return library
 
 
@@ -100,6 +102,8 @@ def _start_allocator():
         r = _library.slb_start_allocator(native.address(native.plugin, "sl_allocator_event"))
         if r == 0:
             _allocator_is_on("bridge", _restore())
+            if _tag_workspaces() == 1:
+                facts.info("cublas_workspaces", "table")
             return "bridge"
         if r > 0:
             return None
@@ -139,9 +143,14 @@ def step_ended():
     if _allocator == "history":
         history.read()
     elif _allocator == "bridge":
+        _tag_workspaces()
         for device in range(torch.cuda.device_count()):
             if native.allocator_sequence(device):
                 _statistics(device)
+
+
+def _tag_workspaces():
+    return _library.tag_workspaces(native.address(native.plugin, "sl_tag"))
 
 
 def _statistics(device):

@@ -77,6 +77,12 @@ def find_cuda_include():
     return None
 
 
+def _has_library_headers(cuda_include):
+    """Those that torch's own header of workspaces includes; wheels of older CUDA have them in a directory each."""
+    names = ("cublas_v2.h", "cublasLt.h", "cusparse.h", "cusolverDn.h")
+    return all(os.path.exists(os.path.join(cuda_include, name)) for name in names)
+
+
 def _abi():
     return int(getattr(torch._C, "_GLIBCXX_USE_CXX11_ABI", True))
 
@@ -92,9 +98,11 @@ def _command(compiler, cuda_include, standard, output):
         command += ["-isystem", directory]
     if cuda_include:
         command += ["-DSHARDLEDGER_ALLOCATOR", "-isystem", cuda_include]
+        if _has_library_headers(cuda_include):
+            command.append("-DSHARDLEDGER_WORKSPACES")
     command += [bridge, "-o", output, f"-L{libraries}", f"-Wl,-rpath,{libraries}", "-lc10", "-ltorch_cpu"]
     if cuda_include:
-        command.append("-lc10_cuda")
+        command += ["-lc10_cuda", "-ltorch_cuda"]
     return command
 
 

@@ -211,7 +211,7 @@ def _called_from_outside(module, args):
             return
         own_hook_follows = known.hooked and not _is_compiled(module)
         if not known.hooked:
-            _put_hooks(known, module)
+            _hook(known, module)
         if _backward_task() == -1:
             _keep_outermost()
         _outermost = (known, threading.get_ident())
@@ -230,13 +230,18 @@ def _first_call(root):
     if next(root.parameters(), None) is None and next(root.buffers(), None) is None:
         return modules.remember(root)
     facts.ranks()
-    tree = modules.register(root)
-    for module, entry, alias in tree.members:
-        known = modules.find(module)
-        if entry.selected and not known.hooked and module is not root:
-            _put_hooks(known, module)
+    modules.register(root)
     tags.model(root)
     return modules.find(root)
+
+
+def _hook(known, root):
+    """Hooks on a root and on the modules in it that get ranges of their own."""
+    for module, entry in modules.members(root):
+        inner = modules.find(module)
+        if entry.selected and not inner.hooked and module is not root:
+            _put_hooks(inner, module)
+    _put_hooks(known, root)
 
 
 @guard.at_disable

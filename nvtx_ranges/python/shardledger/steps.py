@@ -10,7 +10,7 @@ has no optimizer of torch's: at a forward after backward, once its gradients hav
 
 import weakref
 
-from . import bridge, guard, native, tags
+from . import bridge, guard, native, tags, uncalled
 from .kinds import KIND
 
 _STEP = KIND["step"]
@@ -47,6 +47,7 @@ def _finish():
     if _range is None:
         return
     bridge.step_ended()
+    uncalled.step_ended(number)
     native.device_sample()
     native.end(_range)
     _range = None

@@ -33,6 +33,10 @@ def _tag(tensor, category, module, name):
         native.tag(where[0], where[1], category.encode("utf-8", "replace"), module, name.encode("utf-8", "replace"))
 
 
+def is_on_device(tensor):
+    return _storage(tensor) is not None
+
+
 @guard.guarded
 def tag_by_user(tensor, category, name=""):
     _tag(tensor, str(category), 0, str(name))
@@ -47,16 +51,23 @@ def _is_sharded(parameter, entry):
     return False
 
 
-def model(root):
-    """Tags the parameters and buffers of a registered model; those that are where they were are left alone."""
+def model(root, only_new=False):
+    """Tags the parameters and buffers of a registered model; those that are where they were are left alone.
+
+    only_new: also those that another model has; the first one keeps them.
+    """
     members = modules.members(root)
+    taken = set(_addresses.values()) if only_new else ()
     for entry, name, parameter in modules.parameters(members):
+        if _storage(parameter) in taken:
+            continue
         sharded = _is_sharded(parameter, entry)
         full_name = f"{entry.path}.{name}" if entry.path else name
         _named[id(parameter)] = (weakref.ref(parameter), full_name, entry.nearest_selected().id, sharded)
         _tag_once(entry, full_name, parameter, "sharded_param" if sharded else "param")
     for entry, name, buffer in modules.buffers(members):
-        _tag_once(entry, f"{entry.path}.{name}" if entry.path else name, buffer, "buffer")
+        if _storage(buffer) not in taken:
+            _tag_once(entry, f"{entry.path}.{name}" if entry.path else name, buffer, "buffer")
 
 
 def _tag_once(entry, name, tensor, category):

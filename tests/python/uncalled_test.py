@@ -1,0 +1,125 @@
+"""Models that nothing calls: found after the first steps, and tagged like any other."""
+
+import copy
+import time
+
+import torch
+from torch import nn
+
+from shardledger import uncalled
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(2, 2)
+        self.norm = nn.BatchNorm1d(2)
+
+    def forward(self, x):
+        return self.norm(self.linear(x))
+
+
+def address(tensor):
+    return tensor.untyped_storage().data_ptr()
+
+
+def owners(calls):
+    """{address: (category, root's class, tensor's name)} as tagged last."""
+    classes, parents = {}, {}
+    for _, number, parent, _, class_name, *_ in calls.named("module"):
+        classes[number], parents[number] = class_name, parent
+
+    def root(number):
+        while parents.get(number):
+            number = parents[number]
+        return classes.get(number, "")
+
+    return {call[2]: (call[3], root(call[4]), call[5]) for call in calls.named("tag")}
+
+
+def train(model, steps=1, called=None):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(steps):
+        (called or model)(torch.randn(3, 2)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+class Average(Model):
+    """A copy of its own class, to be told apart."""
+
+
+def test_a_copy_that_nothing_calls_is_tagged_at_the_first_steps_end(companion):
+    model, average = Model(), Average()
+    average.load_state_dict(model.state_dict())
+    train(model)
+    found = owners(companion.calls)
+    assert found[address(average.linear.weight)] == ("param", "Average", "linear.weight")
+    assert found[address(average.norm.running_mean)] == ("buffer", "Average", "norm.running_mean")
+    assert found[address(model.linear.weight)] == ("param", "Model", "linear.weight")
+    companion.calls.clear()
+    train(model, 3)
+    assert not [call for call in companion.calls.named("tag") if call[2] == address(average.linear.weight)]
+    assert not companion.calls.named("module"), "it is registered once"
+
+
+def test_what_two_models_share_stays_with_the_one_that_is_called(companion):
+    model, average = Model(), Average()
+    average.linear.bias = model.linear.bias
+    average.norm.running_mean = model.norm.running_mean
+    train(model)
+    found = owners(companion.calls)
+    assert found[address(model.linear.bias)] == ("param", "Model", "linear.bias")
+    assert found[address(model.norm.running_mean)] == ("buffer", "Model", "norm.running_mean")
+    assert found[address(average.linear.weight)] == ("param", "Average", "linear.weight")
+
+
+def test_a_holder_of_a_called_model_is_left_alone_and_its_other_parts_are_found(companion):
+    holder = nn.Module()
+    holder.model, holder.average = Model(), Average()
+    train(holder.model)
+    found = owners(companion.calls)
+    assert found[address(holder.model.linear.weight)] == ("param", "Model", "linear.weight")
+    assert found[address(holder.average.linear.weight)] == ("param", "Average", "linear.weight")
+    assert "Module" not in {call[4] for call in companion.calls.named("module")}
+
+
+def test_a_model_that_is_called_later_gets_its_ranges_then(companion):
+    model, late = Model(), Average()
+    train(model)
+    companion.calls.clear()
+    late.eval()
+    with torch.no_grad():
+        late(torch.randn(3, 2))
+    assert "Average" in [call[2].decode() if isinstance(call[2], bytes) else call[2] for call in companion.calls.named("push")]
+    assert not companion.calls.named("module"), "it is known already"
+
+
+def test_objects_that_pretend_to_be_modules_are_not_asked(companion):
+    class Pretender:
+        asked = False
+
+        @property
+        def __class__(self):
+            Pretender.asked = True
+            return nn.Module
+
+    pretender = Pretender()
+    train(Model())
+    assert not Pretender.asked
+    del pretender
+
+
+def test_a_copied_model_in_a_list_is_found(companion):
+    model = Model()
+    copies = [copy.deepcopy(model)]
+    train(model)
+    assert address(copies[0].linear.weight) in owners(companion.calls)
+
+
+def test_looking_among_a_million_objects_takes_less_than_a_second(companion):
+    crowd = [[] for _ in range(1_000_000)]
+    begin = time.perf_counter()
+    uncalled.find()
+    assert time.perf_counter() - begin < 1
+    del crowd

@@ -24,7 +24,7 @@ def checks(record):
     return {
         "reference": (check_reference, 45),
         "environment": (check_environment, 30),
-        "kill": (check_kill, 30),
+        "kill": (functools.partial(check_kill, record=record), 30),
         "torch-profiler": (check_torch_profiler, 35),
         **{f"oom-{name}": (functools.partial(check_oom, name=name, record=record), 20) for name in JOBS},
         "overhead": (check_overhead, 60),

@@ -7,11 +7,12 @@ import time
 
 from .harness import CheckFailed, Result
 from .truth import check_exact, differences, read_steps, read_truth
+from .variants import SMALL, keep
 
 
-def check_kill(harness):
+def check_kill(harness, record=None):
     """kill -9 of every rank in mid-step: the ledger still builds, and holds every step that had ended, to the byte."""
-    options = ["--steps", 100_000, "--truth", "truth"]
+    options = [*SMALL, "--steps", 100_000, "--truth", "truth"]
     with harness.started("kill", "fsdp2_train.py", options) as (process, run):
         deadline = time.monotonic() + 90
         while steps_of_all(run, harness) < 4:
@@ -23,6 +24,8 @@ def check_kill(harness):
         for pid in victims:
             os.kill(pid, signal.SIGKILL)
         status = process.wait(90)
+    if record:
+        yield keep(run, record / "killed-2rank")
     truth = read_truth(run.truth)
     with run.ledger() as ledger:
         wrong = differences(truth, read_steps(ledger), "peak")

@@ -31,6 +31,12 @@ find_cmake() {
   return 1
 }
 
+# Whether clang is there, with its libFuzzer.
+has_libfuzzer() {
+  echo 'extern "C" int LLVMFuzzerTestOneInput(const char *, unsigned long) { return 0; }' |
+    clang++ -fsanitize=fuzzer -x c++ - -o /dev/null 2>/dev/null
+}
+
 # Prints CUDA_VERSION (13000, …) of the headers in these include directories, nothing when one of them is missing.
 cuda_headers_version() {
   printf '#include <cuda.h>\n#include <cupti.h>\n#include <nvtx3/nvToolsExt.h>\nshardledger CUDA_VERSION\n' |

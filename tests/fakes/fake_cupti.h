@@ -69,9 +69,9 @@ void fake_cupti_play(CUpti_CallbackDomain domain, uint32_t cbid, const void *dat
 /* Appends a record, in a buffer that is requested from the plugin as needed. It comes back with a flush. */
 void fake_cupti_record(const void *record, size_t bytes);
 
-/* A single buffer, for records that never come: asked from the plugin, and given back to it, empty. */
+/* A single buffer, outside of what records fill: asked from the plugin, and given back with its first bytes valid. */
 void fake_cupti_request(uint8_t **buffer, size_t *size);
-void fake_cupti_complete(uint8_t *buffer, size_t size);
+void fake_cupti_complete(uint8_t *buffer, size_t size, size_t valid);
 
 #ifdef __cplusplus
 }

@@ -103,8 +103,8 @@ void fake_cupti_request(uint8_t **buffer, size_t *size) {
   buffer_requested(buffer, size, &records);
 }
 
-void fake_cupti_complete(uint8_t *buffer, size_t size) {
-  buffer_completed(NULL, 0, buffer, size, 0);
+void fake_cupti_complete(uint8_t *buffer, size_t size, size_t valid) {
+  buffer_completed(NULL, 0, buffer, size, valid);
 }
 
 /* ---- CUPTI ---- */

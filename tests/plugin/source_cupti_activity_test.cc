@@ -311,8 +311,8 @@ TEST(SourceCuptiActivity, ABufferOfAnotherToolIsLeftAlone) {
     Process process;
     const size_t size = 512 * 1024;
     void *foreign = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    process.complete_buffer(static_cast<uint8_t *>(foreign), size);
-    process.complete_buffer(nullptr, 0);
+    process.complete_buffer(static_cast<uint8_t *>(foreign), size, 0);
+    process.complete_buffer(nullptr, 0, 0);
     EXPECT_EQ(madvise(foreign, size, MADV_NORMAL), 0); /* still mapped */
   });
 }
@@ -334,14 +334,14 @@ TEST(SourceCuptiActivity, WhenBuffersRunOutCuptiGetsReservesThatComeBackZeroed) 
     auto [reserve, size] = buffers.back();
     EXPECT_LT(size, buffers.front().second);
     memset(reserve, 0xff, size);
-    process.complete_buffer(reserve, size);
+    process.complete_buffer(reserve, size, 0);
     buffers.pop_back();
     ASSERT_TRUE(take());
     EXPECT_EQ(buffers.back().first, reserve);
     EXPECT_EQ(std::count(reserve, reserve + size, 0), static_cast<ptrdiff_t>(size));
     EXPECT_FALSE(take());
     for (auto [buffer, bytes] : buffers)
-      process.complete_buffer(buffer, bytes);
+      process.complete_buffer(buffer, bytes, 0);
     EXPECT_TRUE(take());
     EXPECT_EQ(buffers.back().second, buffers.front().second);
   });

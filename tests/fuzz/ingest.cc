@@ -1,0 +1,69 @@
+/*
+ * Events in an order and with values that no job has, made into a ledger. The log around them is whole: this is about
+ * what follows the reader, such as the replay of the allocator, phases, collectives and peaks.
+ *
+ * The input is a list of events: type (a byte), thread (a byte), time since the one before (two bytes, microseconds),
+ * the fields as in plugin/events.def, and, where there is a tail, as many bytes as its length field says.
+ */
+#include "fuzz.h"
+
+#include "commands.h"
+#include "fakes/log_builder.h"
+
+extern "C" {
+#include "storage/event_table.h"
+#include "storage/ledger.h"
+}
+
+#include <cstdlib>
+#include <filesystem>
+
+constexpr uint32_t TAIL_MAX = 200;
+
+static std::string directory, ledger;
+
+extern "C" int LLVMFuzzerInitialize(int *, char ***) {
+  directory = scratch_directory("ingest");
+  ledger = directory + "/ledger.sqlite";
+  return 0;
+}
+
+static void log_write(Input &input) {
+  LogBuilder log(directory + "/node-1-1");
+  uint64_t now = 1'700'000'000'000'000'000;
+  while (!input.empty()) {
+    const uint8_t type = input.number<uint8_t>();
+    const uint8_t thread = input.number<uint8_t>();
+    now += input.number<uint16_t>() * 1000u;
+    const struct sl_event_layout *layout = sl_event_layout(type);
+    if (!layout->name)
+      continue;
+    std::string fields = input.bytes(layout->bytes), tail;
+    fields.resize(layout->bytes);
+    if (layout->tail >= 0) {
+      uint32_t length;
+      char *field = &fields[layout->fields[layout->tail_length].offset];
+      memcpy(&length, field, sizeof(length));
+      tail = input.bytes(length < TAIL_MAX ? length : TAIL_MAX);
+      length = (uint32_t)tail.size();
+      memcpy(field, &length, sizeof(length));
+    }
+    log.thread(thread % 8).at(now).append_bytes(type, fields.data(), fields.size(), tail);
+  }
+}
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+  std::filesystem::remove_all(directory);
+  std::filesystem::create_directory(directory);
+  Input input(data, size);
+  log_write(input);
+  sl_error note = {}, error = {};
+  sl_ledger_options options = {};
+  if (sl_ledger_build(directory.c_str(), ledger.c_str(), &options, &note, &error) < 0) {
+    if (!error.text[0])
+      abort();
+    return 0;
+  }
+  command_run(size, ledger); /* a different one from input to input, to keep this fast */
+  return 0;
+}

@@ -42,12 +42,13 @@ static const char *const own_strings[OWN_COUNT] = {
 };
 
 struct stream {
-  const struct sl_segment_entry *next, *end; /* segments still to load */
+  struct sl_segment_entry *next, *end; /* segments still to load */
   struct sl_records records;
   char *at, *stop;
   uint64_t base_ns;
   uint32_t thread, tid, next_sequence;
   bool in_gap; /* the next event is `gap`, not a record */
+  bool idle;   /* there is no next event, until the log has grown */
   struct sl_event_gap gap;
 
   /* The next event. */
@@ -77,8 +78,8 @@ struct info {
 struct sl_log {
   struct sl_segments segments;
   struct stream definitions;
-  struct stream *streams; /* one a thread */
-  size_t stream_count;
+  struct stream **streams; /* one a thread */
+  size_t stream_count, stream_capacity;
   struct stream **heap; /* by next event's time; [0] is the next one */
   size_t heap_count;
   struct stream **waiting;
@@ -87,6 +88,9 @@ struct sl_log {
   struct stream *current;    /* heap[0] when it gave the last event; to be advanced */
   uint8_t to_release;        /* the device whose order moved on with that event, while streams wait for it */
   bool in_definitions, opened;
+  bool following;          /* the log may still grow */
+  uint64_t until_ns;       /* events of threads after it are held back */
+  uint64_t damaged_before; /* in the index, when it was looked at last */
   struct sl_event_gap gap; /* a hole, reported by itself */
 
   struct order orders[DEVICES_MAX];
@@ -141,18 +145,22 @@ static bool record_is_valid(const struct stream *stream, const struct sl_record_
 
 /* The next segment, or false at the thread's end. A segment that is missing or can't be loaded becomes a gap. */
 static bool stream_load(struct sl_log *log, struct stream *stream) {
-  stream->at = stream->stop = NULL;
   if (stream->next == stream->end) {
-    sl_records_free(&stream->records);
+    if (!log->following) { /* else the segment may get more records */
+      sl_records_free(&stream->records);
+      stream->at = stream->stop = NULL;
+    }
     return false;
   }
-  const struct sl_segment_entry *entry = stream->next;
+  struct sl_segment_entry *entry = stream->next;
+  stream->at = stream->stop = NULL;
   if (entry->sequence > stream->next_sequence) {
     stream->next_sequence = entry->sequence;
     damage(log, stream, 0, OWN_MISSING);
     return true;
   }
   stream->next++;
+  entry->done = true;
   stream->next_sequence = entry->sequence + 1;
   stream->base_ns = entry->base_ns;
   stream->tid = entry->tid;
@@ -186,9 +194,10 @@ static bool stream_advance(struct sl_log *log, struct stream *stream) {
       memcpy(&header, stream->at, sizeof(header));
     if (UNLIKELY(header.type == 0 && header.words == 0)) {
       const size_t rest = (size_t)(stream->stop - stream->at);
-      if (rest > 0 && rest < sizeof(header))
+      if (rest > 0 && rest < sizeof(header)) {
         damage(log, stream, rest, OWN_DAMAGED);
-      stream->at = stream->stop = NULL;
+        stream->at = stream->stop = NULL;
+      }
       if (stream->in_gap) {
         stream_take_gap(stream);
         return true;
@@ -278,17 +287,19 @@ static void define_place(struct sl_log *log, const struct sl_event_allocator_pla
     log->place_device[place->id] = (uint8_t)place->device;
 }
 
+static int define(struct sl_log *log, const struct stream *definition) {
+  switch (definition->type) {
+  case SL_EVENT_string: return define_string(log, definition->payload);
+  case SL_EVENT_info: return define_info(log, definition->payload);
+  case SL_EVENT_allocator_place: define_place(log, definition->payload); return 0;
+  default: return 0;
+  }
+}
+
 static int read_definitions(struct sl_log *log) {
   int r = 0;
-  while (r == 0 && stream_advance(log, &log->definitions)) {
-    const void *payload = log->definitions.payload;
-    switch (log->definitions.type) {
-    case SL_EVENT_string: r = define_string(log, payload); break;
-    case SL_EVENT_info: r = define_info(log, payload); break;
-    case SL_EVENT_allocator_place: define_place(log, payload); break;
-    default: break;
-    }
-  }
+  while (r == 0 && stream_advance(log, &log->definitions))
+    r = define(log, &log->definitions);
   return r;
 }
 
@@ -422,6 +433,7 @@ static void advance_current(struct sl_log *log) {
   struct stream *stream = log->current;
   log->current = NULL;
   if (UNLIKELY(!stream_advance(log, stream))) {
+    stream->idle = true;
     heap_drop_first(log);
   } else {
     look_at_head(log, stream);
@@ -453,6 +465,9 @@ static bool is_its_turn(struct sl_log *log, const struct stream *stream) {
 int sl_log_next(struct sl_log *log, struct sl_event *event, struct sl_error *error) {
   if (UNLIKELY(log->in_definitions)) {
     if (stream_advance(log, &log->definitions)) {
+      if (log->following && define(log, &log->definitions) < 0)
+        return sl_error_set(error, -ENOMEM, "out of memory while reading the definitions in %s",
+                            log->segments.directory);
       give(log, &log->definitions, event);
       return 1;
     }
@@ -461,14 +476,18 @@ int sl_log_next(struct sl_log *log, struct sl_event *event, struct sl_error *err
   for (;;) {
     if (LIKELY(log->current != NULL))
       advance_current(log);
-    if (UNLIKELY(log->heap_count == 0 || log->heap[0]->time_ns > log->waiting_until_ns)) {
-      if (log->waiting_count == 0)
+    const uint64_t next_ns = log->heap_count ? log->heap[0]->time_ns : UINT64_MAX;
+    if (UNLIKELY(next_ns > log->waiting_until_ns || log->heap_count == 0)) {
+      /* Where events are held back, what fills the hole may be among them, or not be written yet. */
+      if (log->waiting_count == 0 || log->waiting_until_ns >= log->until_ns)
         return 0;
       struct stream *behind;
       const uint32_t lost = skip_hole(log, &behind);
       give_hole(log, behind, lost, event);
       return 1;
     }
+    if (UNLIKELY(next_ns > log->until_ns))
+      return 0;
     struct stream *stream = log->heap[0];
     if (UNLIKELY(stream->type == 0)) { /* Its first segment is due. */
       log->current = stream;
@@ -487,8 +506,7 @@ int sl_log_next(struct sl_log *log, struct sl_event *event, struct sl_error *err
 /* ---- opening and closing ---- */
 
 /* Until its first segment is due, a stream holds nothing: its head is the time of that segment, without a type. */
-static void stream_start(struct stream *stream, const struct sl_segment_entry *first,
-                         const struct sl_segment_entry *end) {
+static void stream_start(struct stream *stream, struct sl_segment_entry *first, struct sl_segment_entry *end) {
   sl_records_free(&stream->records);
   *stream = (struct stream){.next = first,
                             .end = end,
@@ -499,28 +517,39 @@ static void stream_start(struct stream *stream, const struct sl_segment_entry *f
                             .device = NO_DEVICE};
 }
 
-static int start_streams(struct sl_log *log) {
-  const struct sl_segment_entry *entries = log->segments.entries, *end = entries + log->segments.count;
-  size_t threads = 0;
-  for (const struct sl_segment_entry *entry = entries; entry < end; entry++)
-    threads += entry == entries || entry->thread != entry[-1].thread;
-  log->streams = calloc(threads, sizeof(*log->streams));
-  log->heap = calloc(threads, sizeof(struct stream *));
-  log->waiting = calloc(threads, sizeof(struct stream *));
-  if (!log->streams || !log->heap || !log->waiting)
+static int stream_add(struct sl_log *log, struct sl_segment_entry *first, struct sl_segment_entry *end) {
+  if (log->stream_count == log->stream_capacity) {
+    size_t capacity = log->stream_capacity ? 2 * log->stream_capacity : 16;
+    struct stream ***lists[] = {&log->streams, &log->heap, &log->waiting};
+    for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++) {
+      struct stream **larger = reallocarray(*lists[i], capacity, sizeof(*larger));
+      if (!larger)
+        return -ENOMEM;
+      *lists[i] = larger;
+    }
+    log->stream_capacity = capacity;
+  }
+  struct stream *stream = calloc(1, sizeof(*stream));
+  if (!stream)
     return -ENOMEM;
-  for (const struct sl_segment_entry *entry = entries, *next; entry < end; entry = next) {
+  stream_start(stream, first, end);
+  log->streams[log->stream_count++] = stream;
+  heap_add(log, stream);
+  return 0;
+}
+
+static int start_streams(struct sl_log *log) {
+  struct sl_segment_entry *entries = log->segments.entries, *end = entries + log->segments.count;
+  int r = 0;
+  for (struct sl_segment_entry *entry = entries, *next; r == 0 && entry < end; entry = next) {
     for (next = entry; next < end && next->thread == entry->thread;)
       next++;
-    if (entry->thread == 0) {
+    if (entry->thread == 0)
       stream_start(&log->definitions, entry, next);
-      continue;
-    }
-    struct stream *stream = &log->streams[log->stream_count++];
-    stream_start(stream, entry, next);
-    heap_add(log, stream);
+    else
+      r = stream_add(log, entry, next);
   }
-  return 0;
+  return r;
 }
 
 int sl_log_open(const char *directory, struct sl_log **out, struct sl_error *error) {
@@ -528,7 +557,7 @@ int sl_log_open(const char *directory, struct sl_log **out, struct sl_error *err
   *out = NULL;
   if (!log)
     return sl_error_set(error, -ENOMEM, "out of memory");
-  log->waiting_until_ns = UINT64_MAX;
+  log->waiting_until_ns = log->until_ns = UINT64_MAX;
   log->to_release = NO_DEVICE;
   memset(log->place_device, NO_DEVICE, sizeof(log->place_device));
   int r = sl_segments_open(directory, &log->segments, error);
@@ -549,11 +578,102 @@ int sl_log_open(const char *directory, struct sl_log **out, struct sl_error *err
     log->in_definitions = true;
   }
   log->opened = true;
-  log->counts.damaged_segments = log->unplaced = log->segments.damaged;
+  log->counts.damaged_segments = log->unplaced = log->damaged_before = log->segments.damaged;
   log->counts.skipped_bytes = log->segments.damaged_bytes;
   log->counts.bytes = log->segments.disk_bytes;
   *out = log;
   return 0;
+}
+
+/* ---- following a log that grows ---- */
+
+/* The segment that the stream stands in may have got more records. */
+static void stream_reload(struct sl_log *log, struct stream *stream, const struct sl_segment_entry *entry) {
+  if (!stream->at || stream->records.checked)
+    return; /* damaged, or sealed and so whole */
+  const size_t at = (size_t)(stream->at - stream->records.data);
+  /* The record in front of it may be the stream's next event, and move with the rest. */
+  const uintptr_t payload = (uintptr_t)stream->payload - (uintptr_t)stream->records.data;
+  if (sl_segments_load_more(&log->segments, entry, &stream->records, at) < 0)
+    return;
+  stream->at = stream->records.data + at;
+  stream->stop = stream->records.data + stream->records.bytes;
+  if (payload < at)
+    stream->payload = stream->records.data + payload;
+}
+
+/* The stream's entries of a new look: those that it has used up, the one that it stands in, those that follow. */
+static void stream_continue(struct sl_log *log, struct stream *stream, struct sl_segment_entry *first,
+                            struct sl_segment_entry *end) {
+  for (; first < end && first->sequence < stream->next_sequence; first++) {
+    first->done = true;
+    if (first->sequence + 1 == stream->next_sequence)
+      stream_reload(log, stream, first);
+  }
+  stream->next = first;
+  stream->end = end;
+  if (stream->idle && stream_advance(log, stream)) {
+    stream->idle = false;
+    look_at_head(log, stream);
+    heap_add(log, stream);
+  }
+}
+
+static struct stream *stream_of_thread(const struct sl_log *log, uint32_t thread) {
+  for (size_t i = 0; i < log->stream_count; i++)
+    if (log->streams[i]->thread == thread)
+      return log->streams[i];
+  return NULL;
+}
+
+/* A thread's next segment is missing while later ones are there. */
+static bool misses_segment(const struct sl_log *log) {
+  const struct sl_segment_entry *entries = log->segments.entries;
+  for (size_t i = 0; i < log->segments.count; i++) {
+    const struct stream *stream = entries[i].thread ? stream_of_thread(log, entries[i].thread) : &log->definitions;
+    const bool is_first = i == 0 || entries[i - 1].thread != entries[i].thread;
+    const uint32_t known = stream ? stream->next_sequence : 0;
+    const uint32_t before = is_first || entries[i - 1].sequence + 1 < known ? known : entries[i - 1].sequence + 1;
+    if (entries[i].sequence > before)
+      return true;
+  }
+  return false;
+}
+
+int sl_log_follow(struct sl_log *log, struct sl_error *error) {
+  int r = 0;
+  log->following = true;
+  if (log->current)
+    advance_current(log);
+  r = sl_segments_update(&log->segments, error);
+  if (r == 0 && misses_segment(log)) /* As at the first look: what the second one misses is missing. */
+    r = sl_segments_update(&log->segments, error);
+  if (r < 0)
+    return r;
+  if (log->segments.damaged > log->damaged_before) {
+    log->counts.damaged_segments += log->segments.damaged - log->damaged_before;
+    log->unplaced += log->segments.damaged - log->damaged_before;
+    log->damaged_before = log->segments.damaged;
+  }
+  for (size_t i = 0; i < log->stream_count; i++)
+    log->streams[i]->next = log->streams[i]->end = NULL;
+  log->definitions.next = log->definitions.end = NULL;
+  struct sl_segment_entry *entries = log->segments.entries, *end = entries + log->segments.count;
+  for (struct sl_segment_entry *entry = entries, *next; r == 0 && entry < end; entry = next) {
+    for (next = entry; next < end && next->thread == entry->thread;)
+      next++;
+    struct stream *stream = entry->thread ? stream_of_thread(log, entry->thread) : &log->definitions;
+    if (stream)
+      stream_continue(log, stream, entry, next);
+    else
+      r = stream_add(log, entry, next);
+  }
+  log->in_definitions = true;
+  return r < 0 ? sl_error_set(error, r, "out of memory while reading %s", log->segments.directory) : 0;
+}
+
+void sl_log_hold(struct sl_log *log, uint64_t until_ns) {
+  log->until_ns = until_ns;
 }
 
 const char *sl_log_string(const struct sl_log *log, uint32_t id) {
@@ -581,8 +701,10 @@ uint64_t sl_log_bytes_read(const struct sl_log *log) {
 struct sl_log *sl_log_close(struct sl_log *log) {
   if (!log)
     return NULL;
-  for (size_t i = 0; i < log->stream_count; i++)
-    sl_records_free(&log->streams[i].records);
+  for (size_t i = 0; i < log->stream_count; i++) {
+    sl_records_free(&log->streams[i]->records);
+    free(log->streams[i]);
+  }
   sl_records_free(&log->definitions.records);
   for (struct text_chunk *chunk = log->texts, *next; chunk; chunk = next) {
     next = chunk->next;

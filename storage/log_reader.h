@@ -43,6 +43,20 @@ int sl_log_open(const char *directory, struct sl_log **out, struct sl_error *err
 /* Returns 1 with the next event (definitions first), 0 at the end, or a negative errno. */
 int sl_log_next(struct sl_log *log, struct sl_event *event, struct sl_error *error);
 
+/*
+ * Follows a log that is still being written: looks for what is new in it, which sl_log_next then gives, new definitions
+ * first. To be called before the first sl_log_next, and whenever that has returned 0. Reads only what is new.
+ * 0 or a negative errno.
+ */
+int sl_log_follow(struct sl_log *log, struct sl_error *error);
+
+/*
+ * Holds back what the threads recorded after this instant (0: all of it; UINT64_MAX, as at first: nothing), so that
+ * sl_log_next returns 0 before it. Threads are read one after the other: what happened before the look began has been
+ * seen of all of them, and can be put in order; what happened since, not.
+ */
+void sl_log_hold(struct sl_log *log, uint64_t until_ns);
+
 /* Text of a string id; "" for 0 and for ids that were never written. Owned by the log, valid until sl_log_close. */
 const char *sl_log_string(const struct sl_log *log, uint32_t id);
 

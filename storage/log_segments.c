@@ -80,6 +80,10 @@ static enum finding judge_header(const struct sl_segment_header *header) {
 
 static int entry_take(struct sl_segments *segments, const struct sl_segment_header *header,
                       struct sl_segment_entry entry) {
+  if (segments->process_key && header->process_key != segments->process_key) {
+    count_damage(segments, entry.disk_bytes);
+    return 0;
+  }
   entry.number = header->number;
   entry.thread = header->thread;
   entry.sequence = header->sequence;
@@ -250,6 +254,7 @@ static void drop_strangers(struct sl_segments *segments) {
       key = segments->entries[i].process_key;
     votes += segments->entries[i].process_key == key ? 1 : (size_t)-1;
   }
+  segments->process_key = key;
   size_t kept = 0;
   for (size_t i = 0; i < segments->count; i++) {
     const struct sl_segment_entry entry = segments->entries[i];
@@ -283,33 +288,46 @@ static void drop_duplicates(struct sl_segments *segments) {
 }
 
 /* One look at the directory: names first and frames after, so a segment that is sealed meanwhile is in one of them. */
-static int index_directory(const char *directory, struct sl_segments *out, struct sl_error *error) {
+static int look(struct sl_segments *segments, struct sl_error *error) {
+  DIR *listing = opendir(segments->directory);
+  if (!listing)
+    return sl_error_set(error, -errno, "can't open %s: %s", segments->directory, strerror(errno));
+  segments->damaged -= segments->raw_damaged;
+  segments->damaged_bytes -= segments->raw_damaged_bytes;
+  const uint64_t damaged = segments->damaged, damaged_bytes = segments->damaged_bytes;
   int r = 0;
-  *out = (struct sl_segments){.sealed_fd = -1, .directory = strdup(directory)};
-  DIR *listing = opendir(directory);
-  if (!listing || !out->directory) {
-    r = listing ? -ENOMEM : -errno;
-    sl_error_set(error, r, "can't open %s: %s", directory, strerror(-r));
-    goto finish;
-  }
-  struct dirent *file;
-  while (r == 0 && (file = readdir(listing)))
+  for (struct dirent *file; r == 0 && (file = readdir(listing));)
     if (is_segment_name(file->d_name))
-      r = index_raw(out, file->d_name, error);
-  out->sealed_fd = open_file(out, SL_SEALED_NAME);
-  if (r == 0 && out->sealed_fd >= 0)
-    r = index_frames(out, error);
-  if (r == 0) {
-    drop_strangers(out);
-    drop_duplicates(out);
-  }
+      r = index_raw(segments, file->d_name, error);
+  closedir(listing);
+  segments->raw_damaged = segments->damaged - damaged;
+  segments->raw_damaged_bytes = segments->damaged_bytes - damaged_bytes;
+  if (segments->sealed_fd < 0)
+    segments->sealed_fd = open_file(segments, SL_SEALED_NAME);
+  if (r == 0 && segments->sealed_fd >= 0)
+    r = index_frames(segments, error);
+  if (r == 0 && !segments->process_key)
+    drop_strangers(segments);
+  if (r == 0)
+    drop_duplicates(segments);
+  return r;
+}
 
-finish:
-  if (listing)
-    closedir(listing);
+static int index_directory(const char *directory, struct sl_segments *out, struct sl_error *error) {
+  *out = (struct sl_segments){.sealed_fd = -1, .directory = strdup(directory)};
+  int r = out->directory ? look(out, error) : sl_error_set(error, -ENOMEM, "out of memory");
   if (r < 0)
     sl_segments_close(out);
   return r;
+}
+
+int sl_segments_update(struct sl_segments *segments, struct sl_error *error) {
+  size_t kept = 0;
+  for (size_t i = 0; i < segments->count; i++)
+    if (!segments->entries[i].done)
+      segments->entries[kept++] = segments->entries[i];
+  segments->count = kept;
+  return look(segments, error);
 }
 
 static bool has_hole(const struct sl_segments *segments) {
@@ -363,7 +381,8 @@ int sl_segments_open(const char *directory, struct sl_segments *out, struct sl_e
 
 /* ---- loading ---- */
 
-static int load_raw(const struct sl_segments *segments, uint32_t number, struct sl_records *records) {
+/* The first `from` bytes are there already. */
+static int load_raw(const struct sl_segments *segments, uint32_t number, struct sl_records *records, size_t from) {
   char name[32];
   snprintf(name, sizeof(name), "%08x" SL_SEGMENT_SUFFIX, number);
   int fd = open_file(segments, name);
@@ -377,12 +396,16 @@ static int load_raw(const struct sl_segments *segments, uint32_t number, struct 
   if (read_at(fd, &header, sizeof(header), 0) || judge_header(&header) != FOUND || header.number != number)
     goto finish;
   bytes -= sizeof(header);
+  if (bytes < from) /* cut to what is in it */
+    bytes = from;
   char *data = grow(records->data, &records->size, bytes + 8);
-  r = data ? read_at(fd, data, bytes, sizeof(header)) : -ENOMEM;
+  r = data ? read_at(fd, data + from, bytes - from, sizeof(header) + from) : -ENOMEM;
   if (data)
     records->data = data;
-  records->bytes = bytes;
-  records->checked = false;
+  if (r == 0) {
+    records->bytes = bytes;
+    records->checked = false;
+  }
 
 finish:
   close(fd);
@@ -453,7 +476,7 @@ int sl_segments_load(struct sl_segments *segments, const struct sl_segment_entry
   if (entry->frame_at != SL_NOT_THERE)
     r = load_frame(segments, entry->frame_at, records);
   if (r < 0 && entry->raw)
-    r = load_raw(segments, entry->number, records);
+    r = load_raw(segments, entry->number, records, 0);
   if (r == -ENOENT && entry->raw) {
     uint64_t at = find_new_frame(segments, entry->number);
     if (at != SL_NOT_THERE)
@@ -462,6 +485,13 @@ int sl_segments_load(struct sl_segments *segments, const struct sl_segment_entry
   if (r < 0)
     records->bytes = 0;
   return r;
+}
+
+int sl_segments_load_more(struct sl_segments *segments, const struct sl_segment_entry *entry,
+                          struct sl_records *records, size_t from) {
+  /* The raw file first: a frame is of no use here until it is whole, and has nothing more than the file had. */
+  int r = entry->raw ? load_raw(segments, entry->number, records, from) : -ENOENT;
+  return r == -ENOENT && entry->frame_at != SL_NOT_THERE ? load_frame(segments, entry->frame_at, records) : r;
 }
 
 void sl_records_free(struct sl_records *records) {

@@ -21,6 +21,7 @@ struct sl_segment_entry {
   uint64_t frame_at;   /* offset of the frame header in sealed.slogz, or SL_NOT_THERE */
   uint64_t disk_bytes; /* of the file or frame */
   bool raw;            /* there is, or was, a raw file */
+  bool done;           /* the reader's: not needed any more */
 };
 
 struct sl_segments {
@@ -28,10 +29,12 @@ struct sl_segments {
   struct sl_segment_entry *entries; /* owned; by thread, then sequence */
   size_t count;
   uint64_t disk_bytes;
-  uint64_t damaged, damaged_bytes; /* files and frames that could not even be put into the index */
-  int sealed_fd;                   /* owned; -1 without a sealed file */
-  uint64_t sealed_end;             /* how far frames have been looked at */
-  void *compressed;                /* owned; room for loading */
+  uint64_t damaged, damaged_bytes;         /* files and frames that could not even be put into the index */
+  int sealed_fd;                           /* owned; -1 without a sealed file */
+  uint64_t sealed_end;                     /* how far frames have been looked at */
+  uint64_t process_key;                    /* of the process whose log this is; 0 before the first look */
+  uint64_t raw_damaged, raw_damaged_bytes; /* the part of the damage that the next look counts again */
+  void *compressed;                        /* owned; room for loading */
   size_t compressed_size;
 };
 
@@ -45,8 +48,22 @@ struct sl_records {
 /* As sl_log_open. On failure nothing is owned. */
 int sl_segments_open(const char *directory, struct sl_segments *out, struct sl_error *error);
 
+/*
+ * Looks at the directory again while the log grows: forgets entries that are done and adds those that are new. A
+ * segment that is still being written comes again each time. Entries move; disk_bytes is not kept up. 0 or as
+ * sl_log_open.
+ */
+int sl_segments_update(struct sl_segments *segments, struct sl_error *error);
+
 /* Loads a segment's records. Returns 0, or a negative errno when it is damaged or gone. */
 int sl_segments_load(struct sl_segments *segments, const struct sl_segment_entry *entry, struct sl_records *records);
+
+/*
+ * Loads what a segment that was being written has got since: the first `from` bytes are there and stay as they are, but
+ * data may move. Returns 0, or a negative errno when the segment is gone; the records are then as they were.
+ */
+int sl_segments_load_more(struct sl_segments *segments, const struct sl_segment_entry *entry,
+                          struct sl_records *records, size_t from);
 
 void sl_records_free(struct sl_records *records);
 void sl_segments_close(struct sl_segments *segments);

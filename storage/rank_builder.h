@@ -4,6 +4,7 @@
  *   rank_ledger.c       the loop over the log: what each event is for, and the facts about the rank
  *   rank_allocations.c  allocator events, what was there before recording began, tags
  *   rank_steps.c        what is decided, summed up and written when a step ends
+ *   rank_live.c         what can be told while the log still grows
  */
 #ifndef SHARDLEDGER_RANK_BUILDER_H
 #define SHARDLEDGER_RANK_BUILDER_H
@@ -68,6 +69,8 @@ struct sl_rank_builder {
 
   uint64_t at; /* position in the event sequence */
   uint64_t now_ns;
+  uint64_t start_ns, end_ns; /* first and last event */
+  bool clean_exit;
 
   struct sl_allocator_config config;
   struct sl_block_map *maps[MAX_DEVICES];
@@ -140,7 +143,13 @@ int sl_rank_on_driver_allocation(struct sl_rank_builder *b, const struct sl_even
 int sl_rank_on_driver_free(struct sl_rank_builder *b, const struct sl_event *event);
 int sl_rank_restore_finish(struct sl_rank_builder *b);
 
-/* rank_ledger.c: the device as a whole, and refused requests. */
+/* rank_ledger.c: from event to event, the device as a whole, and refused requests. */
+struct sl_rank_builder *sl_rank_builder_new(struct sl_log *log, struct sl_ledger_writer *writer,
+                                            const struct sl_user_rules *rules,
+                                            struct sl_error *error);     /* NULL: no memory */
+struct sl_rank_builder *sl_rank_builder_free(struct sl_rank_builder *b); /* returns NULL */
+int sl_rank_builder_event(struct sl_rank_builder *b, const struct sl_event *event);
+int sl_rank_builder_finish(struct sl_rank_builder *b); /* the log has ended */
 int sl_rank_on_out_of_memory(struct sl_rank_builder *b, const struct sl_event *event, uint32_t device);
 uint64_t sl_rank_workspace_bytes(void *context, uint32_t device, uint64_t at);
 

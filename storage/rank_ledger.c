@@ -100,6 +100,13 @@ static int on_gpu_module(struct sl_rank_builder *b, const struct sl_event *event
   return sl_write_gpu_code(b->writer, code->device, event->time_ns, code->loaded, code->bytes, &place, b->error);
 }
 
+/* What the process said about its allocator; it says so when it attaches, before the allocator's first event. */
+static void allocator_facts_take(struct sl_rank_builder *b) {
+  const char *backend = sl_log_info(b->log, "allocator_backend");
+  sl_allocator_config_parse(sl_log_info(b->log, "allocator_config"), &b->config);
+  b->drivers_pool = backend && strcmp(backend, "cudaMallocAsync") == 0;
+}
+
 static int on_event(struct sl_rank_builder *b, const struct sl_event *event) {
   const void *payload = event->payload;
   int r = sl_collectives_event(b->collectives, event, b->error);
@@ -141,6 +148,7 @@ static int on_event(struct sl_rank_builder *b, const struct sl_event *event) {
   }
   case SL_EVENT_memory_copy: return sl_write_memcpy(b->writer, payload, b->error);
   case SL_EVENT_memory_set: return sl_write_memset(b->writer, payload, b->error);
+  case SL_EVENT_info: allocator_facts_take(b); return 0;
   case SL_EVENT_gap: {
     const struct sl_event_gap *gap = payload;
     return sl_write_gap(b->writer, event->time_ns, sl_log_string(b->log, gap->source), gap->lost,
@@ -163,8 +171,7 @@ static int64_t info_number(const struct sl_log *log, const char *key) {
   return text && *text ? strtoll(text, NULL, 10) : -1;
 }
 
-static int rank_write(struct sl_rank_builder *b, uint64_t start_ns, uint64_t end_ns, bool clean_exit,
-                      const struct sl_event_device *device) {
+static int rank_write(struct sl_rank_builder *b, const struct sl_event_device *device) {
   struct sl_log_counts counts;
   sl_log_counts(b->log, &counts);
   int r = 0;
@@ -191,12 +198,12 @@ static int rank_write(struct sl_rank_builder *b, uint64_t start_ns, uint64_t end
       .allocator_backend = sl_log_info(b->log, "allocator_backend"),
       .allocator_config = sl_log_info(b->log, "allocator_config"),
       .fidelity = sl_log_info(b->log, "fidelity"),
-      .start_ns = start_ns,
-      .end_ns = end_ns,
+      .start_ns = b->start_ns,
+      .end_ns = b->end_ns,
       .events = counts.events,
       .events_lost = counts.lost + b->replay_unknown,
       .restored_allocations = b->restored_allocations,
-      .clean_exit = clean_exit,
+      .clean_exit = b->clean_exit,
   };
   uint32_t module_count;
   const struct sl_module_info *modules = sl_phases_modules(b->phases, &module_count);
@@ -205,7 +212,9 @@ static int rank_write(struct sl_rank_builder *b, uint64_t start_ns, uint64_t end
   return r < 0 ? r : sl_write_rank(b->writer, &row, b->error);
 }
 
-static void builder_free(struct sl_rank_builder *b) {
+struct sl_rank_builder *sl_rank_builder_free(struct sl_rank_builder *b) {
+  if (!b)
+    return NULL;
   for (int i = 0; i < MAX_DEVICES; i++)
     b->maps[i] = sl_block_map_free(b->maps[i]);
   for (size_t i = 0; i < b->allocation_count; i++)
@@ -229,96 +238,102 @@ static void builder_free(struct sl_rank_builder *b) {
   b->collectives = sl_collectives_free(b->collectives);
   b->balance = sl_device_balance_free(b->balance);
   b->refusals = sl_refusals_free(b->refusals);
+  free(b);
+  return NULL;
 }
 
-int sl_rank_ledger_build(struct sl_log *log, struct sl_ledger_writer *writer, const struct sl_ledger_options *options,
-                         uint64_t done, uint64_t total, struct sl_error *error) {
-  struct sl_rank_builder b = {
+struct sl_rank_builder *sl_rank_builder_new(struct sl_log *log, struct sl_ledger_writer *writer,
+                                            const struct sl_user_rules *rules, struct sl_error *error) {
+  struct sl_rank_builder *b = calloc(1, sizeof *b);
+  if (!b)
+    goto finish;
+  *b = (struct sl_rank_builder){
       .log = log,
       .writer = writer,
       .error = error,
       .device = -1,
       .restoring = true,
       .category_count = SL_CATEGORY_built_in,
+      .step = {.step = -1, .checked = -1},
   };
-  struct sl_phase_listener phase_listener = {&b, sl_rank_phase_opened, sl_rank_phase_closed};
-  struct sl_sweep_listener sweep_listener = {&b, sl_rank_sweep_snapshot, sl_rank_sweep_peak, sl_rank_sweep_parent};
-  struct sl_event event;
-  uint64_t start_ns = 0, end_ns = 0;
-  bool clean_exit = false;
+  allocator_facts_take(b);
+  struct sl_phase_listener phase_listener = {b, sl_rank_phase_opened, sl_rank_phase_closed};
+  struct sl_sweep_listener sweep_listener = {b, sl_rank_sweep_snapshot, sl_rank_sweep_peak, sl_rank_sweep_parent};
+  struct sl_states_sink states_sink = {b, sl_rank_state_item_add, sl_rank_state_item_withdraw};
+  struct sl_collective_host host = {b, sl_rank_allocation_containing, sl_rank_allocation_sized};
+  b->places = calloc(MAX_PLACES, sizeof *b->places);
+  b->phases = sl_phases_new(log, &phase_listener);
+  b->sweep = sl_sweep_new(&sweep_listener);
+  b->states = b->phases ? sl_module_states_new(b->phases, &states_sink) : NULL;
+  b->segments = sl_driver_segments_new(log, writer);
+  b->balance = sl_device_balance_new(writer, b->segments);
+  b->refusals = sl_refusals_new();
+  b->collectives = b->phases ? sl_collectives_new(log, writer, b->phases, &host) : NULL;
+  if (b->places && b->phases && b->states && b->sweep && b->segments && b->collectives && b->balance && b->refusals &&
+      categories_of_rules(b, rules) == 0 && sl_phases_use_rules(b->phases, rules) == 0)
+    return b;
+finish:
+  sl_error_set(error, -ENOMEM, "out of memory");
+  return sl_rank_builder_free(b);
+}
+
+int sl_rank_builder_event(struct sl_rank_builder *b, const struct sl_event *event) {
   int r = 0;
-  sl_allocator_config_parse(sl_log_info(log, "allocator_config"), &b.config);
-  const char *backend = sl_log_info(log, "allocator_backend");
-  b.drivers_pool = backend && strcmp(backend, "cudaMallocAsync") == 0;
-  b.step.step = -1;
-  b.step.checked = -1;
-  b.places = calloc(MAX_PLACES, sizeof *b.places);
-  b.phases = sl_phases_new(log, &phase_listener);
-  b.sweep = sl_sweep_new(&sweep_listener);
-  struct sl_states_sink states_sink = {&b, sl_rank_state_item_add, sl_rank_state_item_withdraw};
-  b.states = b.phases ? sl_module_states_new(b.phases, &states_sink) : NULL;
-  b.segments = sl_driver_segments_new(log, writer);
-  b.balance = sl_device_balance_new(writer, b.segments);
-  b.refusals = sl_refusals_new();
-  const struct sl_user_rules *rules = options ? options->rules : NULL;
-  struct sl_collective_host host = {&b, sl_rank_allocation_containing, sl_rank_allocation_sized};
-  b.collectives = b.phases ? sl_collectives_new(log, writer, b.phases, &host) : NULL;
-  if (!b.places || !b.phases || !b.states || !b.sweep || !b.segments || !b.collectives || !b.balance || !b.refusals) {
-    r = sl_error_set(error, -ENOMEM, "out of memory");
-    goto finish;
+  b->at++;
+  /* Definitions are read first, whenever they were made: they say nothing about the time. */
+  if (event->thread != 0 && event->time_ns > b->now_ns)
+    b->now_ns = event->time_ns;
+  if (!b->start_ns || event->time_ns < b->start_ns)
+    b->start_ns = event->time_ns;
+  if (event->time_ns > b->end_ns)
+    b->end_ns = event->time_ns;
+  if (event->type == SL_EVENT_process_end)
+    b->clean_exit = true;
+  if (event->type == SL_EVENT_device) {
+    const struct sl_event_device *device = event->payload;
+    if (device->id < MAX_DEVICES)
+      b->devices[device->id] = *device;
   }
-  if (categories_of_rules(&b, rules) < 0 || sl_phases_use_rules(b.phases, rules) < 0) {
-    r = sl_error_set(error, -ENOMEM, "out of memory");
-    goto finish;
-  }
-  while ((r = sl_log_next(log, &event, error)) > 0) {
-    b.at++;
-    /* Definitions are read first, whenever they were made: they say nothing about the time. */
-    if (event.thread != 0 && event.time_ns > b.now_ns)
-      b.now_ns = event.time_ns;
-    if (!start_ns || event.time_ns < start_ns)
-      start_ns = event.time_ns;
-    if (event.time_ns > end_ns)
-      end_ns = event.time_ns;
-    if (event.type == SL_EVENT_process_end)
-      clean_exit = true;
-    if (event.type == SL_EVENT_device) {
-      const struct sl_event_device *device = event.payload;
-      if (device->id < MAX_DEVICES)
-        b.devices[device->id] = *device;
-    }
-    if (b.restoring && event.thread != 0)
-      r = sl_rank_restore_finish(&b);
-    if (r >= 0)
-      r = on_event(&b, &event);
-    if (r < 0)
-      goto finish;
-    if (options && options->progress && b.at % PROGRESS_EVENTS == 0)
+  if (b->restoring && event->thread != 0)
+    r = sl_rank_restore_finish(b);
+  return r < 0 ? r : on_event(b, event);
+}
+
+int sl_rank_builder_finish(struct sl_rank_builder *b) {
+  int r = b->restoring ? sl_rank_restore_finish(b) : 0;
+  if (r < 0)
+    return r;
+  /* A step that was cut off is a step all the same: its peak is what an OOM is about. */
+  struct sl_phase *open_step = NULL;
+  for (struct sl_phase *p = sl_phases_list(b->phases); p; p = p->next)
+    if (p->kind == SL_KIND_step && !p->end_at)
+      open_step = p;
+  r = sl_rank_step_finish(b, open_step);
+  if (r == 0)
+    r = sl_rank_allocations_settle(b, true);
+  if (r == 0)
+    r = sl_rank_phases_settle(b, true);
+  if (r == 0)
+    r = sl_driver_segments_finish(b->segments, b->error);
+  if (r == 0)
+    r = sl_collectives_finish(b->collectives, b->error);
+  if (r == 0)
+    r = rank_write(b, &b->devices[b->device >= 0 ? b->device : 0]);
+  return r;
+}
+
+int sl_rank_ledger_build(struct sl_log *log, struct sl_ledger_writer *writer, const struct sl_ledger_options *options,
+                         uint64_t done, uint64_t total, struct sl_error *error) {
+  struct sl_rank_builder *b = sl_rank_builder_new(log, writer, options ? options->rules : NULL, error);
+  struct sl_event event;
+  int r = b ? 0 : -ENOMEM;
+  while (r == 0 && (r = sl_log_next(log, &event, error)) > 0) {
+    r = sl_rank_builder_event(b, &event);
+    if (options && options->progress && b->at % PROGRESS_EVENTS == 0)
       options->progress(options->progress_context, done + sl_log_bytes_read(log), total);
   }
-  if (r == 0 && b.restoring)
-    r = sl_rank_restore_finish(&b);
-  if (r < 0)
-    goto finish;
-  {
-    /* A step that was cut off is a step all the same: its peak is what an OOM is about. */
-    struct sl_phase *open_step = NULL;
-    for (struct sl_phase *p = sl_phases_list(b.phases); p; p = p->next)
-      if (p->kind == SL_KIND_step && !p->end_at)
-        open_step = p;
-    r = sl_rank_step_finish(&b, open_step);
-  }
   if (r == 0)
-    r = sl_rank_allocations_settle(&b, true);
-  if (r == 0)
-    r = sl_rank_phases_settle(&b, true);
-  if (r == 0)
-    r = sl_driver_segments_finish(b.segments, error);
-  if (r == 0)
-    r = sl_collectives_finish(b.collectives, error);
-  if (r == 0)
-    r = rank_write(&b, start_ns, end_ns, clean_exit, &b.devices[b.device >= 0 ? b.device : 0]);
-finish:
-  builder_free(&b);
+    r = sl_rank_builder_finish(b);
+  sl_rank_builder_free(b);
   return r;
 }

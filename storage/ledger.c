@@ -2,6 +2,7 @@
 
 #include "ledger_writer.h"
 #include "log_reader.h"
+#include "part_file.h"
 #include "rank_ledger.h"
 #include "run_directory.h"
 
@@ -42,7 +43,7 @@ int sl_ledger_build(const char *directory, const char *output, const struct sl_l
   char *staged = NULL;
   struct sl_run run = {0};
   struct sl_ledger_writer *writer = NULL;
-  char *temporary = NULL;
+  struct sl_part_file part = SL_PART_FILE_NONE;
   uint64_t done = 0, total = 0;
   error->text[0] = 0;
   int r = sl_run_open(directory, &run, note, error);
@@ -59,15 +60,12 @@ int sl_ledger_build(const char *directory, const char *output, const struct sl_l
   }
   if (r < 0)
     goto finish;
-  if (asprintf(&temporary, "%s.%ld.part", output, (long)getpid()) < 0) {
-    temporary = NULL;
-    r = sl_error_set(error, -ENOMEM, "out of memory");
+  r = sl_part_file_make(output, &part, error);
+  if (r < 0)
     goto finish;
-  }
-  unlink(temporary); /* of a build with this process id that was killed */
   for (size_t i = 0; i < run.count; i++)
     total += run.processes[i].bytes;
-  r = sl_ledger_writer_open(temporary, &writer, error);
+  r = sl_ledger_writer_open(part.path, &writer, error);
   for (size_t i = 0; i < run.count && r == 0; i++) {
     struct sl_run_process *process = &run.processes[i];
     r = sl_ledger_writer_begin(writer, process->rank, error);
@@ -93,16 +91,14 @@ int sl_ledger_build(const char *directory, const char *output, const struct sl_l
     r = sl_user_rules_keep(own.rules, directory, staged, error);
     staged = NULL;
   }
-  if (r == 0 && rename(temporary, output) < 0)
-    r = sl_error_set(error, -errno, "%s: %s", output, strerror(errno));
+  if (r == 0)
+    r = sl_part_file_keep(&part, output, error);
 finish:
-  if (r < 0 && temporary)
-    unlink(temporary);
   sl_ledger_writer_close(writer);
   sl_user_rules_drop(staged);
   sl_user_rules_free(kept);
   sl_run_close(&run);
-  free(temporary);
+  part = sl_part_file_close(part);
   return r;
 }
 

@@ -12,6 +12,7 @@ static const int forwarded[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUS
 
 /* In the child: becomes the command, or tells the parent why not. */
 static void become(char *const argv[], const sigset_t *mask, int report) {
+  signal(SIGXFSZ, SIG_DFL); /* ignored in main.c, and that is not the command's affair */
   sigprocmask(SIG_SETMASK, mask, NULL);
   execvp(argv[0], argv);
   int reason = errno;

@@ -3,6 +3,7 @@
 #include "storage/words.h"
 
 #include <locale.h>
+#include <signal.h>
 #include <string.h>
 
 #ifndef SL_VERSION
@@ -169,6 +170,8 @@ int sl_cmd_help(const struct sl_command *command, int argc, char **argv) {
 int main(int argc, char **argv) {
   /* Only the encoding: numbers keep their point in every language. */
   setlocale(LC_CTYPE, "");
+  /* A file that may not grow any more is an error to tell, not a death that leaves half a file. */
+  signal(SIGXFSZ, SIG_IGN);
 
   if (argc < 2) {
     print_commands(stderr);

@@ -117,6 +117,9 @@ static int explain_build(const char *directory, const char *output, int r, struc
   case -EACCES:
   case -EPERM:
   case -EROFS:
+  case -ENOSPC:
+  case -EDQUOT:
+  case -EIO: /* SQLite does not tell a limit on file sizes from a broken disk */
     return sl_error_set(error, r,
                         "%s can't be written (%s); put the ledger elsewhere: 'shardledger ingest %s -o FILE.sqlite'",
                         output, strerror(-r), directory);

@@ -38,14 +38,15 @@ enum sl_style sl_category_style(const char *category) {
 int sl_print_coverage(struct sl_db *db, struct sl_output *out, struct sl_error *error) {
   struct sl_statement *statement = NULL;
   char bytes[SL_UNIT_CHARS], share[SL_UNIT_CHARS];
-  int64_t unattributed = 0, allocated = 0, lost = 0, gaps = 0;
+  int64_t unattributed = 0, allocated = 0, lost = 0, gaps = 0, ranks = 0, world_size = 0;
   int r = sl_db_prepare(
       db,
       "WITH " SL_SQL_CHOSEN ", whole AS (SELECT coalesce(sum(peak_allocated_bytes), 0) AS bytes FROM chosen)"
       " SELECT (SELECT coalesce(sum(events_lost), 0) FROM rank), (SELECT count(*) FROM gap),"
       "  (SELECT coalesce(sum(o.bytes), 0) FROM chosen AS c JOIN peak_category AS o ON o.rank = c.rank"
       "   AND o.step = c.step AND o.module_id IS NULL AND o.phase = 'step'"
-      "   WHERE o.category = 'unattributed'), whole.bytes FROM whole",
+      "   WHERE o.category = 'unattributed'), whole.bytes,"
+      "  (SELECT count(*) FROM rank), (SELECT coalesce(max(world_size), 0) FROM rank) FROM whole",
       &statement, error);
   if (r < 0)
     return r;
@@ -57,19 +58,23 @@ int sl_print_coverage(struct sl_db *db, struct sl_output *out, struct sl_error *
     gaps = sl_column_int(statement, 1);
     unattributed = sl_column_int(statement, 2);
     allocated = sl_column_int(statement, 3);
+    ranks = sl_column_int(statement, 4);
+    world_size = sl_column_int(statement, 5);
   }
   statement = sl_statement_close(statement);
   if (r < 0)
     return r;
 
-  char line[160];
-  snprintf(line, sizeof(line), "%lld event%s lost, %lld gap%s; %s (%s) unattributed at the peak", (long long)lost,
-           lost == 1 ? "" : "s", (long long)gaps, gaps == 1 ? "" : "s",
+  char line[160], missing[80] = "";
+  if (ranks < world_size)
+    snprintf(missing, sizeof(missing), "%lld of %lld ranks; ", (long long)ranks, (long long)world_size);
+  snprintf(line, sizeof(line), "%s%lld event%s lost, %lld gap%s; %s (%s) unattributed at the peak", missing,
+           (long long)lost, lost == 1 ? "" : "s", (long long)gaps, gaps == 1 ? "" : "s",
            sl_format_bytes(bytes, unattributed, out->exact_bytes),
            sl_format_share(share, sl_share(unattributed, allocated)));
   if (out->format == SL_FORMAT_text)
-    sl_output_styled(out, lost || gaps || unattributed ? SL_STYLE_yellow : SL_STYLE_dim, "%s", line);
-  else if (lost || gaps || unattributed)
+    sl_output_styled(out, *missing || lost || gaps || unattributed ? SL_STYLE_yellow : SL_STYLE_dim, "%s", line);
+  else if (*missing || lost || gaps || unattributed)
     sl_complain("%s", line);
   return 0;
 }

@@ -1,0 +1,168 @@
+/* `ingest` and what can stop it: kills at any moment, full disks, limits. A ledger is whole, or it is not there. */
+#include "fakes/command.h"
+#include "fakes/rounds.h"
+
+#include <csignal>
+#include <filesystem>
+#include <gtest/gtest.h>
+#include <random>
+#include <sqlite3.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace fs = std::filesystem;
+
+namespace {
+
+bool contains(const std::string &text, const std::string &part) {
+  return text.find(part) != std::string::npos;
+}
+
+/* Every row of every table and the schema, as text. */
+std::string dump(const std::string &path) {
+  std::string out;
+  sqlite3 *db = nullptr;
+  sqlite3_open_v2(path.c_str(), &db, SQLITE_OPEN_READONLY, nullptr);
+  const auto rows = [&](const std::string &sql, const auto &visit) {
+    sqlite3_stmt *statement = nullptr;
+    EXPECT_EQ(sqlite3_prepare_v2(db, sql.c_str(), -1, &statement, nullptr), SQLITE_OK) << sqlite3_errmsg(db);
+    int result = SQLITE_ROW;
+    while ((result = sqlite3_step(statement)) == SQLITE_ROW)
+      visit(statement);
+    EXPECT_EQ(result, SQLITE_DONE) << sqlite3_errmsg(db);
+    sqlite3_finalize(statement);
+  };
+  const auto text = [](sqlite3_stmt *statement, int column) {
+    const char *value = (const char *)sqlite3_column_text(statement, column);
+    return std::string(value ? value : "NULL");
+  };
+  std::vector<std::string> tables;
+  rows("SELECT name, sql FROM sqlite_schema ORDER BY name", [&](sqlite3_stmt *row) {
+    out += text(row, 1) + "\n";
+    if (contains(text(row, 1), "CREATE TABLE"))
+      tables.push_back(text(row, 0));
+  });
+  for (const std::string &table : tables)
+    rows("SELECT * FROM \"" + table + "\"", [&](sqlite3_stmt *row) {
+      for (int i = 0; i < sqlite3_column_count(row); i++)
+        out += text(row, i) + "|";
+      out += "\n";
+    });
+  sqlite3_close(db);
+  return out;
+}
+
+class IngestKilled : public testing::Test {
+protected:
+  void SetUp() override {
+    fs::copy(fs::path(SL_TEST_DATA) / "fsdp2-2rank", run, fs::copy_options::recursive);
+  }
+  /* Names in the run directory that are neither logs nor truth files. */
+  std::vector<std::string> made() {
+    std::vector<std::string> names;
+    for (const auto &entry : fs::directory_iterator(run))
+      if (contains(entry.path().filename(), "ledger"))
+        names.push_back(entry.path().filename());
+    return names;
+  }
+  TemporaryDirectory directory;
+  std::string run = directory / "run", ledger = run + "/ledger.sqlite";
+};
+
+TEST_F(IngestKilled, AtAnyMomentItLeavesTheWholeLedgerOrNoneAndTheNextOneIsTheSame) {
+  ASSERT_EQ(shardledger({"ingest", run}).status, 0);
+  const std::string whole = dump(ledger);
+  const auto begin = std::chrono::steady_clock::now();
+  ASSERT_EQ(shardledger({"ingest", run}).status, 0);
+  const auto takes = std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - begin);
+  std::minstd_rand random(1);
+  int killed = 0, left = 0;
+  for (int round = 0; round < rounds(40); round++) {
+    if (round % 2)
+      fs::remove(ledger);
+    const bool had_one = fs::exists(ledger);
+    const size_t parts_before = made().size() - had_one;
+    const std::string command = std::string(SL_BUILD_DIR) + "/bin/shardledger";
+    pid_t child = fork();
+    if (child == 0) {
+      if (!freopen("/dev/null", "w", stdout))
+        _exit(98);
+      execl(command.c_str(), command.c_str(), "ingest", run.c_str(), nullptr);
+      _exit(99);
+    }
+    usleep(random() % (unsigned)takes.count());
+    kill(child, SIGKILL);
+    int status = 0;
+    waitpid(child, &status, 0);
+    killed += WIFSIGNALED(status);
+    left += made().size() - fs::exists(ledger) > parts_before;
+    ASSERT_TRUE(!had_one || fs::exists(ledger)) << "an older ledger stays until the new one is whole";
+    if (fs::exists(ledger)) {
+      ASSERT_EQ(dump(ledger), whole) << "in round " << round;
+    }
+  }
+  printf("%d of %d were killed before their end, %d of them while they wrote\n", killed, rounds(40), left);
+  EXPECT_GT(killed, rounds(40) / 4);
+  /* What they left is removed, once it can't be one that is just beginning. */
+  for (const std::string &name : made())
+    fs::last_write_time(run + "/" + name, fs::file_time_type::clock::now() - std::chrono::minutes(2));
+  ASSERT_EQ(shardledger({"ingest", run}).status, 0);
+  EXPECT_EQ(made(), (std::vector<std::string>{"ledger.sqlite"}));
+  EXPECT_EQ(dump(ledger), whole);
+}
+
+TEST_F(IngestKilled, APartThatSomebodyBuildsIsLeftToThem) {
+  const std::string part = ledger + ".1.part";
+  write_file(part, "");
+  fs::last_write_time(part, fs::file_time_type::clock::now() - std::chrono::minutes(2));
+  const std::string locked = "flock " + part + " " + SL_BUILD_DIR + "/bin/shardledger ingest " + run + " >/dev/null";
+  ASSERT_EQ(system(locked.c_str()), 0);
+  EXPECT_TRUE(fs::exists(part));
+  write_file(ledger + ".bak", "a user's own");
+  ASSERT_EQ(shardledger({"ingest", run}).status, 0);
+  EXPECT_FALSE(fs::exists(part));
+  EXPECT_TRUE(fs::exists(ledger + ".bak"));
+}
+
+TEST_F(IngestKilled, AFullDiskIsSaidWithTheNextStepAndLeavesNothing) {
+  const std::string disk = directory / "disk";
+  fs::create_directory(disk);
+  if (mount("tmpfs", disk.c_str(), "tmpfs", 0, "size=512k") != 0)
+    GTEST_SKIP() << "needs the right to mount a small file system";
+  CommandResult result = shardledger({"ingest", run, "-o", disk + "/ledger.sqlite"});
+  const bool empty = fs::is_empty(disk);
+  umount(disk.c_str());
+  EXPECT_EQ(result.status, 2);
+  EXPECT_TRUE(contains(result.error, "can't be written (No space left on device); put the ledger elsewhere"))
+      << result.error;
+  EXPECT_TRUE(empty);
+}
+
+TEST_F(IngestKilled, ALimitOnFileSizesIsAnErrorAndNoDeath) {
+  const std::string command = "ulimit -f 200; exec " + std::string(SL_BUILD_DIR) + "/bin/shardledger ingest " + run +
+                              " 2>" + (directory / "said");
+  const int status = system(command.c_str());
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 2) << status;
+  EXPECT_TRUE(contains(read_file(directory / "said"), "can't be written")) << read_file(directory / "said");
+  EXPECT_TRUE(made().empty());
+}
+
+TEST_F(IngestKilled, RunDoesNotHandItsOwnSignalsToTheCommand) {
+  CommandResult result = shardledger({"run", "-o", directory / "out", "--", "sh", "-c", "kill -XFSZ $$"});
+  EXPECT_EQ(result.status, 128 + SIGXFSZ);
+}
+
+TEST_F(IngestKilled, ARunOfWhichRanksAreMissingSaysSoFirst) {
+  ASSERT_EQ(shardledger({"ingest", run}).status, 0);
+  EXPECT_FALSE(contains(shardledger({"peaks", run}).out, "of 2 ranks"));
+  for (const auto &entry : fs::directory_iterator(run))
+    if (contains(entry.path().filename(), "vm-621"))
+      fs::remove_all(entry.path());
+  ASSERT_EQ(shardledger({"ingest", run}).status, 0);
+  EXPECT_EQ(shardledger({"peaks", run}).out.rfind("1 of 2 ranks; 0 events lost", 0), 0u);
+  EXPECT_TRUE(contains(shardledger({"peaks", run, "--csv"}).error, "1 of 2 ranks"));
+}
+
+} // namespace

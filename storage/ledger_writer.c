@@ -106,6 +106,7 @@ int sl_ledger_writer_finish(struct sl_ledger_writer *writer, struct sl_error *er
                         "CREATE INDEX phase_by_module ON phase(rank, step, module_id);"
                         "CREATE INDEX module_by_name ON module(rank, fqn);"
                         "CREATE INDEX collective_by_number ON collective(comm, seq);"
+                        "CREATE INDEX kernel_of_nccl ON kernel(rank) WHERE name GLOB '*nccl*Kernel*';"
                         "CREATE INDEX allocation_survivor ON allocation(rank, step) WHERE last_step > step;"
                         "CREATE INDEX peak_owner_by_step ON peak_owner(rank, step);"
                         "CREATE INDEX device_owner_by_time ON device_owner(rank, at_ns);",

@@ -1,9 +1,14 @@
+/* NCCL's calls: what they moved, how long they took, and who was late. */
 #include "command.h"
-#include "peak_queries.h"
+#include "nccl_groups.h"
 #include "report.h"
 #include "storage/db.h"
 #include "summary.h"
 
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum view { VIEW_default = -1, VIEW_operation, VIEW_module, VIEW_communicator };
@@ -13,43 +18,47 @@ struct selection {
   int64_t slowest, step, rank; /* -1: not given */
 };
 
-/*
- * The view compares each call with those of all other ranks, so it is evaluated once and its rows are kept for the
- * tables that are made of them.
- */
-static const char cost_sql[] = "CREATE TEMP TABLE cost AS SELECT * FROM collective_cost";
+struct nccl_report {
+  struct sl_db *db;
+  struct sl_output *out;
+  struct sl_error *error;
+  const struct selection *selection;
+  const struct sl_nccl_calls *calls;
+};
 
-/* The calls that the user asked for; rank and step may be NULL. */
-#define CHOSEN                                                                                                         \
-  "chosen AS MATERIALIZED (SELECT * FROM cost"                                                                         \
-  " WHERE (:rank IS NULL OR rank = :rank) AND (:step IS NULL OR step = :step)),"
+#define COUNT(columns) ((int)(sizeof(columns) / sizeof((columns)[0])))
 
-/*
- * One row for each group of calls: key is the expression that groups them. A collective is counted once a rank; bytes
- * and transfer times, which all its ranks have alike, are added up the same way, so that bandwidths are right. Medians
- * are of the ranks' calls.
- */
-#define GROUPED(key)                                                                                                   \
-  "WITH " CHOSEN " keyed AS (SELECT *, " key " AS key FROM chosen),"                                                   \
-  "duration AS (SELECT key, duration_ns AS ns, row_number() OVER (PARTITION BY key ORDER BY duration_ns) AS place,"    \
-  "  count(*) OVER (PARTITION BY key) AS n FROM keyed WHERE duration_ns IS NOT NULL),"                                 \
-  "delay AS (SELECT key, delay_ns AS ns, row_number() OVER (PARTITION BY key ORDER BY delay_ns) AS place,"             \
-  "  count(*) OVER (PARTITION BY key) AS n FROM keyed WHERE delay_ns IS NOT NULL),"                                    \
-  "spread AS (SELECT key, spread_ns AS ns, row_number() OVER (PARTITION BY key ORDER BY spread_ns) AS place,"          \
-  "  count(*) OVER (PARTITION BY key) AS n FROM keyed WHERE spread_ns IS NOT NULL),"                                   \
-  "total AS (SELECT key, min(rank) AS any_rank, min(module_id) AS any_module, min(operation) AS any_operation,"        \
-  "  min(comm) AS comm, count(DISTINCT rank) AS ranks, count(*) AS calls, count(duration_ns) AS timed,"                \
-  "  sum(bytes) AS bytes, sum(share_ns) AS total_ns,"                                                                  \
-  "  sum(algorithm_bytes) FILTER (WHERE transfer_ns > 0) / sum(transfer_ns) AS algorithm_rate,"                        \
-  "  sum(bus_bytes) FILTER (WHERE transfer_ns > 0) / sum(transfer_ns) AS bus_rate,"                                    \
-  "  max(spread_ns) AS max_spread_ns"                                                                                  \
-  " FROM keyed GROUP BY key)"
-#define MEDIAN(of) "(SELECT ns FROM " #of " AS m WHERE m.key = t.key AND m.place = (m.n + 1) / 2)"
-#define RATE(name) "iif(t." name " IS NULL, NULL, printf('%.1f', t." name ")), t." name
-/* The columns that all groups have, in the order of COST_COLUMNS. */
-#define COSTS                                                                                                          \
-  "t.ranks, t.calls, t.timed, t.bytes, cast(round(t.total_ns) AS INTEGER), " MEDIAN(duration) "," RATE(                \
-      "algorithm_rate") "," RATE("bus_rate") "," MEDIAN(delay) "," MEDIAN(spread) ", t.max_spread_ns"
+static void cell_number(struct sl_table *table, int64_t number) {
+  if (number == SL_NO_NUMBER)
+    sl_cell_null(table);
+  else
+    sl_cell_int(table, number);
+}
+
+static void cell_comm(struct sl_table *table, int64_t comm, const char *unknown) {
+  char text[24];
+  snprintf(text, sizeof text, "%016" PRIx64, (uint64_t)comm);
+  sl_cell_text(table, comm == SL_NO_NUMBER ? unknown : text);
+}
+
+/* Two cells: rounded for text, and the exact number. */
+static void cell_rate(struct sl_table *table, double bytes_per_ns) {
+  char text[48];
+  snprintf(text, sizeof text, "%.1f", bytes_per_ns);
+  sl_cell_text(table, bytes_per_ns < 0 ? NULL : text);
+  if (bytes_per_ns < 0)
+    sl_cell_null(table);
+  else
+    sl_cell_double(table, bytes_per_ns);
+}
+
+/* In text a root without a name goes by its class; in data it is what it is. */
+static const char *module_name(const struct nccl_report *report, int module) {
+  const struct sl_nccl_module *named = module < 0 ? NULL : &report->calls->modules[module];
+  return !named ? NULL : report->out->format == SL_FORMAT_text ? named->text : named->fqn;
+}
+
+/* ---- groups of calls ---- */
 
 #define COST_COLUMNS                                                                                                   \
   {"ranks", "Ranks", SL_UNIT_number, 0}, {"calls", "Calls", SL_UNIT_number, 0},                                        \
@@ -64,77 +73,134 @@ static const char cost_sql[] = "CREATE TEMP TABLE cost AS SELECT * FROM collecti
     "max_spread_ns", "Max spread", SL_UNIT_duration, SL_COLUMN_HIDE_EMPTY                                              \
   }
 
-#define COUNT(columns) ((int)(sizeof(columns) / sizeof((columns)[0])))
-
-static int print_query(struct sl_db *db, struct sl_output *out, const char *name, const struct sl_column *columns,
-                       int count, const char *sql, const struct selection *selection, struct sl_error *error) {
-  struct sl_statement *statement = NULL;
-  struct sl_table *table = NULL;
-  int64_t rows = 0;
-  int r = sl_db_prepare(db, sql, &statement, error);
-  if (r < 0)
-    return r;
-  if (strstr(sql, ":rank"))
-    sl_bind_optional(statement, ":rank", selection->rank);
-  if (strstr(sql, ":step"))
-    sl_bind_optional(statement, ":step", selection->step);
-  if (strstr(sql, ":limit"))
-    sl_bind_named_int(statement, ":limit", selection->slowest);
-  if (strstr(sql, ":text"))
-    sl_bind_named_int(statement, ":text", out->format == SL_FORMAT_text);
-  table = sl_table_begin(out, name, columns, count);
-  rows = sl_table_rows(table, statement, error);
-  table = sl_table_end(table);
-  statement = sl_statement_close(statement);
-  return rows < 0 ? (int)rows : 0;
+/* The cells of COST_COLUMNS. */
+static void cells_cost(struct sl_table *table, const struct sl_nccl_group *group) {
+  sl_cell_int(table, group->ranks);
+  sl_cell_int(table, group->count);
+  sl_cell_int(table, group->timed);
+  cell_number(table, group->bytes);
+  cell_number(table, group->total_ns < 0 ? SL_NO_NUMBER : llround(group->total_ns));
+  cell_number(table, group->median_ns);
+  cell_rate(table, group->algorithm_rate);
+  cell_rate(table, group->bus_rate);
+  cell_number(table, group->median_delay_ns);
+  cell_number(table, group->median_spread_ns);
+  cell_number(table, group->max_spread_ns);
 }
 
-static int print_by_operation(struct sl_db *db, struct sl_output *out, const struct selection *selection,
-                              struct sl_error *error) {
+static int groups_make(const struct nccl_report *report, enum sl_nccl_grouping grouping, struct sl_nccl_group **out,
+                       size_t *count) {
+  int r = sl_nccl_groups_make(report->calls, grouping, report->selection->rank, report->selection->step, out, count);
+  return r < 0 ? sl_error_set(report->error, r, "out of memory") : 0;
+}
+
+static int print_by_operation(const struct nccl_report *report) {
   static const struct sl_column columns[] = {{"operation", "Operation", SL_UNIT_text, 0}, COST_COLUMNS};
-  return print_query(db, out, "operations", columns, COUNT(columns),
-                     GROUPED("operation") " SELECT t.key, " COSTS " FROM total AS t ORDER BY t.total_ns DESC, t.key",
-                     selection, error);
+  struct sl_nccl_group *groups = NULL;
+  size_t count;
+  int r = groups_make(report, SL_NCCL_BY_OPERATION, &groups, &count);
+  if (r < 0)
+    return r;
+  struct sl_table *table = sl_table_begin(report->out, "operations", columns, COUNT(columns));
+  for (size_t i = 0; i < count; i++) {
+    sl_cell_text(table, groups[i].operation);
+    cells_cost(table, &groups[i]);
+  }
+  table = sl_table_end(table);
+  free(groups);
+  return 0;
 }
 
 /* Modules of all ranks by their name; calls that serve none come last. */
-static int print_by_module(struct sl_db *db, struct sl_output *out, const struct selection *selection,
-                           struct sl_error *error) {
+static int print_by_module(const struct nccl_report *report) {
   static const struct sl_column columns[] = {
       {"module", "Module", SL_UNIT_text, 0}, {"operation", "Operation", SL_UNIT_text, 0}, COST_COLUMNS};
-  return print_query(
-      db, out, "modules", columns, COUNT(columns),
-      GROUPED("coalesce((SELECT m.fqn || '|' || coalesce(m.class, '') FROM module AS m WHERE m.id = module_id), '')"
-              " || '|' || operation") " SELECT iif(m.id IS NULL, iif(:text, '(none)', NULL), " SL_SQL_FQN "),"
-                                      " t.any_operation, " COSTS
-                                      " FROM total AS t LEFT JOIN module AS m ON m.id = t.any_module"
-                                      " ORDER BY m.id IS NULL, m.id & 1099511627775, t.any_operation",
-      selection, error);
+  struct sl_nccl_group *groups = NULL;
+  size_t count;
+  int r = groups_make(report, SL_NCCL_BY_MODULE, &groups, &count);
+  if (r < 0)
+    return r;
+  struct sl_table *table = sl_table_begin(report->out, "modules", columns, COUNT(columns));
+  for (size_t i = 0; i < count; i++) {
+    const char *name = module_name(report, groups[i].module);
+    sl_cell_text(table, name ? name : report->out->format == SL_FORMAT_text ? "(none)" : NULL);
+    sl_cell_text(table, groups[i].operation);
+    cells_cost(table, &groups[i]);
+  }
+  table = sl_table_end(table);
+  free(groups);
+  return 0;
 }
 
-static int print_by_communicator(struct sl_db *db, struct sl_output *out, const struct selection *selection,
-                                 struct sl_error *error) {
+/* Name, size and device memory of a communicator: the most that any rank says. */
+static int cells_communicator(struct sl_table *table, struct sl_statement *known, const struct sl_nccl_group *group,
+                              struct sl_error *error) {
+  if (group->comm == SL_NO_NUMBER)
+    sl_bind_named_null(known, ":comm");
+  else
+    sl_bind_named_int(known, ":comm", group->comm);
+  int r = sl_statement_step(known, error);
+  if (r < 0)
+    return r;
+  cell_comm(table, group->comm, "(unknown)");
+  sl_cell_column(table, known, 0);
+  if (sl_column_is_null(known, 1))
+    cell_number(table, group->nranks);
+  else
+    sl_cell_column(table, known, 1);
+  sl_cell_column(table, known, 2);
+  sl_statement_reset(known);
+  return 0;
+}
+
+static int print_by_communicator(const struct nccl_report *report) {
   static const struct sl_column columns[] = {{"communicator", "Communicator", SL_UNIT_text, 0},
                                              {"name", "Name", SL_UNIT_text, SL_COLUMN_HIDE_EMPTY},
                                              {"nranks", "Size", SL_UNIT_number, 0},
                                              {"device_bytes", "Device memory", SL_UNIT_bytes, SL_COLUMN_HIDE_EMPTY},
                                              COST_COLUMNS};
-  return print_query(
-      db, out, "communicators", columns, COUNT(columns),
-      GROUPED("coalesce(comm, '')") ","
-                                    "made AS (SELECT comm, max(nranks) AS nranks, max(name) AS name, max(device_bytes) "
-                                    "AS device_bytes"
-                                    " FROM communicator WHERE :rank IS NULL OR rank = :rank GROUP BY comm)"
-                                    " SELECT iif(t.comm IS NULL, '(unknown)', printf('%016llx', t.comm)), k.name,"
-                                    " coalesce(k.nranks, (SELECT max(nranks) FROM keyed WHERE keyed.key = t.key)), "
-                                    "k.device_bytes, " COSTS " FROM total AS t LEFT JOIN made AS k ON k.comm = t.comm "
-                                    "ORDER BY t.total_ns DESC, t.comm",
-      selection, error);
+  struct sl_statement *known = NULL;
+  struct sl_nccl_group *groups = NULL;
+  struct sl_table *table = NULL;
+  size_t count;
+  int r = groups_make(report, SL_NCCL_BY_COMMUNICATOR, &groups, &count);
+  if (r == 0)
+    r = sl_db_prepare(report->db,
+                      "SELECT max(name), max(nranks), max(device_bytes) FROM communicator"
+                      " WHERE comm = :comm AND (:rank IS NULL OR rank = :rank)",
+                      &known, report->error);
+  if (r < 0)
+    goto finish;
+  if (report->selection->rank < 0)
+    sl_bind_named_null(known, ":rank");
+  else
+    sl_bind_named_int(known, ":rank", report->selection->rank);
+  table = sl_table_begin(report->out, "communicators", columns, COUNT(columns));
+  for (size_t i = 0; i < count && r == 0; i++) {
+    r = cells_communicator(table, known, &groups[i], report->error);
+    if (r == 0)
+      cells_cost(table, &groups[i]);
+  }
+  table = sl_table_end(table);
+finish:
+  known = sl_statement_close(known);
+  free(groups);
+  return r;
 }
 
-/* Single collectives, one row for all ranks: what took longest on any of them. */
-static int print_slowest(struct sl_db *db, struct sl_output *out, const struct selection *selection,
-                         struct sl_error *error) {
+/* ---- single collectives ---- */
+
+static int slower(const void *a, const void *b) {
+  const struct sl_nccl_call *one = *(const struct sl_nccl_call *const *)a;
+  const struct sl_nccl_call *other = *(const struct sl_nccl_call *const *)b;
+  int64_t x = sl_nccl_duration(one), y = sl_nccl_duration(other);
+  if (x != y)
+    return x > y ? -1 : 1;
+  return (one->id > other->id) - (one->id < other->id);
+}
+
+/* One row for all ranks of a collective: what took longest on any of them. */
+static int print_slowest(const struct nccl_report *report) {
   static const struct sl_column columns[] = {
       {"step", "Step", SL_UNIT_number, 0},
       {"communicator", "Communicator", SL_UNIT_text, SL_COLUMN_DATA_ONLY},
@@ -150,24 +216,63 @@ static int print_slowest(struct sl_db *db, struct sl_output *out, const struct s
       {"spread_ns", "Spread", SL_UNIT_duration, SL_COLUMN_HIDE_EMPTY},
       {"last_rank", "Last rank", SL_UNIT_number, 0},
   };
-  return print_query(
-      db, out, "slowest", columns, COUNT(columns),
-      "WITH " CHOSEN " slow AS (SELECT *, row_number() OVER"
-      "  (PARTITION BY comm, seq, operation, iif(comm IS NULL OR spread_ns IS NULL, id, 0)"
-      "   ORDER BY duration_ns DESC, rank) AS place FROM chosen WHERE duration_ns IS NOT NULL)"
-      " SELECT s.step, printf('%016llx', s.comm), s.seq, s.operation, iif(m.id IS NULL, NULL, " SL_SQL_FQN "), s.bytes,"
-      " s.duration_ns, s.rank, cast(s.transfer_ns AS INTEGER), iif(s.bus_bytes / s.transfer_ns IS NULL, NULL, "
-      "printf('%.1f', s.bus_bytes / s.transfer_ns)),"
-      " s.bus_bytes / s.transfer_ns, s.spread_ns,"
-      " (SELECT l.rank FROM cost AS l WHERE l.comm = s.comm AND l.seq = s.seq AND l.operation = s.operation"
-      "   AND l.is_last AND s.spread_ns IS NOT NULL LIMIT 1)"
-      " FROM (SELECT * FROM slow WHERE place = 1 ORDER BY duration_ns DESC, id LIMIT :limit) AS s"
-      " LEFT JOIN module AS m ON m.id = s.module_id ORDER BY s.duration_ns DESC, s.id",
-      selection, error);
+  const struct sl_nccl_calls *calls = report->calls;
+  const struct selection *selection = report->selection;
+  const struct sl_nccl_call **slow = malloc((calls->meeting_count + 1) * sizeof *slow);
+  size_t count = 0, meeting = SIZE_MAX;
+  if (!slow)
+    return sl_error_set(report->error, -ENOMEM, "out of memory");
+  for (size_t i = 0; i < calls->count; i++) {
+    const struct sl_nccl_call *call = &calls->calls[i];
+    if ((selection->rank >= 0 && call->rank != selection->rank) ||
+        (selection->step >= 0 && call->step != selection->step) || sl_nccl_duration(call) == SL_NO_NUMBER)
+      continue;
+    if (call->meeting != meeting)
+      slow[count++] = call;
+    else if (sl_nccl_duration(call) > sl_nccl_duration(slow[count - 1]))
+      slow[count - 1] = call;
+    meeting = call->meeting;
+  }
+  qsort(slow, count, sizeof *slow, slower);
+  struct sl_table *table = sl_table_begin(report->out, "slowest", columns, COUNT(columns));
+  for (size_t i = 0; i < count && (int64_t)i < selection->slowest; i++) {
+    const struct sl_nccl_call *call = slow[i];
+    const struct sl_nccl_meeting *met = &calls->meetings[call->meeting];
+    double bus_bytes = sl_nccl_bus_bytes(calls, call);
+    cell_number(table, call->step);
+    cell_comm(table, call->comm, NULL);
+    cell_number(table, call->seq);
+    sl_cell_text(table, calls->operations[call->operation]);
+    sl_cell_text(table, module_name(report, call->module));
+    cell_number(table, call->bytes);
+    sl_cell_int(table, sl_nccl_duration(call));
+    sl_cell_int(table, call->rank);
+    cell_number(table, met->transfer_ns < 0 ? SL_NO_NUMBER : (int64_t)met->transfer_ns);
+    cell_rate(table, bus_bytes < 0 || met->transfer_ns <= 0 ? -1 : bus_bytes / met->transfer_ns);
+    cell_number(table, sl_nccl_spread(met));
+    cell_number(table, met->last_rank);
+  }
+  table = sl_table_end(table);
+  free(slow);
+  return 0;
 }
 
-static int print_stragglers(struct sl_db *db, struct sl_output *out, const struct selection *selection,
-                            struct sl_error *error) {
+/* ---- who was late ---- */
+
+struct straggler {
+  const struct sl_nccl_rank *rank;
+  int64_t collectives, last, max_late_ns, others_waited_ns;
+  double late_ns;
+};
+
+static int later(const void *a, const void *b) {
+  const struct straggler *one = a, *other = b;
+  if (one->others_waited_ns != other->others_waited_ns)
+    return one->others_waited_ns > other->others_waited_ns ? -1 : 1;
+  return (one->rank->rank > other->rank->rank) - (one->rank->rank < other->rank->rank);
+}
+
+static int print_stragglers(const struct nccl_report *report) {
   static const struct sl_column columns[] = {
       {"rank", "Rank", SL_UNIT_number, 0},
       {"host", "Host", SL_UNIT_text, SL_COLUMN_HIDE_EMPTY},
@@ -178,69 +283,111 @@ static int print_stragglers(struct sl_db *db, struct sl_output *out, const struc
       {"max_late_ns", "Late, most", SL_UNIT_duration, 0},
       {"others_waited_ns", "Others waited", SL_UNIT_duration, 0},
   };
-  return print_query(
-      db, out, "stragglers", columns, COUNT(columns),
-      "SELECT s.rank, r.host, count(*), sum(is_last), avg(is_last),"
-      " cast(avg(spread_ns) FILTER (WHERE is_last) AS INTEGER), max(spread_ns) FILTER (WHERE is_last),"
-      " coalesce(sum(others_waited_ns), 0) AS waited FROM cost AS s LEFT JOIN rank AS r ON r.rank = s.rank"
-      " WHERE spread_ns IS NOT NULL GROUP BY s.rank ORDER BY waited DESC, s.rank",
-      selection, error);
+  const struct sl_nccl_calls *calls = report->calls;
+  struct straggler *stragglers = calloc((size_t)calls->rank_count + 1, sizeof *stragglers);
+  if (!stragglers)
+    return sl_error_set(report->error, -ENOMEM, "out of memory");
+  for (int i = 0; i < calls->rank_count; i++)
+    stragglers[i].rank = &calls->ranks[i];
+  for (size_t i = 0; i < calls->count; i++) {
+    const struct sl_nccl_call *call = &calls->calls[i];
+    const struct sl_nccl_meeting *met = &calls->meetings[call->meeting];
+    int64_t spread_ns = sl_nccl_spread(met);
+    if (spread_ns == SL_NO_NUMBER || call->place < 0)
+      continue;
+    struct straggler *straggler = &stragglers[call->place];
+    straggler->collectives++;
+    if (!sl_nccl_is_last(met, call))
+      continue;
+    straggler->last++;
+    straggler->late_ns += (double)spread_ns;
+    straggler->others_waited_ns += met->others_waited_ns;
+    if (spread_ns > straggler->max_late_ns)
+      straggler->max_late_ns = spread_ns;
+  }
+  qsort(stragglers, (size_t)calls->rank_count, sizeof *stragglers, later);
+  struct sl_table *table = sl_table_begin(report->out, "stragglers", columns, COUNT(columns));
+  for (int i = 0; i < calls->rank_count; i++) {
+    const struct straggler *s = &stragglers[i];
+    if (!s->collectives)
+      continue;
+    sl_cell_int(table, s->rank->rank);
+    sl_cell_text(table, s->rank->host);
+    sl_cell_int(table, s->collectives);
+    sl_cell_int(table, s->last);
+    sl_cell_double(table, (double)s->last / (double)s->collectives);
+    cell_number(table, s->last ? (int64_t)(s->late_ns / (double)s->last) : SL_NO_NUMBER);
+    cell_number(table, s->last ? s->max_late_ns : SL_NO_NUMBER);
+    sl_cell_int(table, s->others_waited_ns);
+  }
+  table = sl_table_end(table);
+  free(stragglers);
+  return 0;
 }
 
 /* What the numbers below do not contain. */
-static int print_coverage(struct sl_db *db, struct sl_output *out, struct sl_error *error) {
-  int64_t calls = 0, timed = 0, kernels = 0, hosts = 0, aligned = 0;
-  int r = sl_print_coverage(db, out, error);
+static int print_coverage(const struct nccl_report *report) {
+  const struct sl_nccl_calls *calls = report->calls;
+  int64_t joined = 0, kernels = 0;
+  int aligned = 0;
+  int r = sl_print_coverage(report->db, report->out, report->error);
   if (r == 0)
-    r = sl_db_int(db, "SELECT count(*) FROM collective", &calls, error);
+    r = sl_db_int(report->db, "SELECT count(*) FROM collective WHERE joined_by IS NOT NULL", &joined, report->error);
   if (r == 0)
-    r = sl_db_int(db, "SELECT count(*) FROM collective WHERE joined_by IS NOT NULL", &timed, error);
-  if (r == 0)
-    r = sl_db_int(db, "SELECT count(*) FROM kernel WHERE name GLOB '*nccl*Kernel*'", &kernels, error);
-  if (r == 0)
-    r = sl_db_int(db, "SELECT count(DISTINCT host) FROM rank", &hosts, error);
-  if (r == 0)
-    r = sl_db_int(db, "SELECT count(*) FROM host_clock", &aligned, error);
+    r = sl_db_int(report->db, "SELECT count(*) FROM kernel WHERE name GLOB '*nccl*Kernel*'", &kernels, report->error);
   if (r < 0)
     return r;
-  sl_output_line(out, "%lld NCCL calls, %lld with their time on the device; %lld kernels of NCCL", (long long)calls,
-                 (long long)timed, (long long)kernels);
-  if (hosts > 1)
-    sl_output_line(
-        out, "%lld of %lld hosts have their clocks aligned, by the ends of collectives; spreads leave the others out",
-        (long long)aligned, (long long)hosts);
-  if (calls == 0)
+  for (int i = 0, host = -1; i < calls->rank_count; i++)
+    if (calls->ranks[i].host_number > host) {
+      host = calls->ranks[i].host_number;
+      aligned += calls->ranks[i].offset_ns != SL_NO_NUMBER;
+    }
+  sl_output_line(report->out, "%zu NCCL calls, %" PRId64 " with their time on the device; %" PRId64 " kernels of NCCL",
+                 calls->count, joined, kernels);
+  if (calls->host_count > 1)
+    sl_output_line(report->out,
+                   "%d of %d hosts have their clocks aligned, by the ends of collectives; spreads leave the others out",
+                   aligned, calls->host_count);
+  if (calls->count == 0)
     sl_complain("no NCCL call is in the record; one GPU alone makes none");
-  else if (timed == 0)
+  else if (joined == 0)
     sl_complain("no device times: CUPTI was off or taken, or --kernels none; 'shardledger info' says which");
   return 0;
 }
 
-static int print_nccl(struct sl_db *db, struct sl_output *out, void *context, struct sl_error *error) {
-  struct selection *selection = context;
-  int r = print_coverage(db, out, error);
-  if (r == 0)
-    r = sl_db_execute(db, cost_sql, error);
-  if (r < 0)
-    return r;
-  sl_output_line(out, "%s", "");
+static int print_tables(const struct nccl_report *report) {
+  const struct selection *selection = report->selection;
+  sl_output_line(report->out, "%s", "");
   if (selection->slowest >= 0)
-    return print_slowest(db, out, selection, error);
+    return print_slowest(report);
   switch ((enum view)selection->view) {
-  case VIEW_operation: return print_by_operation(db, out, selection, error);
-  case VIEW_module: return print_by_module(db, out, selection, error);
-  case VIEW_communicator: return print_by_communicator(db, out, selection, error);
+  case VIEW_operation: return print_by_operation(report);
+  case VIEW_module: return print_by_module(report);
+  case VIEW_communicator: return print_by_communicator(report);
   case VIEW_default: break;
   }
-  sl_output_document(out);
-  r = print_by_operation(db, out, selection, error);
-  sl_output_line(out, "%s", "");
+  sl_output_document(report->out);
+  int r = print_by_operation(report);
+  sl_output_line(report->out, "%s", "");
   if (r == 0)
-    r = print_by_communicator(db, out, selection, error);
+    r = print_by_communicator(report);
   if (r < 0 || selection->step >= 0 || selection->rank >= 0)
     return r; /* who was late is a question to the whole run */
-  sl_output_line(out, "%s", "");
-  return print_stragglers(db, out, selection, error);
+  sl_output_line(report->out, "%s", "");
+  return print_stragglers(report);
+}
+
+static int print_nccl(struct sl_db *db, struct sl_output *out, void *context, struct sl_error *error) {
+  struct sl_nccl_calls *calls = NULL;
+  int r = sl_nccl_calls_read(db, &calls, error);
+  if (r < 0)
+    return r;
+  struct nccl_report report = {db, out, error, context, calls};
+  r = print_coverage(&report);
+  if (r == 0)
+    r = print_tables(&report);
+  calls = sl_nccl_calls_free(calls);
+  return r;
 }
 
 int sl_cmd_nccl(const struct sl_command *command, int argc, char **argv) {

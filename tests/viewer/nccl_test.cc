@@ -2,8 +2,16 @@
 #include "fakes/command.h"
 #include "fakes/ledger_builder.h"
 
+extern "C" {
+#include "storage/db.h"
+}
+
+#include <algorithm>
 #include <filesystem>
 #include <gtest/gtest.h>
+#include <map>
+#include <sstream>
+#include <vector>
 
 namespace {
 
@@ -13,6 +21,39 @@ bool contains(const std::string &text, const std::string &part) {
 
 int lines(const std::string &text) {
   return (int)std::count(text.begin(), text.end(), '\n');
+}
+
+// Lines of a CSV file by their first field, each with its cells by the columns' names; numbers to six digits.
+std::map<std::string, std::map<std::string, std::string>> sorted_columns(const std::string &csv) {
+  std::map<std::string, std::map<std::string, std::string>> found;
+  std::vector<std::string> names;
+  std::istringstream text(csv);
+  for (std::string line; std::getline(text, line);) {
+    std::vector<std::string> cells;
+    std::istringstream fields(line);
+    for (std::string cell; std::getline(fields, cell, ',');)
+      cells.push_back(cell);
+    cells.resize(std::max(cells.size(), names.size()));
+    if (names.empty()) {
+      names = cells;
+      continue;
+    }
+    for (size_t i = 1; i < names.size(); i++) {
+      char rounded[64];
+      bool whole = cells[i].find('.') == std::string::npos;
+      std::snprintf(rounded, sizeof rounded, "%.6g", whole ? 0.0 : std::stod(cells[i]));
+      found[cells[0]][names[i]] = whole ? cells[i] : rounded;
+    }
+  }
+  return found;
+}
+
+void change_ledger(const std::string &path, const char *sql) {
+  struct sl_db *db = nullptr;
+  struct sl_error error = {};
+  if (sl_db_open(path.c_str(), SL_DB_WRITE, &db, &error) < 0 || sl_db_execute(db, sql, &error) < 0)
+    ADD_FAILURE() << error.text;
+  sl_db_close(db);
 }
 
 /*
@@ -141,6 +182,37 @@ TEST_F(Nccl, WithoutCallsOrTimesItSaysWhy) {
     ledger.rank(0).sql("INSERT INTO collective(rank, operation, enqueue_ns) VALUES (0, 'AllGather', 1)");
   }
   EXPECT_TRUE(contains(shardledger({"nccl", untimed}).error, "no device times")) << "and where to look";
+}
+
+// The report adds up by itself, since the view takes too long over millions of calls: both have to say the same.
+TEST_F(Nccl, FiguresAreThoseOfTheViewAlsoBetweenHosts) {
+  std::string recorded = directory / "recorded.sqlite";
+  ASSERT_EQ(shardledger({"ingest", std::string(SL_TEST_DATA) + "/nccl-2rank", "-o", recorded}).status, 0);
+  for (const char *change :
+       {"DELETE FROM gap", "UPDATE rank SET host = 'beta' WHERE rank = 1",
+        "UPDATE collective SET start_ns = start_ns + 777000, end_ns = end_ns + 777000 WHERE rank = 1",
+        "UPDATE rank SET host = 'beta'"}) {
+    change_ledger(recorded, change);
+    CommandResult of_view = shardledger(
+        {"query", recorded, "--csv",
+         "WITH keyed AS (SELECT *, count(duration_ns) OVER (PARTITION BY operation) AS timed,"
+         "  row_number() OVER (PARTITION BY operation ORDER BY duration_ns IS NULL, duration_ns) AS time_place,"
+         "  row_number() OVER (PARTITION BY operation ORDER BY delay_ns IS NULL, delay_ns) AS delay_place,"
+         "  count(spread_ns) OVER (PARTITION BY operation) AS spreads,"
+         "  row_number() OVER (PARTITION BY operation ORDER BY spread_ns IS NULL, spread_ns) AS spread_place"
+         "  FROM collective_cost)"
+         " SELECT operation, count(DISTINCT rank) AS ranks, count(*) AS calls, timed AS calls_timed, sum(bytes) AS "
+         "bytes,"
+         "  cast(round(sum(share_ns)) AS INTEGER) AS duration_ns,"
+         "  max(duration_ns) FILTER (WHERE time_place = (timed + 1) / 2) AS median_ns,"
+         "  max(delay_ns) FILTER (WHERE delay_place = (timed + 1) / 2) AS median_delay_ns,"
+         "  max(spread_ns) FILTER (WHERE spread_place = (spreads + 1) / 2) AS median_spread_ns,"
+         "  max(spread_ns) AS max_spread_ns, printf('%.6f', sum(algorithm_bytes) / sum(transfer_ns)) AS algorithm_gbs,"
+         "  printf('%.6f', sum(bus_bytes) / sum(transfer_ns)) AS bus_gbs"
+         " FROM keyed GROUP BY operation ORDER BY operation"});
+    CommandResult of_report = shardledger({"nccl", recorded, "--by", "operation", "--csv"});
+    EXPECT_EQ(sorted_columns(of_report.out), sorted_columns(of_view.out)) << change;
+  }
 }
 
 TEST_F(Nccl, ARecordedRunIsShownFromItsDirectory) {

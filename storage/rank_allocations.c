@@ -380,7 +380,7 @@ int sl_rank_on_tag(struct sl_rank_builder *b, const struct sl_event *event) {
 
 void sl_rank_on_allocator_stats(struct sl_rank_builder *b, const struct sl_event *event) {
   const struct sl_event_allocator_stats *stats = event->payload;
-  if ((int)stats->device != b->device || stats->sequence != b->next_sequence[b->device])
+  if (b->device < 0 || stats->device != (uint32_t)b->device || stats->sequence != b->next_sequence[b->device])
     return; /* not at an instant that can be compared */
   struct sl_block_totals now = sl_rank_totals_now(b);
   bool same = stats->requested_bytes == now.requested_bytes && stats->allocated_bytes == now.allocated_bytes &&

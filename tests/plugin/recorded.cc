@@ -64,6 +64,14 @@ static void read_log(const std::string &directory, Recording *recording) {
   sl_log_close(log);
 }
 
+Recording read_recording(const std::string &root) {
+  Recording recording;
+  const std::string process = only_subdirectory(root);
+  if (!process.empty())
+    read_log(process, &recording);
+  return recording;
+}
+
 Recording record(const Environment &environment, const std::function<void()> &body) {
   char directory[] = "/tmp/shardledger-test-XXXXXX";
   Recording recording;

@@ -55,7 +55,10 @@ struct Recording {
 /* Runs body in a forked child, with SHARDLEDGER_DIR set to a fresh directory and the variables given. */
 Recording record(const Environment &environment, const std::function<void()> &body);
 
-/* The same for a program. */
+/* What a process that was started elsewhere has recorded in root, the SHARDLEDGER_DIR it had. */
+Recording read_recording(const std::string &root);
+
+/* The same as record for a program. */
 Recording record_program(const Environment &environment, const std::vector<std::string> &command);
 
 #endif

@@ -432,6 +432,15 @@ TEST_F(Ledger, ABuildGivesTheSameContentEveryTime) {
   EXPECT_FALSE(first.empty());
 }
 
+TEST_F(Ledger, StatisticsOfADeviceThatIsNoneAreNotCompared) {
+  {
+    LogBuilder log(directory / "host-1-1", 50);
+    log.thread(1).append(sl_event_allocator_stats{1, 1, 1, 1, 0, UINT32_MAX});
+  }
+  ASSERT_EQ(build(), 0);
+  EXPECT_EQ(rows("SELECT count(*) FROM rank"), (std::vector<std::string>{"1"}));
+}
+
 TEST_F(Ledger, ItIsStaleWhenALogIsNewer) {
   {
     LogBuilder log(directory / "host-1-1", 50);

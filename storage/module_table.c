@@ -84,6 +84,15 @@ bool sl_module_table_is_aside(const struct sl_module_table *table, uint32_t id) 
   return root && !root->trained;
 }
 
+const struct sl_module_info *sl_module_table_holding(const struct sl_module_table *table, uint32_t id,
+                                                     const char *name) {
+  const struct sl_module_info *module = sl_module_table_find(table, id);
+  const char *dot = strrchr(name, '.');
+  if (!module)
+    return NULL;
+  return sl_module_table_find(table, module_lookup(table, module->root, name, dot ? (size_t)(dot - name) : 0));
+}
+
 int sl_module_table_add(struct sl_module_table *table, const struct sl_event_module *event,
                         const struct sl_user_rules *rules) {
   if (table->count == table->capacity) {

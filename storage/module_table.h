@@ -39,6 +39,10 @@ void sl_module_table_saw_backward(struct sl_module_table *table, uint32_t id);
 /* Whether a module (0: none) belongs to a model without a backward, beside one that is trained: a reference, a copy. */
 bool sl_module_table_is_aside(const struct sl_module_table *table, uint32_t id);
 
+/* The module that holds a tensor of this full name ("blocks.0.up.weight"), in the tree of a module. NULL: none. */
+const struct sl_module_info *sl_module_table_holding(const struct sl_module_table *table, uint32_t id,
+                                                     const char *name);
+
 /*
  * Id of the module that an FSDP range serves, in the tree of root: "FSDP::x (fqn)", "FSDP::x (fqn, fqn)" (the first),
  * "FSDP::x_prefetch for fqn"; without a suffix FSDP's root. 0 when there is none.

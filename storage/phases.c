@@ -559,6 +559,11 @@ bool sl_phases_is_aside(const struct sl_phases *phases, uint32_t module) {
   return sl_module_table_is_aside(phases->modules, module);
 }
 
+const struct sl_module_info *sl_phases_module_holding(const struct sl_phases *phases, uint32_t module,
+                                                      const char *tensor_name) {
+  return sl_module_table_holding(phases->modules, module, tensor_name);
+}
+
 int64_t sl_phases_step(const struct sl_phases *phases) {
   return phases->step ? phases->step->step : -1;
 }

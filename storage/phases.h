@@ -104,6 +104,10 @@ const struct sl_module_info *sl_phases_module(const struct sl_phases *phases, ui
 /* Whether a module (0: none) belongs to a model without a backward, beside one that is trained: a reference, a copy. */
 bool sl_phases_is_aside(const struct sl_phases *phases, uint32_t module);
 
+/* The module that holds a tensor of this full name, in the tree of a module. NULL: none. */
+const struct sl_module_info *sl_phases_module_holding(const struct sl_phases *phases, uint32_t module,
+                                                      const char *tensor_name);
+
 int64_t sl_phases_step(const struct sl_phases *phases); /* -1 outside steps */
 
 /* Range ends without a start, and ranges closed by an outer pop: how often the log was unbalanced. */

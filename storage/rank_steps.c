@@ -312,7 +312,7 @@ int sl_rank_step_finish(struct sl_rank_builder *b, const struct sl_phase *step) 
   for (size_t i = 0; i < b->allocation_count && step; i++)
     if (!b->allocations[i]->free_at) {
       b->allocations[i]->last_step = step->step;
-      if (sl_tracker_loses_sight(b->allocations[i], &facts))
+      if (sl_tracker_loses_sight(b->allocations[i], &facts, b->phases))
         sl_sweep_unlabel(b->sweep, b->allocations[i]);
     }
   if (r == 0)

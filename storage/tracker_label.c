@@ -3,6 +3,8 @@
 #include "allocator_config.h"
 #include "module_states.h"
 
+#include <string.h>
+
 enum { MAX_SCRATCH = 64 }; /* allocations of one operation that are open at once */
 
 void sl_tracker_find_scratch(const struct sl_item *items, size_t count) {
@@ -60,7 +62,8 @@ void sl_tracker_label(struct sl_allocation *allocation, enum sl_tracker tracker,
     return;
   }
   if (category == SL_CATEGORY_other || category == SL_CATEGORY_unattributed) {
-    label(allocation, -1, -1);
+    bool survivor = allocation->rule == SL_RULE_forward_survivor || allocation->rule == SL_RULE_step_survivor;
+    label(allocation, survivor ? passing : -1, -1);
     return;
   }
   if (tracker == SL_TRACKER_fsdp && sl_phases_is_aside(phases, allocation->module)) {
@@ -100,12 +103,24 @@ void sl_tracker_label(struct sl_allocation *allocation, enum sl_tracker tracker,
   }
 }
 
+/* A weight that stays gathered after its step, and of which every call of its module takes a view. */
+static bool is_viewed_in_each_step(const struct sl_allocation *allocation, const struct sl_phases *phases) {
+  if (allocation->tag_category != SL_CATEGORY_unsharded_param)
+    return false;
+  const struct sl_module_info *holder = sl_phases_module_holding(phases, allocation->module, allocation->tag_name);
+  return holder && strcmp(holder->class_name, "Linear") == 0;
+}
+
 void sl_tracker_relabel(struct sl_allocation *allocation, const struct sl_phases *phases) {
-  label(allocation, sl_phases_is_aside(phases, allocation->module) ? -1 : allocation->category, -1);
+  int aside = is_viewed_in_each_step(allocation, phases) ? SL_CATEGORY_activation : -1;
+  label(allocation, sl_phases_is_aside(phases, allocation->module) ? aside : allocation->category, -1);
   allocation->tracker_bucket = false;
 }
 
-bool sl_tracker_loses_sight(const struct sl_allocation *allocation, const struct sl_step_facts *facts) {
+bool sl_tracker_loses_sight(const struct sl_allocation *allocation, const struct sl_step_facts *facts,
+                            const struct sl_phases *phases) {
+  if (is_viewed_in_each_step(allocation, phases))
+    return false;
   switch (allocation->counted_label) { /* as the tracker had it at last */
   case SL_CATEGORY_activation:
   case SL_CATEGORY_temp:

@@ -20,10 +20,11 @@
  *   inputs             Activation: MemTracker has no word for them
  *   kernel scratch     not seen: what an operation allocates and frees again before it returns
  *   workspaces         not seen: libraries allocate them below the dispatcher
- *   what is kept       not seen when it was made in an earlier step, outside of the tracker
+ *   what is kept       Activation or Temp in the step that made it; not seen when that was outside of the tracker
  *   other models       FSDPMemTracker follows the one that it was given. What another one makes while that runs is
- *                      whatever passes (Activation, in backward Temp), and what it had before is not seen
- *   bytes              requests rounded up to 512, where the allocator may hand out a larger block
+ *                      whatever passes (Activation, in backward Temp), and what it had before is not seen, but for
+ *                      a Linear's weight that stays gathered: each call takes a view of it, which makes it an
+ * Activation bytes              requests rounded up to 512, where the allocator may hand out a larger block
  */
 #ifndef SHARDLEDGER_TRACKER_LABEL_H
 #define SHARDLEDGER_TRACKER_LABEL_H
@@ -54,6 +55,7 @@ void sl_tracker_relabel(struct sl_allocation *allocation, const struct sl_phases
  * Whether a tracker that starts in the next step will not meet this allocation, which outlives the step that the facts
  * are of: what passes, and a gradient that no parameter has any more.
  */
-bool sl_tracker_loses_sight(const struct sl_allocation *allocation, const struct sl_step_facts *facts);
+bool sl_tracker_loses_sight(const struct sl_allocation *allocation, const struct sl_step_facts *facts,
+                            const struct sl_phases *phases);
 
 #endif

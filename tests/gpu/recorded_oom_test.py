@@ -13,6 +13,7 @@ DATA = ROOT / "tests" / "data"
 @pytest.mark.parametrize(
     "run, kind",
     [
+        ("oom-backward-2rank", "backward"),
         ("oom-forward-2rank", "forward"),
         ("oom-leak-2rank", "backward"),
         ("oom-loss-2rank", "step"),

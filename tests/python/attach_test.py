@@ -86,10 +86,11 @@ def test_it_never_raises(monkeypatch):
 class Bridge:
     """A bridge whose allocator is initialised after a number of calls."""
 
-    def __init__(self, not_yet, existing):
+    def __init__(self, not_yet, existing, has_table):
         self.not_yet = not_yet
         self.existing = existing
-        self.started = 0
+        self.has_table = has_table
+        self.started = self.asked_for_workspaces = 0
 
     def slb_start_allocator(self, function):
         if self.not_yet:
@@ -102,6 +103,11 @@ class Bridge:
         assert self.started and (sequence, restore, existing) == (
             "sl_allocator_sequence", "sl_allocator_restore", "sl_allocator_existing")
         return self.existing
+
+    def tag_workspaces(self, tag):
+        assert tag == "sl_tag"
+        self.asked_for_workspaces += 1
+        return self.has_table
 
     def slb_error(self):
         return b"no luck"
@@ -116,8 +122,8 @@ def allocator(companion, monkeypatch):
     if torch.version.cuda is None:
         pytest.skip("a torch without CUDA")
 
-    def make(not_yet, existing=0):
-        monkeypatch.setattr(bridge, "_library", Bridge(not_yet, existing))
+    def make(not_yet, existing=0, has_table=0):
+        monkeypatch.setattr(bridge, "_library", Bridge(not_yet, existing, has_table))
         return bridge
 
     return make
@@ -155,3 +161,14 @@ def test_what_the_allocator_held_before_is_restored_and_said(allocator, companio
     allocator(not_yet=0, existing=existing).start_allocator()
     assert companion.calls.named("source_state") == [("source_state", "torch_allocator", "on", how)]
     assert companion.calls.named("info") == attached
+
+
+@pytest.mark.parametrize("has_table, said", [(1, [("info", "cublas_workspaces", "table")]), (0, []), (-1, [])])
+def test_workspaces_are_asked_for_at_once_and_at_step_ends(allocator, companion, monkeypatch, has_table, said):
+    bridge = allocator(not_yet=0, has_table=has_table)
+    bridge.start_allocator()
+    assert companion.calls.named("info") == said, "without a table, storage goes by their size"
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    bridge.step_ended()
+    assert bridge._library.asked_for_workspaces == 2

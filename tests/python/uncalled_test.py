@@ -3,6 +3,7 @@
 import copy
 import time
 
+import pytest
 import torch
 from torch import nn
 
@@ -123,3 +124,25 @@ def test_looking_among_a_million_objects_takes_less_than_a_second(companion):
     uncalled.find()
     assert time.perf_counter() - begin < 1
     del crowd
+
+
+def test_what_fsdp_keeps_gathered_in_a_model_that_is_only_evaluated_gets_its_names(companion, tmp_path):
+    fsdp = pytest.importorskip("torch.distributed.fsdp")
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/rendezvous", rank=0, world_size=1)
+    try:
+        mesh = torch.distributed.init_device_mesh("cpu", (1,))
+        model, reference = Model(), Average()
+        for module in (model, reference):
+            fsdp.fully_shard(module, mesh=mesh)
+
+        def both(x):
+            with torch.no_grad():
+                wanted = reference(x)
+            return model(x) - wanted
+
+        train(model, called=both)
+        gathered = {call[5]: call[2] for call in companion.calls.named("tag") if call[3] == "unsharded_param"}
+        assert gathered == {f"{layer}.{name}": address(getattr(getattr(reference, layer), name))
+                            for layer in ("linear", "norm") for name in ("weight", "bias")}
+    finally:
+        torch.distributed.destroy_process_group()

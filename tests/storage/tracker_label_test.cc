@@ -31,6 +31,7 @@ protected:
     a.category = category;
     a.phase = phase;
     a.module = 3;
+    a.tag_category = -1;
     a.requested_bytes = 1000;
     return a;
   }
@@ -53,6 +54,7 @@ protected:
     directory = std::filesystem::temp_directory_path() / ("tracker-label-" + std::to_string(getpid()));
     LogBuilder builder(directory);
     builder.module(3, 0, "", "Model", SL_MODULE_ROOT).module(5, 0, "", "Reference", SL_MODULE_ROOT);
+    builder.module(6, 5, "embedding", "Embedding", 0, 1).module(7, 5, "head", "Linear", 0, 1);
     builder.thread(1).at(10).range_start(1, "backward", SL_KIND_backward, 3).range_end(1);
     builder.finish();
     sl_error error{};
@@ -130,6 +132,9 @@ TEST_F(TrackerLabel, MemTrackerHasNoWordForInputs) {
 
 TEST_F(TrackerLabel, WorkspacesAndScratchAreNotSeen) {
   EXPECT_EQ(labels(make(SL_CATEGORY_other, &forward)), (Labels{-1, -1}));
+  sl_allocation kept = make(SL_CATEGORY_other, &forward);
+  kept.rule = SL_RULE_forward_survivor;
+  EXPECT_EQ(labels(kept), (Labels{SL_CATEGORY_activation, -1})) << "passing, as far as the tracker knows";
   sl_allocation scratch = make(SL_CATEGORY_temp, &backward);
   scratch.tracker_scratch = true;
   EXPECT_EQ(labels(scratch), (Labels{-1, -1}));
@@ -141,11 +146,11 @@ TEST_F(TrackerLabel, WhatPassesIsOutOfSightInTheNextStepButStateIsNot) {
   a.tag_category = -1;
   for (int label : {SL_CATEGORY_activation, SL_CATEGORY_temp, SL_CATEGORY_input}) {
     a.counted_label = label;
-    EXPECT_TRUE(sl_tracker_loses_sight(&a, &facts));
+    EXPECT_TRUE(sl_tracker_loses_sight(&a, &facts, phases));
   }
   for (int label : std::vector<int>{SL_CATEGORY_sharded_grad, SL_CATEGORY_optstate, SL_CATEGORY_param, -1}) {
     a.counted_label = label;
-    EXPECT_FALSE(sl_tracker_loses_sight(&a, &facts));
+    EXPECT_FALSE(sl_tracker_loses_sight(&a, &facts, phases));
   }
 }
 
@@ -155,11 +160,11 @@ TEST_F(TrackerLabel, AGradientThatIsNoParametersAnyMoreIsOutOfSight) {
   a.counted_label = a.tag_category = SL_CATEGORY_gradient;
   a.tag_step = 4;
   facts.step = 5;
-  EXPECT_FALSE(sl_tracker_loses_sight(&a, &facts)) << "no gradient was tagged, so nothing is known";
+  EXPECT_FALSE(sl_tracker_loses_sight(&a, &facts, phases)) << "no gradient was tagged, so nothing is known";
   facts.gradients_tagged = true;
-  EXPECT_TRUE(sl_tracker_loses_sight(&a, &facts));
+  EXPECT_TRUE(sl_tracker_loses_sight(&a, &facts, phases));
   a.tag_step = 5;
-  EXPECT_FALSE(sl_tracker_loses_sight(&a, &facts));
+  EXPECT_FALSE(sl_tracker_loses_sight(&a, &facts, phases));
 }
 
 class Scratch : public ::testing::Test {
@@ -240,6 +245,21 @@ TEST_F(TrackerLabel, OfAModelThatIsNotTrainedOnlyWhatPassesIsSeen) {
   EXPECT_EQ(labels(of_reference(SL_CATEGORY_other, 0)), (Labels{-1, -1})) << "a workspace";
   EXPECT_EQ(labels(make(SL_CATEGORY_all_gather, &forward)), (Labels{SL_CATEGORY_activation, SL_CATEGORY_all_gather}))
       << "of the model that is trained";
+}
+
+TEST_F(TrackerLabel, WhatStaysGatheredThereIsSeenWhereEachCallTakesAView) {
+  train_one_of_two_models();
+  sl_step_facts facts{};
+  for (auto [name, label] : {std::pair("head.weight", int(SL_CATEGORY_activation)), {"embedding.weight", -1}}) {
+    sl_allocation a = make(SL_CATEGORY_unsharded_param, &forward);
+    a.module = 5;
+    a.tag_category = SL_CATEGORY_unsharded_param;
+    a.tag_name = name;
+    a.counted_label = SL_CATEGORY_activation;
+    EXPECT_EQ(sl_tracker_loses_sight(&a, &facts, phases), label == -1) << name;
+    sl_tracker_relabel(&a, phases);
+    EXPECT_EQ(a.tracker_label, label) << name;
+  }
 }
 
 TEST_F(TrackerLabel, ATagOfAModelThatIsNotTrainedIsNotSeen) {

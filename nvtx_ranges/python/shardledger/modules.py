@@ -104,18 +104,36 @@ def size(tensor):
     return tensor.numel() * tensor.element_size()
 
 
+def _fsdp_parameters(module):
+    """FSDP2's own objects for the parameters of a unit."""
+    state = module._get_fsdp_state()
+    groups = getattr(state, "_fsdp_param_groups", None) or [state._fsdp_param_group]
+    return [parameter for group in groups if group is not None for parameter in group.fsdp_params]
+
+
 def _sharded_parameters(module):
     """{(module, name): parameter} of an FSDP2 unit: the shards, which its modules do not hold while it is unsharded."""
     found = {}
     try:
-        state = module._get_fsdp_state()
-        groups = getattr(state, "_fsdp_param_groups", None) or [state._fsdp_param_group]
-        for parameter in [p for group in groups if group is not None for p in group.fsdp_params]:
+        for parameter in _fsdp_parameters(module):
             where = parameter._module_info
             found[id(where.module), where.param_name] = parameter.sharded_param
     except AttributeError:  # another version's names: then what the modules hold has to do
         pass
     return found
+
+
+def gathered_parameters():
+    """(entry, name, parameter) of all parameters of FSDP2 that are gathered now."""
+    for known in list(_known.values()):
+        module = known.module()
+        if module is None or known.entry is None or not is_fsdp2(module):
+            continue
+        for parameter in _fsdp_parameters(module):
+            where = parameter._module_info
+            holder = find(where.module)
+            if parameter.sharded_state.name == "UNSHARDED" and holder is not None and holder.entry is not None:
+                yield holder.entry, where.param_name, parameter._unsharded_param
 
 
 def parameters(members):

@@ -70,6 +70,15 @@ def model(root, only_new=False):
             _tag_once(entry, f"{entry.path}.{name}" if entry.path else name, buffer, "buffer")
 
 
+def gathered():
+    """Names what FSDP2 keeps gathered between steps, such as the root of a model that is only evaluated."""
+    try:
+        for entry, name, parameter in modules.gathered_parameters():
+            _tag(parameter, "unsharded_param", entry.nearest_selected().id, f"{entry.path}.{name}" if entry.path else name)
+    except AttributeError:  # another version's names: then it has no names here either
+        pass
+
+
 def _tag_once(entry, name, tensor, category):
     where = _storage(tensor)
     if where is not None and _addresses.get((entry.id, name)) != where:

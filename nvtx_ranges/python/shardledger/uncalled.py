@@ -16,6 +16,7 @@ _AFTER = (0, 1)  # steps: copies are made before the first one, or of what it ga
 
 def step_ended(step):
     if step in _AFTER:
+        tags.gathered()
         for root in find():
             try:
                 modules.register(root)

@@ -558,7 +558,10 @@ public:
     }
     pid = 0;
   }
+  /* Of its log; waits for it, which takes a while on a busy machine. */
   fs::path directory() const {
+    for (int i = 0; fs::is_empty(root) && i < 20'000; i++)
+      usleep(500);
     return fs::directory_iterator(root)->path();
   }
 
@@ -587,7 +590,9 @@ TEST(EventLog, LosesNothingThatWasCommittedToAKill) {
         }).detach();
       sleep(60);
     });
-    usleep(30'000 + round % 8 * 17'000);
+    while (!progress->committed[0] || !progress->committed[1] || !progress->committed[2])
+      usleep(500);
+    usleep(round % 8 * 17'000);
     writer.end();
 
     sl_log *log = nullptr;
@@ -619,6 +624,7 @@ TEST(EventLog, CanBeReadWhileItIsWritten) {
         usleep(3'000);
     }
   });
+  writer.directory();
   usleep(50'000);
   uint64_t most = 0;
   for (int round = 0; round < 30; round++) {

@@ -8,12 +8,13 @@ lose it to another thread for milliseconds. Those that call the CUDA driver or w
 import ctypes
 import os
 
+from .layout import library_directories
+
 API_VERSION = 2
 PLUGIN = "libshardledger.so"
 RANGES = "libshardledger_nvtx.so"
 
 _U32, _U64, _TEXT, _INT = ctypes.c_uint32, ctypes.c_uint64, ctypes.c_char_p, ctypes.c_int
-_LIBRARIES = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
 
 
 def _nothing(*args):
@@ -72,7 +73,8 @@ def _candidates(name):
         path = os.environ.get(variable, "")
         if os.path.basename(path).startswith(PLUGIN):
             yield path if name == PLUGIN else os.path.join(os.path.dirname(os.path.abspath(path)), name)
-    yield os.path.join(_LIBRARIES, name)
+    for directory in library_directories():
+        yield os.path.join(directory, name)
 
 
 def _open(name, mode, kind):

@@ -1,0 +1,145 @@
+"""What installing puts in place: the wheel of scripts/wheel in a virtual environment that has nothing else, and CMake's."""
+
+import importlib.util
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import venv
+import zipfile
+
+import pytest
+from conftest import BUILD
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+RUN = ROOT / "tests" / "data" / "fsdp2-2rank"
+
+
+def environment(**more):
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("SHARDLEDGER_", "PYTHON"))}
+    return dict(kept, **more)
+
+
+def run(*command, status=(0,), cwd=None, **more):
+    done = subprocess.run(command, env=environment(**more), cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                          timeout=120)
+    assert done.returncode in status, done.stdout + done.stderr
+    return done.stdout
+
+
+def pip(python, *arguments):
+    run(sys.executable, "-m", "pip", "--python", python, "--disable-pip-version-check", *arguments)
+
+
+def files(directory):
+    return {str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_symlink() or not path.is_dir()}
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    for name in ("scikit_build_core", "auditwheel"):
+        if importlib.util.find_spec(name) is None:
+            pytest.skip(f"{name} is not installed; scripts/setup --tests does it")
+    (found,) = run(ROOT / "scripts" / "wheel", tmp_path_factory.mktemp("wheel"), SHARDLEDGER_TEST_ENV=sys.prefix).split()
+    return pathlib.Path(found)
+
+
+class Installed:
+    def __init__(self, prefix):
+        self.prefix = prefix
+        self.command = prefix / "bin" / "shardledger"
+        self.python = prefix / "bin" / "python"
+
+
+@pytest.fixture(scope="module")
+def installed(wheel, tmp_path_factory):
+    prefix = tmp_path_factory.mktemp("environment")
+    venv.create(prefix)
+    found = Installed(prefix)
+    pip(found.python, "install", "--no-index", wheel)
+    return found
+
+
+@pytest.fixture
+def recorded(tmp_path):
+    return shutil.copytree(RUN, tmp_path / "run")
+
+
+def test_the_wheel_is_for_every_python_and_for_linux_of_2022(wheel):
+    tag = re.fullmatch(r"shardledger-[\d.]+-py3-none-manylinux_2_(\d+)_x86_64\.whl", wheel.name)
+    assert tag, wheel.name
+    assert int(tag[1]) <= 36
+
+
+def test_the_wheel_has_licences_and_what_compiles_the_bridge(wheel):
+    names = zipfile.ZipFile(wheel).namelist()
+    assert [name for name in names if re.search(r"dist-info/licenses/(LICENSE|NOTICE)$", name)]
+    for name in ("torch_bridge.cpp", "kinds.h", "kinds.def", "events.h", "events.def"):
+        assert f"shardledger/native/{name}" in names
+
+
+def test_the_command_finds_the_plugin_and_reads_runs(installed, recorded):
+    out = run(installed.command, "doctor", "--json", "--python", installed.python, status=(0, 1))  # 1 without a GPU
+    checks = {check["what"]: check for check in json.loads(out)}
+    assert checks["plugin"]["found"] == str(installed.prefix / "lib" / "libshardledger.so")
+    assert "2 ranks" in run(installed.command, "info", recorded)
+
+
+def test_python_m_is_the_same_command(installed, recorded):
+    command = run(installed.command, "peaks", recorded)
+    assert "Peak" in command
+    assert run(installed.python, "-m", "shardledger", "peaks", recorded) == command
+
+
+def test_run_records_ranges_of_a_program_in_the_environment(installed, tmp_path):
+    program = "import shardledger\nassert shardledger.attach()\nwith shardledger.range('sampling'): pass"
+    run(installed.command, "run", "-o", tmp_path / "run", "--", installed.python, "-c", program)
+    assert "sampling" in run(installed.command, "query", "SELECT name FROM phase", tmp_path / "run")
+
+
+def test_jobs_of_other_environments_get_the_companion_too(installed, tmp_path):
+    other = tmp_path / "other"
+    venv.create(other)
+    program = ("import ctypes, os; ctypes.CDLL(os.environ['CUDA_INJECTION64_PATH']).InitializeInjection()\n"
+               "for i in range(1000): pass\n"  # where Python runs what waits for it
+               "import shardledger; print(shardledger.__file__)")
+    out = run(other / "bin" / "python", "-c", program, SHARDLEDGER_DIR=str(tmp_path / "log"),
+              CUDA_INJECTION64_PATH=str(installed.prefix / "lib" / "libshardledger.so"))
+    assert out.strip() == str(installed.prefix / "lib" / "python" / "shardledger" / "__init__.py")
+
+
+def test_ranges_work_without_the_plugin(installed):
+    program = "import shardledger, shardledger.native as n; assert not shardledger.attach(); print(n.ranges._name)"
+    assert run(installed.python, "-c", program).strip() == str(installed.prefix / "lib" / "libshardledger_nvtx.so")
+
+
+def test_uninstalling_leaves_nothing(wheel, tmp_path, recorded):
+    venv.create(tmp_path / "environment")
+    python = tmp_path / "environment" / "bin" / "python"
+    before = files(tmp_path / "environment")
+    pip(python, "install", "--no-index", wheel)
+    run(python, "-c", "import shardledger; shardledger.attach()")
+    run(python, "-m", "shardledger", "peaks", recorded)
+    assert "lib/libshardledger.so" in files(tmp_path / "environment")
+    pip(python, "uninstall", "-y", "shardledger")
+    assert files(tmp_path / "environment") == before
+    assert not list((tmp_path / "environment").rglob("*shardledger*"))  # no empty directories either
+
+
+def test_cmake_installs_a_prefix_that_can_be_moved_and_removed(tmp_path, recorded):
+    if not os.path.exists(os.path.join(BUILD, "bin", "shardledger")) or shutil.which("cmake") is None:
+        pytest.skip("not built, or no CMake")
+    run("cmake", "--install", BUILD, "--prefix", tmp_path / "shardledger", "--strip")
+    (tmp_path / "shardledger").rename(tmp_path / "moved")
+    command = tmp_path / "moved" / "bin" / "shardledger"
+    assert str(tmp_path / "moved" / "lib" / "libshardledger.so") in run(command, "doctor", status=(0, 1))
+    assert "2 ranks" in run(command, "info", recorded)
+    package = str(tmp_path / "moved" / "lib" / "python")
+    assert "2 ranks" in run(sys.executable, "-m", "shardledger", "info", recorded, PYTHONPATH=package)
+
+    (tmp_path / "moved").rename(tmp_path / "shardledger")
+    run("cmake", "-P", ROOT / "scripts" / "uninstall.cmake", cwd=BUILD)
+    assert not list((tmp_path / "shardledger").rglob("*"))

@@ -203,19 +203,23 @@ static void note_bind(struct sl_statement *statement, int result) {
 }
 
 void sl_bind_int(struct sl_statement *statement, int index, int64_t value) {
-  note_bind(statement, sqlite3_bind_int64(statement->handle, index, value));
+  if (statement)
+    note_bind(statement, sqlite3_bind_int64(statement->handle, index, value));
 }
 
 void sl_bind_double(struct sl_statement *statement, int index, double value) {
-  note_bind(statement, sqlite3_bind_double(statement->handle, index, value));
+  if (statement)
+    note_bind(statement, sqlite3_bind_double(statement->handle, index, value));
 }
 
 void sl_bind_text(struct sl_statement *statement, int index, const char *text) {
-  note_bind(statement, sqlite3_bind_text(statement->handle, index, text, -1, SQLITE_STATIC));
+  if (statement)
+    note_bind(statement, sqlite3_bind_text(statement->handle, index, text, -1, SQLITE_STATIC));
 }
 
 void sl_bind_null(struct sl_statement *statement, int index) {
-  note_bind(statement, sqlite3_bind_null(statement->handle, index));
+  if (statement)
+    note_bind(statement, sqlite3_bind_null(statement->handle, index));
 }
 
 /* Index of a named parameter. 0, when there is none, makes the bind that follows fail with SQLITE_RANGE. */
@@ -263,6 +267,8 @@ int sl_statement_step(struct sl_statement *statement, struct sl_error *error) {
 
 int sl_statement_run(struct sl_statement *statement, struct sl_error *error) {
   int r = 0;
+  if (!statement)
+    return 0;
   do
     r = sl_statement_step(statement, error);
   while (r > 0);

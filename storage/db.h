@@ -65,6 +65,8 @@ struct sl_statement *sl_statement_close(struct sl_statement *statement);
 
 /* Positional parameters count from 1. Text is not copied: it has to live until the next step is over. NULL binds NULL.
  */
+/* A statement that is NULL takes every value, and sl_statement_run of it does nothing: a writer may have no database.
+ */
 void sl_bind_int(struct sl_statement *statement, int index, int64_t value);
 void sl_bind_double(struct sl_statement *statement, int index, double value);
 void sl_bind_text(struct sl_statement *statement, int index, const char *text);

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* INSERT statements by table; the parameters are the columns in the schema's order. */
 #define INSERTS(X)                                                                                                     \
@@ -51,8 +52,9 @@ static const char *const insert_sql[INSERT_count] = {
 };
 
 struct sl_ledger_writer {
-  struct sl_db *db;
-  struct sl_statement *inserts[INSERT_count];
+  struct sl_db *db;                           /* NULL: there is a listener only */
+  struct sl_statement *inserts[INSERT_count]; /* NULL without a database: they take everything and write nothing */
+  struct sl_ledger_listener listener;
   uint32_t rank;
 };
 
@@ -78,6 +80,16 @@ finish:
     writer = sl_ledger_writer_close(writer);
   *out = writer;
   return r;
+}
+
+int sl_ledger_writer_listen(const struct sl_ledger_listener *listener, struct sl_ledger_writer **out,
+                            struct sl_error *error) {
+  struct sl_ledger_writer *writer = calloc(1, sizeof *writer);
+  *out = writer;
+  if (!writer)
+    return sl_error_set(error, -ENOMEM, "out of memory");
+  writer->listener = *listener;
+  return 0;
 }
 
 struct sl_ledger_writer *sl_ledger_writer_close(struct sl_ledger_writer *writer) {
@@ -224,6 +236,8 @@ int sl_write_module(struct sl_ledger_writer *writer, const struct sl_module_info
 }
 
 int sl_write_step(struct sl_ledger_writer *writer, const struct sl_step_row *row, struct sl_error *error) {
+  if (writer->listener.step)
+    writer->listener.step(writer->listener.context, row);
   struct sl_statement *s = writer->inserts[INSERT_step];
   const bool cache = row->recorded && !row->drivers_pool;
   int i = 0;
@@ -377,6 +391,8 @@ int sl_write_peak(struct sl_ledger_writer *writer, int64_t step, uint32_t module
 
 int sl_write_peak_category(struct sl_ledger_writer *writer, int64_t step, uint32_t module, const char *phase,
                            const char *category, uint64_t bytes, struct sl_error *error) {
+  if (writer->listener.step_category && !module && strcmp(phase, sl_kind_name(SL_KIND_step)) == 0)
+    writer->listener.step_category(writer->listener.context, category, bytes);
   struct sl_statement *s = writer->inserts[INSERT_peak_category];
   int i = 0;
   sl_bind_int(s, ++i, writer->rank);
@@ -467,6 +483,8 @@ int sl_write_oom_owner(struct sl_ledger_writer *writer, uint64_t at_ns, const ch
 }
 
 int sl_write_collective(struct sl_ledger_writer *writer, const struct sl_collective_row *row, struct sl_error *error) {
+  if (writer->listener.collective)
+    writer->listener.collective(writer->listener.context, row);
   struct sl_statement *s = writer->inserts[INSERT_collective];
   int i = 0;
   sl_bind_int(s, ++i, id_of(writer, row->id));

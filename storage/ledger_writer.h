@@ -19,6 +19,21 @@ int sl_ledger_writer_open(const char *path, struct sl_ledger_writer **out, struc
 struct sl_ledger_writer *
 sl_ledger_writer_close(struct sl_ledger_writer *writer); /* returns NULL; drops what is not committed */
 
+/* Who wants to hear of rows. Each may be NULL; pointers in a row are valid during the call only, its names longer. */
+struct sl_step_row;
+struct sl_collective_row;
+struct sl_ledger_listener {
+  void *context;
+  /* A category's share of the peak of the step whose row comes next. The name is the caller's for good. */
+  void (*step_category)(void *context, const char *category, uint64_t bytes);
+  void (*step)(void *context, const struct sl_step_row *row);
+  void (*collective)(void *context, const struct sl_collective_row *row);
+};
+
+/* A writer without a database: the listener hears of rows, and they are written nowhere. Needs no begin, no commit. */
+int sl_ledger_writer_listen(const struct sl_ledger_listener *listener, struct sl_ledger_writer **out,
+                            struct sl_error *error);
+
 int sl_ledger_writer_begin(struct sl_ledger_writer *writer, uint32_t rank, struct sl_error *error);
 int sl_ledger_writer_commit(struct sl_ledger_writer *writer, struct sl_error *error);
 

@@ -574,6 +574,8 @@ int sl_log_open(const char *directory, struct sl_log **out, struct sl_error *err
     return sl_error_set(error, r, "out of memory while reading the definitions in %s", directory);
   }
   if (definitions.next) {
+    for (struct sl_segment_entry *entry = definitions.next; entry < definitions.end; entry++)
+      entry->done = false; /* read again, to be given */
     stream_start(&log->definitions, definitions.next, definitions.end);
     log->in_definitions = true;
   }

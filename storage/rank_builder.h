@@ -114,6 +114,9 @@ struct sl_rank_builder {
  * rank_steps.c: where steps begin and end, what is decided then, what is summed and written. Functions that return int
  * give 0 or a negative errno, with the reason in the builder's error.
  */
+const char *sl_rank_category_name(const struct sl_rank_builder *b, int category);
+/* What is known of the step so far, for decisions. cut_off: it has not ended. */
+struct sl_step_facts sl_rank_step_facts(struct sl_rank_builder *b, int64_t step, bool cut_off);
 int sl_rank_allocations_settle(struct sl_rank_builder *b, bool all);
 struct sl_item *sl_rank_item_add(struct sl_rank_builder *b, enum sl_item_type type);
 void *sl_rank_list_grow(struct sl_rank_builder *b, void *list, size_t count, size_t *capacity, size_t size);

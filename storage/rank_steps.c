@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *category_name(const struct sl_rank_builder *b, int category) {
+const char *sl_rank_category_name(const struct sl_rank_builder *b, int category) {
   return category < SL_CATEGORY_built_in ? sl_categories[category].name : b->user_categories[category];
 }
 
@@ -142,7 +142,7 @@ int sl_rank_sweep_snapshot(void *context, const struct sl_item *item, const stru
   for (int c = 0; c < b->category_count && r == 0 && b->step.step >= 0; c++)
     if (sample->category_bytes[c] || sample->tracker_bytes[c])
       r = sl_write_snapshot(b->writer, b->step.step, item->module, item->call_index, item->state, item->at_ns,
-                            category_name(b, c), sample->category_bytes[c], sample->tracker_bytes[c], b->error);
+                            sl_rank_category_name(b, c), sample->category_bytes[c], sample->tracker_bytes[c], b->error);
   return r;
 }
 
@@ -186,7 +186,7 @@ static int peaks_write(struct sl_rank_builder *b) {
                         &entry->own, b->error);
     for (int c = 0; c < b->category_count && r == 0 && b->step.step >= 0; c++)
       if (entry->sample.category_bytes[c])
-        r = sl_write_peak_category(b->writer, b->step.step, module, phase, category_name(b, c),
+        r = sl_write_peak_category(b->writer, b->step.step, module, phase, sl_rank_category_name(b, c),
                                    entry->sample.category_bytes[c], b->error);
     HASH_DEL(b->peaks, entry);
     free(entry);
@@ -196,8 +196,8 @@ static int peaks_write(struct sl_rank_builder *b) {
 
 static int peak_owner_write(void *context, const struct sl_memory_owner *owner, struct sl_error *error) {
   struct sl_rank_builder *b = context;
-  return sl_write_peak_owner(b->writer, b->step.step, category_name(b, owner->category), owner->detail, owner->module,
-                             owner->phase, owner->bytes, owner->allocations, error);
+  return sl_write_peak_owner(b->writer, b->step.step, sl_rank_category_name(b, owner->category), owner->detail,
+                             owner->module, owner->phase, owner->bytes, owner->allocations, error);
 }
 
 /* Everything alive at the step's highest point. */
@@ -213,7 +213,7 @@ struct refusal_context {
 
 static int oom_owner_write(void *context, const struct sl_memory_owner *owner, struct sl_error *error) {
   const struct refusal_context *refusal = context;
-  return sl_write_oom_owner(refusal->b->writer, refusal->at_ns, category_name(refusal->b, owner->category),
+  return sl_write_oom_owner(refusal->b->writer, refusal->at_ns, sl_rank_category_name(refusal->b, owner->category),
                             owner->detail, owner->module, owner->phase, owner->bytes, owner->allocations, error);
 }
 
@@ -237,7 +237,7 @@ static int allocation_write(struct sl_rank_builder *b, const struct sl_allocatio
   char pool[48] = "";
   if (place->pool_owner || place->pool_id)
     snprintf(pool, sizeof pool, "%llu.%llu", (unsigned long long)place->pool_owner, (unsigned long long)place->pool_id);
-  return sl_write_allocation(b->writer, a, place->stream, pool, category_name(b, a->category), b->error);
+  return sl_write_allocation(b->writer, a, place->stream, pool, sl_rank_category_name(b, a->category), b->error);
 }
 
 /* Writes and forgets what is freed for good; the rest goes on into the next step. all: the log has ended. */
@@ -269,18 +269,22 @@ int sl_rank_phases_settle(struct sl_rank_builder *b, bool all) {
   return r;
 }
 
-/* Decides, sums and writes what happened since the last step's end. step NULL: the log ended outside of a step. */
-int sl_rank_step_finish(struct sl_rank_builder *b, const struct sl_phase *step) {
-  struct sl_step_facts facts = {
-      .step = step ? step->step : -1,
+struct sl_step_facts sl_rank_step_facts(struct sl_rank_builder *b, int64_t step, bool cut_off) {
+  return (struct sl_step_facts){
+      .step = step,
       .optimizer_starts = b->optimizer_starts.at,
       .optimizer_start_count = b->optimizer_starts.count,
       .backward_starts = b->backward_starts.at,
       .backward_start_count = b->backward_starts.count,
       .gradients_tagged = b->gradients_tagged,
       .workspaces = sl_log_info(b->log, "cublas_workspaces") ? NULL : &b->workspaces,
-      .cut_off = step && !step->end_at,
+      .cut_off = cut_off,
   };
+}
+
+/* Decides, sums and writes what happened since the last step's end. step NULL: the log ended outside of a step. */
+int sl_rank_step_finish(struct sl_rank_builder *b, const struct sl_phase *step) {
+  const struct sl_step_facts facts = sl_rank_step_facts(b, step ? step->step : -1, step && !step->end_at);
   enum sl_tracker tracker = sl_module_states_saw_fsdp(b->states) ? SL_TRACKER_fsdp : SL_TRACKER_module;
   sl_tracker_find_scratch(b->items, b->item_count);
   for (size_t i = 0; i < b->allocation_count; i++)

@@ -105,6 +105,21 @@ TEST_F(LogFollow, ALogReadAsItGrowsHasTheEventsOfTheWholeInTheSameOrder) {
   }
 }
 
+// A reader that comes late finds segments sealed, those of definitions among them.
+TEST_F(LogFollow, ASealedLogIsReadFromItsBeginning) {
+  LogBuilder builder(directory / "p");
+  builder.info("rank", "3");
+  builder.definitions().cut();
+  builder.info("host", "a");
+  builder.thread(1).at(1'000'000'000'000'000'100).range_push("a").cut().range_pop();
+  builder.finish(LogBuilder::Files::sealed);
+  open();
+  EXPECT_EQ(read().size(), 2u);
+  EXPECT_EQ(definitions.size(), 4u + 2u + 2u); // strings of the two facts, the facts, the range's name and domain
+  follow();
+  EXPECT_EQ(read().size(), 0u);
+}
+
 TEST_F(LogFollow, WhatCameAfterTheInstantIsHeldBack) {
   LogBuilder builder(directory / "p");
   builder.thread(1).at(1'000'000'000'000'000'100).range_push("a").at(1'000'000'000'000'000'300).range_pop();

@@ -1,0 +1,241 @@
+// A job as it is watched: at every instant the figures are those of the ledger of what had been written by then.
+#include "fakes/growing_log.h"
+#include "fakes/log_builder.h"
+
+extern "C" {
+#include "storage/db.h"
+#include "storage/ledger.h"
+#include "storage/rank_live.h"
+}
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace {
+
+namespace fs = std::filesystem;
+constexpr uint64_t kAll = UINT64_MAX;
+using Bytes = std::map<std::string, uint64_t>;
+using Row = std::vector<std::string>;
+
+class Live : public ::testing::Test {
+protected:
+  void SetUp() override {
+    directory = fs::temp_directory_path() / ("live-" + std::to_string(getpid()));
+    fs::remove_all(directory);
+    fs::create_directories(directory);
+    state = std::make_unique<sl_live_state>();
+  }
+  void TearDown() override {
+    rank = sl_live_rank_close(rank);
+    fs::remove_all(directory);
+  }
+
+  void read(uint64_t until = kAll) {
+    if (!rank) {
+      ASSERT_EQ(sl_live_rank_open((directory / "p").c_str(), nullptr, &rank, &error), 0) << error.text;
+    }
+    ASSERT_EQ(sl_live_rank_look(rank, &error), 0) << error.text;
+    ASSERT_EQ(sl_live_rank_read(rank, until, kAll, &error), 0) << error.text;
+    sl_live_rank_state(rank, state.get());
+  }
+
+  // Of the ledger of a process directory.
+  std::vector<Row> rows(const fs::path &ledger, const std::string &sql) {
+    std::vector<Row> found;
+    sl_db *db = nullptr;
+    sl_statement *statement = nullptr;
+    EXPECT_EQ(sl_db_open(ledger.c_str(), SL_DB_READ, &db, &error), 0) << error.text;
+    EXPECT_EQ(sl_db_prepare(db, sql.c_str(), &statement, &error), 0) << error.text;
+    while (sl_statement_step(statement, &error) > 0) {
+      Row row;
+      for (int i = 0; i < sl_column_count(statement); i++)
+        row.push_back(sl_column_text(statement, i));
+      found.push_back(row);
+    }
+    sl_statement_close(statement);
+    sl_db_close(db);
+    return found;
+  }
+  Bytes sums(const fs::path &ledger, const std::string &sql) {
+    Bytes bytes;
+    for (const Row &row : rows(ledger, sql))
+      bytes[row[0]] += std::stoull(row[1]);
+    return bytes;
+  }
+  void build(const fs::path &process, const fs::path &ledger) {
+    sl_error note;
+    fs::remove(ledger);
+    ASSERT_EQ(sl_ledger_build(process.c_str(), ledger.c_str(), nullptr, &note, &error), 0) << error.text;
+  }
+  static Row totals(const sl_block_totals &totals) {
+    return {std::to_string(totals.requested_bytes), std::to_string(totals.allocated_bytes),
+            std::to_string(totals.active_bytes), std::to_string(totals.reserved_bytes)};
+  }
+
+  // What is known for sure is in the ledger, and what the ledger has is at least possible. in_hindsight: the ledger is
+  // that of the whole run, in which some of what is alive now has outlived its step.
+  void expect_bounds(const Bytes &ledger, const std::string &what, bool in_hindsight = false) {
+    uint64_t sum = 0;
+    Bytes sure, open;
+    for (size_t i = 0; i < state->category_count; i++) {
+      const sl_live_category &category = state->categories[i];
+      (category.decided ? sure : open)[category.name] += category.bytes;
+      sum += category.bytes;
+    }
+    EXPECT_EQ(sum, state->now.allocated_bytes) << what;
+    for (const auto &[name, bytes] : sure)
+      EXPECT_LE(bytes, ledger.count(name) ? ledger.at(name) : 0) << what << ": " << name;
+    for (const auto &[name, bytes] : ledger) {
+      uint64_t most = sure.count(name) ? sure.at(name) : 0;
+      for (const auto &[names, more] : open)
+        if ((" or " + names + " or ").find(" or " + name + " or ") != std::string::npos || names == "not known yet" ||
+            names == "unattributed" || (in_hindsight && name == "other"))
+          most += more;
+      EXPECT_GE(most, bytes) << what << ": " << name;
+    }
+  }
+
+  void expect_like_ledger(const fs::path &ledger, const std::string &what) {
+    const std::string columns = "peak_requested_bytes, peak_allocated_bytes, peak_active_bytes, peak_reserved_bytes";
+    const std::vector<Row> steps =
+        rows(ledger, "SELECT step, " + columns + ", coalesce(checked, -1), peak_ns FROM step ORDER BY step");
+    std::map<std::string, Row> peaks;
+    for (const Row &row : steps)
+      peaks[row[0]] = {row.begin() + 1, row.begin() + 5};
+    if (!state->drivers_pool && state->last.step >= 0) {
+      EXPECT_EQ(totals(state->last.peak), peaks[std::to_string(state->last.step)]) << what;
+    }
+    uint64_t highest = 0;
+    for (const Row &row : steps)
+      highest = std::max<uint64_t>(highest, std::stoull(row[2]));
+    if (state->peak.step >= 0) {
+      EXPECT_EQ(state->peak.bytes, highest) << what;
+    }
+    EXPECT_GE(state->peak.bytes, highest) << what;
+    EXPECT_EQ(state->steps + (state->step >= 0 ? 1 : 0), steps.size()) << what;
+    if (state->step >= 0) {
+      EXPECT_EQ(state->step_peak.bytes, std::stoull(peaks[std::to_string(state->step)][1])) << what;
+    }
+    Bytes shares;
+    for (size_t i = 0; i < state->share_count; i++)
+      shares[state->shares[i].category] = state->shares[i].bytes;
+    EXPECT_EQ(shares, sums(ledger, "SELECT category, bytes FROM category_at_peak WHERE step = " +
+                                       std::to_string(state->last.step)))
+        << what;
+    const Bytes alive = sums(ledger, "SELECT category, sum(bytes) FROM allocation WHERE free_ns IS NULL AND"
+                                     " device = (SELECT device FROM rank) GROUP BY category");
+    uint64_t sum = 0;
+    for (const auto &[name, bytes] : alive)
+      sum += bytes;
+    EXPECT_EQ(state->now.allocated_bytes, sum) << what;
+    expect_bounds(alive, what);
+  }
+
+  void watch(const fs::path &run, int pieces) {
+    for (const auto &process : fs::directory_iterator(run)) {
+      if (!process.is_directory())
+        continue;
+      fs::remove_all(directory / "p");
+      rank = sl_live_rank_close(rank);
+      GrowingLog growing(process.path(), directory / "p");
+      const fs::path whole = directory / "whole.sqlite", prefix = directory / "prefix.sqlite";
+      ASSERT_NO_FATAL_FAILURE(build(process.path(), whole));
+      if (rows(whole, "SELECT id FROM allocation LIMIT 1").empty())
+        continue;
+      const uint64_t start = std::stoull(rows(whole, "SELECT min(alloc_ns) FROM allocation")[0][0]);
+      const uint64_t piece = (growing.last_ns() - start) / static_cast<uint64_t>(pieces);
+      for (uint64_t now = start + piece / 2; now < growing.last_ns(); now += piece) {
+        const std::string what = process.path().string() + " at " + std::to_string(now);
+        growing.grow(now);
+        ASSERT_NO_FATAL_FAILURE(read(now));
+        ASSERT_NO_FATAL_FAILURE(build(directory / "p", prefix));
+        expect_like_ledger(prefix, what);
+        EXPECT_FALSE(state->ended) << what;
+        // And hindsight may not prove it wrong.
+        const std::string at = std::to_string(now);
+        expect_bounds(sums(whole, "SELECT category, sum(bytes) FROM allocation WHERE alloc_ns <= " + at +
+                                      " AND (free_ns IS NULL OR free_ns > " + at +
+                                      ") AND device = (SELECT device FROM rank) GROUP BY category"),
+                      what + ", in hindsight", true);
+      }
+      growing.grow_to_end();
+      ASSERT_NO_FATAL_FAILURE(read());
+      expect_like_ledger(whole, process.path().string());
+    }
+  }
+
+  fs::path directory;
+  sl_live_rank *rank = nullptr;
+  std::unique_ptr<sl_live_state> state;
+  sl_error error = {};
+};
+
+const fs::path kData = SL_TEST_DATA;
+
+// Definitions come before everything else in a log that is read whole; a job that attaches late writes them late.
+TEST_F(Live, ASnapshotOfTheAllocatorThatComesLateCountsFromTheStart) {
+  constexpr uint64_t start = 1'000'000'000'000'000'000;
+  for (bool attached : {false, true}) {
+    LogBuilder log(directory / (attached ? "after" : "p"), start);
+    auto &main = log.thread(1);
+    main.at(start + 100).allocator(SL_SEGMENT_ALLOC, 0x10000, 2 << 20).allocator(SL_ALLOC, 0x10000, 2 << 20);
+    if (attached) {
+      sl_event_allocator_restore restore = {};
+      restore.segments = restore.blocks = 1;
+      restore.sequence = 2;
+      log.define(restore);
+      sl_event_allocator_existing block = {};
+      block.address = 0x10000;
+      block.bytes = 2 << 20;
+      block.requested_bytes = 1 << 20;
+      block.place = log.place(0);
+      block.state = SL_BLOCK_ALLOCATED;
+      block.starts_segment = 1;
+      log.define(block);
+    }
+    if (attached)
+      main.at(start + 200).allocator(SL_SEGMENT_ALLOC, 0x800000, 2 << 20).allocator(SL_ALLOC, 0x800000, 1 << 20);
+  }
+  ASSERT_NO_FATAL_FAILURE(read());
+  EXPECT_EQ(state->now.allocated_bytes, 2u << 20);
+  fs::copy(directory / "after", directory / "p", fs::copy_options::recursive | fs::copy_options::overwrite_existing);
+  ASSERT_NO_FATAL_FAILURE(read());
+  EXPECT_EQ(state->now.allocated_bytes, (2u << 20) + (1u << 20));
+  EXPECT_EQ(state->now.requested_bytes, 2u << 20);
+  EXPECT_EQ(state->lost, 0u);
+}
+
+TEST_F(Live, ARequestThatDidNotFitIsToldWithItsPlace) {
+  LogBuilder log(directory / "p");
+  log.module(1, 0, "blocks.0", "Block", SL_MODULE_ROOT);
+  log.thread(1).at(1'000'000'000'000'000'100).range_start(1, "step", SL_KIND_step, 7);
+  log.thread(1).range_push("blocks.0", SL_KIND_forward, 1).allocator(SL_OUT_OF_MEMORY, 4096, 1 << 30);
+  log.finish();
+  ASSERT_NO_FATAL_FAILURE(read());
+  EXPECT_EQ(state->refusals, 1u);
+  EXPECT_EQ(state->refused_bytes, 1u << 30);
+  EXPECT_EQ(state->refused_at.step, 7);
+  EXPECT_STREQ(state->refused_at.phase, "forward");
+  EXPECT_STREQ(state->refused_at.module, "blocks.0");
+  ASSERT_GE(state->frame_count, 1u);
+  EXPECT_STREQ(state->frames[0].phase, "forward");
+  EXPECT_STREQ(state->frames[0].module, "blocks.0");
+}
+
+class LiveRuns : public Live, public ::testing::WithParamInterface<const char *> {};
+
+TEST_P(LiveRuns, AtEveryInstantTheFiguresAreThoseOfTheLedgerOfThePrefix) {
+  watch(kData / GetParam(), 4);
+}
+
+INSTANTIATE_TEST_SUITE_P(Recorded, LiveRuns,
+                         ::testing::Values("fsdp2-2rank", "fsdp2-2rank-recompute", "oom-optimizer-2rank",
+                                           "matrix/late-attach", "matrix/cuda-malloc-async", "matrix/fsdp1",
+                                           "matrix/tracked-ddp"));
+
+} // namespace

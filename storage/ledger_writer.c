@@ -34,7 +34,7 @@
   X(kernel, "INSERT INTO kernel VALUES(?,?,?,?,?,?,?)")                                                                \
   X(memcpy, "INSERT INTO memcpy VALUES(?,?,?,?,?,?,?,?)")                                                              \
   X(memset, "INSERT INTO memset VALUES(?,?,?,?,?,?,?)")                                                                \
-  X(collective, "INSERT INTO collective VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)")                    \
+  X(collective, "INSERT INTO collective VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,NULL)")               \
   X(communicator, "INSERT INTO communicator VALUES(?,?,?,?,?,?)")                                                      \
   X(source, "INSERT INTO source VALUES(?,?,?,?,?)")
 
@@ -124,6 +124,14 @@ int sl_ledger_writer_finish(struct sl_ledger_writer *writer, struct sl_error *er
                         "CREATE INDEX device_owner_by_time ON device_owner(rank, at_ns);",
                         error);
   return r < 0 ? r : sl_db_execute(writer->db, sl_views_sql, error);
+}
+
+struct sl_db *sl_ledger_writer_db(struct sl_ledger_writer *writer) {
+  return writer->db;
+}
+
+uint32_t sl_ledger_writer_rank(const struct sl_ledger_writer *writer) {
+  return writer->rank;
 }
 
 /* ---- ids that are unique over ranks ---- */

@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct sl_db;
 struct sl_ledger_writer;
 
 /* Creates the database at path (which must not exist) with the permanent tables. Close with sl_ledger_writer_close. */
@@ -39,6 +40,10 @@ int sl_ledger_writer_commit(struct sl_ledger_writer *writer, struct sl_error *er
 
 /* Indexes and views, after the last rank; checks the file and leaves it readable by one file alone. */
 int sl_ledger_writer_finish(struct sl_ledger_writer *writer, struct sl_error *error);
+
+/* For what sums up rows that are written: the database, and the rank since the last begin. Owned by the writer. */
+struct sl_db *sl_ledger_writer_db(struct sl_ledger_writer *writer);
+uint32_t sl_ledger_writer_rank(const struct sl_ledger_writer *writer);
 
 struct sl_step_row {
   int64_t step;

@@ -1,5 +1,6 @@
 #include "rank_ledger.h"
 
+#include "exposed_time.h"
 #include "rank_builder.h"
 
 #include <errno.h>
@@ -317,6 +318,8 @@ int sl_rank_builder_finish(struct sl_rank_builder *b) {
     r = sl_driver_segments_finish(b->segments, b->error);
   if (r == 0)
     r = sl_collectives_finish(b->collectives, b->error);
+  if (r == 0)
+    r = sl_exposed_time_write(b->writer, b->error);
   if (r == 0)
     r = rank_write(b, &b->devices[b->device >= 0 ? b->device : 0]);
   return r;

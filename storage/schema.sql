@@ -235,7 +235,9 @@ CREATE TABLE collective( -- one NCCL call of a rank
   protocol TEXT, -- LL, LL128, SIMPLE
   channels INTEGER,
   kernel_calls INTEGER, -- calls that the same kernel served: 1 alone; of a group they share start_ns and end_ns
-  joined_by TEXT -- how its kernel was found: correlation (the launch), order (n-th call, n-th kernel), or NULL
+  joined_by TEXT, -- how its kernel was found: correlation (the launch), order (n-th call, n-th kernel), or NULL
+  exposed_ns INTEGER -- of start_ns … end_ns, the part in which none of the process's other kernels ran on this device;
+                     -- NULL where compute kernels were not recorded (SHARDLEDGER_KERNELS=all)
 );
 
 CREATE TABLE device_sample( -- cuMemGetInfo: the whole device, all processes

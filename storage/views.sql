@@ -188,7 +188,7 @@ UNION ALL
 SELECT host, ns, collectives FROM difference WHERE place = (collectives + 1) / 2;
 
 -- Each NCCL call with what it cost. delay_ns: from the host's call to the start on the device. duration_ns: on the device;
--- share_ns: its part of that where one kernel served several calls. arrival_ns: its start on the first host's clock;
+-- share_ns: its part of that where one kernel served several calls, exposed_share_ns: the exposed part of this. arrival_ns: its start on the first host's clock;
 -- late_ns: after the first rank to arrive; spread_ns: from the first to the last; is_last: this rank was that last one
 -- (nobody is where all came at once), and others_waited_ns is how long the others waited for it, in sum.
 -- transfer_ns: the shortest share of all ranks, that is without waiting for others. algorithm_bytes and bus_bytes are
@@ -207,7 +207,7 @@ met AS (
     sum(arrival_ns - (SELECT min(start_ns) FROM rank)) OVER one AS sum_since_start_ns, min(share_ns) OVER one AS transfer_ns
   FROM sized WINDOW one AS (PARTITION BY comm, seq, operation, bytes, alone))
 SELECT id, rank, comm, seq, operation, bytes, module_id, step, nranks, enqueue_ns, start_ns, end_ns, duration_ns, share_ns,
-  transfer_ns, start_ns - enqueue_ns AS delay_ns, arrival_ns, iif(arrivals > 1, arrival_ns - first_ns, NULL) AS late_ns,
+  exposed_ns * 1.0 / kernel_calls AS exposed_share_ns, transfer_ns, start_ns - enqueue_ns AS delay_ns, arrival_ns, iif(arrivals > 1, arrival_ns - first_ns, NULL) AS late_ns,
   iif(arrivals > 1, last_ns - first_ns, NULL) AS spread_ns,
   arrivals > 1 AND arrival_ns = last_ns AND last_ns > first_ns AS is_last,
   iif(arrivals > 1 AND arrival_ns = last_ns AND last_ns > first_ns,

@@ -4,6 +4,7 @@
 #include "report.h"
 #include "storage/db.h"
 #include "summary.h"
+#include "units.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -64,6 +65,8 @@ static const char *module_name(const struct nccl_report *report, int module) {
   {"ranks", "Ranks", SL_UNIT_number, 0}, {"calls", "Calls", SL_UNIT_number, 0},                                        \
       {"calls_timed", "Timed", SL_UNIT_number, SL_COLUMN_DATA_ONLY}, {"bytes", "Bytes", SL_UNIT_bytes, 0},             \
       {"duration_ns", "Time", SL_UNIT_duration, 0}, {"median_ns", "Median", SL_UNIT_duration, 0},                      \
+      {"exposed_ns", "Exposed", SL_UNIT_duration, SL_COLUMN_HIDE_EMPTY},                                               \
+      {"exposed_share", "Share", SL_UNIT_share, SL_COLUMN_HIDE_EMPTY},                                                 \
       {"algorithm_gbs_text", "Alg GB/s", SL_UNIT_number, SL_COLUMN_TEXT_ONLY},                                         \
       {"algorithm_gbs", "", SL_UNIT_number, SL_COLUMN_DATA_ONLY},                                                      \
       {"bus_gbs_text", "Bus GB/s", SL_UNIT_number, SL_COLUMN_TEXT_ONLY},                                               \
@@ -81,6 +84,11 @@ static void cells_cost(struct sl_table *table, const struct sl_nccl_group *group
   cell_number(table, group->bytes);
   cell_number(table, group->total_ns < 0 ? SL_NO_NUMBER : llround(group->total_ns));
   cell_number(table, group->median_ns);
+  cell_number(table, group->exposed_ns < 0 ? SL_NO_NUMBER : llround(group->exposed_ns));
+  if (group->exposable_ns > 0)
+    sl_cell_double(table, group->exposed_ns / group->exposable_ns);
+  else
+    sl_cell_null(table);
   cell_rate(table, group->algorithm_rate);
   cell_rate(table, group->bus_rate);
   cell_number(table, group->median_delay_ns);
@@ -210,6 +218,7 @@ static int print_slowest(const struct nccl_report *report) {
       {"bytes", "Bytes", SL_UNIT_bytes, 0},
       {"duration_ns", "Time", SL_UNIT_duration, 0},
       {"slowest_rank", "On rank", SL_UNIT_number, 0},
+      {"exposed_ns", "Exposed", SL_UNIT_duration, SL_COLUMN_HIDE_EMPTY},
       {"transfer_ns", "Transfer", SL_UNIT_duration, 0},
       {"bus_gbs_text", "Bus GB/s", SL_UNIT_number, SL_COLUMN_TEXT_ONLY},
       {"bus_gbs", "", SL_UNIT_number, SL_COLUMN_DATA_ONLY},
@@ -247,6 +256,7 @@ static int print_slowest(const struct nccl_report *report) {
     cell_number(table, call->bytes);
     sl_cell_int(table, sl_nccl_duration(call));
     sl_cell_int(table, call->rank);
+    cell_number(table, call->exposed_ns);
     cell_number(table, met->transfer_ns < 0 ? SL_NO_NUMBER : (int64_t)met->transfer_ns);
     cell_rate(table, bus_bytes < 0 || met->transfer_ns <= 0 ? -1 : bus_bytes / met->transfer_ns);
     cell_number(table, sl_nccl_spread(met));
@@ -325,6 +335,23 @@ static int print_stragglers(const struct nccl_report *report) {
   return 0;
 }
 
+/* Of all ranks' time in collectives, what no computation hid; nothing where compute kernels were not recorded. */
+static void print_exposed(const struct nccl_report *report) {
+  char exposed[SL_UNIT_CHARS], whole[SL_UNIT_CHARS], share[SL_UNIT_CHARS];
+  double exposed_ns = 0, whole_ns = 0;
+  for (size_t i = 0; i < report->calls->count; i++) {
+    const struct sl_nccl_call *call = &report->calls->calls[i];
+    if (sl_nccl_exposed_share(call) < 0 || sl_nccl_share(call) < 0)
+      continue;
+    exposed_ns += sl_nccl_exposed_share(call);
+    whole_ns += sl_nccl_share(call);
+  }
+  if (whole_ns > 0)
+    sl_output_line(report->out, "%s of %s in collectives are exposed (%s): no compute kernel ran beside them",
+                   sl_format_duration(exposed, llround(exposed_ns)), sl_format_duration(whole, llround(whole_ns)),
+                   sl_format_share(share, exposed_ns / whole_ns));
+}
+
 /* What the numbers below do not contain. */
 static int print_coverage(const struct nccl_report *report) {
   const struct sl_nccl_calls *calls = report->calls;
@@ -348,6 +375,7 @@ static int print_coverage(const struct nccl_report *report) {
     sl_output_line(report->out,
                    "%d of %d hosts have their clocks aligned, by the ends of collectives; spreads leave the others out",
                    aligned, calls->host_count);
+  print_exposed(report);
   if (calls->count == 0)
     sl_complain("no NCCL call is in the record; one GPU alone makes none");
   else if (joined == 0)

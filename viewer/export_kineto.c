@@ -181,6 +181,16 @@ static void write_launch(struct writer *w, int64_t tid, int64_t at_ns, int64_t c
   fprintf(w->file, ", \"id\": %" PRId64 ", \"bp\": \"e\"}", correlation);
 }
 
+/*
+ * HTA drops kernels that nothing in the iterations launched, and all that it says of computation with them. When such a
+ * kernel was launched is not recorded: no name of a launch, so that nobody takes the instant for one.
+ */
+static void write_unknown_launch(struct writer *w, int64_t correlation, int64_t start_ns) {
+  begin(w, "X", "cuda_runtime", "launch not recorded");
+  place(w, w->pid, 0, start_ns);
+  fprintf(w->file, ", \"dur\": 0, \"args\": {\"correlation\": %" PRId64 "}}", correlation);
+}
+
 static int write_kernels(struct writer *w, struct sl_statement *group, struct sl_error *error) {
   struct sl_statement *kernels = NULL;
   int r = sl_db_prepare(w->export->db, sl_export_kernels_sql, &kernels, error);
@@ -220,6 +230,8 @@ static int write_kernels(struct writer *w, struct sl_statement *group, struct sl
     if (joined)
       write_launch(w, sl_column_int(kernels, SL_KERNEL_tid), sl_column_int(kernels, SL_KERNEL_enqueue), correlation,
                    device, stream, start);
+    else if (correlation)
+      write_unknown_launch(w, correlation, start);
     sl_export_progress(w->export, 1);
   }
   kernels = sl_statement_close(kernels);

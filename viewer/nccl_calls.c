@@ -153,7 +153,7 @@ static int read_calls(struct reader *reader, struct sl_db *db, struct sl_error *
   int place = -1;
   int r = sl_db_prepare(db,
                         "SELECT id, rank, comm, seq, operation, bytes, module_id, step, enqueue_ns, start_ns, end_ns,"
-                        " kernel_calls FROM collective ORDER BY id",
+                        " kernel_calls, exposed_ns FROM collective ORDER BY id",
                         &statement, error);
   while (r >= 0 && (r = sl_statement_step(statement, error)) > 0) {
     void *larger = grown(calls->calls, calls->count, &reader->capacity, sizeof *calls->calls);
@@ -176,6 +176,7 @@ static int read_calls(struct reader *reader, struct sl_db *db, struct sl_error *
         .start_ns = number(statement, 9),
         .end_ns = number(statement, 10),
         .kernel_calls = (uint32_t)sl_column_int(statement, 11),
+        .exposed_ns = number(statement, 12),
         .arrival_ns = SL_NO_NUMBER,
         .nranks = SL_NO_NUMBER,
     };
@@ -396,6 +397,10 @@ int64_t sl_nccl_duration(const struct sl_nccl_call *call) {
 double sl_nccl_share(const struct sl_nccl_call *call) {
   int64_t duration = sl_nccl_duration(call);
   return duration == SL_NO_NUMBER || !call->kernel_calls ? -1 : (double)duration / call->kernel_calls;
+}
+
+double sl_nccl_exposed_share(const struct sl_nccl_call *call) {
+  return call->exposed_ns == SL_NO_NUMBER || !call->kernel_calls ? -1 : (double)call->exposed_ns / call->kernel_calls;
 }
 
 int64_t sl_nccl_spread(const struct sl_nccl_meeting *meeting) {

@@ -32,6 +32,7 @@ struct sl_nccl_call {
   int64_t id, rank, comm, seq, bytes, step;
   int64_t enqueue_ns, start_ns, end_ns;
   int64_t arrival_ns; /* start on the first host's clock */
+  int64_t exposed_ns; /* of start … end: no other kernel of its process ran there */
   int64_t nranks;     /* of its communicator */
   uint32_t kernel_calls;
   int place;     /* of its rank: index of sl_nccl_calls.ranks; -1: a rank that the ledger does not have */
@@ -74,6 +75,7 @@ struct sl_nccl_calls *sl_nccl_calls_free(struct sl_nccl_calls *calls); /* return
 /* On the device; SL_NO_NUMBER where it is not known. The share is this call's part of its kernel; < 0: not known. */
 int64_t sl_nccl_duration(const struct sl_nccl_call *call);
 double sl_nccl_share(const struct sl_nccl_call *call);
+double sl_nccl_exposed_share(const struct sl_nccl_call *call);
 
 /* From the first rank's arrival to the last one's; SL_NO_NUMBER where fewer than two are known. */
 int64_t sl_nccl_spread(const struct sl_nccl_meeting *meeting);

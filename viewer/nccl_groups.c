@@ -170,6 +170,8 @@ static void group_make(struct maker *maker, struct sl_nccl_group *group, const s
       .bytes = SL_NO_NUMBER,
       .max_spread_ns = SL_NO_NUMBER,
       .total_ns = -1,
+      .exposed_ns = -1,
+      .exposable_ns = -1,
   };
   memset(maker->seen, 0, ((size_t)maker->calls->rank_count + 1) * sizeof *maker->seen);
   for (size_t i = 0; i < count; i++) {
@@ -184,6 +186,9 @@ static void group_make(struct maker *maker, struct sl_nccl_group *group, const s
     if (call->bytes != SL_NO_NUMBER)
       group->bytes = call->bytes + (group->bytes == SL_NO_NUMBER ? 0 : group->bytes);
     group->total_ns = sum(group->total_ns, sl_nccl_share(call));
+    group->exposed_ns = sum(group->exposed_ns, sl_nccl_exposed_share(call));
+    if (sl_nccl_exposed_share(call) >= 0)
+      group->exposable_ns = sum(group->exposable_ns, sl_nccl_share(call));
     if (transfer <= 0)
       continue;
     transfer_ns += transfer;

@@ -21,7 +21,9 @@ struct sl_nccl_group {
   int64_t comm, nranks;  /* of its communicator, the most that any call says */
   int64_t ranks, count, timed;
   int64_t bytes, median_ns, median_delay_ns, median_spread_ns, max_spread_ns;
-  double total_ns, algorithm_rate, bus_rate; /* rates: bytes a nanosecond */
+  double total_ns, exposed_ns; /* exposed_ns: of calls that tell it; their time is exposable_ns */
+  double exposable_ns;
+  double algorithm_rate, bus_rate; /* bytes a nanosecond */
 };
 
 /* The calls of a rank and a step; -1: of all. *out is an array that the caller frees. 0 or -ENOMEM. */

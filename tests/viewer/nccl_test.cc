@@ -105,12 +105,13 @@ TEST_F(Nccl, TheFirstLinesSayWhatIsKnown) {
 
 TEST_F(Nccl, BandwidthsAreNcclTestsDefinitionsOverTheTransfer) {
   CommandResult result = shardledger({"nccl", path, "--by", "operation", "--csv"});
-  EXPECT_EQ(result.out,
-            "operation,ranks,calls,calls_timed,bytes,duration_ns,median_ns,algorithm_gbs,bus_gbs,median_delay_ns,"
-            "median_spread_ns,max_spread_ns\n"
-            "AllGather,2,4,4,4000000,100000,10000,200,100,2000,30000,30000\n"
-            "AllReduce,2,2,2,8000000,45000,20000,200,200,2000,5000,5000\n"
-            "Send,1,1,0,64,,,,,,,\n");
+  EXPECT_EQ(
+      result.out,
+      "operation,ranks,calls,calls_timed,bytes,duration_ns,median_ns,exposed_ns,exposed_share,algorithm_gbs,bus_gbs,"
+      "median_delay_ns,median_spread_ns,max_spread_ns\n"
+      "AllGather,2,4,4,4000000,100000,10000,,,200,100,2000,30000,30000\n"
+      "AllReduce,2,2,2,8000000,45000,20000,,,200,200,2000,5000,5000\n"
+      "Send,1,1,0,64,,,,,,,,,\n");
 }
 
 TEST_F(Nccl, TextHasTheSameTableWithStragglersBelow) {
@@ -140,16 +141,28 @@ TEST_F(Nccl, ByCommunicatorCallsThatNameNoneAreUnknown) {
 
 TEST_F(Nccl, SlowestShowsEachCollectiveOnceWithItsLastRank) {
   CommandResult result = shardledger({"nccl", path, "--slowest", "2", "--csv"});
-  EXPECT_EQ(result.out, "step,communicator,seq,operation,module,bytes,duration_ns,slowest_rank,transfer_ns,bus_gbs,"
-                        "spread_ns,last_rank\n"
-                        "0,ffffffffffffffff,0,AllGather,layers.0,1000000,40000,0,10000,100,30000,1\n"
-                        "1,ffffffffffffffff,1,AllGather,layers.0,1000000,40000,0,10000,100,30000,1\n");
+  EXPECT_EQ(result.out, "step,communicator,seq,operation,module,bytes,duration_ns,slowest_rank,exposed_ns,transfer_ns,"
+                        "bus_gbs,spread_ns,last_rank\n"
+                        "0,ffffffffffffffff,0,AllGather,layers.0,1000000,40000,0,,10000,100,30000,1\n"
+                        "1,ffffffffffffffff,1,AllGather,layers.0,1000000,40000,0,,10000,100,30000,1\n");
+}
+
+// Of the all-gathers' 100 us, rank 0 tells 80, and that 20 of them were exposed; a kernel of two calls counts once.
+TEST_F(Nccl, ExposedTimeIsOfTheCallsThatTellIt) {
+  EXPECT_FALSE(contains(shardledger({"nccl", path}).out, "xposed"));
+  change_ledger(path, "UPDATE collective SET exposed_ns = 10000 WHERE operation = 'AllGather' AND rank = 0;"
+                      "UPDATE collective SET exposed_ns = 20000, kernel_calls = 2 WHERE operation = 'AllReduce'");
+  std::string out = shardledger({"nccl", path}).out;
+  EXPECT_TRUE(contains(out, "\n40.0 us of 102.5 us in collectives are exposed (39.0%)")) << out;
+  EXPECT_TRUE(contains(out, "  20.0 us  25.0%  ")) << out;
+  std::string csv = shardledger({"nccl", path, "--by", "module", "--csv"}).out;
+  EXPECT_TRUE(contains(csv, "layers.0,AllGather,2,4,4,4000000,100000,10000,20000,0.25,")) << csv;
 }
 
 TEST_F(Nccl, StepAndRankNarrowTheCallsButNotWhoWasLate) {
   std::string out = shardledger({"nccl", path, "--step", "1", "--rank", "1", "--by", "operation", "--csv"}).out;
   EXPECT_EQ(lines(out), 1 + 1) << out;
-  EXPECT_TRUE(contains(out, "\nAllGather,1,1,1,1000000,10000,10000,200,100,32000,30000,30000\n")) << out;
+  EXPECT_TRUE(contains(out, "\nAllGather,1,1,1,1000000,10000,10000,,,200,100,32000,30000,30000\n")) << out;
   EXPECT_FALSE(contains(shardledger({"nccl", path, "--step", "1"}).out, "Others waited"));
 }
 
@@ -189,7 +202,8 @@ TEST_F(Nccl, FiguresAreThoseOfTheViewAlsoBetweenHosts) {
   std::string recorded = directory / "recorded.sqlite";
   ASSERT_EQ(shardledger({"ingest", std::string(SL_TEST_DATA) + "/nccl-2rank", "-o", recorded}).status, 0);
   for (const char *change :
-       {"DELETE FROM gap", "UPDATE rank SET host = 'beta' WHERE rank = 1",
+       {"UPDATE collective SET exposed_ns = (end_ns - start_ns) / 3 WHERE rank = 0 OR id % 5",
+        "UPDATE rank SET host = 'beta' WHERE rank = 1",
         "UPDATE collective SET start_ns = start_ns + 777000, end_ns = end_ns + 777000 WHERE rank = 1",
         "UPDATE rank SET host = 'beta'"}) {
     change_ledger(recorded, change);
@@ -204,6 +218,8 @@ TEST_F(Nccl, FiguresAreThoseOfTheViewAlsoBetweenHosts) {
          " SELECT operation, count(DISTINCT rank) AS ranks, count(*) AS calls, timed AS calls_timed, sum(bytes) AS "
          "bytes,"
          "  cast(round(sum(share_ns)) AS INTEGER) AS duration_ns,"
+         "  cast(round(sum(exposed_share_ns)) AS INTEGER) AS exposed_ns, printf('%.12f', sum(exposed_share_ns) /"
+         "   sum(share_ns) FILTER (WHERE exposed_share_ns IS NOT NULL)) AS exposed_share,"
          "  max(duration_ns) FILTER (WHERE time_place = (timed + 1) / 2) AS median_ns,"
          "  max(delay_ns) FILTER (WHERE delay_place = (timed + 1) / 2) AS median_delay_ns,"
          "  max(spread_ns) FILTER (WHERE spread_place = (spreads + 1) / 2) AS median_spread_ns,"

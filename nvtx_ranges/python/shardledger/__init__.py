@@ -1,7 +1,8 @@
 """ShardLedger's companion: tells the ledger about modules, steps, optimizers and tensors of a PyTorch job.
 
-It is attached by itself when the plugin is (CUDA_INJECTION64_PATH=libshardledger.so). Importing it is only needed to
-say more than it can see, and does nothing expensive; without the plugin every call is a no-op:
+Of a recorded run, shardledger.open(path) asks the ledger. In a job the companion is attached by itself when the plugin is
+(CUDA_INJECTION64_PATH=libshardledger.so). Importing it is only needed to say more than it can see, and does nothing
+expensive; without the plugin every call is a no-op:
 
     import shardledger
 
@@ -10,14 +11,14 @@ say more than it can see, and does nothing expensive; without the plugin every c
     shardledger.tag(cache, "kv_cache")
     shardledger.step()            # only where a step is not one optimizer step
 
-Importing this package never imports torch.
+Importing this package imports neither torch nor pandas, and records nothing.
 """
 
 from . import guard
 from .attach import attach
 from .ranges import mark, range
 
-__all__ = ["attach", "mark", "range", "step", "tag"]
+__all__ = ["attach", "mark", "open", "range", "step", "tag"]
 
 
 def step():
@@ -34,3 +35,10 @@ def tag(tensor, category, name=""):
         from . import tags
 
         tags.tag_by_user(tensor, category, name)
+
+
+def open(path):
+    """A recorded run for reading: a run directory, whose ledger is made first where needed, or a .sqlite file."""
+    from .ledger import Ledger
+
+    return Ledger(path)

@@ -257,6 +257,23 @@ TEST(EventLog, KeepsTheEventsOfThreadsThatEnded) {
   EXPECT_EQ(marks.size(), ALL(recording, range_mark).size()) << "each thread has an ordinal of its own";
 }
 
+TEST(EventLog, LetsThousandsOfThreadsComeAndGo) {
+  const int THREADS = 100 * rounds(20);
+  constexpr int AT_ONCE = 20;
+  Recording recording = record({}, [&] {
+    for (int i = 0; i < THREADS; i += AT_ONCE) {
+      std::vector<std::thread> threads;
+      for (int t = 0; t < AT_ONCE; t++)
+        threads.emplace_back([=] { mark((uint64_t)(i + t)); });
+      for (auto &thread : threads)
+        thread.join();
+    }
+    EXPECT_TRUE(sl_log_active());
+  });
+  EXPECT_EQ(ALL(recording, range_mark).size() + lost(recording), (size_t)THREADS);
+  printf("%zu of %d threads found a segment\n", ALL(recording, range_mark).size(), THREADS);
+}
+
 TEST(EventLog, TakesEventsAfterTheThreadsOwnEnd) {
   static pthread_key_t late;
   Recording recording = record({}, [] {

@@ -1,6 +1,6 @@
 """A small training that ends, forks or fails in a chosen way in the middle of a step.
 
-    python reliability_job.py CASE --mark FILE [--device cuda|cpu]
+    python reliability_job.py CASE[,CASE]… --mark FILE [--device cuda|cpu]
 
 tests/gpu/reliability.py runs it on GPUs, tests/python/survival_test.py without: there the job itself calls the plugin's
 InitializeInjection, as the CUDA driver would. --mark gets a JSON object with what was seen, and the time of the end.
@@ -305,7 +305,7 @@ CASES = {
 
 def main():
     p = argparse.ArgumentParser()
-    p.add_argument("case", choices=CASES)
+    p.add_argument("cases", help="one that ends the process comes last; " + ", ".join(CASES))
     p.add_argument("--mark", required=True)
     p.add_argument("--device", default="cuda")
     p.add_argument("--hard", action="store_true", help="nccl_abort: leave by os._exit")
@@ -317,7 +317,8 @@ def main():
     job = Job(options)
     job.step()
     job.step()
-    job.step(CASES[options.case])
+    for case in options.cases.split(","):
+        job.step(CASES[case])
     job.step()
     job.wait()
     job.mark(finished=True)

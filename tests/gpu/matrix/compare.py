@@ -5,7 +5,6 @@ step began while the job's peaks counted for this step. Where none did (a loop t
 steps that one of the ledger's encloses are compared with it as one: the highest peak, the last end.
 """
 
-import collections
 import dataclasses
 import json
 import math
@@ -15,8 +14,6 @@ from checks.truth import QUANTITIES
 
 WHOLE = 0.999  # of the allocated bytes at each step's peak are to be attributed
 
-# Differences from a tracker that are on purpose and can be told from the ledger: storage/tracker_label.h.
-OTHER_MODELS = "other models"
 
 @dataclasses.dataclass
 class Row:
@@ -32,7 +29,6 @@ class Row:
     attributed: "float | None" = None  # least share of a step's peak
     tracker_rows: int = 0
     tracker_near: int = 0
-    tracker_named: dict = dataclasses.field(default_factory=dict)  # {name of a deliberate difference: rows}
     tracker_off: list = dataclasses.field(default_factory=list)  # (difference, key, ledger, tracker) of those that are not near
     differences: list = dataclasses.field(default_factory=list)
     notes: list = dataclasses.field(default_factory=list)
@@ -173,10 +169,9 @@ def read_snapshots(ledger, kind, rank, step, models):
 
 
 def compare_tracker(row, ledger, rank, tracked, steps):
-    kind, snapshots, others = tracked["tracker"], {}, False
+    kind, snapshots = tracked["tracker"], {}
     for step in steps:
         models = models_in(ledger, kind, rank, step.number)
-        others = others or len(models) > 1
         snapshots.update(read_snapshots(ledger, kind, rank, step.number, models))
     missing = 0
     for fqn, state, call, words in tracked["snapshots"]:
@@ -189,8 +184,6 @@ def compare_tracker(row, ledger, rank, tracked, steps):
             difference = abs(have.get(word, 0) - size)
             if difference <= max(RELATIVE * size, ABSOLUTE):
                 row.tracker_near += 1
-            elif others:
-                row.tracker_named[OTHER_MODELS] = row.tracker_named.get(OTHER_MODELS, 0) + 1
             else:
                 row.tracker_off.append((difference, f"rank {rank} {fqn} {state} {call} {word}", have.get(word, 0), size))
     row.tracker_off.sort(key=lambda off: (-off[0], off[1]))
@@ -268,7 +261,6 @@ def _join(a, b):
         a,
         **{name: getattr(a, name) + getattr(b, name) for name in counts},
         attributed=min(shares, default=None),
-        tracker_named=dict(collections.Counter(a.tracker_named) + collections.Counter(b.tracker_named)),
         tracker_off=sorted(a.tracker_off + b.tracker_off, key=lambda off: (-off[0], off[1])),
         differences=a.differences + b.differences,
         notes=list(dict.fromkeys(a.notes + b.notes)),

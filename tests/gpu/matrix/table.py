@@ -30,7 +30,6 @@ def notes(row):
     if row.tracker_off:
         difference, key, ours, theirs = row.tracker_off[0]
         words.append(f"farthest from the tracker: {difference / MIB:.2f} MiB, {key} ({ours} for {theirs} B)")
-    words += [f"{count} tracker rows differ on purpose: {name}" for name, count in row.tracker_named.items()]
     return "; ".join(word for word in words if word).replace("|", "/")
 
 

@@ -2,6 +2,7 @@
 
 #include "ledger_writer.h"
 #include "log_reader.h"
+#include "one_job.h"
 #include "part_file.h"
 #include "rank_ledger.h"
 #include "run_directory.h"
@@ -36,8 +37,46 @@ static int rules_write(struct sl_ledger_writer *writer, const struct sl_user_rul
   return r < 0 ? r : sl_write_meta(writer, "rules_file", sl_user_rules_path(rules), error);
 }
 
+static const char *text_of(const struct sl_user_rules *rules) {
+  return rules ? sl_user_rules_text(rules) : "";
+}
+
+/* Those of all directories, which have to be the same. */
+static int common_rules(const char *const *directories, size_t count, struct sl_user_rules **out,
+                        struct sl_error *error) {
+  int r = kept_rules(directories[0], out, error);
+  for (size_t i = 1; i < count && r == 0; i++) {
+    struct sl_user_rules *other = NULL;
+    r = kept_rules(directories[i], &other, error);
+    if (r == 0 && strcmp(text_of(*out), text_of(other)) != 0)
+      r = sl_error_set(error, -EINVAL, "%s and %s don't keep the same rules; name those to use with --rules FILE",
+                       directories[0], directories[i]);
+    sl_user_rules_free(other);
+  }
+  return r;
+}
+
+/* Where the ranks come from: the directories, one a line. */
+static int sources_write(struct sl_ledger_writer *writer, const char *const *directories, size_t count,
+                         struct sl_error *error) {
+  char *text = NULL;
+  size_t size = 0;
+  FILE *stream = open_memstream(&text, &size);
+  for (size_t i = 0; stream && i < count; i++)
+    fprintf(stream, "%s%s", i ? "\n" : "", directories[i]);
+  int r = stream && fclose(stream) == 0 ? sl_write_meta(writer, "source_directory", text, error)
+                                        : sl_error_set(error, -ENOMEM, "out of memory");
+  free(text);
+  return r;
+}
+
 int sl_ledger_build(const char *directory, const char *output, const struct sl_ledger_options *options,
                     struct sl_error *note, struct sl_error *error) {
+  return sl_ledger_merge(&directory, 1, output, options, note, error);
+}
+
+int sl_ledger_merge(const char *const *directories, size_t count, const char *output,
+                    const struct sl_ledger_options *options, struct sl_error *note, struct sl_error *error) {
   struct sl_ledger_options own = options ? *options : (struct sl_ledger_options){0};
   struct sl_user_rules *kept = NULL;
   char *staged = NULL;
@@ -46,13 +85,13 @@ int sl_ledger_build(const char *directory, const char *output, const struct sl_l
   struct sl_part_file part = SL_PART_FILE_NONE;
   uint64_t done = 0, total = 0;
   error->text[0] = 0;
-  int r = sl_run_open(directory, &run, note, error);
+  int r = sl_run_open(directories, count, &run, note, error);
   if (r < 0)
     goto finish;
   if (!own.rules) {
-    r = kept_rules(directory, &kept, error);
+    r = common_rules(directories, count, &kept, error);
     own.rules = kept;
-  } else if (sl_user_rules_stage(own.rules, directory, &staged, error) < 0) {
+  } else if (count == 1 && sl_user_rules_stage(own.rules, directories[0], &staged, error) < 0) {
     /* The ledger may go elsewhere, from a directory that nobody can write to. Then it keeps the rules for itself. */
     if (!note->text[0])
       *note = *error;
@@ -78,8 +117,10 @@ int sl_ledger_build(const char *directory, const char *output, const struct sl_l
     if (r == 0 && own.progress)
       own.progress(own.progress_context, done, total);
   }
+  if (r == 0 && count > 1)
+    r = sl_check_one_job(sl_ledger_writer_db(writer), &run, directories, error);
   if (r == 0)
-    r = sl_write_meta(writer, "source_directory", directory, error);
+    r = sources_write(writer, directories, count, error);
   if (r == 0)
     r = sl_write_meta(writer, "shardledger_version", SL_VERSION, error);
   if (r == 0 && own.rules)
@@ -88,7 +129,7 @@ int sl_ledger_build(const char *directory, const char *output, const struct sl_l
     r = sl_ledger_writer_finish(writer, error);
   writer = sl_ledger_writer_close(writer);
   if (r == 0 && staged) {
-    r = sl_user_rules_keep(own.rules, directory, staged, error);
+    r = sl_user_rules_keep(own.rules, directories[0], staged, error);
     staged = NULL;
   }
   if (r == 0)

@@ -7,6 +7,7 @@
 #include "error.h"
 #include "user_rules.h"
 
+#include <stddef.h>
 #include <stdint.h>
 
 #define SL_LEDGER_VERSION 1            /* PRAGMA user_version */
@@ -36,6 +37,14 @@ struct sl_ledger_options {
  */
 int sl_ledger_build(const char *directory, const char *output, const struct sl_ledger_options *options,
                     struct sl_error *note, struct sl_error *error);
+
+/*
+ * The same from the directories of one job on several nodes: one ledger with all its ranks. What is not one job is
+ * refused in words (-EINVAL): a rank that is in two of them, different numbers of ranks, no common communicator, no
+ * common time. Rules of the options are not kept in the directories; those kept there have to be the same in all.
+ */
+int sl_ledger_merge(const char *const *directories, size_t count, const char *output,
+                    const struct sl_ledger_options *options, struct sl_error *note, struct sl_error *error);
 
 /* 1 when the ledger at output is missing or older than a log or the rules in directory, 0 when it is current, or a
  * negative errno.

@@ -95,6 +95,7 @@ static int process_open(void *context, const char *path) {
       .rank = rank < 0 ? 0 : (uint32_t)rank,
       .bytes = counts.bytes,
       .start_ns = start < 0 ? 0 : (uint64_t)start,
+      .world_size = number_of(log, "world_size"),
   };
   return 0;
 }
@@ -122,9 +123,7 @@ static void process_close(struct sl_run_process *process) {
   process->path = NULL;
 }
 
-int sl_run_open(const char *directory, struct sl_run *out, struct sl_error *note, struct sl_error *error) {
-  *out = (struct sl_run){0};
-  note->text[0] = 0;
+static int directory_open(const char *directory, struct sl_run *out, struct sl_error *note, struct sl_error *error) {
   struct stat status;
   if (stat(directory, &status) < 0 || !S_ISDIR(status.st_mode))
     return sl_error_set(error, -ENOENT, "%s: no such directory", directory);
@@ -144,15 +143,67 @@ int sl_run_open(const char *directory, struct sl_run *out, struct sl_error *note
   size_t kept = 0;
   while (kept < out->count && !has_rank(out, kept, out->processes[kept].rank))
     kept++;
-  if (kept < out->count)
+  if (kept < out->count && !note->text[0])
     sl_error_set(note, 0,
                  "%s holds more than one run: the newest is used (%zu process%s), %zu older process%s left out",
                  directory, kept, kept == 1 ? "" : "es", out->count - kept, out->count - kept == 1 ? "" : "es");
   for (size_t i = kept; i < out->count; i++)
     process_close(&out->processes[i]);
   out->count = kept;
-  qsort(out->processes, out->count, sizeof *out->processes, by_rank);
   return 0;
+}
+
+/* Takes the processes of one more directory over. */
+static int run_append(struct sl_run *run, struct sl_run *more, size_t directory) {
+  struct sl_run_process *grown = realloc(run->processes, (run->count + more->count) * sizeof *grown);
+  if (!grown)
+    return -ENOMEM;
+  run->processes = grown;
+  for (size_t i = 0; i < more->count; i++) {
+    more->processes[i].directory = directory;
+    run->processes[run->count++] = more->processes[i];
+  }
+  free(more->processes);
+  *more = (struct sl_run){0};
+  return 0;
+}
+
+/* What shows before anything is read that the directories are not one job's. The processes are in order of rank. */
+static int check_one_job(const char *const *directories, const struct sl_run *run, struct sl_error *error) {
+  const struct sl_run_process *known = NULL; /* the first that knows the number of ranks */
+  for (size_t i = 0; i < run->count; i++) {
+    const struct sl_run_process *process = &run->processes[i];
+    if (i > 0 && process[-1].rank == process->rank)
+      return sl_error_set(error, -EINVAL,
+                          "rank %u is in %s and in %s: these are different runs, or one of them is named twice",
+                          process->rank, directories[process[-1].directory], directories[process->directory]);
+    if (known && process->world_size >= 0 && process->world_size != known->world_size)
+      return sl_error_set(error, -EINVAL,
+                          "%s is of a job with %lld ranks and %s of one with %lld: these are different runs",
+                          directories[known->directory], (long long)known->world_size, directories[process->directory],
+                          (long long)process->world_size);
+    if (!known && process->world_size >= 0)
+      known = process;
+  }
+  return 0;
+}
+
+int sl_run_open(const char *const *directories, size_t count, struct sl_run *out, struct sl_error *note,
+                struct sl_error *error) {
+  struct sl_run one = {0};
+  int r = 0;
+  *out = one;
+  note->text[0] = 0;
+  for (size_t i = 0; i < count && r == 0; i++) {
+    r = directory_open(directories[i], &one, note, error);
+    if (r == 0 && run_append(out, &one, i) < 0)
+      r = sl_error_set(error, -ENOMEM, "out of memory");
+    sl_run_close(&one);
+  }
+  if (r < 0)
+    return r;
+  qsort(out->processes, out->count, sizeof *out->processes, by_rank);
+  return count > 1 ? check_one_job(directories, out, error) : 0;
 }
 
 void sl_run_close(struct sl_run *run) {

@@ -17,6 +17,8 @@ struct sl_run_process {
   uint32_t rank;      /* unique within the run */
   uint64_t bytes;     /* of its log, on disk */
   uint64_t start_ns;
+  int64_t world_size; /* -1: unknown */
+  size_t directory;   /* which of the directories that were opened it is in */
 };
 
 struct sl_run {
@@ -25,10 +27,13 @@ struct sl_run {
 };
 
 /*
- * Opens a run directory or one process directory. note: one sentence about what was left out, or "".
- * -ENOENT, -ENODATA, -EBADMSG, -EPROTO as in ledger.h. Close with sl_run_close, also after a failure.
+ * Opens the run or process directories of one job, mostly one; of a job on several nodes there may be one a node.
+ * note: one sentence about what was left out, or "". -ENOENT, -ENODATA, -EBADMSG, -EPROTO as in ledger.h; -EINVAL: a
+ * rank is in several of the directories, or they speak of different numbers of ranks. Close with sl_run_close, also
+ * after a failure.
  */
-int sl_run_open(const char *directory, struct sl_run *out, struct sl_error *note, struct sl_error *error);
+int sl_run_open(const char *const *directories, size_t count, struct sl_run *out, struct sl_error *note,
+                struct sl_error *error);
 void sl_run_close(struct sl_run *run);
 
 /* Latest change of any log file below directory, ns since the epoch; 0 when there is none. */

@@ -28,6 +28,7 @@ extern const int sl_command_count;
 
 int sl_cmd_run(const struct sl_command *command, int argc, char **argv);
 int sl_cmd_ingest(const struct sl_command *command, int argc, char **argv);
+int sl_cmd_merge(const struct sl_command *command, int argc, char **argv);
 int sl_cmd_info(const struct sl_command *command, int argc, char **argv);
 int sl_cmd_peaks(const struct sl_command *command, int argc, char **argv);
 int sl_cmd_snapshots(const struct sl_command *command, int argc, char **argv);

@@ -27,6 +27,11 @@ const struct sl_command sl_commands[] = {
      "shardledger ingest shardledger-out -o run.sqlite\n"
      "shardledger ingest shardledger-out --rules my.rules",
      sl_cmd_ingest},
+    {"merge", "make one ledger of the run directories of several nodes", "DIR… -o FILE [--rules FILE]",
+     "For jobs whose nodes share no disk: collect what SHARDLEDGER_DIR was on each of them. Ranks keep their numbers "
+     "and\n"
+     "hosts. Directories of different jobs are refused. All commands read the result.",
+     "shardledger merge node0/shardledger-out node1/shardledger-out -o run.sqlite", sl_cmd_merge},
     {"info", "what was recorded, and what was not", "[DIR|FILE] [options]", NULL, "shardledger info shardledger-out",
      sl_cmd_info},
     {"peaks", "who held memory at each peak", "[DIR|FILE] [--by module|category|step|rank] [options]",

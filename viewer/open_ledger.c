@@ -130,27 +130,33 @@ static int explain_build(const char *directory, const char *output, int r, struc
   }
 }
 
-int sl_ingest(const char *directory, const char *output, const struct sl_user_rules *rules, struct sl_error *error) {
+int sl_ingest_job(const char *const *directories, int count, const char *output, const struct sl_user_rules *rules,
+                  struct sl_error *error) {
   struct sl_ledger_options options = {.progress = sl_progress_show, .rules = rules};
   struct sl_error note = {{0}};
-  char *own_output = NULL;
-  int r = 0;
-
   error->text[0] = '\0';
+  int r = sl_ledger_merge(directories, count, output, &options, &note, error);
+  sl_progress_clear();
+  if (note.text[0])
+    sl_complain("%s", note.text);
+  if (r < 0 && !error->text[0])
+    sl_error_set(error, r, "%s: %s", output, strerror(-r));
+  return r < 0 ? r : 0;
+}
+
+int sl_ingest(const char *directory, const char *output, const struct sl_user_rules *rules, struct sl_error *error) {
+  char *own_output = NULL;
   if (!output) {
-    r = ledger_path(directory, &own_output);
+    int r = ledger_path(directory, &own_output);
     if (r < 0)
       return sl_error_set(error, r, "out of memory");
     output = own_output;
   }
-  r = sl_ledger_build(directory, output, &options, &note, error);
-  sl_progress_clear();
-  if (note.text[0])
-    sl_complain("%s", note.text);
+  int r = sl_ingest_job(&directory, 1, output, rules, error);
   if (r < 0)
     r = explain_build(directory, output, r, error);
   free(own_output);
-  return r < 0 ? r : 0;
+  return r;
 }
 
 /* Refuses databases that are not ledgers, or of another version. */

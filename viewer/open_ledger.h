@@ -31,6 +31,10 @@ void sl_free_names(char **names, int count);
  */
 int sl_ingest(const char *directory, const char *output, const struct sl_user_rules *rules, struct sl_error *error);
 
+/* The same of the directories of one job on several nodes. */
+int sl_ingest_job(const char *const *directories, int count, const char *output, const struct sl_user_rules *rules,
+                  struct sl_error *error);
+
 /*
  * Opens a ledger for reading; a run directory is ingested first when its ledger is missing or old. *out belongs to the
  * caller. -ENOENT, -ENODATA, -EBADMSG, -EPROTO, -EACCES … with the sentence, next step included, in error.

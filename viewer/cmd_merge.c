@@ -1,0 +1,69 @@
+#include "command.h"
+#include "open_ledger.h"
+#include "storage/ledger.h"
+
+#include <stdlib.h>
+#include <sys/stat.h>
+
+/* What is no run directory is named before anything is read. */
+static int check_directories(const char *const *directories, int count) {
+  for (int i = 0; i < count; i++) {
+    struct stat status;
+    char **names = NULL;
+    int processes = sl_list_processes(directories[i], &names);
+    sl_free_names(names, processes > 0 ? processes : 0);
+    if (processes > 0)
+      continue;
+    if (stat(directories[i], &status) != 0)
+      sl_complain("merge: %s: no such directory", directories[i]);
+    else if (!S_ISDIR(status.st_mode))
+      sl_complain("merge: %s is a file; name the run directories, whose logs are read", directories[i]);
+    else
+      sl_complain("merge: %s: no logs here; name the directory that SHARDLEDGER_DIR was on that node", directories[i]);
+    return -1;
+  }
+  return 0;
+}
+
+int sl_cmd_merge(const struct sl_command *command, int argc, char **argv) {
+  const char *output = NULL, *rules_path = NULL;
+  struct sl_user_rules *rules = NULL;
+  const struct sl_argument arguments[] = {
+      {"output", 'o', "FILE", "where to put the ledger", SL_ARGUMENT_TEXT, &output},
+      {"rules", 0, "FILE", "what names of ranges and modules mean; default: the rules kept in the directories",
+       SL_ARGUMENT_TEXT, &rules_path},
+  };
+  struct sl_error error = {{0}};
+  const char **directories = calloc(argc, sizeof(*directories));
+  int status = SL_EXIT_USAGE;
+  if (!directories) {
+    sl_complain("merge: out of memory");
+    return SL_EXIT_USAGE;
+  }
+  int count = sl_parse(command, arguments, 2, argc, argv, directories, argc);
+  if (count < 0) {
+    status = sl_parse_exit(count);
+    goto finish;
+  }
+  if (count == 0 || !output) {
+    sl_complain("merge: %s; for example: %s", count == 0 ? "run directories are missing" : "-o FILE is missing",
+                command->example);
+    goto finish;
+  }
+  if (check_directories(directories, count) < 0)
+    goto finish;
+  int r = rules_path ? sl_user_rules_read(rules_path, &rules, &error) : 0;
+  if (r == 0)
+    r = sl_ingest_job(directories, count, output, rules, &error);
+  if (r < 0) {
+    sl_complain("%s", error.text);
+    goto finish;
+  }
+  printf("%s\n", output);
+  status = SL_EXIT_OK;
+
+finish:
+  rules = sl_user_rules_free(rules);
+  free(directories);
+  return status;
+}

@@ -5,10 +5,11 @@
     python overhead.py --show peers.jsonl
 
 Two runs of the same job differ by more than a profiler costs (clocks, placement, neighbours), so on and off are compared
-within a process and within a second. Rank 0 writes one pair a line: tool, on_ms and off_ms, both milliseconds a step.
+within a process and within a second. Rank 0 writes one pair a line: tool, on_ms and off_ms, the milliseconds of each step.
 
 --peers measures other tools in the same way (peers.py says which), with ShardLedger paused. --show prints a table of
-such a file and needs no GPU: medians, and the 95% bootstrap interval of the pairs' median.
+such a file and needs no GPU: the medians of all steps, how much they differ, and that difference's 95% interval, from a
+bootstrap over the pairs.
 """
 
 import argparse
@@ -21,11 +22,15 @@ from pathlib import Path
 
 from checks.bootstrap import interval
 
+MEDIUM = {}
+LARGE = {"batch": 16}  # the GPU is the bottleneck, not the processor
+
 
 def parse():
     p = argparse.ArgumentParser()
-    p.add_argument("--pairs", type=int, default=60, help="of ShardLedger, without --peers")
-    p.add_argument("--block", type=int, default=6, help="steps in a block")
+    p.add_argument("--pairs", type=int, default=150, help="of each tool, without --peers")
+    p.add_argument("--block", type=int, default=3, help="steps in a block")
+    p.add_argument("--large", action="store_true", help="a batch that keeps the GPU busy")
     p.add_argument("--peers", action="store_true", help="measure other tools too")
     p.add_argument("--seconds", type=float, default=180, help="how long to measure with --peers")
     p.add_argument("--out", help="where rank 0 writes the pairs")
@@ -48,12 +53,14 @@ class Blocks:
         self.training.step()  # not timed: whatever the switch itself costs
         self.synchronize()
         self.barrier()
-        start = time.perf_counter()
+        times = []
         for _ in range(steps):
+            start = time.perf_counter()
             before_step()
             self.training.step()
-        self.synchronize()
-        return 1e3 * (time.perf_counter() - start) / steps
+            self.synchronize()
+            times.append(1e3 * (time.perf_counter() - start))
+        return times
 
     def pair(self, peer):
         times = {}
@@ -83,12 +90,12 @@ def measure(a):
     attached = "CUDA_INJECTION64_PATH" in os.environ
     if not attached and not a.peers:
         raise SystemExit("overhead.py: ShardLedger is not attached; start this with 'shardledger run --'")
-    training = Training()
+    training = Training(**(LARGE if a.large else MEDIUM))
     blocks = Blocks(training, torch.cuda.synchronize, dist.barrier)
     for _ in range(10):
         training.step()
     ledger = Ledger() if attached else None
-    tools = ([shardledger(ledger, a.block)] if ledger else []) + (others(a.block) if a.peers else [])
+    tools = (shardledger(ledger, a.block) if ledger else []) + (others(a.block) if a.peers else [])
 
     def until(deadline):
         def go_on():
@@ -114,16 +121,24 @@ def measure(a):
     training.close()
 
 
+def steps_of(pairs, key):
+    return [milliseconds for pair in pairs for milliseconds in pair[key]]
+
+
+def difference(pairs):
+    """Of the medians of all steps with and without the tool, relative."""
+    return statistics.median(steps_of(pairs, "on_ms")) / statistics.median(steps_of(pairs, "off_ms")) - 1
+
+
 def table(pairs):
     """One line a tool, in the order of their first pairs."""
-    lines = [f"{'tool':<32} {'off, ms':>8} {'on, ms':>8} {'difference of the pairs, median and 95 % interval':>50} {'pairs':>6}"]
-    for tool in dict.fromkeys(pair.get("tool", "ShardLedger") for pair in pairs):
-        own = [pair for pair in pairs if pair.get("tool", "ShardLedger") == tool]
-        on, off = (statistics.median(pair[key] for pair in own) for key in ("on_ms", "off_ms"))
-        relative = [pair["on_ms"] / pair["off_ms"] - 1 for pair in own]
-        low, high = interval(relative)
-        difference = f"{statistics.median(relative):+.2%}  {low:+.2%} to {high:+.2%}"
-        lines.append(f"{tool:<32} {off:8.1f} {on:8.1f} {difference:>50} {len(own):6d}")
+    lines = [f"{'tool':<32} {'off, ms':>8} {'on, ms':>8} {'difference of the medians and 95 % interval':>45} {'pairs':>6}"]
+    for tool in dict.fromkeys(pair["tool"] for pair in pairs):
+        own = [pair for pair in pairs if pair["tool"] == tool]
+        on, off = (statistics.median(steps_of(own, key)) for key in ("on_ms", "off_ms"))
+        low, high = interval(own, difference)
+        words = f"{difference(own):+.2%}  {low:+.2%} to {high:+.2%}"
+        lines.append(f"{tool:<32} {off:8.2f} {on:8.2f} {words:>45} {len(own):6d}")
     return "\n".join(lines)
 
 

@@ -7,6 +7,7 @@ torch.profiler has run, it keeps its seat in CUPTI, so everything else is measur
 import contextlib
 import ctypes
 import dataclasses
+import errno
 import os
 from typing import Callable
 
@@ -31,23 +32,43 @@ def nothing():
 
 
 class Ledger:
-    """The copy of ShardLedger that is already loaded. It is attached all the time, and records in its blocks only."""
+    """The copy of ShardLedger that is already loaded: attached all the time, at work in its blocks only.
+
+    Paused means: nothing is recorded, the companion's hooks return at once, and CUPTI has no subscriber and records no
+    activity. What stays are the empty calls from NVTX, from torch's own callbacks and from the hooks.
+    """
 
     def __init__(self):
-        self.library = ctypes.CDLL(os.environ["CUDA_INJECTION64_PATH"])
+        from shardledger import guard
+
+        self.library, self.companion = ctypes.CDLL(os.environ["CUDA_INJECTION64_PATH"]), guard
+        assert self.companion.on
         self.pause()
 
     def pause(self):
+        self.companion.on = False
+        assert self.library.sl_cupti_release() in (0, -errno.ENODEV)  # no device: SHARDLEDGER_CUPTI=off
         self.library.sl_pause()
         assert not self.library.sl_recording()
 
-    def resume(self):
+    def resume(self, cupti=True):
         self.library.sl_resume()
         assert self.library.sl_recording()
+        if cupti:
+            assert self.library.sl_cupti_reacquire() in (0, -errno.ENODEV)
+        self.companion.on = True
 
     @contextlib.contextmanager
     def watch(self, training):
         self.resume()
+        try:
+            yield nothing
+        finally:
+            self.pause()
+
+    @contextlib.contextmanager
+    def watch_without_cupti(self, training):
+        self.resume(cupti=False)
         try:
             yield nothing
         finally:
@@ -87,7 +108,10 @@ def torch_profiler(**options):
 
 
 def shardledger(ledger, block):
-    return Peer("ShardLedger", ledger.watch, block, 0)
+    return [
+        Peer("ShardLedger", ledger.watch, block, 0),
+        Peer("ShardLedger without CUPTI", ledger.watch_without_cupti, block, 0),
+    ]
 
 
 def others(block):

@@ -1,5 +1,6 @@
 /* The whole device, line by line: what the driver says is in use, and whose it is. */
 #include "command.h"
+#include "device_queries.h"
 #include "peak_queries.h"
 #include "report.h"
 #include "summary.h"
@@ -19,30 +20,6 @@ struct selection {
   int64_t step;   /* -1: at is a word */
   bool last;
 };
-
-/* Owners in the order in which people ask for them, and what they are. Others are libraries, by their file's name. */
-/* clang-format off */
-#define SQL_KNOWN "known(owner, meaning, place) AS (SELECT column1, column2, row_number() OVER () FROM (VALUES" \
-  "('used','all that is in use, as the driver says'),"                                          \
-  "('allocated','tensors: memory_allocated() of PyTorch without the workspaces'),"              \
-  "('cublas_workspace','workspaces that PyTorch made for cuBLAS, also in memory_allocated()')," \
-  "('pending','freed by PyTorch, but another stream may still use it'),"                        \
-  "('cached','free in PyTorch''s cache, part of memory_reserved()'),"                           \
-  "('private_pools','CUDA graphs'' and MemPools'' part of memory_reserved(), used or free'),"   \
-  "('pytorch','PyTorch''s; its allocator was not recorded'),"                                   \
-  "('pytorch_other','PyTorch''s, not in memory_reserved() as recorded'),"                       \
-  "('nccl','NCCL''s buffers'),"                                                                 \
-  "('cublas','workspaces that cuBLAS made itself'),"                                            \
-  "('cudnn','cuDNN''s own'),"                                                                   \
-  "('driver_pools','kept by the driver''s pools of cudaMallocAsync after a free, at most'),"    \
-  "('cuda_context','the CUDA context, before any GPU code; about 12 MiB of it for CUPTI'),"     \
-  "('gpu_code','kernels: what came while GPU code was loaded'),"                                \
-  "('context_and_code','the CUDA context and kernels, first measured together'),"               \
-  "('other_processes','other processes on this GPU, as NVML says'),"                            \
-  "('unexplained','what nobody owns')))"
-/* clang-format on */
-#define SQL_MEANING "coalesce(k.meaning, 'a library, by its file''s name')"
-#define SQL_PLACE "coalesce(k.place, 11.5)" /* libraries stand behind cuDNN */
 
 /* The sample of each rank to show. Parameters: :rank, :step (NULL: none), :last. */
 #define SQL_SAMPLE                                                                                                     \
@@ -131,11 +108,11 @@ static int print_balance(struct sl_db *db, struct sl_output *out, const struct s
   struct sl_statement *statement = NULL;
   int r =
       sl_db_prepare(db,
-                    "WITH " SQL_KNOWN ", " SQL_SAMPLE
-                    " SELECT b.rank, b.device, b.at_ns, b.owner, b.bytes, b.bytes * 1.0 / p.used_bytes, " SQL_MEANING
+                    "WITH " SL_SQL_KNOWN ", " SQL_SAMPLE
+                    " SELECT b.rank, b.device, b.at_ns, b.owner, b.bytes, b.bytes * 1.0 / p.used_bytes, " SL_SQL_MEANING
                     " FROM sample AS p JOIN device_balance AS b ON b.rank = p.rank AND b.device = p.device"
                     "  AND b.at_ns = p.at_ns LEFT JOIN known AS k ON k.owner = b.owner"
-                    " ORDER BY b.rank, " SQL_PLACE ", b.bytes DESC",
+                    " ORDER BY b.rank, " SL_SQL_PLACE ", b.bytes DESC",
                     &statement, error);
   if (r < 0)
     return r;
@@ -349,7 +326,7 @@ static int print_by_step(struct sl_db *db, struct sl_output *out, const struct m
   "ends AS (SELECT s.step, max(d.at_ns) AS at_ns FROM step AS s JOIN device_sample AS d ON d.rank = s.rank"            \
   " AND d.at_ns BETWEEN s.start_ns AND s.end_ns WHERE s.rank = :rank GROUP BY s.step)"
 #define SQL_LINES                                                                                                      \
-  " lines AS (SELECT e.step, b.owner, b.bytes, b.at_ns, " SQL_PLACE " AS line, e.number FROM picked AS e"              \
+  " lines AS (SELECT e.step, b.owner, b.bytes, b.at_ns, " SL_SQL_PLACE " AS line, e.number FROM picked AS e"           \
   "  JOIN device_balance AS b ON b.rank = :rank AND b.at_ns = e.at_ns LEFT JOIN known AS k ON k.owner = b.owner)"
   struct sl_statement *statement = NULL;
   struct sl_table *table = NULL;
@@ -360,7 +337,7 @@ static int print_by_step(struct sl_db *db, struct sl_output *out, const struct m
 
   if (out->format != SL_FORMAT_text) {
     r = sl_db_prepare(db,
-                      "WITH " SQL_KNOWN ", " SQL_ENDS ", picked AS (SELECT *, 0 AS number FROM ends)," SQL_LINES
+                      "WITH " SL_SQL_KNOWN ", " SQL_ENDS ", picked AS (SELECT *, 0 AS number FROM ends)," SQL_LINES
                       " SELECT :rank, step, owner, bytes, at_ns FROM lines ORDER BY step, line, bytes DESC",
                       &statement, error);
     if (r < 0)
@@ -391,7 +368,7 @@ static int print_by_step(struct sl_db *db, struct sl_output *out, const struct m
   if (r < 0)
     return r;
   r = sl_db_prepare(db,
-                    "WITH " SQL_KNOWN ", " SQL_ENDS "," SQL_PICKED "," SQL_LINES
+                    "WITH " SL_SQL_KNOWN ", " SQL_ENDS "," SQL_PICKED "," SQL_LINES
                     " SELECT owner, sum(bytes) FILTER (WHERE number = 1), sum(bytes) FILTER (WHERE number = 2),"
                     " sum(bytes) FILTER (WHERE number = 3), sum(bytes) FILTER (WHERE number = 4), sum(bytes) FILTER "
                     "(WHERE number = 5),"

@@ -37,6 +37,7 @@ int sl_cmd_device(const struct sl_command *command, int argc, char **argv);
 int sl_cmd_oom(const struct sl_command *command, int argc, char **argv);
 int sl_cmd_survivors(const struct sl_command *command, int argc, char **argv);
 int sl_cmd_diff(const struct sl_command *command, int argc, char **argv);
+int sl_cmd_report(const struct sl_command *command, int argc, char **argv);
 int sl_cmd_export(const struct sl_command *command, int argc, char **argv);
 int sl_cmd_check(const struct sl_command *command, int argc, char **argv);
 int sl_cmd_explain(const struct sl_command *command, int argc, char **argv);

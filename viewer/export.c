@@ -22,6 +22,9 @@ char *sl_export_staged(const char *path) {
 }
 
 int sl_export_commit(const char *staged, const char *path, int r, struct sl_error *error) {
+  struct stat status;
+  if (r == 0 && stat(path, &status) == 0 && !S_ISREG(status.st_mode)) /* a device or a pipe would be gone afterwards */
+    r = sl_error_set(error, -EINVAL, "%s is no file; name one with -o", path);
   if (r == 0 && rename(staged, path) != 0)
     r = sl_error_set(error, -errno, "%s can't be written: %s", path, strerror(errno));
   if (r < 0)

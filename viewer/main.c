@@ -84,6 +84,12 @@ const struct sl_command sl_commands[] = {
      "after the other or on several ranks, they are listed.",
      "shardledger explain 1234 shardledger-out\nshardledger explain 0x7f5c2a000000 shardledger-out --rank 0",
      sl_cmd_explain},
+    {"report", "one self-contained HTML page: memory over time, owners at any moment, modules, collectives, ranks",
+     "[DIR|FILE] [-o FILE.html] [--step N]",
+     "Opens in any browser, without a network. The page says which steps it holds allocation by allocation: all of a\n"
+     "small run; of a long one the first three, those with a peak, and the last. Every step's peak is exact.",
+     "shardledger report shardledger-out -o report.html\nshardledger report run.sqlite --step 812 -o step812.html",
+     sl_cmd_report},
     {"export", "write the timeline for other tools", "[DIR|FILE] --format nsys|kineto|perfetto|snapshot -o FILE",
      "nsys: the SQLite file of Nsight Systems' own export, for everything that reads such files.\n"
      "kineto: torch.profiler's JSON, one file a rank in a directory, for HTA and Perfetto.\n"

@@ -58,6 +58,17 @@ TEST_F(Export, BadInputIsSaidAndLeavesNothing) {
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(directory.path), {}), 1) << "the ledger alone";
 }
 
+TEST_F(Export, WhatIsNoFileIsNotReplacedByOne) {
+  build_two_rank_run(path);
+  std::filesystem::create_symlink("/dev/null", output);
+  for (std::string format : {"nsys", "perfetto"}) {
+    CommandResult result = shardledger({"export", path, "--format", format, "-o", output});
+    EXPECT_EQ(result.status, 2);
+    EXPECT_TRUE(contains(result.error, output + " is no file; name one with -o")) << result.error;
+  }
+  EXPECT_TRUE(std::filesystem::is_symlink(output));
+}
+
 TEST_F(Export, AFailedExportLeavesWhatWasThere) {
   build_two_rank_run(path);
   write_file(output, "yesterday's");

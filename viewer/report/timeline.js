@@ -1,0 +1,188 @@
+"use strict";
+// Memory over time: a stacked chart whose time axis the lanes below it share.
+
+const CHART_HEIGHT = 320;
+const GUTTER = 72; // for the axis of bytes, and for the lanes' names
+
+function cssFont(size) {
+  return `${size}px system-ui, -apple-system, "Segoe UI", Roboto, sans-serif`;
+}
+
+// Ticks of a time axis from min to max, counted from base.
+function timeTicks(min, max, base, most) {
+  const step = roundUp((max - min) / Math.max(2, most));
+  const ticks = [];
+  for (let n = Math.ceil((min - base) / step); base + n * step <= max; n++) ticks.push(base + n * step);
+  return ticks;
+}
+
+function formatTimeTick(ns, span) {
+  const [unit, name] = span < 2e4 ? [1, "ns"] : span < 2e7 ? [1e3, "µs"] : span < 2e10 ? [1e6, "ms"] : [1e9, "s"];
+  const digits = Math.max(0, Math.min(3, Math.ceil(-Math.log10(span / unit / 50))));
+  return `${(ns / unit).toLocaleString("en-US", {minimumFractionDigits: digits, maximumFractionDigits: digits})} ${name}`;
+}
+
+class TimeChart {
+  // actions: zoom(from, to), select(at), hover(at or null, event, bytes)
+  constructor(box, layers, actions) {
+    this.box = box;
+    this.layers = layers;
+    this.actions = actions;
+    this.plot = null;
+  }
+
+  get width() {
+    return Math.max(280, this.box.clientWidth);
+  }
+
+  // Shows a rank from one moment to another; moment is the selected one.
+  show(view, from, to, moment) {
+    Object.assign(this, {view, from, to, moment});
+    // Times count from the start of the step that fills the view, else from that of the run.
+    const step = stepAt(view, (from + to) / 2), room = (to - from) * 0.1;
+    this.baseStep = step && from >= step.start - room && to <= step.end + room ? step : null;
+    this.base = this.baseStep ? this.baseStep.start : 0;
+    const {times, sums} = view.memory.drawn(from, to, this.width - GUTTER - 12);
+    const data = [times, ...sums.slice().reverse()];
+    this.top = sums.length && times.length ? Math.max(...sums[sums.length - 1]) : 0;
+    if (!this.plot) this.make(data);
+    else {
+      this.plot.setData(data, false);
+      this.plot.batch(() => {
+        this.plot.setScale("x", {min: from, max: to});
+        this.plot.setScale("y", {min: 0, max: this.top * 1.08 || 1});
+      });
+    }
+  }
+
+  // After a change of colours, of the width or of the rank.
+  remake() {
+    if (this.plot) this.plot.destroy();
+    this.plot = null;
+    if (this.view) this.show(this.view, this.from, this.to, this.moment);
+  }
+
+  make(data) {
+    const grid = {stroke: colour("--grid"), width: 1};
+    const axis = {stroke: colour("--quiet"), font: cssFont(12), ticks: {show: false}};
+    const fills = this.layers.map(categoryColour).reverse();
+    const options = {
+      width: this.width, height: CHART_HEIGHT, padding: [14, 12, 0, 0], legend: {show: false},
+      scales: {x: {time: false, range: () => [this.from, this.to]}, y: {range: () => [0, this.top * 1.08 || 1]}},
+      series: [{}, ...fills.map((fill) => ({fill, stroke: fill, width: 1, points: {show: false},
+                                            paths: uPlot.paths.stepped({align: 1})}))],
+      axes: [
+        {...axis, grid, size: 34, splits: (u, i, min, max) => timeTicks(min, max, this.base, this.width / 120),
+         values: (u, ticks) => ticks.map((at) => formatTimeTick(at - this.base, this.to - this.from))},
+        {...axis, grid, size: GUTTER, splits: (u, i, min, max) => byteTicks(max, 6), values: (u, ticks) => ticks.map(formatTick)},
+      ],
+      cursor: {y: false, points: {show: false}, drag: {x: true, y: false, setScale: false, dist: 4},
+               bind: {dblclick: () => () => {
+                 this.actions.zoom(null);
+                 return null;
+               }}},
+      hooks: {drawClear: [(u) => this.drawTones(u)], draw: [(u) => this.drawMarks(u)],
+              setSelect: [(u) => this.selected(u)]},
+    };
+    this.plot = new uPlot(options, data, this.box);
+    const over = this.plot.over;
+    let down = null;
+    over.addEventListener("mousedown", (event) => (down = event.clientX));
+    over.addEventListener("mousemove", (event) => {
+      const box = over.getBoundingClientRect(), u = this.plot;
+      this.actions.hover(u.posToVal(event.clientX - box.left, "x"), event, u.posToVal(event.clientY - box.top, "y"));
+    });
+    over.addEventListener("mouseleave", () => this.actions.hover(null));
+    over.addEventListener("click", (event) => {
+      if (down !== null && Math.abs(event.clientX - down) < 4)
+        this.actions.select(this.plot.posToVal(event.clientX - over.getBoundingClientRect().left, "x"));
+    });
+    over.addEventListener("wheel", (event) => {
+      if (!event.ctrlKey && !event.metaKey) return; // the page scrolls
+      event.preventDefault();
+      const at = this.plot.posToVal(event.clientX - over.getBoundingClientRect().left, "x");
+      const factor = event.deltaY < 0 ? 0.7 : 1 / 0.7;
+      this.actions.zoom(at - (at - this.from) * factor, at + (this.to - at) * factor);
+    }, {passive: false});
+  }
+
+  selected(u) {
+    if (u.select.width < 4) return;
+    const from = u.posToVal(u.select.left, "x"), to = u.posToVal(u.select.left + u.select.width, "x");
+    u.setSelect({left: 0, width: 0, top: 0, height: 0}, false);
+    this.actions.zoom(from, to);
+  }
+
+  // Phases behind the memory, as far as they can be told apart.
+  drawTones(u) {
+    const {ctx, bbox} = u;
+    ctx.save();
+    ctx.globalAlpha = 0.35;
+    for (const phase of this.view.outer) {
+      if (phase.end < this.from || phase.start > this.to) continue;
+      const left = Math.max(bbox.left, u.valToPos(phase.start, "x", true));
+      const right = Math.min(bbox.left + bbox.width, u.valToPos(phase.end, "x", true));
+      if (right - left < 2) continue;
+      ctx.fillStyle = phaseColour(phase.kind);
+      ctx.fillRect(left, bbox.top, right - left, bbox.height);
+    }
+    ctx.restore();
+  }
+
+  drawMarks(u) {
+    const {ctx, bbox} = u, ratio = devicePixelRatio;
+    const line = (at, stroke, dash, width) => {
+      const x = Math.round(u.valToPos(at, "x", true)) + 0.5;
+      if (x < bbox.left || x > bbox.left + bbox.width) return null;
+      ctx.strokeStyle = stroke;
+      ctx.lineWidth = width * ratio;
+      ctx.setLineDash(dash.map((n) => n * ratio));
+      ctx.beginPath();
+      ctx.moveTo(x, bbox.top);
+      ctx.lineTo(x, bbox.top + bbox.height);
+      ctx.stroke();
+      return x;
+    };
+    const label = (text, x, y, fill) => {
+      ctx.font = cssFont(11 * ratio);
+      const width = ctx.measureText(text).width + 8 * ratio;
+      const left = Math.min(Math.max(x - width / 2, bbox.left), bbox.left + bbox.width - width);
+      ctx.fillStyle = fill;
+      ctx.fillRect(left, y, width, 15 * ratio);
+      ctx.fillStyle = colour("--paper");
+      ctx.textBaseline = "middle";
+      ctx.textAlign = "left";
+      ctx.fillText(text, left + 4 * ratio, y + 8 * ratio);
+    };
+    ctx.save();
+    const steps = this.view.steps.filter((step) => step.end >= this.from && step.start <= this.to);
+    if (steps.length < this.width / 12)
+      for (const step of steps) {
+        line(step.start, colour("--ink"), [2, 3], 0.75);
+        line(step.end, colour("--ink"), [2, 3], 0.75);
+      }
+    for (const gap of this.view.gaps) {
+      const x = line(gap.at, colour("--warning"), [], 1.5);
+      if (x !== null) label("gap", x, bbox.top + bbox.height - 16 * ratio, colour("--warning"));
+    }
+    for (const oom of this.view.ooms) {
+      const x = line(oom.at, colour("--alarm"), [], 2);
+      if (x !== null) label("out of memory", x, bbox.top + 16 * ratio, colour("--alarm"));
+    }
+    line(this.moment, colour("--ink"), [], 1.25);
+    const best = steps.reduce((a, b) => (b.peak_at >= this.from && b.peak_at <= this.to && b.allocated > (a ? a.allocated : -1) ? b : a), null);
+    if (best && best.peak_at !== null) {
+      const x = u.valToPos(best.peak_at, "x", true), y = u.valToPos(best.allocated, "y", true);
+      ctx.setLineDash([]);
+      ctx.strokeStyle = colour("--ink");
+      ctx.fillStyle = colour("--paper");
+      ctx.lineWidth = 1.5 * ratio;
+      ctx.beginPath();
+      ctx.arc(x, y, 3.5 * ratio, 0, 7);
+      ctx.fill();
+      ctx.stroke();
+      label(`peak ${formatBytes(best.allocated)}`, x, Math.max(0, y - 21 * ratio), colour("--ink"));
+    }
+    ctx.restore();
+  }
+}

@@ -19,19 +19,6 @@ static uint64_t modified_ns(const struct stat *status) {
   return (uint64_t)status->st_mtim.tv_sec * 1000000000u + (uint64_t)status->st_mtim.tv_nsec;
 }
 
-/* The rules that an earlier ingest or the run itself left in the directory; *out NULL when there are none. */
-static int kept_rules(const char *directory, struct sl_user_rules **out, struct sl_error *error) {
-  char *path = NULL;
-  int r = 0;
-  *out = NULL;
-  if (asprintf(&path, "%s/" SL_USER_RULES_NAME, directory) < 0)
-    return sl_error_set(error, -ENOMEM, "out of memory");
-  if (access(path, F_OK) == 0)
-    r = sl_user_rules_read(path, out, error);
-  free(path);
-  return r;
-}
-
 static int rules_write(struct sl_ledger_writer *writer, const struct sl_user_rules *rules, struct sl_error *error) {
   int r = sl_write_meta(writer, "rules", sl_user_rules_text(rules), error);
   return r < 0 ? r : sl_write_meta(writer, "rules_file", sl_user_rules_path(rules), error);
@@ -44,10 +31,10 @@ static const char *text_of(const struct sl_user_rules *rules) {
 /* Those of all directories, which have to be the same. */
 static int common_rules(const char *const *directories, size_t count, struct sl_user_rules **out,
                         struct sl_error *error) {
-  int r = kept_rules(directories[0], out, error);
+  int r = sl_user_rules_kept(directories[0], out, error);
   for (size_t i = 1; i < count && r == 0; i++) {
     struct sl_user_rules *other = NULL;
-    r = kept_rules(directories[i], &other, error);
+    r = sl_user_rules_kept(directories[i], &other, error);
     if (r == 0 && strcmp(text_of(*out), text_of(other)) != 0)
       r = sl_error_set(error, -EINVAL, "%s and %s don't keep the same rules; name those to use with --rules FILE",
                        directories[0], directories[i]);

@@ -54,7 +54,7 @@ static struct group possible(const struct sl_rank_builder *b, const struct sl_al
     if (sl_module_states_saw_fsdp(b->states))
       bits |= 1ull << judge(b, allocation, &outlook->goes_on, dies_at, &reduce);
     bits |= 1ull << survives;
-  } else if (lives != dies && !sl_phase_module(allocation->phase)) {
+  } else if (lives != dies && lives == SL_CATEGORY_activation && !sl_phase_module(allocation->phase)) {
     bits |= 1ull << SL_CATEGORY_input; /* its tag comes with the forward of the root */
   }
   return (struct group){bits, bits == 1ull << survives && survives != SL_CATEGORY_unattributed, allocation->bytes};

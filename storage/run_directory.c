@@ -213,6 +213,11 @@ void sl_run_close(struct sl_run *run) {
   *run = (struct sl_run){0};
 }
 
+int sl_run_visit(const char *directory, int (*visit)(void *context, const char *path), void *context) {
+  uint64_t changed_ns = 0;
+  return processes_visit(directory, visit, context, &changed_ns);
+}
+
 uint64_t sl_run_changed_ns(const char *directory) {
   uint64_t changed_ns = 0;
   processes_visit(directory, NULL, NULL, &changed_ns);

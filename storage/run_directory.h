@@ -36,6 +36,9 @@ int sl_run_open(const char *const *directories, size_t count, struct sl_run *out
                 struct sl_error *error);
 void sl_run_close(struct sl_run *run);
 
+/* Calls visit for every process directory in (or at) directory, in no order, until it fails. 0 or a negative errno. */
+int sl_run_visit(const char *directory, int (*visit)(void *context, const char *path), void *context);
+
 /* Latest change of any log file below directory, ns since the epoch; 0 when there is none. */
 uint64_t sl_run_changed_ns(const char *directory);
 

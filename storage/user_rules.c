@@ -307,6 +307,18 @@ finish:
   return r;
 }
 
+int sl_user_rules_kept(const char *directory, struct sl_user_rules **out, struct sl_error *error) {
+  char *path = NULL;
+  int r = 0;
+  *out = NULL;
+  if (asprintf(&path, "%s/" SL_USER_RULES_NAME, directory) < 0)
+    return sl_error_set(error, -ENOMEM, "out of memory");
+  if (access(path, F_OK) == 0)
+    r = sl_user_rules_read(path, out, error);
+  free(path);
+  return r;
+}
+
 struct sl_user_rules *sl_user_rules_free(struct sl_user_rules *rules) {
   if (rules) {
     free(rules->path);

@@ -45,6 +45,8 @@ struct sl_user_rules;
  */
 int sl_user_rules_parse(const char *text, const char *path, struct sl_user_rules **out, struct sl_error *error);
 int sl_user_rules_read(const char *path, struct sl_user_rules **out, struct sl_error *error);
+/* The rules that an earlier ingest or the run itself left in its directory; *out NULL when there are none. */
+int sl_user_rules_kept(const char *directory, struct sl_user_rules **out, struct sl_error *error);
 struct sl_user_rules *sl_user_rules_free(struct sl_user_rules *rules); /* returns NULL */
 
 /* The rules in the order of their file. rules may be NULL: none. */

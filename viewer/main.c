@@ -116,6 +116,12 @@ const struct sl_command sl_commands[] = {
      "shardledger check shardledger-out --max-peak 40GiB --max-category activation=10GiB --max-growth 1MiB/step\n"
      "shardledger check shardledger-out --against base.sqlite --tolerance 1% --junit memory.xml",
      sl_cmd_check},
+    {"watch", "a running job, live: memory, step, phase, peak so far, who is behind",
+     "[DIR] [--once] [--interval S] [--rank R] [options]",
+     "Reads the logs only, at the lowest priority. DIR need not be there yet. What is provisional is marked with ~: "
+     "its\n"
+     "category is decided at the end of the step. Ends with the job, or with Ctrl-C.",
+     "shardledger watch shardledger-out --once\nshardledger watch shardledger-out --once --json", sl_cmd_watch},
     {"rules", "what ranges mean and who decides a category, in order", "[FILE|DIR] [options]",
      "Your own rules first: of FILE (a file of rules, which is checked, or a ledger) or those kept in DIR.\n"
      "'shardledger ingest --help' says how to write them.",

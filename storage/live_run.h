@@ -1,0 +1,67 @@
+/*
+ * A run while it goes on: its ranks, which may appear later, end, or fall silent. Nothing is written to its directory,
+ * and nothing in it is locked.
+ */
+#ifndef SHARDLEDGER_LIVE_RUN_H
+#define SHARDLEDGER_LIVE_RUN_H
+
+#include "rank_live.h"
+
+struct sl_live_process {
+  uint32_t rank; /* unique within the run */
+  uint64_t start_ns;
+  char *path;
+  struct sl_live_rank *live;
+  bool more; /* it has been read up to some instant in the past */
+};
+
+struct sl_live_run {
+  char *directory;
+  struct sl_user_rules *rules; /* kept in the directory; NULL: none */
+  bool rules_read;
+  struct sl_live_process *processes; /* in order of rank */
+  size_t count;
+  char *listing;        /* the process directories at the last look */
+  uint64_t opened_ns;   /* when they were opened last */
+  struct sl_error note; /* what was left out */
+};
+
+/* What the ranks did since then has not been read: what a thread does is seen in order only after a moment. */
+#define SL_LIVE_DELAY_NS 100000000u
+
+/* directory may not exist yet. NULL: no memory. */
+struct sl_live_run *sl_live_run_new(const char *directory);
+struct sl_live_run *sl_live_run_free(struct sl_live_run *run); /* returns NULL */
+
+/*
+ * Looks for new processes and for what the known ones recorded until now_ns (CLOCK_REALTIME). 0; -ENOENT or -ENODATA:
+ * there is nothing yet; or another negative errno.
+ */
+int sl_live_run_look(struct sl_live_run *run, uint64_t now_ns, struct sl_error *error);
+
+/* Reads at most `events` of each rank. 1: there is more; 0: that was all; or a negative errno. */
+int sl_live_run_read(struct sl_live_run *run, uint64_t now_ns, uint64_t events, struct sl_error *error);
+
+struct sl_live_slow { /* one collective, over its ranks */
+  const char *operation, *module;
+  uint64_t bytes;
+  int64_t step;
+  uint64_t transfer_ns; /* the shortest time on a rank, that is without waiting for others */
+  uint64_t spread_ns;   /* from the first rank's start to the last one's */
+  int64_t last_rank;    /* who came last; -1: all at once, or one rank is known only */
+  uint32_t ranks;
+};
+
+struct sl_live_late {         /* by process */
+  uint64_t collectives, last; /* in how many it took part, in how many it came last */
+  uint64_t late_ns;           /* after the first, in sum over those */
+};
+
+/*
+ * The slowest collectives of the last three steps, the slowest first; returns how many, at most capacity. late has a
+ * place for every process. Arrivals are compared within one host: clocks of several differ.
+ */
+size_t sl_live_run_collectives(const struct sl_live_run *run, struct sl_live_slow *slow, size_t capacity,
+                               struct sl_live_late *late);
+
+#endif

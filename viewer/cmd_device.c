@@ -1,6 +1,10 @@
 /* The whole device, line by line: what the driver says is in use, and whose it is. */
 #include "command.h"
+<<<<<<< Updated upstream
 #include "device_queries.h"
+=======
+#include "device_segments.h"
+>>>>>>> Stashed changes
 #include "peak_queries.h"
 #include "report.h"
 #include "summary.h"
@@ -19,6 +23,7 @@ struct selection {
   int by;         /* -1, or 0: step */
   int64_t step;   /* -1: at is a word */
   bool last;
+  bool segments, oom;
 };
 
 /* The sample of each rank to show. Parameters: :rank, :step (NULL: none), :last. */
@@ -240,11 +245,12 @@ static int print_cache(struct sl_db *db, struct sl_output *out, const struct mom
   if (r > 0) {
     sl_output_line(out, "%s", "");
     sl_output_styled(out, SL_STYLE_bold, "PyTorch's cache at the end of step %" PRId64, sl_column_int(statement, 0));
-    sl_output_line(out,
-                   "%s free, the largest block %s; %s of it in segments that live memory keeps from being returned",
-                   sl_format_bytes(cached, sl_column_int(statement, 1), out->exact_bytes),
-                   sl_format_bytes(largest, sl_column_int(statement, 2), out->exact_bytes),
-                   sl_format_bytes(split, sl_column_int(statement, 3), out->exact_bytes));
+    sl_output_line(
+        out,
+        "%s free, the largest block %s; %s of it in segments that live memory keeps from being returned: --segments",
+        sl_format_bytes(cached, sl_column_int(statement, 1), out->exact_bytes),
+        sl_format_bytes(largest, sl_column_int(statement, 2), out->exact_bytes),
+        sl_format_bytes(split, sl_column_int(statement, 3), out->exact_bytes));
   }
   statement = sl_statement_close(statement);
   return r < 0 ? r
@@ -388,9 +394,26 @@ static int print_by_step(struct sl_db *db, struct sl_output *out, const struct m
   return r;
 }
 
+static int print_segments(struct sl_db *db, struct sl_output *out, const struct selection *selection,
+                          struct sl_error *error) {
+  struct sl_segments_question question = {
+      .at = selection->oom         ? SL_SEGMENTS_oom
+            : selection->last      ? SL_SEGMENTS_last
+            : selection->step >= 0 ? SL_SEGMENTS_step
+            : selection->at        ? SL_SEGMENTS_peak
+                                   : SL_SEGMENTS_fitting,
+      .step = selection->step,
+      .rank = selection->rank,
+      .by_step = selection->by == 0,
+  };
+  return sl_print_segments(db, out, &question, error);
+}
+
 static int print_device(struct sl_db *db, struct sl_output *out, void *context, struct sl_error *error) {
   struct selection *selection = context;
   struct moment moment = {0};
+  if (selection->segments)
+    return print_segments(db, out, selection, error);
   int r = sl_print_coverage(db, out, error);
   if (r == 0)
     r = read_moment(db, selection, &moment, error);
@@ -426,10 +449,14 @@ int sl_cmd_device(const struct sl_command *command, int argc, char **argv) {
   struct sl_output_arguments format = {0};
   struct selection selection = {.rank = -1, .by = -1, .step = -1};
   const struct sl_argument arguments[] = {
-      {"at", 0, "N|peak|last", "the end of step N, the highest sample (the default), or the last one", SL_ARGUMENT_TEXT,
-       &selection.at},
+      {"at", 0, "N|peak|last|oom",
+       "the end of step N, the highest sample (the default), or the last one; of segments, the highest allocated "
+       "bytes, the last step's end, or where memory ran out",
+       SL_ARGUMENT_TEXT, &selection.at},
       {"by", 0, "step", "over time: the end of each step, or of some where they are many", SL_ARGUMENT_CHOICE,
        &selection.by},
+      {"segments", 0, NULL, "PyTorch's segments: what is in each, and what keeps it from being returned",
+       SL_ARGUMENT_FLAG, &selection.segments},
       {"rank", 0, "R", "this rank only", SL_ARGUMENT_NUMBER, &selection.rank},
       SL_OUTPUT_ARGUMENTS(format),
   };
@@ -439,12 +466,19 @@ int sl_cmd_device(const struct sl_command *command, int argc, char **argv) {
     return sl_parse_exit(r);
   if (selection.at && strcmp(selection.at, "last") == 0) {
     selection.last = true;
+  } else if (selection.at && strcmp(selection.at, "oom") == 0) {
+    if (!selection.segments) {
+      sl_complain("--at oom goes with --segments; 'shardledger oom' has the device where memory ran out");
+      return SL_EXIT_USAGE;
+    }
+    selection.oom = true;
   } else if (selection.at && strcmp(selection.at, "peak") != 0) {
     char *end;
     errno = 0;
     long long step = strtoll(selection.at, &end, 10);
     if (errno || *end || end == selection.at || step < 0) {
-      sl_complain("--at takes a step's number, peak or last, not '%s'", selection.at);
+      sl_complain("--at takes a step's number, %s, not '%s'", selection.segments ? "peak, last or oom" : "peak or last",
+                  selection.at);
       return SL_EXIT_USAGE;
     }
     selection.step = step;

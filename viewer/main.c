@@ -59,11 +59,13 @@ const struct sl_command sl_commands[] = {
      "shardledger nccl shardledger-out --slowest 10 --csv",
      sl_cmd_nccl},
     {"device", "the whole device, line by line: PyTorch, NCCL, cuBLAS, the CUDA context, other processes",
-     "[DIR|FILE] [--at N|peak|last] [--by step] [--rank R] [options]",
+     "[DIR|FILE] [--segments] [--at N|peak|last|oom] [--by step] [--rank R] [options]",
      "used = PyTorch's tensors + its cache + NCCL + … + unexplained; then what made it grow, how fragmented the cache\n"
-     "is and what keeps its segments, and memory on GPUs of other ranks. docs/device.md explains the owners.",
+     "is and what keeps its segments, and memory on GPUs of other ranks. docs/device.md explains the owners.\n"
+     "With --segments: a map of PyTorch's segments, or their sums step by step.",
      "shardledger device shardledger-out\nshardledger device shardledger-out --by step --rank 0\n"
-     "shardledger device shardledger-out --at last --csv",
+     "shardledger device shardledger-out --at last --csv\n"
+     "shardledger device shardledger-out --segments --at peak",
      sl_cmd_device},
     {"oom", "the post-mortem of an out-of-memory error, a kill or a crash", "[DIR|FILE] [--rank R] [options]",
      "What was asked for and by whom, why it did not fit, what would help (estimates from what was alive), what was "

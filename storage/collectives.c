@@ -651,6 +651,10 @@ int sl_collectives_event(struct sl_collectives *c, const struct sl_event *event,
   }
 }
 
+uint64_t sl_collectives_last_id(const struct sl_collectives *c) {
+  return c->last_id;
+}
+
 int sl_collectives_finish(struct sl_collectives *c, struct sl_error *error) {
   int r = 0;
   for (struct thread *thread = c->threads; thread && r == 0; thread = thread->hh.next)

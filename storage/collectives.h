@@ -34,6 +34,9 @@ struct sl_collectives *sl_collectives_free(struct sl_collectives *collectives); 
 /* Takes any event; those that say nothing about NCCL are ignored. 0 or a negative errno. */
 int sl_collectives_event(struct sl_collectives *collectives, const struct sl_event *event, struct sl_error *error);
 
+/* The id of the latest call; ids count up from 1. */
+uint64_t sl_collectives_last_id(const struct sl_collectives *collectives);
+
 /* The log has ended: writes what is left. */
 int sl_collectives_finish(struct sl_collectives *collectives, struct sl_error *error);
 

@@ -138,13 +138,15 @@ static const char *owner_name(const char *library) {
   return *library ? library : "unknown";
 }
 
-struct sl_segment_place sl_segment_place_of(const struct sl_phase *phase) {
+struct sl_segment_place sl_segment_place_of(struct sl_phase *phase) {
+  for (struct sl_phase *around = phase; around && !around->needed; around = around->parent)
+    around->needed = true; /* these rows are kept in any case */
   return (struct sl_segment_place){
       .phase = phase ? phase->id : 0, .module = sl_phase_module(phase), .step = phase ? phase->step : -1};
 }
 
-int sl_driver_segments_add(struct sl_driver_segments *segments, const struct sl_event *event,
-                           const struct sl_phase *phase, struct sl_error *error) {
+int sl_driver_segments_add(struct sl_driver_segments *segments, const struct sl_event *event, struct sl_phase *phase,
+                           struct sl_error *error) {
   const struct sl_event_driver_allocation *e = event->payload;
   segments->driver_seen = true;
   struct segment segment = {
@@ -184,7 +186,7 @@ int sl_driver_segments_remove(struct sl_driver_segments *segments, const struct 
 
 int sl_driver_segments_allocator_add(struct sl_driver_segments *segments, uint32_t device, uint64_t address,
                                      uint64_t bytes, uint64_t stream, uint64_t time_ns, const char *action,
-                                     const struct sl_phase *phase, struct sl_error *error) {
+                                     struct sl_phase *phase, struct sl_error *error) {
   struct segment *known = segment_find(segments, address);
   if (known && known->from_driver) {
     count_out(segments, known);

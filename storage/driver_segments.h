@@ -14,8 +14,11 @@ struct sl_driver_segments;
 struct sl_driver_segments *sl_driver_segments_new(const struct sl_log *log, struct sl_ledger_writer *writer);
 struct sl_driver_segments *sl_driver_segments_free(struct sl_driver_segments *segments); /* returns NULL */
 
-/* Which part of the program it was that did something in this phase (NULL: outside of all). */
-struct sl_segment_place sl_segment_place_of(const struct sl_phase *phase);
+/*
+ * Which part of the program it was that did something in this phase (NULL: outside of all). What happened there is kept
+ * in any case: so are the phase's row and those around it.
+ */
+struct sl_segment_place sl_segment_place_of(struct sl_phase *phase);
 
 /* What an owner holds now on a device. */
 struct sl_owner_total {
@@ -29,15 +32,15 @@ struct sl_owner_total {
 const struct sl_owner_total *sl_driver_segments_totals(const struct sl_driver_segments *segments, size_t *count);
 
 /* driver_allocation and driver_free events. phase: innermost one of its thread, or NULL. */
-int sl_driver_segments_add(struct sl_driver_segments *segments, const struct sl_event *event,
-                           const struct sl_phase *phase, struct sl_error *error);
+int sl_driver_segments_add(struct sl_driver_segments *segments, const struct sl_event *event, struct sl_phase *phase,
+                           struct sl_error *error);
 int sl_driver_segments_remove(struct sl_driver_segments *segments, const struct sl_event *event,
                               struct sl_error *error);
 
 /* Segments of PyTorch's allocator: a fallback, and the proof that a driver allocation is PyTorch's. */
 int sl_driver_segments_allocator_add(struct sl_driver_segments *segments, uint32_t device, uint64_t address,
                                      uint64_t bytes, uint64_t stream, uint64_t time_ns, const char *action,
-                                     const struct sl_phase *phase, struct sl_error *error);
+                                     struct sl_phase *phase, struct sl_error *error);
 int sl_driver_segments_allocator_remove(struct sl_driver_segments *segments, uint64_t address, uint64_t time_ns,
                                         struct sl_error *error);
 

@@ -110,6 +110,8 @@ int sl_ledger_merge(const char *const *directories, size_t count, const char *ou
     r = sources_write(writer, directories, count, error);
   if (r == 0)
     r = sl_write_meta(writer, "shardledger_version", SL_VERSION, error);
+  if (r == 0)
+    r = sl_write_meta(writer, "keep", own.keep_all ? "all" : "changes", error);
   if (r == 0 && own.rules)
     r = rules_write(writer, own.rules, error);
   if (r == 0)

@@ -7,6 +7,7 @@
 #include "error.h"
 #include "user_rules.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -24,6 +25,7 @@ struct sl_ledger_options {
    * kept there, if there are any.
    */
   const struct sl_user_rules *rules;
+  bool keep_all; /* also the rows of steps that repeat another one */
 };
 
 /*

@@ -4,6 +4,7 @@
 #include "attribution.h"
 #include "db.h"
 #include "ledger.h"
+#include "rows.h"
 #include "sql_text.h"
 
 #include <errno.h>
@@ -17,7 +18,7 @@
   X(rank, "INSERT INTO rank VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)")                                        \
   X(gap, "INSERT INTO gap VALUES(?,?,?,?,?)")                                                                          \
   X(module, "INSERT INTO module VALUES(?,?,?,?,?,?,?,?,?,?,?)")                                                        \
-  X(step, "INSERT INTO step VALUES(?,?,NULL,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)")                                   \
+  X(step, "INSERT INTO step VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)")                                      \
   X(phase, "INSERT INTO phase VALUES(?,?,?,?,?,?,?,?,?,?,?)")                                                          \
   X(allocation, "INSERT INTO allocation VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)")                            \
   X(segment, "INSERT INTO segment VALUES(NULL,?,?,?,?,?,?,?,?,?,?,?,?)")                                               \
@@ -35,6 +36,7 @@
   X(memcpy, "INSERT INTO memcpy VALUES(?,?,?,?,?,?,?,?)")                                                              \
   X(memset, "INSERT INTO memset VALUES(?,?,?,?,?,?,?)")                                                                \
   X(collective, "INSERT INTO collective VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,NULL)")               \
+  X(collective_total, "INSERT INTO collective_total VALUES(?,?,?,?,?,?,?,?,?,?,?,?)")                                  \
   X(communicator, "INSERT INTO communicator VALUES(?,?,?,?,?,?)")                                                      \
   X(source, "INSERT INTO source VALUES(?,?,?,?,?)")
 
@@ -52,10 +54,14 @@ static const char *const insert_sql[INSERT_count] = {
 };
 
 struct sl_ledger_writer {
-  struct sl_db *db;                           /* NULL: there is a listener only */
-  struct sl_statement *inserts[INSERT_count]; /* NULL without a database: they take everything and write nothing */
+  struct sl_db *db; /* NULL: there is a listener only */
+  struct sl_statement *inserts[INSERT_count];
   struct sl_ledger_listener listener;
   uint32_t rank;
+  struct sl_row row;        /* being put together */
+  struct sl_rows *waiting;  /* where it goes; NULL: into its table */
+  sl_collective_sink *sink; /* NULL: none */
+  void *sink_context;
 };
 
 int sl_ledger_writer_open(const char *path, struct sl_ledger_writer **out, struct sl_error *error) {
@@ -120,6 +126,7 @@ int sl_ledger_writer_finish(struct sl_ledger_writer *writer, struct sl_error *er
                         "CREATE INDEX collective_by_number ON collective(comm, seq);"
                         "CREATE INDEX kernel_of_nccl ON kernel(rank) WHERE name GLOB '*nccl*Kernel*';"
                         "CREATE INDEX allocation_survivor ON allocation(rank, step) WHERE last_step > step;"
+                        "CREATE INDEX step_by_peak ON step(rank, peak_allocated_bytes DESC);"
                         "CREATE INDEX peak_owner_by_step ON peak_owner(rank, step);"
                         "CREATE INDEX device_owner_by_time ON device_owner(rank, at_ns);",
                         error);
@@ -134,467 +141,537 @@ uint32_t sl_ledger_writer_rank(const struct sl_ledger_writer *writer) {
   return writer->rank;
 }
 
-/* ---- ids that are unique over ranks ---- */
+/* ---- rows: their cells in the columns' order, then into the table or to where rows wait ---- */
 
+static void row_begin(struct sl_ledger_writer *writer, enum insert table) {
+  sl_row_begin(&writer->row, (uint8_t)table);
+}
+
+static void put_int(struct sl_ledger_writer *writer, int64_t value) {
+  sl_row_put_number(&writer->row, value);
+}
+
+static void put_text(struct sl_ledger_writer *writer, const char *text) {
+  sl_row_put_text(&writer->row, text);
+}
+
+static void put_null(struct sl_ledger_writer *writer) {
+  sl_row_put_nothing(&writer->row);
+}
+
+/* Ids are unique over ranks. */
 static int64_t id_of(const struct sl_ledger_writer *writer, uint64_t local) {
   return (int64_t)((uint64_t)writer->rank << 40 | local);
 }
 
-static void bind_id(struct sl_ledger_writer *writer, struct sl_statement *statement, int index, uint64_t local) {
+static void put_id(struct sl_ledger_writer *writer, uint64_t local) {
   if (local)
-    sl_bind_int(statement, index, id_of(writer, local));
+    put_int(writer, id_of(writer, local));
   else
-    sl_bind_null(statement, index);
+    put_null(writer);
 }
 
 /* NULL for values that mean "unknown". */
-static void bind_known(struct sl_statement *statement, int index, int64_t value, int64_t unknown) {
+static void put_known(struct sl_ledger_writer *writer, int64_t value, int64_t unknown) {
   if (value == unknown)
-    sl_bind_null(statement, index);
+    put_null(writer);
   else
-    sl_bind_int(statement, index, value);
+    put_int(writer, value);
 }
 
-static void bind_sum(struct sl_statement *statement, int index, uint64_t bytes, bool known) {
+static void put_sum(struct sl_ledger_writer *writer, uint64_t bytes, bool known) {
   if (known)
-    sl_bind_int(statement, index, (int64_t)bytes);
+    put_int(writer, (int64_t)bytes);
   else
-    sl_bind_null(statement, index);
+    put_null(writer);
 }
 
-static void bind_word(struct sl_statement *statement, int index, const char *text) {
+static void put_word(struct sl_ledger_writer *writer, const char *text) {
   if (text && *text)
-    sl_bind_text(statement, index, text);
+    put_text(writer, text);
   else
-    sl_bind_null(statement, index);
+    put_null(writer);
 }
 
-/* Three columns behind index: phase_id, module_id, step. */
-static void bind_place(struct sl_ledger_writer *writer, struct sl_statement *statement, int index,
-                       const struct sl_segment_place *place) {
-  bind_id(writer, statement, index + 1, place->phase);
-  bind_id(writer, statement, index + 2, place->module);
-  bind_known(statement, index + 3, place->step, -1);
+/* Three columns: phase_id, module_id, step. */
+static void put_place(struct sl_ledger_writer *writer, const struct sl_segment_place *place) {
+  put_id(writer, place->phase);
+  put_id(writer, place->module);
+  put_known(writer, place->step, -1);
 }
 
-/* ---- rows ---- */
+int sl_ledger_writer_put_row(struct sl_ledger_writer *writer, const struct sl_row *row, struct sl_error *error) {
+  struct sl_statement *statement = writer->inserts[row->table];
+  if (!writer->db)
+    return 0;
+  for (int i = 0; i < row->count; i++)
+    switch (sl_row_kind(row, i)) {
+    case SL_CELL_number: sl_bind_int(statement, i + 1, row->cells[i].number); break;
+    case SL_CELL_text: sl_bind_text(statement, i + 1, row->cells[i].text); break;
+    case SL_CELL_nothing: sl_bind_null(statement, i + 1); break;
+    }
+  return sl_statement_run(statement, error);
+}
+
+static int row_end(struct sl_ledger_writer *writer, struct sl_error *error) {
+  if (!writer->waiting)
+    return sl_ledger_writer_put_row(writer, &writer->row, error);
+  return sl_rows_add(writer->waiting, &writer->row) < 0 ? sl_error_set(error, -ENOMEM, "out of memory") : 0;
+}
+
+void sl_ledger_writer_hold(struct sl_ledger_writer *writer, struct sl_rows *rows) {
+  writer->waiting = rows;
+}
+
+bool sl_row_is_phase(const struct sl_row *row, uint64_t *id, uint64_t *parent) {
+  static const uint64_t local = ((uint64_t)1 << 40) - 1;
+  enum { PARENT = 10 }; /* the last column */
+  if (row->table != INSERT_phase)
+    return false;
+  *id = (uint64_t)row->cells[0].number & local;
+  *parent = (uint64_t)row->cells[PARENT].number & local;
+  return true;
+}
+
+int sl_ledger_writer_put(struct sl_ledger_writer *writer, struct sl_rows *rows, struct sl_error *error) {
+  struct sl_row row;
+  int r = 0;
+  for (size_t at = 0; r == 0 && sl_rows_next(rows, &at, &row);)
+    r = sl_ledger_writer_put_row(writer, &row, error);
+  sl_rows_clear(rows);
+  return r;
+}
+
+/* ---- tables ---- */
 
 int sl_write_meta(struct sl_ledger_writer *writer, const char *key, const char *value, struct sl_error *error) {
-  struct sl_statement *s = writer->inserts[INSERT_meta];
-  sl_bind_text(s, 1, key);
-  sl_bind_text(s, 2, value);
-  return sl_statement_run(s, error);
+  row_begin(writer, INSERT_meta);
+  put_text(writer, key);
+  put_text(writer, value);
+  return row_end(writer, error);
 }
 
 int sl_write_rank(struct sl_ledger_writer *writer, const struct sl_rank_row *row, struct sl_error *error) {
-  struct sl_statement *s = writer->inserts[INSERT_rank];
-  int i = 0;
-  sl_bind_int(s, ++i, writer->rank);
-  bind_known(s, ++i, row->world_size, -1);
-  bind_known(s, ++i, row->local_rank, -1);
-  bind_word(s, ++i, row->host);
-  bind_known(s, ++i, row->pid, -1);
-  bind_known(s, ++i, row->device, -1);
-  bind_word(s, ++i, row->device_name);
-  bind_word(s, ++i, row->device_uuid);
-  bind_known(s, ++i, (int64_t)row->device_bytes, 0);
-  sl_bind_int(s, ++i, (int64_t)row->start_ns);
-  sl_bind_int(s, ++i, (int64_t)row->end_ns);
-  sl_bind_int(s, ++i, row->clean_exit);
-  sl_bind_int(s, ++i, (int64_t)row->events);
-  sl_bind_int(s, ++i, (int64_t)row->events_lost);
-  bind_word(s, ++i, row->torch_version);
-  bind_word(s, ++i, row->nccl_version);
-  bind_word(s, ++i, row->cuda_version);
-  bind_word(s, ++i, row->allocator_backend);
-  bind_word(s, ++i, row->allocator_config);
-  bind_word(s, ++i, row->fidelity);
-  sl_bind_int(s, ++i, (int64_t)row->restored_allocations);
-  return sl_statement_run(s, error);
+  row_begin(writer, INSERT_rank);
+  put_int(writer, writer->rank);
+  put_known(writer, row->world_size, -1);
+  put_known(writer, row->local_rank, -1);
+  put_word(writer, row->host);
+  put_known(writer, row->pid, -1);
+  put_known(writer, row->device, -1);
+  put_word(writer, row->device_name);
+  put_word(writer, row->device_uuid);
+  put_known(writer, (int64_t)row->device_bytes, 0);
+  put_int(writer, (int64_t)row->start_ns);
+  put_int(writer, (int64_t)row->end_ns);
+  put_int(writer, row->clean_exit);
+  put_int(writer, (int64_t)row->events);
+  put_int(writer, (int64_t)row->events_lost);
+  put_word(writer, row->torch_version);
+  put_word(writer, row->nccl_version);
+  put_word(writer, row->cuda_version);
+  put_word(writer, row->allocator_backend);
+  put_word(writer, row->allocator_config);
+  put_word(writer, row->fidelity);
+  put_int(writer, (int64_t)row->restored_allocations);
+  return row_end(writer, error);
 }
 
 int sl_write_gap(struct sl_ledger_writer *writer, uint64_t at_ns, const char *source, uint64_t lost, const char *reason,
                  struct sl_error *error) {
-  struct sl_statement *s = writer->inserts[INSERT_gap];
-  sl_bind_int(s, 1, writer->rank);
-  sl_bind_int(s, 2, (int64_t)at_ns);
-  sl_bind_text(s, 3, source);
-  sl_bind_int(s, 4, (int64_t)lost);
-  sl_bind_text(s, 5, reason);
-  return sl_statement_run(s, error);
+  row_begin(writer, INSERT_gap);
+  put_int(writer, writer->rank);
+  put_int(writer, (int64_t)at_ns);
+  put_text(writer, source);
+  put_int(writer, (int64_t)lost);
+  put_text(writer, reason);
+  return row_end(writer, error);
 }
 
 int sl_write_module(struct sl_ledger_writer *writer, const struct sl_module_info *module, struct sl_error *error) {
-  struct sl_statement *s = writer->inserts[INSERT_module];
-  sl_bind_int(s, 1, id_of(writer, module->id));
-  sl_bind_int(s, 2, writer->rank);
-  sl_bind_text(s, 3, module->fqn);
-  bind_word(s, 4, module->class_name);
-  bind_id(writer, s, 5, module->parent);
-  sl_bind_int(s, 6, id_of(writer, module->root));
-  sl_bind_int(s, 7, module->depth);
-  sl_bind_int(s, 8, (module->flags & SL_MODULE_FSDP) != 0);
-  bind_word(s, 9,
-            module->flags & SL_MODULE_RECOMPUTE ? "_checkpoint_wrapped_module"
-            : module->flags & SL_MODULE_DDP     ? "module"
-                                                : NULL);
-  sl_bind_int(s, 10, (int64_t)module->parameter_bytes);
-  sl_bind_int(s, 11, (int64_t)module->buffer_bytes);
-  return sl_statement_run(s, error);
+  row_begin(writer, INSERT_module);
+  put_int(writer, id_of(writer, module->id));
+  put_int(writer, writer->rank);
+  put_text(writer, module->fqn);
+  put_word(writer, module->class_name);
+  put_id(writer, module->parent);
+  put_int(writer, id_of(writer, module->root));
+  put_int(writer, module->depth);
+  put_int(writer, (module->flags & SL_MODULE_FSDP) != 0);
+  put_word(writer, module->flags & SL_MODULE_RECOMPUTE ? "_checkpoint_wrapped_module"
+                   : module->flags & SL_MODULE_DDP     ? "module"
+                                                       : NULL);
+  put_int(writer, (int64_t)module->parameter_bytes);
+  put_int(writer, (int64_t)module->buffer_bytes);
+  return row_end(writer, error);
 }
 
 int sl_write_step(struct sl_ledger_writer *writer, const struct sl_step_row *row, struct sl_error *error) {
   if (writer->listener.step)
     writer->listener.step(writer->listener.context, row);
-  struct sl_statement *s = writer->inserts[INSERT_step];
   const bool cache = row->recorded && !row->drivers_pool;
-  int i = 0;
-  sl_bind_int(s, ++i, writer->rank);
-  sl_bind_int(s, ++i, row->step);
-  sl_bind_int(s, ++i, (int64_t)row->start_ns);
-  sl_bind_int(s, ++i, (int64_t)row->end_ns);
-  bind_known(s, ++i, row->recorded ? (int64_t)row->peak_ns : 0, 0);
-  bind_id(writer, s, ++i, row->peak_phase);
-  bind_id(writer, s, ++i, row->peak_module);
-  bind_sum(s, ++i, row->peak.requested_bytes, cache);
-  bind_sum(s, ++i, row->peak.allocated_bytes, row->recorded);
-  bind_sum(s, ++i, row->peak.active_bytes, row->recorded);
-  bind_sum(s, ++i, row->peak.reserved_bytes, cache);
-  bind_known(s, ++i, (int64_t)row->peak_device_bytes, 0);
-  bind_sum(s, ++i, row->before.allocated_bytes, row->recorded);
-  bind_sum(s, ++i, row->before.reserved_bytes, cache);
-  bind_sum(s, ++i, row->end.requested_bytes, cache);
-  bind_sum(s, ++i, row->end.allocated_bytes, row->recorded);
-  bind_sum(s, ++i, row->end.active_bytes, row->recorded);
-  bind_sum(s, ++i, row->end.reserved_bytes, cache);
-  bind_sum(s, ++i, row->end_free.largest_bytes, cache);
-  bind_sum(s, ++i, row->end_free.inactive_split_bytes, cache);
-  bind_known(s, ++i, row->checked, -1);
-  return sl_statement_run(s, error);
+  row_begin(writer, INSERT_step);
+  put_int(writer, writer->rank);
+  put_int(writer, row->step);
+  put_known(writer, row->same_as, -1);
+  put_int(writer, (int64_t)row->start_ns);
+  put_int(writer, (int64_t)row->end_ns);
+  put_known(writer, row->recorded ? (int64_t)row->peak_ns : 0, 0);
+  put_id(writer, row->peak_phase);
+  put_id(writer, row->peak_module);
+  put_sum(writer, row->peak.requested_bytes, cache);
+  put_sum(writer, row->peak.allocated_bytes, row->recorded);
+  put_sum(writer, row->peak.active_bytes, row->recorded);
+  put_sum(writer, row->peak.reserved_bytes, cache);
+  put_known(writer, (int64_t)row->peak_device_bytes, 0);
+  put_sum(writer, row->before.allocated_bytes, row->recorded);
+  put_sum(writer, row->before.reserved_bytes, cache);
+  put_sum(writer, row->end.requested_bytes, cache);
+  put_sum(writer, row->end.allocated_bytes, row->recorded);
+  put_sum(writer, row->end.active_bytes, row->recorded);
+  put_sum(writer, row->end.reserved_bytes, cache);
+  put_sum(writer, row->end_free.largest_bytes, cache);
+  put_sum(writer, row->end_free.inactive_split_bytes, cache);
+  put_known(writer, row->checked, -1);
+  return row_end(writer, error);
 }
 
 int sl_write_phase(struct sl_ledger_writer *writer, const struct sl_phase *phase, struct sl_error *error) {
-  struct sl_statement *s = writer->inserts[INSERT_phase];
-  int i = 0;
-  sl_bind_int(s, ++i, id_of(writer, phase->id));
-  sl_bind_int(s, ++i, writer->rank);
-  sl_bind_int(s, ++i, phase->tid);
-  sl_bind_text(s, ++i, sl_kind_name(phase->kind));
-  sl_bind_text(s, ++i, phase->name);
-  bind_id(writer, s, ++i, sl_phase_module(phase));
-  bind_known(s, ++i, phase->step, -1);
-  sl_bind_int(s, ++i, phase->call_index);
-  sl_bind_int(s, ++i, (int64_t)phase->start_ns);
-  bind_known(s, ++i, (int64_t)phase->end_ns, 0);
-  bind_id(writer, s, ++i, phase->parent ? phase->parent->id : 0);
-  return sl_statement_run(s, error);
+  row_begin(writer, INSERT_phase);
+  put_int(writer, id_of(writer, phase->id));
+  put_int(writer, writer->rank);
+  put_int(writer, phase->tid);
+  put_text(writer, sl_kind_name(phase->kind));
+  put_text(writer, phase->name);
+  put_id(writer, sl_phase_module(phase));
+  put_known(writer, phase->step, -1);
+  put_int(writer, phase->call_index);
+  put_int(writer, (int64_t)phase->start_ns);
+  put_known(writer, (int64_t)phase->end_ns, 0);
+  put_id(writer, phase->parent ? phase->parent->id : 0);
+  return row_end(writer, error);
 }
 
 int sl_write_allocation(struct sl_ledger_writer *writer, const struct sl_allocation *allocation, uint64_t stream,
                         const char *pool, const char *category, struct sl_error *error) {
-  struct sl_statement *s = writer->inserts[INSERT_allocation];
-  int i = 0;
-  sl_bind_int(s, ++i, id_of(writer, allocation->id));
-  sl_bind_int(s, ++i, writer->rank);
-  sl_bind_int(s, ++i, allocation->device);
-  sl_bind_int(s, ++i, (int64_t)allocation->address);
-  sl_bind_int(s, ++i, (int64_t)allocation->bytes);
-  sl_bind_int(s, ++i, (int64_t)allocation->requested_bytes);
-  sl_bind_int(s, ++i, (int64_t)stream);
-  bind_word(s, ++i, pool);
-  sl_bind_text(s, ++i, category);
-  bind_word(s, ++i, sl_rules[allocation->rule].detail);
-  bind_word(s, ++i, allocation->tag_name);
-  bind_id(writer, s, ++i, allocation->module);
-  bind_id(writer, s, ++i, allocation->phase_id);
-  bind_known(s, ++i, allocation->step, -1);
-  sl_bind_int(s, ++i, allocation->tid);
-  sl_bind_int(s, ++i, (int64_t)allocation->alloc_ns);
-  bind_known(s, ++i, (int64_t)allocation->free_ns, 0);
-  bind_known(s, ++i, (int64_t)allocation->complete_ns, 0);
-  bind_id(writer, s, ++i, allocation->free_phase_id);
-  sl_bind_text(s, ++i, sl_rules[allocation->rule].name);
-  bind_known(s, ++i, allocation->last_step, -1);
-  return sl_statement_run(s, error);
+  row_begin(writer, INSERT_allocation);
+  put_int(writer, id_of(writer, allocation->id));
+  put_int(writer, writer->rank);
+  put_int(writer, allocation->device);
+  put_int(writer, (int64_t)allocation->address);
+  put_int(writer, (int64_t)allocation->bytes);
+  put_int(writer, (int64_t)allocation->requested_bytes);
+  put_int(writer, (int64_t)stream);
+  put_word(writer, pool);
+  put_text(writer, category);
+  put_word(writer, sl_rules[allocation->rule].detail);
+  put_word(writer, allocation->tag_name);
+  put_id(writer, allocation->module);
+  put_id(writer, allocation->phase_id);
+  put_known(writer, allocation->step, -1);
+  put_int(writer, allocation->tid);
+  put_int(writer, (int64_t)allocation->alloc_ns);
+  put_known(writer, (int64_t)allocation->free_ns, 0);
+  put_known(writer, (int64_t)allocation->complete_ns, 0);
+  put_id(writer, allocation->free_phase_id);
+  put_text(writer, sl_rules[allocation->rule].name);
+  put_known(writer, allocation->last_step, -1);
+  return row_end(writer, error);
 }
 
 int sl_write_segment(struct sl_ledger_writer *writer, uint32_t device, uint64_t address, uint64_t bytes,
                      const char *owner, const char *api, uint64_t stream, uint64_t alloc_ns, uint64_t free_ns,
                      const struct sl_segment_place *place, struct sl_error *error) {
-  struct sl_statement *s = writer->inserts[INSERT_segment];
-  int i = 0;
-  sl_bind_int(s, ++i, writer->rank);
-  sl_bind_int(s, ++i, device);
-  sl_bind_int(s, ++i, (int64_t)address);
-  sl_bind_int(s, ++i, (int64_t)bytes);
-  sl_bind_text(s, ++i, owner);
-  sl_bind_text(s, ++i, api);
-  sl_bind_int(s, ++i, (int64_t)stream);
-  sl_bind_int(s, ++i, (int64_t)alloc_ns);
-  bind_known(s, ++i, (int64_t)free_ns, 0);
-  bind_place(writer, s, i, place);
-  return sl_statement_run(s, error);
+  row_begin(writer, INSERT_segment);
+  put_int(writer, writer->rank);
+  put_int(writer, device);
+  put_int(writer, (int64_t)address);
+  put_int(writer, (int64_t)bytes);
+  put_text(writer, owner);
+  put_text(writer, api);
+  put_int(writer, (int64_t)stream);
+  put_int(writer, (int64_t)alloc_ns);
+  put_known(writer, (int64_t)free_ns, 0);
+  put_place(writer, place);
+  return row_end(writer, error);
 }
 
 int sl_write_gpu_code(struct sl_ledger_writer *writer, uint32_t device, uint64_t at_ns, bool loaded,
                       uint64_t image_bytes, const struct sl_segment_place *place, struct sl_error *error) {
-  struct sl_statement *s = writer->inserts[INSERT_gpu_code];
-  int i = 0;
-  sl_bind_int(s, ++i, writer->rank);
-  sl_bind_int(s, ++i, device);
-  sl_bind_int(s, ++i, (int64_t)at_ns);
-  sl_bind_int(s, ++i, loaded);
-  sl_bind_int(s, ++i, (int64_t)image_bytes);
-  bind_place(writer, s, i, place);
-  return sl_statement_run(s, error);
+  row_begin(writer, INSERT_gpu_code);
+  put_int(writer, writer->rank);
+  put_int(writer, device);
+  put_int(writer, (int64_t)at_ns);
+  put_int(writer, loaded);
+  put_int(writer, (int64_t)image_bytes);
+  put_place(writer, place);
+  return row_end(writer, error);
 }
 
 int sl_write_context(struct sl_ledger_writer *writer, uint32_t device, uint32_t context, uint64_t at_ns, bool created,
                      struct sl_error *error) {
-  struct sl_statement *s = writer->inserts[INSERT_context];
-  sl_bind_int(s, 1, writer->rank);
-  sl_bind_int(s, 2, device);
-  sl_bind_int(s, 3, context);
-  sl_bind_int(s, 4, (int64_t)at_ns);
-  sl_bind_int(s, 5, created);
-  return sl_statement_run(s, error);
+  row_begin(writer, INSERT_context);
+  put_int(writer, writer->rank);
+  put_int(writer, device);
+  put_int(writer, context);
+  put_int(writer, (int64_t)at_ns);
+  put_int(writer, created);
+  return row_end(writer, error);
 }
 
 int sl_write_snapshot(struct sl_ledger_writer *writer, int64_t step, uint32_t module, uint32_t call_index,
                       enum sl_state state, uint64_t at_ns, const char *category, uint64_t bytes, uint64_t tracker_bytes,
                       struct sl_error *error) {
-  struct sl_statement *s = writer->inserts[INSERT_snapshot];
-  int i = 0;
-  sl_bind_int(s, ++i, writer->rank);
-  sl_bind_int(s, ++i, step);
-  sl_bind_int(s, ++i, id_of(writer, module));
-  sl_bind_int(s, ++i, call_index);
-  sl_bind_text(s, ++i, sl_state_name(state));
-  sl_bind_int(s, ++i, (int64_t)at_ns);
-  sl_bind_text(s, ++i, category);
-  sl_bind_int(s, ++i, (int64_t)bytes);
-  sl_bind_int(s, ++i, (int64_t)tracker_bytes);
-  return sl_statement_run(s, error);
+  row_begin(writer, INSERT_snapshot);
+  put_int(writer, writer->rank);
+  put_int(writer, step);
+  put_int(writer, id_of(writer, module));
+  put_int(writer, call_index);
+  put_text(writer, sl_state_name(state));
+  put_int(writer, (int64_t)at_ns);
+  put_text(writer, category);
+  put_int(writer, (int64_t)bytes);
+  put_int(writer, (int64_t)tracker_bytes);
+  return row_end(writer, error);
 }
 
 int sl_write_peak(struct sl_ledger_writer *writer, int64_t step, uint32_t module, const char *phase, uint64_t at_ns,
                   uint64_t allocated_bytes, const struct sl_own_bytes *own, struct sl_error *error) {
-  struct sl_statement *s = writer->inserts[INSERT_peak];
-  int i = 0;
-  sl_bind_int(s, ++i, writer->rank);
-  sl_bind_int(s, ++i, step);
-  bind_id(writer, s, ++i, module);
-  sl_bind_text(s, ++i, phase);
-  sl_bind_int(s, ++i, (int64_t)at_ns);
-  sl_bind_int(s, ++i, (int64_t)allocated_bytes);
+  row_begin(writer, INSERT_peak);
+  put_int(writer, writer->rank);
+  put_int(writer, step);
+  put_id(writer, module);
+  put_text(writer, phase);
+  put_int(writer, (int64_t)at_ns);
+  put_int(writer, (int64_t)allocated_bytes);
   if (module) {
-    sl_bind_int(s, ++i, (int64_t)own->alone);
-    sl_bind_int(s, ++i, (int64_t)own->with_children);
+    put_int(writer, (int64_t)own->alone);
+    put_int(writer, (int64_t)own->with_children);
   } else {
-    sl_bind_null(s, ++i);
-    sl_bind_null(s, ++i);
+    put_null(writer);
+    put_null(writer);
   }
-  return sl_statement_run(s, error);
+  return row_end(writer, error);
 }
 
 int sl_write_peak_category(struct sl_ledger_writer *writer, int64_t step, uint32_t module, const char *phase,
                            const char *category, uint64_t bytes, struct sl_error *error) {
   if (writer->listener.step_category && !module && strcmp(phase, sl_kind_name(SL_KIND_step)) == 0)
     writer->listener.step_category(writer->listener.context, category, bytes);
-  struct sl_statement *s = writer->inserts[INSERT_peak_category];
-  int i = 0;
-  sl_bind_int(s, ++i, writer->rank);
-  sl_bind_int(s, ++i, step);
-  bind_id(writer, s, ++i, module);
-  sl_bind_text(s, ++i, phase);
-  sl_bind_text(s, ++i, category);
-  sl_bind_int(s, ++i, (int64_t)bytes);
-  return sl_statement_run(s, error);
+  row_begin(writer, INSERT_peak_category);
+  put_int(writer, writer->rank);
+  put_int(writer, step);
+  put_id(writer, module);
+  put_text(writer, phase);
+  put_text(writer, category);
+  put_int(writer, (int64_t)bytes);
+  return row_end(writer, error);
 }
 
 int sl_write_peak_owner(struct sl_ledger_writer *writer, int64_t step, const char *category, const char *detail,
                         uint32_t module, const char *phase, uint64_t bytes, uint64_t allocations,
                         struct sl_error *error) {
-  struct sl_statement *s = writer->inserts[INSERT_peak_owner];
-  int i = 0;
-  sl_bind_int(s, ++i, writer->rank);
-  sl_bind_int(s, ++i, step);
-  sl_bind_text(s, ++i, category);
-  bind_word(s, ++i, detail);
-  bind_id(writer, s, ++i, module);
-  bind_word(s, ++i, phase);
-  sl_bind_int(s, ++i, (int64_t)bytes);
-  sl_bind_int(s, ++i, (int64_t)allocations);
-  return sl_statement_run(s, error);
+  row_begin(writer, INSERT_peak_owner);
+  put_int(writer, writer->rank);
+  put_int(writer, step);
+  put_text(writer, category);
+  put_word(writer, detail);
+  put_id(writer, module);
+  put_word(writer, phase);
+  put_int(writer, (int64_t)bytes);
+  put_int(writer, (int64_t)allocations);
+  return row_end(writer, error);
 }
 
 int sl_write_device_sample(struct sl_ledger_writer *writer, uint32_t device, uint64_t at_ns, uint64_t total_bytes,
                            uint64_t used_bytes, int64_t own_bytes, int64_t other_bytes, struct sl_error *error) {
-  struct sl_statement *s = writer->inserts[INSERT_device_sample];
-  int i = 0;
-  sl_bind_int(s, ++i, writer->rank);
-  sl_bind_int(s, ++i, device);
-  sl_bind_int(s, ++i, (int64_t)at_ns);
-  sl_bind_int(s, ++i, (int64_t)total_bytes);
-  sl_bind_int(s, ++i, (int64_t)used_bytes);
-  bind_known(s, ++i, own_bytes, -1);
-  bind_known(s, ++i, other_bytes, -1);
-  return sl_statement_run(s, error);
+  row_begin(writer, INSERT_device_sample);
+  put_int(writer, writer->rank);
+  put_int(writer, device);
+  put_int(writer, (int64_t)at_ns);
+  put_int(writer, (int64_t)total_bytes);
+  put_int(writer, (int64_t)used_bytes);
+  put_known(writer, own_bytes, -1);
+  put_known(writer, other_bytes, -1);
+  return row_end(writer, error);
 }
 
 int sl_write_device_owner(struct sl_ledger_writer *writer, uint32_t device, uint64_t at_ns, const char *owner,
                           int64_t bytes, struct sl_error *error) {
-  struct sl_statement *s = writer->inserts[INSERT_device_owner];
-  int i = 0;
-  sl_bind_int(s, ++i, writer->rank);
-  sl_bind_int(s, ++i, device);
-  sl_bind_int(s, ++i, (int64_t)at_ns);
-  sl_bind_text(s, ++i, owner);
-  sl_bind_int(s, ++i, bytes);
-  return sl_statement_run(s, error);
+  row_begin(writer, INSERT_device_owner);
+  put_int(writer, writer->rank);
+  put_int(writer, device);
+  put_int(writer, (int64_t)at_ns);
+  put_text(writer, owner);
+  put_int(writer, bytes);
+  return row_end(writer, error);
 }
 
 int sl_write_oom(struct sl_ledger_writer *writer, uint64_t at_ns, uint32_t device, const char *source,
                  const struct sl_oom_row *row, struct sl_error *error) {
-  struct sl_statement *s = writer->inserts[INSERT_oom];
   const bool cache = row->recorded && !row->drivers_pool;
-  int i = 0;
-  sl_bind_int(s, ++i, writer->rank);
-  sl_bind_int(s, ++i, (int64_t)at_ns);
-  sl_bind_int(s, ++i, (int64_t)row->requested_bytes);
-  bind_known(s, ++i, row->free_bytes, -1);
-  bind_sum(s, ++i, row->totals.allocated_bytes, row->recorded);
-  bind_sum(s, ++i, row->totals.reserved_bytes, cache);
-  bind_sum(s, ++i, row->free_blocks.largest_bytes, cache);
-  sl_bind_int(s, ++i, device);
-  sl_bind_text(s, ++i, source);
-  bind_sum(s, ++i, row->totals.active_bytes, row->recorded);
-  bind_sum(s, ++i, row->free_blocks.inactive_split_bytes, cache);
-  bind_place(writer, s, i, &row->place);
-  return sl_statement_run(s, error);
+  row_begin(writer, INSERT_oom);
+  put_int(writer, writer->rank);
+  put_int(writer, (int64_t)at_ns);
+  put_int(writer, (int64_t)row->requested_bytes);
+  put_known(writer, row->free_bytes, -1);
+  put_sum(writer, row->totals.allocated_bytes, row->recorded);
+  put_sum(writer, row->totals.reserved_bytes, cache);
+  put_sum(writer, row->free_blocks.largest_bytes, cache);
+  put_int(writer, device);
+  put_text(writer, source);
+  put_sum(writer, row->totals.active_bytes, row->recorded);
+  put_sum(writer, row->free_blocks.inactive_split_bytes, cache);
+  put_place(writer, &row->place);
+  return row_end(writer, error);
 }
 
 int sl_write_oom_owner(struct sl_ledger_writer *writer, uint64_t at_ns, const char *category, const char *detail,
                        uint32_t module, const char *phase, uint64_t bytes, uint64_t allocations,
                        struct sl_error *error) {
-  struct sl_statement *s = writer->inserts[INSERT_oom_owner];
-  int i = 0;
-  sl_bind_int(s, ++i, writer->rank);
-  sl_bind_int(s, ++i, (int64_t)at_ns);
-  sl_bind_text(s, ++i, category);
-  bind_word(s, ++i, detail);
-  bind_id(writer, s, ++i, module);
-  bind_word(s, ++i, phase);
-  sl_bind_int(s, ++i, (int64_t)bytes);
-  sl_bind_int(s, ++i, (int64_t)allocations);
-  return sl_statement_run(s, error);
+  row_begin(writer, INSERT_oom_owner);
+  put_int(writer, writer->rank);
+  put_int(writer, (int64_t)at_ns);
+  put_text(writer, category);
+  put_word(writer, detail);
+  put_id(writer, module);
+  put_word(writer, phase);
+  put_int(writer, (int64_t)bytes);
+  put_int(writer, (int64_t)allocations);
+  return row_end(writer, error);
+}
+
+void sl_ledger_writer_divert(struct sl_ledger_writer *writer, sl_collective_sink *sink, void *context) {
+  writer->sink = sink;
+  writer->sink_context = context;
 }
 
 int sl_write_collective(struct sl_ledger_writer *writer, const struct sl_collective_row *row, struct sl_error *error) {
   if (writer->listener.collective)
     writer->listener.collective(writer->listener.context, row);
-  struct sl_statement *s = writer->inserts[INSERT_collective];
-  int i = 0;
-  sl_bind_int(s, ++i, id_of(writer, row->id));
-  sl_bind_int(s, ++i, writer->rank);
+  return writer->sink ? writer->sink(writer->sink_context, row, error) : sl_write_collective_row(writer, row, error);
+}
+
+int sl_write_collective_total(struct sl_ledger_writer *writer, const struct sl_collective_total_row *row,
+                              struct sl_error *error) {
+  row_begin(writer, INSERT_collective_total);
+  put_int(writer, writer->rank);
+  put_int(writer, row->step);
+  put_int(writer, row->before);
   if (row->has_comm)
-    sl_bind_int(s, ++i, (int64_t)row->comm);
+    put_int(writer, (int64_t)row->comm);
   else
-    sl_bind_null(s, ++i);
-  bind_known(s, ++i, row->seq, -1);
-  sl_bind_text(s, ++i, row->operation);
+    put_null(writer);
+  put_text(writer, row->operation);
+  put_int(writer, (int64_t)row->calls);
+  put_int(writer, (int64_t)row->bytes);
+  put_int(writer, (int64_t)row->timed);
+  put_int(writer, (int64_t)row->duration_ns);
+  put_sum(writer, row->min_duration_ns, row->timed);
+  put_sum(writer, row->max_duration_ns, row->timed);
+  put_int(writer, row->delay_ns);
+  return row_end(writer, error);
+}
+
+int sl_write_collective_row(struct sl_ledger_writer *writer, const struct sl_collective_row *row,
+                            struct sl_error *error) {
+  row_begin(writer, INSERT_collective);
+  put_int(writer, id_of(writer, row->id));
+  put_int(writer, writer->rank);
+  if (row->has_comm)
+    put_int(writer, (int64_t)row->comm);
+  else
+    put_null(writer);
+  put_known(writer, row->seq, -1);
+  put_text(writer, row->operation);
   if (row->has_bytes)
-    sl_bind_int(s, ++i, (int64_t)row->bytes);
+    put_int(writer, (int64_t)row->bytes);
   else
-    sl_bind_null(s, ++i);
-  bind_word(s, ++i, row->reduction);
-  bind_known(s, ++i, row->root, -1);
-  bind_known(s, ++i, row->peer, -1);
-  bind_id(writer, s, ++i, row->module);
-  bind_known(s, ++i, row->step, -1);
-  bind_id(writer, s, ++i, row->phase);
-  sl_bind_int(s, ++i, row->tid);
-  sl_bind_int(s, ++i, (int64_t)row->enqueue_ns);
-  bind_known(s, ++i, (int64_t)row->start_ns, 0);
-  bind_known(s, ++i, (int64_t)row->end_ns, 0);
+    put_null(writer);
+  put_word(writer, row->reduction);
+  put_known(writer, row->root, -1);
+  put_known(writer, row->peer, -1);
+  put_id(writer, row->module);
+  put_known(writer, row->step, -1);
+  put_id(writer, row->phase);
+  put_int(writer, row->tid);
+  put_int(writer, (int64_t)row->enqueue_ns);
+  put_known(writer, (int64_t)row->start_ns, 0);
+  put_known(writer, (int64_t)row->end_ns, 0);
   if (row->joined_by)
-    sl_bind_int(s, ++i, row->stream);
+    put_int(writer, row->stream);
   else
-    sl_bind_null(s, ++i);
-  bind_id(writer, s, ++i, row->send_allocation);
-  bind_id(writer, s, ++i, row->receive_allocation);
-  bind_word(s, ++i, row->datatype);
-  bind_word(s, ++i, row->algorithm);
-  bind_word(s, ++i, row->protocol);
-  bind_known(s, ++i, row->channels, 0);
-  bind_known(s, ++i, row->kernel_calls, 0);
-  bind_word(s, ++i, row->joined_by);
-  return sl_statement_run(s, error);
+    put_null(writer);
+  put_id(writer, row->send_allocation);
+  put_id(writer, row->receive_allocation);
+  put_word(writer, row->datatype);
+  put_word(writer, row->algorithm);
+  put_word(writer, row->protocol);
+  put_known(writer, row->channels, 0);
+  put_known(writer, row->kernel_calls, 0);
+  put_word(writer, row->joined_by);
+  return row_end(writer, error);
 }
 
 int sl_write_communicator(struct sl_ledger_writer *writer, uint64_t comm, int64_t ranks, int64_t rank, const char *name,
                           uint64_t device_bytes, struct sl_error *error) {
-  struct sl_statement *s = writer->inserts[INSERT_communicator];
-  int i = 0;
-  sl_bind_int(s, ++i, writer->rank);
-  sl_bind_int(s, ++i, (int64_t)comm);
-  bind_known(s, ++i, ranks, -1);
-  bind_known(s, ++i, rank, -1);
-  bind_word(s, ++i, name);
-  sl_bind_int(s, ++i, (int64_t)device_bytes);
-  return sl_statement_run(s, error);
+  row_begin(writer, INSERT_communicator);
+  put_int(writer, writer->rank);
+  put_int(writer, (int64_t)comm);
+  put_known(writer, ranks, -1);
+  put_known(writer, rank, -1);
+  put_word(writer, name);
+  put_int(writer, (int64_t)device_bytes);
+  return row_end(writer, error);
 }
 
 int sl_write_source(struct sl_ledger_writer *writer, const char *source, const char *state, const char *reason,
                     uint64_t at_ns, struct sl_error *error) {
-  struct sl_statement *s = writer->inserts[INSERT_source];
-  sl_bind_int(s, 1, writer->rank);
-  sl_bind_text(s, 2, source);
-  sl_bind_text(s, 3, state);
-  sl_bind_text(s, 4, reason);
-  sl_bind_int(s, 5, (int64_t)at_ns);
-  return sl_statement_run(s, error);
+  row_begin(writer, INSERT_source);
+  put_int(writer, writer->rank);
+  put_text(writer, source);
+  put_text(writer, state);
+  put_text(writer, reason);
+  put_int(writer, (int64_t)at_ns);
+  return row_end(writer, error);
 }
 
 int sl_write_kernel(struct sl_ledger_writer *writer, const void *payload, const char *name, struct sl_error *error) {
   const struct sl_event_kernel *kernel = payload;
-  struct sl_statement *s = writer->inserts[INSERT_kernel];
-  int i = 0;
-  sl_bind_int(s, ++i, writer->rank);
-  sl_bind_int(s, ++i, kernel->device);
-  sl_bind_int(s, ++i, kernel->stream);
-  sl_bind_text(s, ++i, name);
-  sl_bind_int(s, ++i, kernel->correlation);
-  sl_bind_int(s, ++i, (int64_t)kernel->start_ns);
-  sl_bind_int(s, ++i, (int64_t)kernel->end_ns);
-  return sl_statement_run(s, error);
+  row_begin(writer, INSERT_kernel);
+  put_int(writer, writer->rank);
+  put_int(writer, kernel->device);
+  put_int(writer, kernel->stream);
+  put_text(writer, name);
+  put_int(writer, kernel->correlation);
+  put_int(writer, (int64_t)kernel->start_ns);
+  put_int(writer, (int64_t)kernel->end_ns);
+  return row_end(writer, error);
 }
 
 int sl_write_memcpy(struct sl_ledger_writer *writer, const void *payload, struct sl_error *error) {
   const struct sl_event_memory_copy *copy = payload;
-  struct sl_statement *s = writer->inserts[INSERT_memcpy];
-  int i = 0;
-  sl_bind_int(s, ++i, writer->rank);
-  sl_bind_int(s, ++i, copy->device);
-  sl_bind_int(s, ++i, copy->stream);
-  sl_bind_int(s, ++i, copy->kind);
-  sl_bind_int(s, ++i, (int64_t)copy->bytes);
-  sl_bind_int(s, ++i, copy->correlation);
-  sl_bind_int(s, ++i, (int64_t)copy->start_ns);
-  sl_bind_int(s, ++i, (int64_t)copy->end_ns);
-  return sl_statement_run(s, error);
+  row_begin(writer, INSERT_memcpy);
+  put_int(writer, writer->rank);
+  put_int(writer, copy->device);
+  put_int(writer, copy->stream);
+  put_int(writer, copy->kind);
+  put_int(writer, (int64_t)copy->bytes);
+  put_int(writer, copy->correlation);
+  put_int(writer, (int64_t)copy->start_ns);
+  put_int(writer, (int64_t)copy->end_ns);
+  return row_end(writer, error);
 }
 
 int sl_write_memset(struct sl_ledger_writer *writer, const void *payload, struct sl_error *error) {
   const struct sl_event_memory_set *set = payload;
-  struct sl_statement *s = writer->inserts[INSERT_memset];
-  int i = 0;
-  sl_bind_int(s, ++i, writer->rank);
-  sl_bind_int(s, ++i, set->device);
-  sl_bind_int(s, ++i, set->stream);
-  sl_bind_int(s, ++i, (int64_t)set->bytes);
-  sl_bind_int(s, ++i, set->correlation);
-  sl_bind_int(s, ++i, (int64_t)set->start_ns);
-  sl_bind_int(s, ++i, (int64_t)set->end_ns);
-  return sl_statement_run(s, error);
+  row_begin(writer, INSERT_memset);
+  put_int(writer, writer->rank);
+  put_int(writer, set->device);
+  put_int(writer, set->stream);
+  put_int(writer, (int64_t)set->bytes);
+  put_int(writer, set->correlation);
+  put_int(writer, (int64_t)set->start_ns);
+  put_int(writer, (int64_t)set->end_ns);
+  return row_end(writer, error);
 }

@@ -7,6 +7,7 @@
 
 #include "allocation.h"
 #include "block_map.h"
+#include "rows.h"
 #include "sweep.h"
 
 #include <stdbool.h>
@@ -45,8 +46,22 @@ int sl_ledger_writer_finish(struct sl_ledger_writer *writer, struct sl_error *er
 struct sl_db *sl_ledger_writer_db(struct sl_ledger_writer *writer);
 uint32_t sl_ledger_writer_rank(const struct sl_ledger_writer *writer);
 
+/*
+ * What is written from now on waits in rows, which stay the caller's, until they are put; NULL: it is written at once.
+ * Their texts must live as long.
+ */
+void sl_ledger_writer_hold(struct sl_ledger_writer *writer, struct sl_rows *rows);
+
+/* Writes rows that waited, and empties them. */
+int sl_ledger_writer_put(struct sl_ledger_writer *writer, struct sl_rows *rows, struct sl_error *error);
+int sl_ledger_writer_put_row(struct sl_ledger_writer *writer, const struct sl_row *row, struct sl_error *error);
+
+/* Whether a waiting row is one of `phase`; then its ids in the rank, parent 0 for none. */
+bool sl_row_is_phase(const struct sl_row *row, uint64_t *id, uint64_t *parent);
+
 struct sl_step_row {
   int64_t step;
+  int64_t same_as; /* -1: its own rows are there */
   uint64_t start_ns, end_ns, peak_ns;
   uint64_t peak_phase, peak_device_bytes;   /* 0: none */
   uint32_t peak_module;                     /* 0: none */
@@ -132,7 +147,25 @@ int sl_write_oom(struct sl_ledger_writer *writer, uint64_t at_ns, uint32_t devic
 int sl_write_oom_owner(struct sl_ledger_writer *writer, uint64_t at_ns, const char *category, const char *detail,
                        uint32_t module, const char *phase, uint64_t bytes, uint64_t allocations,
                        struct sl_error *error);
+/*
+ * A collective goes to the sink, where there is one: its step may long have ended when its device times come, and
+ * somebody else knows what became of that step's rows. sl_write_collective_row writes as all others do.
+ */
+typedef int sl_collective_sink(void *context, const struct sl_collective_row *row, struct sl_error *error);
+void sl_ledger_writer_divert(struct sl_ledger_writer *writer, sl_collective_sink *sink, void *context);
 int sl_write_collective(struct sl_ledger_writer *writer, const struct sl_collective_row *row, struct sl_error *error);
+int sl_write_collective_row(struct sl_ledger_writer *writer, const struct sl_collective_row *row,
+                            struct sl_error *error);
+struct sl_collective_total_row {
+  int64_t step;
+  bool before, has_comm;
+  uint64_t comm;
+  const char *operation;
+  uint64_t calls, bytes, timed, duration_ns, min_duration_ns, max_duration_ns; /* the last three of the timed ones */
+  int64_t delay_ns;
+};
+int sl_write_collective_total(struct sl_ledger_writer *writer, const struct sl_collective_total_row *row,
+                              struct sl_error *error);
 /* ranks and rank -1: unknown; name NULL: none. */
 int sl_write_communicator(struct sl_ledger_writer *writer, uint64_t comm, int64_t ranks, int64_t rank, const char *name,
                           uint64_t device_bytes, struct sl_error *error);

@@ -366,6 +366,10 @@ static struct meaning meaning_by_table(const struct sl_phases *phases, const cha
   return meaning;
 }
 
+bool sl_phases_ignores(const struct sl_phases *phases, uint32_t domain) {
+  return domain < DOMAIN_LIMIT && phases->ignored_domain[domain];
+}
+
 /* What the companion says of its own ranges is not up to rules; everything else goes by its name. */
 static struct meaning meaning_of(struct sl_phases *phases, uint32_t thread, uint16_t domain, uint16_t category,
                                  uint64_t value, const char *name) {
@@ -443,7 +447,7 @@ static int range_pushed(struct sl_phases *phases, const struct sl_event *event, 
   uint32_t slot = stack->depth++;
   stack->domains[slot] = push->domain;
   stack->phases[slot] = NULL;
-  if (push->domain < DOMAIN_LIMIT && phases->ignored_domain[push->domain])
+  if (sl_phases_ignores(phases, push->domain))
     return 0;
   const char *name = sl_log_string(phases->log, push->name);
   struct meaning meaning = meaning_of(phases, event->thread, push->domain, push->category, push->value, name);

@@ -53,6 +53,8 @@ struct sl_phase {
   bool resharded;                       /* a module backward that its reshard ended, unless its reduce follows */
   bool kept;                            /* scratch of sl_phases_prune */
   bool written;                         /* for the owner: its row is in the ledger */
+  bool needed;                          /* for the owner: rows that are always kept speak of it */
+  uint32_t number;                      /* for the owner: among those of its thread in its step */
 };
 
 /* What the owner of a sl_phases hears. Called in the order of events; phase stays valid until sl_phases_prune. */
@@ -107,6 +109,9 @@ bool sl_phases_is_aside(const struct sl_phases *phases, uint32_t module);
 /* The module that holds a tensor of this full name, in the tree of a module. NULL: none. */
 const struct sl_module_info *sl_phases_module_holding(const struct sl_phases *phases, uint32_t module,
                                                       const char *tensor_name);
+
+/* Ranges of this NVTX domain are no phases: NCCL's are calls. */
+bool sl_phases_ignores(const struct sl_phases *phases, uint32_t domain);
 
 int64_t sl_phases_step(const struct sl_phases *phases); /* -1 outside steps */
 

@@ -150,6 +150,7 @@ int sl_rank_on_allocator(struct sl_rank_builder *b, const struct sl_event *event
   if (r < 0)
     return sl_error_set(b->error, r, "out of memory");
   b->replay_unknown += change.unknown;
+  sl_rank_pattern_allocator(b, e->action, e->place, e->bytes, change.block_bytes, change.user, event->thread);
   const struct sl_block_totals *now = sl_block_map_totals(b->maps[device]);
   if ((place->pool_owner || place->pool_id) && !change.unknown)
     private_pool_update(&b->private_pools[device], e->action, e->bytes, change.block_bytes);
@@ -226,6 +227,7 @@ int sl_rank_on_driver_allocation(struct sl_rank_builder *b, const struct sl_even
   struct sl_allocation *a = allocation_add(b, event, &made);
   if (!a)
     return b->r;
+  sl_rank_pattern_allocator(b, SL_ALLOC, a->place, a->bytes, a->bytes, NULL, event->thread);
   if ((int)e->device == b->device) {
     sl_module_states_allocated(b->states, a->phase);
     peak_update(b, event, sl_block_map_totals(map));
@@ -247,6 +249,7 @@ int sl_rank_on_driver_free(struct sl_rank_builder *b, const struct sl_event *eve
   for (size_t i = 0; i < sizeof actions / sizeof actions[0]; i++)
     if (sl_block_map_apply(map, actions[i], e->address, a->bytes, 0, &change) < 0)
       return sl_error_set(b->error, -ENOMEM, "out of memory");
+  sl_rank_pattern_allocator(b, SL_FREE_COMPLETED, a->place, a->bytes, a->bytes, a, event->thread);
   a->complete_ns = event->time_ns;
   return on_allocator_free(b, event, a, SL_FREE_REQUESTED);
 }

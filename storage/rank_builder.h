@@ -4,6 +4,8 @@
  *   rank_ledger.c       the loop over the log: what each event is for, and the facts about the rank
  *   rank_allocations.c  allocator events, what was there before recording began, tags
  *   rank_steps.c        what is decided, summed up and written when a step ends
+ *   rank_pattern.c      what a step did, as a number that tells whether another one did the same
+ *   rank_periods.c      which steps' rows are kept
  *   rank_live.c         what can be told while the log still grows
  */
 #ifndef SHARDLEDGER_RANK_BUILDER_H
@@ -13,6 +15,7 @@
 #include "allocation.h"
 #include "attribution.h"
 #include "block_map.h"
+#include "collective_totals.h"
 #include "collectives.h"
 #include "device_balance.h"
 #include "driver_segments.h"
@@ -35,6 +38,7 @@ enum {
 struct place { /* an allocator_place event */
   uint32_t device;
   uint64_t stream, pool_owner, pool_id;
+  char *pool; /* its name in the ledger, once asked for; owned */
 };
 
 struct restored { /* an allocator_restore event */
@@ -55,6 +59,22 @@ struct peak_entry { /* highest point of a (module, phase kind) in the step, over
   UT_hash_handle hh;
 };
 
+struct sl_step_pattern {
+  uint64_t low, high; /* 128 bits of hash */
+  uint64_t allocator_events, range_events;
+};
+
+struct sl_rank_period { /* a step and what came before it since the step before; its rows, as long as they wait */
+  struct sl_rows rows, device_rows;
+  uint64_t began_at;         /* position of the last event before it */
+  uint64_t first_allocation; /* id */
+  struct sl_step_row step;   /* once it has ended */
+  bool waits;                /* it repeats another one, and may yet be the last */
+  bool left_out;
+  uint64_t same_peak_phase; /* of the step that it repeats */
+  uint32_t same_peak_module;
+};
+
 struct sl_rank_builder {
   struct sl_log *log;
   struct sl_ledger_writer *writer;
@@ -65,6 +85,9 @@ struct sl_rank_builder {
   struct sl_collectives *collectives;
   struct sl_device_balance *balance;
   struct sl_refusals *refusals;
+  struct sl_rank_pattern *pattern; /* NULL: every step is kept */
+  struct sl_rank_periods *periods;
+  struct sl_rank_period current, last;
   int r; /* first failure inside a callback */
 
   uint64_t at; /* position in the event sequence */
@@ -146,11 +169,41 @@ int sl_rank_on_driver_allocation(struct sl_rank_builder *b, const struct sl_even
 int sl_rank_on_driver_free(struct sl_rank_builder *b, const struct sl_event *event);
 int sl_rank_restore_finish(struct sl_rank_builder *b);
 
+/* rank_pattern.c: what goes into the pattern of the step in progress. Nothing is done where every step is kept. */
+struct sl_rank_pattern *sl_rank_pattern_new(void); /* NULL: no memory */
+struct sl_rank_pattern *sl_rank_pattern_free(struct sl_rank_pattern *pattern);
+void sl_rank_pattern_allocator(struct sl_rank_builder *b, int action, uint32_t place, uint64_t bytes,
+                               uint64_t block_bytes, const struct sl_allocation *ended, uint32_t thread);
+void sl_rank_pattern_closed(struct sl_rank_builder *b, const struct sl_phase *phase);
+void sl_rank_pattern_event(struct sl_rank_builder *b, const struct sl_event *event);
+void sl_rank_pattern_opened(struct sl_rank_builder *b, struct sl_phase *phase);
+void sl_rank_pattern_owner(struct sl_rank_builder *b, const struct sl_memory_owner *owner);
+void sl_rank_pattern_peak(struct sl_rank_builder *b, uint64_t key, const struct sl_sample *sample,
+                          const struct sl_own_bytes *own);
+void sl_rank_pattern_snapshot(struct sl_rank_builder *b, const struct sl_item *item, int category, uint64_t bytes,
+                              uint64_t tracker_bytes);
+void sl_rank_pattern_take(struct sl_rank_builder *b, struct sl_step_pattern *out); /* and begins the next one */
+
+/* rank_periods.c */
+struct sl_rank_periods *sl_rank_periods_new(void); /* NULL: no memory */
+struct sl_rank_periods *sl_rank_periods_free(struct sl_rank_periods *periods);
+void sl_rank_periods_keep_all(struct sl_rank_periods *periods);
+int sl_rank_on_collective(void *context, const struct sl_collective_row *row, struct sl_error *error);
+void sl_rank_hold(struct sl_rank_builder *b); /* the rows that follow are of the step in progress */
+void sl_rank_hold_since(struct sl_rank_builder *b, uint64_t begun_at); /* … of something that began at this position */
+bool sl_rank_hold_device(struct sl_rank_builder *b, uint64_t at_ns); /* … of the device then; false: leave them out */
+void sl_rank_release(struct sl_rank_builder *b);                     /* … are of no step */
+int sl_rank_period_decide(struct sl_rank_builder *b); /* the step in progress is summed up; settles the one before it */
+int sl_rank_period_end(struct sl_rank_builder *b);    /* and all its rows are made */
+int sl_rank_periods_last(struct sl_rank_builder *b);  /* no step will follow: everything from here on is kept */
+int sl_rank_periods_finish(struct sl_rank_builder *b); /* the log has ended, and all collectives are known */
+
 /* rank_ledger.c: from event to event, the device as a whole, and refused requests. */
 struct sl_rank_builder *sl_rank_builder_new(struct sl_log *log, struct sl_ledger_writer *writer,
                                             const struct sl_user_rules *rules,
                                             struct sl_error *error);     /* NULL: no memory */
 struct sl_rank_builder *sl_rank_builder_free(struct sl_rank_builder *b); /* returns NULL */
+void sl_rank_builder_keep_all(struct sl_rank_builder *b); /* also steps that repeat another; before the first event */
 int sl_rank_builder_event(struct sl_rank_builder *b, const struct sl_event *event);
 int sl_rank_builder_finish(struct sl_rank_builder *b); /* the log has ended */
 int sl_rank_on_out_of_memory(struct sl_rank_builder *b, const struct sl_event *event, uint32_t device);

@@ -111,14 +111,15 @@ static void allocator_facts_take(struct sl_rank_builder *b) {
 static int on_event(struct sl_rank_builder *b, const struct sl_event *event) {
   const void *payload = event->payload;
   int r = sl_collectives_event(b->collectives, event, b->error);
+  sl_rank_pattern_event(b, event);
   if (r < 0)
     return r;
   switch (event->type) {
   case SL_EVENT_allocator: return sl_rank_on_allocator(b, event);
   case SL_EVENT_allocator_place: {
     const struct sl_event_allocator_place *e = payload;
-    if (e->id < MAX_PLACES)
-      b->places[e->id] = (struct place){e->device, e->stream, e->pool_owner, e->pool_id};
+    if (e->id < MAX_PLACES && !b->places[e->id].pool) /* it is defined before it is used */
+      b->places[e->id] = (struct place){e->device, e->stream, e->pool_owner, e->pool_id, NULL};
     return 0;
   }
   case SL_EVENT_allocator_restore: return sl_rank_on_allocator_restore(b, payload);
@@ -145,10 +146,18 @@ static int on_event(struct sl_rank_builder *b, const struct sl_event *event) {
   }
   case SL_EVENT_kernel: {
     const struct sl_event_kernel *kernel = payload;
-    return sl_write_kernel(b->writer, kernel, sl_log_string(b->log, kernel->name), b->error);
+    if (sl_rank_hold_device(b, kernel->end_ns))
+      r = sl_write_kernel(b->writer, kernel, sl_log_string(b->log, kernel->name), b->error);
+    break;
   }
-  case SL_EVENT_memory_copy: return sl_write_memcpy(b->writer, payload, b->error);
-  case SL_EVENT_memory_set: return sl_write_memset(b->writer, payload, b->error);
+  case SL_EVENT_memory_copy:
+    if (sl_rank_hold_device(b, ((const struct sl_event_memory_copy *)payload)->end_ns))
+      r = sl_write_memcpy(b->writer, payload, b->error);
+    break;
+  case SL_EVENT_memory_set:
+    if (sl_rank_hold_device(b, ((const struct sl_event_memory_set *)payload)->end_ns))
+      r = sl_write_memset(b->writer, payload, b->error);
+    break;
   case SL_EVENT_info: allocator_facts_take(b); return 0;
   case SL_EVENT_gap: {
     const struct sl_event_gap *gap = payload;
@@ -165,6 +174,8 @@ static int on_event(struct sl_rank_builder *b, const struct sl_event *event) {
       return sl_error_set(b->error, -ENOMEM, "out of memory");
     return b->r;
   }
+  sl_rank_release(b);
+  return r;
 }
 
 static int64_t info_number(const struct sl_log *log, const char *key) {
@@ -228,6 +239,12 @@ struct sl_rank_builder *sl_rank_builder_free(struct sl_rank_builder *b) {
     free(peak);
   }
   free(b->allocations);
+  for (int i = 0; b->places && i < MAX_PLACES; i++)
+    free(b->places[i].pool);
+  sl_rows_free(&b->current.rows);
+  sl_rows_free(&b->current.device_rows);
+  sl_rows_free(&b->last.rows);
+  sl_rows_free(&b->last.device_rows);
   free(b->items);
   free(b->optimizer_starts.at);
   free(b->backward_starts.at);
@@ -239,6 +256,10 @@ struct sl_rank_builder *sl_rank_builder_free(struct sl_rank_builder *b) {
   b->collectives = sl_collectives_free(b->collectives);
   b->balance = sl_device_balance_free(b->balance);
   b->refusals = sl_refusals_free(b->refusals);
+  b->pattern = sl_rank_pattern_free(b->pattern);
+  b->periods = sl_rank_periods_free(b->periods);
+  sl_ledger_writer_hold(b->writer, NULL);
+  sl_ledger_writer_divert(b->writer, NULL, NULL);
   free(b);
   return NULL;
 }
@@ -270,12 +291,21 @@ struct sl_rank_builder *sl_rank_builder_new(struct sl_log *log, struct sl_ledger
   b->balance = sl_device_balance_new(writer, b->segments);
   b->refusals = sl_refusals_new();
   b->collectives = b->phases ? sl_collectives_new(log, writer, b->phases, &host) : NULL;
+  b->periods = sl_rank_periods_new();
+  b->pattern = sl_rank_pattern_new();
+  b->current.first_allocation = 1;
+  sl_ledger_writer_divert(writer, sl_rank_on_collective, b);
   if (b->places && b->phases && b->states && b->sweep && b->segments && b->collectives && b->balance && b->refusals &&
-      categories_of_rules(b, rules) == 0 && sl_phases_use_rules(b->phases, rules) == 0)
+      b->periods && b->pattern && categories_of_rules(b, rules) == 0 && sl_phases_use_rules(b->phases, rules) == 0)
     return b;
 finish:
   sl_error_set(error, -ENOMEM, "out of memory");
   return sl_rank_builder_free(b);
+}
+
+void sl_rank_builder_keep_all(struct sl_rank_builder *b) {
+  b->pattern = sl_rank_pattern_free(b->pattern);
+  sl_rank_periods_keep_all(b->periods);
 }
 
 int sl_rank_builder_event(struct sl_rank_builder *b, const struct sl_event *event) {
@@ -311,6 +341,8 @@ int sl_rank_builder_finish(struct sl_rank_builder *b) {
       open_step = p;
   r = sl_rank_step_finish(b, open_step);
   if (r == 0)
+    r = sl_rank_periods_last(b);
+  if (r == 0)
     r = sl_rank_allocations_settle(b, true);
   if (r == 0)
     r = sl_rank_phases_settle(b, true);
@@ -318,6 +350,8 @@ int sl_rank_builder_finish(struct sl_rank_builder *b) {
     r = sl_driver_segments_finish(b->segments, b->error);
   if (r == 0)
     r = sl_collectives_finish(b->collectives, b->error);
+  if (r == 0)
+    r = sl_rank_periods_finish(b);
   if (r == 0)
     r = sl_exposed_time_write(b->writer, b->error);
   if (r == 0)
@@ -330,6 +364,8 @@ int sl_rank_ledger_build(struct sl_log *log, struct sl_ledger_writer *writer, co
   struct sl_rank_builder *b = sl_rank_builder_new(log, writer, options ? options->rules : NULL, error);
   struct sl_event event;
   int r = b ? 0 : -ENOMEM;
+  if (b && options && options->keep_all)
+    sl_rank_builder_keep_all(b);
   while (r == 0 && (r = sl_log_next(log, &event, error)) > 0) {
     r = sl_rank_builder_event(b, &event);
     if (options && options->progress && b->at % PROGRESS_EVENTS == 0)

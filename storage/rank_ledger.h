@@ -5,7 +5,7 @@
  *       └► block map ─► how much ─┼► at each step's end: attribution ─► sweep ─► rows
  *       └► tags ─► what ──────────┘
  *
- * Memory is bounded by one step and what is alive, not by the length of the log.
+ * Memory is bounded by two steps and what is alive, not by the length of the log.
  */
 #ifndef SHARDLEDGER_RANK_LEDGER_H
 #define SHARDLEDGER_RANK_LEDGER_H

@@ -117,6 +117,7 @@ void sl_rank_phase_opened(void *context, struct sl_phase *phase) {
   if (phase->kind == SL_KIND_backward && !phase->module)
     position_add(b, &b->backward_starts);
   sl_module_states_opened(b->states, phase);
+  sl_rank_pattern_opened(b, phase);
   if (has_peak(phase)) {
     struct sl_item *item = sl_rank_item_add(b, SL_ITEM_open);
     if (item)
@@ -127,6 +128,7 @@ void sl_rank_phase_opened(void *context, struct sl_phase *phase) {
 void sl_rank_phase_closed(void *context, struct sl_phase *phase) {
   struct sl_rank_builder *b = context;
   sl_module_states_closed(b->states, phase);
+  sl_rank_pattern_closed(b, phase);
   if (has_peak(phase)) {
     struct sl_item *item = sl_rank_item_add(b, SL_ITEM_close);
     if (item)
@@ -140,9 +142,11 @@ int sl_rank_sweep_snapshot(void *context, const struct sl_item *item, const stru
   struct sl_rank_builder *b = context;
   int r = 0;
   for (int c = 0; c < b->category_count && r == 0 && b->step.step >= 0; c++)
-    if (sample->category_bytes[c] || sample->tracker_bytes[c])
+    if (sample->category_bytes[c] || sample->tracker_bytes[c]) {
+      sl_rank_pattern_snapshot(b, item, c, sample->category_bytes[c], sample->tracker_bytes[c]);
       r = sl_write_snapshot(b->writer, b->step.step, item->module, item->call_index, item->state, item->at_ns,
                             sl_rank_category_name(b, c), sample->category_bytes[c], sample->tracker_bytes[c], b->error);
+    }
   return r;
 }
 
@@ -181,6 +185,7 @@ static int peaks_write(struct sl_rank_builder *b) {
   HASH_ITER(hh, b->peaks, entry, next) {
     uint32_t module = (uint32_t)(entry->key >> 8);
     const char *phase = sl_kind_name((enum sl_kind)(entry->key & 0xff));
+    sl_rank_pattern_peak(b, entry->key, &entry->sample, &entry->own);
     if (r == 0 && b->step.step >= 0 && b->device >= 0)
       r = sl_write_peak(b->writer, b->step.step, module, phase, entry->sample.at_ns, entry->sample.allocated_bytes,
                         &entry->own, b->error);
@@ -196,6 +201,7 @@ static int peaks_write(struct sl_rank_builder *b) {
 
 static int peak_owner_write(void *context, const struct sl_memory_owner *owner, struct sl_error *error) {
   struct sl_rank_builder *b = context;
+  sl_rank_pattern_owner(b, owner);
   return sl_write_peak_owner(b->writer, b->step.step, sl_rank_category_name(b, owner->category), owner->detail,
                              owner->module, owner->phase, owner->bytes, owner->allocations, error);
 }
@@ -232,12 +238,24 @@ static int refusals_settle(struct sl_rank_builder *b) {
   return r;
 }
 
+/* Rows that are kept in any case speak of it. */
+static void phase_need(struct sl_phase *phase) {
+  for (; phase && !phase->needed; phase = phase->parent)
+    phase->needed = true;
+}
+
 static int allocation_write(struct sl_rank_builder *b, const struct sl_allocation *a) {
-  const struct place *place = &b->places[a->place];
-  char pool[48] = "";
-  if (place->pool_owner || place->pool_id)
-    snprintf(pool, sizeof pool, "%llu.%llu", (unsigned long long)place->pool_owner, (unsigned long long)place->pool_id);
-  return sl_write_allocation(b->writer, a, place->stream, pool, sl_rank_category_name(b, a->category), b->error);
+  struct place *place = &b->places[a->place];
+  if ((place->pool_owner || place->pool_id) && !place->pool &&
+      asprintf(&place->pool, "%llu.%llu", (unsigned long long)place->pool_owner, (unsigned long long)place->pool_id) <
+          0) {
+    place->pool = NULL;
+    return sl_error_set(b->error, -ENOMEM, "out of memory");
+  }
+  sl_rank_hold_since(b, a->alloc_at);
+  if (a->alloc_at <= b->current.began_at)
+    phase_need(a->free_phase);
+  return sl_write_allocation(b->writer, a, place->stream, place->pool, sl_rank_category_name(b, a->category), b->error);
 }
 
 /* Writes and forgets what is freed for good; the rest goes on into the next step. all: the log has ended. */
@@ -246,15 +264,18 @@ int sl_rank_allocations_settle(struct sl_rank_builder *b, bool all) {
   int r = 0;
   for (size_t i = 0; i < b->allocation_count; i++) {
     struct sl_allocation *a = b->allocations[i];
-    a->phase = a->free_phase = NULL;
     if (r == 0 && (all || a->complete_ns)) {
       r = allocation_write(b, a);
       free(a);
     } else {
+      a->phase = a->free_phase = NULL;
       b->allocations[kept++] = a;
     }
   }
   b->allocation_count = kept;
+  for (size_t i = kept; i-- > 0 && b->allocations[i]->alloc_at > b->current.began_at;)
+    b->allocations[i]->number = (uint32_t)(kept - i);
+  sl_rank_release(b);
   return r;
 }
 
@@ -262,9 +283,14 @@ int sl_rank_phases_settle(struct sl_rank_builder *b, bool all) {
   int r = 0;
   for (struct sl_phase *phase = sl_phases_list(b->phases); phase && r == 0; phase = phase->next)
     if (!phase->written && (phase->end_at || all)) {
+      if (phase->needed)
+        sl_rank_release(b);
+      else
+        sl_rank_hold_since(b, phase->start_at);
       r = sl_write_phase(b->writer, phase, b->error);
       phase->written = true;
     }
+  sl_rank_release(b);
   sl_phases_prune(b->phases);
   return r;
 }
@@ -298,7 +324,11 @@ int sl_rank_step_finish(struct sl_rank_builder *b, const struct sl_phase *step) 
   b->step.end = sl_rank_totals_now(b);
   if (b->device >= 0 && b->maps[b->device])
     b->step.end_free = sl_block_map_free_blocks(b->maps[b->device]);
-  int r = sl_sweep_run(b->sweep, b->items, b->item_count);
+  int r = step ? 0 : sl_rank_periods_last(b);
+  if (r == 0)
+    sl_rank_hold(b);
+  if (r == 0)
+    r = sl_sweep_run(b->sweep, b->items, b->item_count);
   if (r < 0 && !b->error->text[0])
     sl_error_set(b->error, r, "the step could not be summed up: %s", strerror(-r));
   if (r == 0)
@@ -307,8 +337,9 @@ int sl_rank_step_finish(struct sl_rank_builder *b, const struct sl_phase *step) 
   b->step.drivers_pool = b->drivers_pool;
   if (r == 0 && step && b->step.recorded)
     r = owners_write(b);
+  sl_rank_release(b);
   if (r == 0 && step)
-    r = sl_write_step(b->writer, &b->step, b->error);
+    r = sl_rank_period_decide(b);
   if (r == 0)
     r = sl_device_balance_settle(b->balance, sl_rank_workspace_bytes, b, b->error);
   if (r == 0)
@@ -323,6 +354,8 @@ int sl_rank_step_finish(struct sl_rank_builder *b, const struct sl_phase *step) 
     r = sl_rank_allocations_settle(b, false);
   if (r == 0)
     r = sl_rank_phases_settle(b, false);
+  if (r == 0 && step)
+    r = sl_rank_period_end(b);
   b->item_count = 0;
   b->optimizer_starts.count = b->backward_starts.count = 0;
   b->gradients_tagged = false;

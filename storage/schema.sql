@@ -240,6 +240,21 @@ CREATE TABLE collective( -- one NCCL call of a rank
                      -- NULL where compute kernels were not recorded (SHARDLEDGER_KERNELS=all)
 );
 
+CREATE TABLE collective_total( -- NCCL's calls of steps that repeat another one (step.same_as), whose own rows are left out: sums; calls whose device times came late have rows of their own
+  rank INTEGER NOT NULL,
+  step INTEGER NOT NULL,
+  before INTEGER NOT NULL, -- 1: calls between the step before and this one, 0: in the step
+  comm INTEGER, -- communicator.comm; NULL when NCCL does not say
+  operation TEXT NOT NULL, -- AllGather, ReduceScatter, …
+  calls INTEGER NOT NULL,
+  bytes INTEGER NOT NULL, -- of all calls
+  timed INTEGER NOT NULL, -- calls whose kernel is known
+  duration_ns INTEGER NOT NULL, -- of the timed ones on the device, in sum; of a kernel that served several calls each has its part
+  min_duration_ns INTEGER, -- of the timed ones
+  max_duration_ns INTEGER,
+  delay_ns INTEGER NOT NULL -- of the timed ones, from the host's call to the start on the device, in sum
+);
+
 CREATE TABLE device_sample( -- cuMemGetInfo: the whole device, all processes
   rank INTEGER NOT NULL,
   device INTEGER NOT NULL,

@@ -1,4 +1,6 @@
 -- Views over the permanent tables of schema.sql. They hold no data: drop and rebuild them at will.
+-- A step that repeats another one (step.same_as) is in all of them by that one's rows, with its own number: bytes are its
+-- own to the byte, instants (at_ns) are those of the step that it repeats.
 
 -- A module's name as people and PyTorch's trackers write it: the root's class, then the FQN.
 CREATE VIEW module_name AS
@@ -9,7 +11,7 @@ FROM module m LEFT JOIN module r ON r.id = m.root_id;
 -- Per module and phase: the device's highest point, the most that the module itself owned, and what was allocated then.
 -- fqn is empty for a root; module_id NULL stands for the whole step.
 CREATE VIEW module_peaks AS
-SELECT p.rank, p.step, p.module_id, coalesce(m.fqn, '') AS fqn, m.class, m.depth, p.phase, p.at_ns, p.allocated_bytes,
+SELECT s.rank, s.step, p.module_id, coalesce(m.fqn, '') AS fqn, m.class, m.depth, p.phase, p.at_ns, p.allocated_bytes,
   p.own_bytes, p.own_with_children_bytes,
   sum(CASE WHEN c.category='unattributed' THEN c.bytes ELSE 0 END) AS unattributed_bytes,
   sum(CASE WHEN c.category='sharded_param' THEN c.bytes ELSE 0 END) AS sharded_param_bytes,
@@ -26,15 +28,17 @@ SELECT p.rank, p.step, p.module_id, coalesce(m.fqn, '') AS fqn, m.class, m.depth
   sum(CASE WHEN c.category='optstate' THEN c.bytes ELSE 0 END) AS optstate_bytes,
   sum(CASE WHEN c.category='input' THEN c.bytes ELSE 0 END) AS input_bytes,
   sum(CASE WHEN c.category='other' THEN c.bytes ELSE 0 END) AS other_bytes
-FROM peak p
+FROM step s
+JOIN peak p ON p.rank = s.rank AND p.step = coalesce(s.same_as, s.step)
 LEFT JOIN module m ON m.id = p.module_id
 LEFT JOIN peak_category c
   ON c.rank = p.rank AND c.step = p.step AND c.module_id IS p.module_id AND c.phase = p.phase
-GROUP BY p.rank, p.step, p.module_id, p.phase;
+GROUP BY s.rank, s.step, p.module_id, p.phase;
 
 -- What was allocated at each step's highest point, by category.
 CREATE VIEW category_at_peak AS
-SELECT rank, step, category, bytes FROM peak_category WHERE module_id IS NULL AND phase = 'step';
+SELECT s.rank, s.step, c.category, c.bytes FROM step s
+JOIN peak_category c ON c.rank = s.rank AND c.step = coalesce(s.same_as, s.step) AND c.module_id IS NULL AND c.phase = 'step';
 
 -- One row a step: where its highest point was and how much of it has no owner.
 CREATE VIEW step_summary AS
@@ -47,6 +51,11 @@ FROM step s
 LEFT JOIN phase p ON p.id = s.peak_phase_id
 LEFT JOIN module_name m ON m.id = s.peak_module_id;
 
+-- What the whole device held when modules reached their states, of every step.
+CREATE VIEW step_snapshot AS
+SELECT s.rank, s.step, n.module_id, n.call_index, n.state, n.at_ns, n.category, n.bytes, n.tracker_bytes
+FROM step s CROSS JOIN snapshot n ON n.rank = s.rank AND n.step = coalesce(s.same_as, s.step);
+
 -- The snapshots as FSDPMemTracker would show them: its words, its labels at that instant, zeros and the total included
 -- (storage/tracker_label.h says where its labels differ from the ledger's categories). fully_shard renames the classes that it
 -- shards, so that the tracker's FQNs start with FSDP and the root's class; replicate puts Replicate there. It keeps one Peak Forward over all calls.
@@ -56,7 +65,7 @@ WITH tracked(id, fqn) AS (
   FROM module_name n JOIN module m ON m.id = n.id JOIN module r ON r.id = m.root_id),
 word(category) AS (VALUES ('Sharded Param'),('Unsharded Param'),('Buffer'),('Sharded Grad'),('Unsharded Grad'),('Activation'),('Temp'),('All Gather'),('Reduce Scatter'),('OptState'),('Inputs'), ('Other')),
 total AS (
-  SELECT rank, step, module_id, call_index, state, sum(tracker_bytes) AS bytes FROM snapshot
+  SELECT rank, step, module_id, call_index, state, sum(tracker_bytes) AS bytes FROM step_snapshot
   GROUP BY rank, step, module_id, call_index, state),
 state AS (
   SELECT rank, step, module_id, call_index, state, bytes, call_index AS call FROM total WHERE state <> 'Peak Forward'
@@ -82,7 +91,7 @@ worded AS (
       WHEN 'input' THEN 'Inputs'
       ELSE 'Other' END AS category,
     s.tracker_bytes AS bytes
-  FROM snapshot s)
+  FROM step_snapshot s)
 SELECT a.rank, a.step, a.module_id, m.fqn, a.call, a.state, w.category,
   coalesce((SELECT sum(bytes) FROM worded x WHERE x.rank = a.rank AND x.step = a.step AND x.module_id = a.module_id
     AND x.call_index = a.call_index AND x.state = a.state AND x.category = w.category), 0) AS bytes
@@ -108,7 +117,7 @@ called(id, fqn, again) AS (
   SELECT id, inner, 1 FROM path WHERE own <> inner),
 word(category) AS (VALUES ('Parameter'),('Buffer'),('Gradient'),('Activation'),('Temp'),('Optstate'),('Other')),
 state AS (
-  SELECT rank, step, module_id, call_index, state, sum(tracker_bytes) AS bytes FROM snapshot
+  SELECT rank, step, module_id, call_index, state, sum(tracker_bytes) AS bytes FROM step_snapshot
   WHERE state IN ('Pre-Forward','Post-Forward','Peak-Forward','Pre-Backward','Post-Backward','Peak-Backward','Pre-Forward-AC','Post-Forward-AC')
   GROUP BY rank, step, module_id, call_index, state),
 worded AS (
@@ -121,7 +130,7 @@ worded AS (
       WHEN s.category = 'optstate' THEN 'Optstate'
       ELSE 'Other' END AS category,
     s.tracker_bytes AS bytes
-  FROM snapshot s)
+  FROM step_snapshot s)
 SELECT a.rank, a.step, a.module_id, m.fqn, a.call_index AS call, a.state, w.category,
   coalesce((SELECT sum(bytes) FROM worded x WHERE x.rank = a.rank AND x.step = a.step AND x.module_id = a.module_id
     AND x.call_index = a.call_index AND x.state = a.state AND x.category = w.category), 0) AS bytes
@@ -134,8 +143,9 @@ WHERE m.again OR a.state NOT LIKE '%-AC';
 
 -- What no rule covered at each step's highest point.
 CREATE VIEW unattributed AS
-SELECT rank, step, coalesce(phase, 'outside') AS phase, sum(bytes) AS bytes, sum(allocations) AS allocations
-FROM peak_owner WHERE category = 'unattributed' GROUP BY rank, step, phase;
+SELECT s.rank, s.step, coalesce(o.phase, 'outside') AS phase, sum(o.bytes) AS bytes, sum(o.allocations) AS allocations
+FROM step s JOIN peak_owner o ON o.rank = s.rank AND o.step = coalesce(s.same_as, s.step)
+WHERE o.category = 'unattributed' GROUP BY s.rank, s.step, o.phase;
 
 -- What is allocated in one step and alive after the next one; kept_bytes of it are alive at the end of the last step.
 -- phase is the innermost one that is more than a name.
@@ -187,7 +197,7 @@ SELECT (SELECT host FROM first) AS host, 0 AS offset_ns, NULL AS collectives
 UNION ALL
 SELECT host, ns, collectives FROM difference WHERE place = (collectives + 1) / 2;
 
--- Each NCCL call with what it cost. delay_ns: from the host's call to the start on the device. duration_ns: on the device;
+-- Each NCCL call with what it cost; those of steps that repeat another one are only in collective_total. delay_ns: from the host's call to the start on the device. duration_ns: on the device;
 -- share_ns: its part of that where one kernel served several calls, exposed_share_ns: the exposed part of this. arrival_ns: its start on the first host's clock;
 -- late_ns: after the first rank to arrive; spread_ns: from the first to the last; is_last: this rank was that last one
 -- (nobody is where all came at once), and others_waited_ns is how long the others waited for it, in sum.

@@ -194,8 +194,10 @@ static int explain_difference(struct sl_db *db, struct verdict *v, struct sl_err
   int r = sl_db_prepare(
       db,
       "WITH highest AS (SELECT"
-      "  (SELECT step FROM main.step WHERE rank = :rank ORDER BY peak_allocated_bytes DESC, step LIMIT 1) AS now,"
-      "  (SELECT step FROM base.step WHERE rank = :rank ORDER BY peak_allocated_bytes DESC, step LIMIT 1) AS before),"
+      "  (SELECT coalesce(same_as, step) FROM main.step WHERE rank = :rank ORDER BY peak_allocated_bytes DESC, step "
+      "LIMIT 1) AS now,"
+      "  (SELECT coalesce(same_as, step) FROM base.step WHERE rank = :rank ORDER BY peak_allocated_bytes DESC, step "
+      "LIMIT 1) AS before),"
       " parts(category, bytes) AS ("
       "  SELECT category, bytes FROM main.peak_category, highest"
       "  WHERE rank = :rank AND step = now AND module_id IS NULL AND phase = 'step'"

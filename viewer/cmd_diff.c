@@ -22,7 +22,8 @@ struct selection {
 #define SL_SQL_SIDE(side, schema)                                                                                      \
   "ranks_" side " AS (SELECT rank, iif(:rank_" side " IS NULL, rank, 0) AS key_rank FROM " schema ".rank"              \
   "  WHERE :rank_" side " IS NULL OR rank = :rank_" side "),"                                                          \
-  " chosen_" side " AS (SELECT rank, key_rank, step FROM (SELECT s.rank, k.key_rank, s.step,"                          \
+  " chosen_" side " AS (SELECT rank, key_rank, step, rows_step FROM (SELECT s.rank, k.key_rank, s.step,"               \
+  "   coalesce(s.same_as, s.step) AS rows_step,"                                                                       \
   "   row_number() OVER (PARTITION BY s.rank ORDER BY s.peak_allocated_bytes DESC, s.step) AS place"                   \
   "   FROM " schema ".step AS s JOIN ranks_" side " AS k ON k.rank = s.rank"                                           \
   "   WHERE s.peak_allocated_bytes IS NOT NULL AND (:step IS NULL OR s.step = :step)) WHERE place = 1),"               \
@@ -31,10 +32,10 @@ struct selection {
   "   JOIN ranks_" side " AS k ON k.rank = s.rank WHERE s.peak_allocated_bytes IS NOT NULL"                            \
   "   AND (:step IS NULL OR s.step = :step)"                                                                           \
   "  UNION ALL SELECT 'category', c.key_rank, c.step, NULL, 0, NULL, b.category, b.bytes, NULL"                        \
-  "   FROM chosen_" side " AS c JOIN " schema ".peak_category AS b ON b.rank = c.rank AND b.step = c.step"             \
+  "   FROM chosen_" side " AS c JOIN " schema ".peak_category AS b ON b.rank = c.rank AND b.step = c.rows_step"        \
   "   AND b.module_id IS NULL AND b.phase = 'step'"                                                                    \
   "  UNION ALL SELECT 'module', c.key_rank, c.step, m.fqn, m.nth, p.phase, NULL, p.allocated_bytes, p.own_bytes"       \
-  "   FROM chosen_" side " AS c JOIN " schema ".peak AS p ON p.rank = c.rank AND p.step = c.step"                      \
+  "   FROM chosen_" side " AS c JOIN " schema ".peak AS p ON p.rank = c.rank AND p.step = c.rows_step"                 \
   "   JOIN (SELECT id, fqn, row_number() OVER (PARTITION BY rank, fqn ORDER BY id) AS nth FROM " schema ".module) AS"  \
   "   m ON m.id = p.module_id)"
 

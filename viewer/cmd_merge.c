@@ -28,10 +28,12 @@ static int check_directories(const char *const *directories, int count) {
 int sl_cmd_merge(const struct sl_command *command, int argc, char **argv) {
   const char *output = NULL, *rules_path = NULL;
   struct sl_user_rules *rules = NULL;
+  int keep = SL_KEEP_changes;
   const struct sl_argument arguments[] = {
       {"output", 'o', "FILE", "where to put the ledger", SL_ARGUMENT_TEXT, &output},
       {"rules", 0, "FILE", "what names of ranges and modules mean; default: the rules kept in the directories",
        SL_ARGUMENT_TEXT, &rules_path},
+      SL_KEEP_ARGUMENT(keep),
   };
   struct sl_error error = {{0}};
   const char **directories = calloc(argc, sizeof(*directories));
@@ -40,7 +42,7 @@ int sl_cmd_merge(const struct sl_command *command, int argc, char **argv) {
     sl_complain("merge: out of memory");
     return SL_EXIT_USAGE;
   }
-  int count = sl_parse(command, arguments, 2, argc, argv, directories, argc);
+  int count = sl_parse(command, arguments, sizeof(arguments) / sizeof(arguments[0]), argc, argv, directories, argc);
   if (count < 0) {
     status = sl_parse_exit(count);
     goto finish;
@@ -54,7 +56,7 @@ int sl_cmd_merge(const struct sl_command *command, int argc, char **argv) {
     goto finish;
   int r = rules_path ? sl_user_rules_read(rules_path, &rules, &error) : 0;
   if (r == 0)
-    r = sl_ingest_job(directories, count, output, rules, &error);
+    r = sl_ingest_job(directories, count, output, rules, keep == SL_KEEP_all, &error);
   if (r < 0) {
     sl_complain("%s", error.text);
     goto finish;

@@ -297,13 +297,15 @@ static int print_categories(struct sl_db *db, struct sl_output *out, const struc
       ":phase") "SELECT p.id, p.kind, p.module_id, depth FROM around"                                                  \
                 " JOIN phase AS p ON p.id = around.id)"                                                                \
                 " WHERE kind IN ('forward', 'backward', 'recompute', 'optimizer_step') ORDER BY depth LIMIT 1),"       \
-                " same AS (SELECT p.step, p.phase, p.module_id FROM here AS h JOIN peak AS p ON p.rank = :rank"        \
-                "  AND p.step = :step - 1 AND p.phase = h.kind"                                                        \
+                " previous AS (SELECT step, coalesce(same_as, step) AS rows_step FROM step WHERE rank = :rank"         \
+                "  AND step = :step - 1),"                                                                             \
+                " same AS (SELECT v.step, v.rows_step, p.phase, p.module_id FROM here AS h JOIN previous AS v"         \
+                "  JOIN peak AS p ON p.rank = :rank AND p.step = v.rows_step AND p.phase = h.kind"                     \
                 "  AND p.module_id IS iif(h.kind = 'optimizer_step', NULL, h.module_id)),"                             \
-                " base AS (SELECT * FROM same UNION ALL SELECT step, 'step', NULL FROM step WHERE rank = :rank"        \
-                "  AND step = :step - 1 AND NOT EXISTS (SELECT 1 FROM same)),"                                         \
+                " base AS (SELECT * FROM same UNION ALL SELECT step, rows_step, 'step', NULL FROM previous"            \
+                "  WHERE NOT EXISTS (SELECT 1 FROM same)),"                                                            \
                 " before AS (SELECT c.category, c.bytes, b.phase || coalesce(' of ' || n.name, '') || ' in step ' ||"  \
-                "  b.step AS what FROM base AS b JOIN peak_category AS c ON c.rank = :rank AND c.step = b.step"        \
+                "  b.step AS what FROM base AS b JOIN peak_category AS c ON c.rank = :rank AND c.step = b.rows_step"   \
                 "  AND c.phase = b.phase AND c.module_id IS b.module_id LEFT JOIN module_name AS n ON n.id ="          \
                 "  b.module_id)"
   struct sl_statement *statement = NULL;

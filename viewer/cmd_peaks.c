@@ -157,7 +157,7 @@ static int print_by_category(struct sl_db *db, struct sl_output *out, const stru
   int r = sl_db_prepare(db,
                         "WITH " SL_SQL_CHOSEN " SELECT c.rank, c.step, b.category, b.bytes,"
                         " iif(c.peak_allocated_bytes > 0, b.bytes * 1.0 / c.peak_allocated_bytes, 0)"
-                        " FROM chosen AS c CROSS JOIN peak_category AS b ON b.rank = c.rank AND b.step = c.step"
+                        " FROM chosen AS c CROSS JOIN peak_category AS b ON b.rank = c.rank AND b.step = c.rows_step"
                         "  AND b.module_id IS NULL AND b.phase = 'step'"
                         " ORDER BY c.rank, b.bytes DESC, b.category",
                         &statement, error);

@@ -196,11 +196,13 @@ static void remove_directory(const char *directory) {
 }
 
 /* Ledger and summary. What fails here is said, and is not the command's failure. */
-static void show_results(const char *directory) {
+static void show_results(const char *directory, bool keep_all) {
   struct sl_output out;
   struct sl_error error = {{0}};
   struct sl_db *db = NULL;
-  int r = sl_open_ledger(directory, &db, &error);
+  int r = keep_all ? sl_ingest(directory, NULL, NULL, true, &error) : 0;
+  if (r == 0)
+    r = sl_open_ledger(directory, &db, &error);
 
   sl_output_open(&out, SL_FORMAT_text, false);
   if (r == 0)
@@ -217,8 +219,9 @@ static void show_results(const char *directory) {
 
 int sl_cmd_run(const struct sl_command *command, int argc, char **argv) {
   struct mirrored options[SL_OPTION_count];
-  struct sl_argument arguments[SL_OPTION_count + 2];
+  struct sl_argument arguments[SL_OPTION_count + 3];
   bool help_env = false;
+  int keep = SL_KEEP_changes;
   const char *rules_path = NULL;
   struct sl_user_rules *rules = NULL;
   char plugin[PATH_MAX];
@@ -236,7 +239,8 @@ int sl_cmd_run(const struct sl_command *command, int argc, char **argv) {
   arguments[SL_OPTION_count + 1] = (struct sl_argument){
       "rules",          0,          "FILE", "what names of ranges and modules mean: see 'shardledger ingest --help'",
       SL_ARGUMENT_TEXT, &rules_path};
-  int r = sl_parse_until_word(command, arguments, SL_OPTION_count + 2, argc, argv, &first);
+  arguments[SL_OPTION_count + 2] = (struct sl_argument)SL_KEEP_ARGUMENT(keep);
+  int r = sl_parse_until_word(command, arguments, SL_OPTION_count + 3, argc, argv, &first);
   if (r < 0)
     return sl_parse_exit(r);
   if (help_env) {
@@ -273,7 +277,7 @@ int sl_cmd_run(const struct sl_command *command, int argc, char **argv) {
 
   if (holds_a_run(directory)) {
     if (!many)
-      show_results(directory);
+      show_results(directory, keep == SL_KEEP_all);
     else if (task == 0)
       sl_complain("recorded in %s; when all tasks have ended, go on with 'shardledger peaks %s'", directory, directory);
   } else {

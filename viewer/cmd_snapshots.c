@@ -48,7 +48,7 @@ static char *snapshot_sql(const char *const *words, int count) {
   for (size_t i = 0; i < sizeof(states) / sizeof(states[0]); i++)
     fprintf(stream, "%s('%s', %zu)", i ? "," : "", states[i], i);
   fprintf(stream, "), named AS (SELECT *, iif(instr(fqn, '.'), substr(fqn, instr(fqn, '.') + 1), '') AS short"
-                  "  FROM fsdp_snapshot WHERE rank = :rank AND step = :rows_step)"
+                  "  FROM fsdp_snapshot WHERE rank = :rank AND step = :step)"
                   " SELECT rank, :step, fqn, short, call, named.state");
   for (int i = 0; i <= count; i++)
     fprintf(stream, ", coalesce(sum(bytes) FILTER (WHERE category = '%s'), 0)", i < count ? words[i] : "Total");
@@ -64,14 +64,10 @@ static char *snapshot_sql(const char *const *words, int count) {
   return sql;
 }
 
-/* The steps to show, and whose rows speak for them. */
+/* The steps to show. */
 static int prepare_steps(struct sl_db *db, const struct selection *selection, struct sl_statement **out,
                          struct sl_error *error) {
-  int r = sl_db_prepare(db,
-                        "WITH " SL_SQL_CHOSEN " SELECT rank, step, coalesce((SELECT n.step FROM snapshot AS n"
-                        " WHERE n.rank = chosen.rank AND n.step = chosen.step LIMIT 1), same_as, step)"
-                        " FROM chosen ORDER BY rank",
-                        out, error);
+  int r = sl_db_prepare(db, "WITH " SL_SQL_CHOSEN " SELECT rank, step FROM chosen ORDER BY rank", out, error);
   if (r < 0)
     return r;
   sl_bind_optional(*out, ":rank", selection->rank);
@@ -115,7 +111,6 @@ static int print_snapshots(struct sl_db *db, struct sl_output *out, void *contex
   while ((r = sl_statement_step(steps, error)) > 0) {
     sl_bind_named_int(statement, ":rank", sl_column_int(steps, 0));
     sl_bind_named_int(statement, ":step", sl_column_int(steps, 1));
-    sl_bind_named_int(statement, ":rows_step", sl_column_int(steps, 2));
     sl_bind_named_text(statement, ":module", selection->module);
     int64_t more = sl_table_rows(table, statement, error);
     if (more < 0) {

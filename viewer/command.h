@@ -71,6 +71,14 @@ struct sl_argument {
   void *target; /* keeps what it has when the option is not given */
 };
 
+/* Whose rows go into a ledger: those of steps that differ from earlier ones, or of all. target is an int. */
+enum sl_keep { SL_KEEP_changes, SL_KEEP_all };
+#define SL_KEEP_ARGUMENT(target)                                                                                       \
+  {                                                                                                                    \
+    "keep", 0, "changes|all", "rows of the steps that differ from earlier ones (default), or of all steps",            \
+        SL_ARGUMENT_CHOICE, &(target)                                                                                  \
+  }
+
 /* The options of every command that prints tables. */
 struct sl_output_arguments {
   bool csv, json, bytes;

@@ -131,8 +131,8 @@ static int explain_build(const char *directory, const char *output, int r, struc
 }
 
 int sl_ingest_job(const char *const *directories, int count, const char *output, const struct sl_user_rules *rules,
-                  struct sl_error *error) {
-  struct sl_ledger_options options = {.progress = sl_progress_show, .rules = rules};
+                  bool keep_all, struct sl_error *error) {
+  struct sl_ledger_options options = {.progress = sl_progress_show, .rules = rules, .keep_all = keep_all};
   struct sl_error note = {{0}};
   error->text[0] = '\0';
   int r = sl_ledger_merge(directories, count, output, &options, &note, error);
@@ -144,7 +144,8 @@ int sl_ingest_job(const char *const *directories, int count, const char *output,
   return r < 0 ? r : 0;
 }
 
-int sl_ingest(const char *directory, const char *output, const struct sl_user_rules *rules, struct sl_error *error) {
+int sl_ingest(const char *directory, const char *output, const struct sl_user_rules *rules, bool keep_all,
+              struct sl_error *error) {
   char *own_output = NULL;
   if (!output) {
     int r = ledger_path(directory, &own_output);
@@ -152,7 +153,7 @@ int sl_ingest(const char *directory, const char *output, const struct sl_user_ru
       return sl_error_set(error, r, "out of memory");
     output = own_output;
   }
-  int r = sl_ingest_job(&directory, 1, output, rules, error);
+  int r = sl_ingest_job(&directory, 1, output, rules, keep_all, error);
   if (r < 0)
     r = explain_build(directory, output, r, error);
   free(own_output);
@@ -197,6 +198,17 @@ static int open_file(const char *path, struct sl_db **out, struct sl_error *erro
   return r;
 }
 
+/* A ledger that is made anew keeps what the one before it kept. */
+static bool keeps_all(const char *path) {
+  struct sl_db *db = NULL;
+  struct sl_error error = {{0}};
+  int64_t all = 0;
+  if (open_file(path, &db, &error) == 0)
+    (void)sl_db_int(db, "SELECT EXISTS(SELECT 1 FROM meta WHERE key = 'keep' AND value = 'all')", &all, &error);
+  db = sl_db_close(db);
+  return all;
+}
+
 int sl_open_ledger(const char *path, struct sl_db **out, struct sl_error *error) {
   struct stat status;
   char *ledger = NULL;
@@ -228,7 +240,7 @@ int sl_open_ledger(const char *path, struct sl_db **out, struct sl_error *error)
     goto finish;
   }
   if (process_count > 0 && (!has_ledger || sl_ledger_is_stale(path, ledger) > 0)) {
-    r = sl_ingest(path, NULL, NULL, error);
+    r = sl_ingest(path, NULL, NULL, has_ledger && keeps_all(ledger), error);
     /* What was built before is better than nothing where nothing can be built. */
     if (r < 0 && has_ledger && r != -EPROTO) {
       sl_complain("using the older ledger: %s", error->text);

@@ -44,7 +44,7 @@ int sl_print_coverage(struct sl_db *db, struct sl_output *out, struct sl_error *
       "WITH " SL_SQL_CHOSEN ", whole AS (SELECT coalesce(sum(peak_allocated_bytes), 0) AS bytes FROM chosen)"
       " SELECT (SELECT coalesce(sum(events_lost), 0) FROM rank), (SELECT count(*) FROM gap),"
       "  (SELECT coalesce(sum(o.bytes), 0) FROM chosen AS c JOIN peak_category AS o ON o.rank = c.rank"
-      "   AND o.step = c.step AND o.module_id IS NULL AND o.phase = 'step'"
+      "   AND o.step = c.rows_step AND o.module_id IS NULL AND o.phase = 'step'"
       "   WHERE o.category = 'unattributed'), whole.bytes,"
       "  (SELECT count(*) FROM rank), (SELECT coalesce(max(world_size), 0) FROM rank) FROM whole",
       &statement, error);
@@ -200,7 +200,8 @@ static char *category_sql(const struct rank_peaks *peaks) {
     return NULL;
   fprintf(stream, "WITH at(rank, step) AS (VALUES");
   for (int i = 0; i < peaks->count; i++)
-    fprintf(stream, "%s(%lld,%lld)", i ? "," : "", (long long)peaks->ranks[i].rank, (long long)peaks->ranks[i].step);
+    fprintf(stream, "%s(%lld,%lld)", i ? "," : "", (long long)peaks->ranks[i].rank,
+            (long long)peaks->ranks[i].rows_step);
   fprintf(stream,
           ") SELECT category, coalesce(sum(bytes) FILTER (WHERE rank = %lld), 0) AS worst,"
           " iif(count(*) < %d, 0, min(bytes)), max(bytes)",

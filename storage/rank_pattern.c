@@ -1,0 +1,277 @@
+/*
+ * What a step did, as one 128-bit number: two steps with the same number have the same rows but for times and
+ * addresses.
+ *
+ * What goes in, as words: every allocator event of the rank in the allocator's order with its bytes, place and phase,
+ * and which allocation a free ends; every range, each thread's by themselves, since threads race each other harmlessly;
+ * NCCL's calls; then what was decided: category, rule and module of each allocation; then the sums themselves:
+ * snapshots, peaks, and who held the peak. What stays out: times, addresses, thread ids, correlation ids, and the
+ * number that ends a range's name (ProfilerStep#17).
+ */
+#include "rank_builder.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <uthash.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+enum entry {
+  ENTRY_allocator = 1,
+  ENTRY_free_of_step,  /* of an allocation of this step or the one before */
+  ENTRY_free_of_older, /* of one made long ago, which no number says */
+  ENTRY_opened,
+  ENTRY_closed,
+  ENTRY_payload,
+  ENTRY_call,
+  ENTRY_decided,
+  ENTRY_snapshot,
+  ENTRY_peak,
+  ENTRY_peak_category,
+  ENTRY_owner,
+  ENTRY_figures,
+};
+
+struct thread_pattern { /* what one thread did in this step */
+  uint32_t thread;
+  uint32_t opened; /* ranges so far */
+  uint64_t entries;
+  XXH3_state_t *state; /* owned */
+  UT_hash_handle hh;
+};
+
+struct sl_rank_pattern {
+  XXH3_state_t *order; /* owned */
+  struct thread_pattern *threads, *latest;
+  uint64_t entries;
+};
+
+struct sl_rank_pattern *sl_rank_pattern_new(void) {
+  struct sl_rank_pattern *pattern = calloc(1, sizeof *pattern);
+  if (!pattern)
+    return NULL;
+  pattern->order = XXH3_createState();
+  if (!pattern->order)
+    return sl_rank_pattern_free(pattern);
+  XXH3_128bits_reset(pattern->order);
+  return pattern;
+}
+
+struct sl_rank_pattern *sl_rank_pattern_free(struct sl_rank_pattern *pattern) {
+  if (!pattern)
+    return NULL;
+  struct thread_pattern *thread, *next;
+  HASH_ITER(hh, pattern->threads, thread, next) {
+    HASH_DEL(pattern->threads, thread);
+    XXH3_freeState(thread->state);
+    free(thread);
+  }
+  XXH3_freeState(pattern->order);
+  free(pattern);
+  return NULL;
+}
+
+/* ---- entries ---- */
+
+static void words_add(XXH3_state_t *state, const uint64_t *words, size_t bytes) {
+  XXH3_128bits_update(state, words, bytes);
+}
+#define ADD(state, ...) words_add(state, (const uint64_t[]){__VA_ARGS__}, sizeof((const uint64_t[]){__VA_ARGS__}))
+
+static void text_add(XXH3_state_t *state, const char *text) {
+  size_t length = text ? strlen(text) : 0;
+  ADD(state, length);
+  XXH3_128bits_update(state, text, length);
+}
+
+/* A name but for the number at its end. */
+static void name_add(XXH3_state_t *state, const char *name) {
+  size_t length = strlen(name);
+  while (length && name[length - 1] >= '0' && name[length - 1] <= '9')
+    length--;
+  ADD(state, length);
+  XXH3_128bits_update(state, name, length);
+}
+
+static struct thread_pattern *thread_of(struct sl_rank_pattern *pattern, uint32_t number) {
+  struct thread_pattern *thread = pattern->latest;
+  if (thread && thread->thread == number)
+    return thread;
+  HASH_FIND(hh, pattern->threads, &number, sizeof number, thread);
+  if (!thread) {
+    thread = calloc(1, sizeof *thread);
+    XXH3_state_t *state = thread ? XXH3_createState() : NULL;
+    if (!state) {
+      free(thread);
+      return NULL;
+    }
+    XXH3_128bits_reset(state);
+    thread->thread = number;
+    thread->state = state;
+    HASH_ADD(hh, pattern->threads, thread, sizeof thread->thread, thread);
+  }
+  pattern->latest = thread;
+  return thread;
+}
+
+/* The stream of a thread; NULL, with the builder's failure set, when memory runs out. */
+static XXH3_state_t *stream_of(struct sl_rank_builder *b, uint32_t number) {
+  struct thread_pattern *thread = thread_of(b->pattern, number);
+  if (!thread) {
+    b->r = sl_error_set(b->error, -ENOMEM, "out of memory");
+    return NULL;
+  }
+  thread->entries++;
+  return thread->state;
+}
+
+/* Which phase, in one word: its number among those of its thread in the step in which it began, and what it is. */
+static uint64_t phase_word(const struct sl_phase *phase) {
+  return phase ? (uint64_t)phase->number << 32 | (uint64_t)phase->kind << 16 | (uint64_t)phase->point << 8 | 1 : 0;
+}
+
+static uint64_t module_word(const struct sl_phase *phase) {
+  return phase ? phase->module : 0;
+}
+
+void sl_rank_pattern_opened(struct sl_rank_builder *b, struct sl_phase *phase) {
+  struct thread_pattern *thread = b->pattern ? thread_of(b->pattern, phase->thread) : NULL;
+  XXH3_state_t *stream = b->pattern ? stream_of(b, phase->thread) : NULL;
+  if (!stream)
+    return;
+  phase->number = ++thread->opened;
+  ADD(stream, ENTRY_opened, phase_word(phase), phase->module, phase->call_index, phase_word(phase->parent),
+      module_word(phase->parent));
+  name_add(stream, phase->kind == SL_KIND_step ? "" : phase->name);
+}
+
+void sl_rank_pattern_closed(struct sl_rank_builder *b, const struct sl_phase *phase) {
+  XXH3_state_t *stream = b->pattern ? stream_of(b, phase->thread) : NULL;
+  if (stream)
+    ADD(stream, ENTRY_closed, phase_word(phase), phase->module);
+}
+
+void sl_rank_pattern_allocator(struct sl_rank_builder *b, int action, uint32_t place, uint64_t bytes,
+                               uint64_t block_bytes, const struct sl_allocation *ended, uint32_t thread) {
+  if (!b->pattern)
+    return;
+  const struct sl_phase *phase = sl_phases_current(b->phases, thread);
+  const uint64_t what = (uint64_t)action | (uint64_t)place << 8;
+  XXH3_state_t *order = b->pattern->order;
+  b->pattern->entries++;
+  if (!ended)
+    ADD(order, ENTRY_allocator, what, bytes, block_bytes, phase_word(phase), module_word(phase));
+  else if (ended->alloc_at > b->last.began_at)
+    ADD(order, ENTRY_free_of_step, what, ended->number ? ended->number : ended->id - b->current.first_allocation,
+        (uint64_t)(ended->number > 0), ended->bytes, phase_word(phase), module_word(phase));
+  else
+    ADD(order, ENTRY_free_of_older, what, ended->bytes, ended->requested_bytes, ended->place,
+        (uint64_t)ended->category << 32 | ended->rule, ended->module, phase_word(phase), module_word(phase));
+}
+
+void sl_rank_pattern_event(struct sl_rank_builder *b, const struct sl_event *event) {
+  if (!b->pattern)
+    return;
+  switch (event->type) {
+  case SL_EVENT_range_push: {
+    const struct sl_event_range_push *push = event->payload;
+    XXH3_state_t *stream = sl_phases_ignores(b->phases, push->domain) ? stream_of(b, event->thread) : NULL;
+    if (stream) {
+      ADD(stream, ENTRY_call, push->domain);
+      text_add(stream, sl_log_string(b->log, push->name));
+    }
+    return;
+  }
+  case SL_EVENT_range_payload: {
+    const struct sl_event_range_payload *payload = event->payload;
+    XXH3_state_t *stream = sl_phases_ignores(b->phases, payload->domain) ? stream_of(b, event->thread) : NULL;
+    if (stream) {
+      ADD(stream, ENTRY_payload, payload->schema, payload->length);
+      XXH3_128bits_update(stream, payload + 1, payload->length);
+    }
+    return;
+  }
+  case SL_EVENT_nccl_call: {
+    const struct sl_event_nccl_call *call = event->payload;
+    XXH3_state_t *stream = stream_of(b, event->thread);
+    if (!stream)
+      return;
+    ADD(stream, ENTRY_call, call->communicator, call->count, call->root,
+        (uint64_t)call->channels << 16 | call->point_to_point);
+    text_add(stream, sl_log_string(b->log, call->function));
+    text_add(stream, sl_log_string(b->log, call->datatype));
+    text_add(stream, sl_log_string(b->log, call->algorithm));
+    text_add(stream, sl_log_string(b->log, call->protocol));
+    return;
+  }
+  default: return;
+  }
+}
+
+void sl_rank_pattern_snapshot(struct sl_rank_builder *b, const struct sl_item *item, int category, uint64_t bytes,
+                              uint64_t tracker_bytes) {
+  if (b->pattern)
+    ADD(b->pattern->order, ENTRY_snapshot, (uint64_t)item->state << 32 | item->module,
+        (uint64_t)category << 32 | item->call_index, bytes, tracker_bytes);
+}
+
+void sl_rank_pattern_peak(struct sl_rank_builder *b, uint64_t key, const struct sl_sample *sample,
+                          const struct sl_own_bytes *own) {
+  if (!b->pattern)
+    return;
+  ADD(b->pattern->order, ENTRY_peak, key, sample->allocated_bytes, own->alone, own->with_children);
+  for (int c = 0; c < b->category_count; c++)
+    if (sample->category_bytes[c])
+      ADD(b->pattern->order, ENTRY_peak_category, (uint64_t)c, sample->category_bytes[c]);
+}
+
+void sl_rank_pattern_owner(struct sl_rank_builder *b, const struct sl_memory_owner *owner) {
+  if (!b->pattern)
+    return;
+  ADD(b->pattern->order, ENTRY_owner, (uint64_t)owner->category << 32 | owner->module, owner->bytes,
+      owner->allocations);
+  text_add(b->pattern->order, owner->detail);
+  text_add(b->pattern->order, owner->phase);
+}
+
+/* ---- the end of a step ---- */
+
+static void decisions_add(struct sl_rank_builder *b) {
+  for (size_t i = b->allocation_count; i-- > 0 && b->allocations[i]->alloc_at > b->current.began_at;) {
+    const struct sl_allocation *a = b->allocations[i];
+    ADD(b->pattern->order, ENTRY_decided, (uint64_t)a->category << 32 | (uint64_t)a->rule << 16 | (a->step >= 0),
+        a->module, a->requested_bytes, a->bytes);
+    text_add(b->pattern->order, a->tag_name);
+  }
+}
+
+static void sums_add(XXH3_state_t *state, const struct sl_block_totals *sums) {
+  ADD(state, ENTRY_figures, sums->requested_bytes, sums->allocated_bytes, sums->active_bytes, sums->reserved_bytes);
+}
+
+void sl_rank_pattern_take(struct sl_rank_builder *b, struct sl_step_pattern *out) {
+  struct sl_rank_pattern *pattern = b->pattern;
+  decisions_add(b);
+  sums_add(pattern->order, &b->step.peak);
+  sums_add(pattern->order, &b->step.end);
+  *out = (struct sl_step_pattern){.allocator_events = pattern->entries};
+  uint64_t low = 0, high = 0; /* a sum: threads in any order */
+  for (struct thread_pattern *thread = pattern->threads; thread; thread = thread->hh.next) {
+    if (!thread->entries)
+      continue;
+    XXH128_hash_t hash = XXH3_128bits_digest(thread->state);
+    low += hash.low64;
+    high += hash.high64;
+    out->range_events += thread->entries;
+    XXH3_128bits_reset(thread->state);
+    thread->entries = thread->opened = 0;
+  }
+  ADD(pattern->order, low, high);
+  XXH128_hash_t hash = XXH3_128bits_digest(pattern->order);
+  out->low = hash.low64;
+  out->high = hash.high64;
+  XXH3_128bits_reset(pattern->order);
+  pattern->entries = 0;
+}

@@ -108,6 +108,22 @@ static void attach_to_nccl(void) {
     setenv("NCCL_PROFILER_PLUGIN", plugin_path, 0);
 }
 
+/*
+ * CUDA loads one injection library. Where `shardledger run` found another tool's in that place it hands it on in this
+ * variable: it is initialised first, so that CUPTI's one seat is its own, and we record what does not need it.
+ */
+static void initialize_other_injection(void) {
+  const char *path = secure_getenv("SHARDLEDGER_OTHER_INJECTION");
+  if (!path || !*path || strcmp(path, plugin_path) == 0)
+    return;
+  void *library = dlopen(path, RTLD_LAZY | RTLD_LOCAL);
+  int (*initialize)(void) = library ? (int (*)(void))dlsym(library, "InitializeInjection") : NULL;
+  if (!initialize)
+    sl_say("%s, which was in CUDA_INJECTION64_PATH, can't be loaded: %s", path, dlerror());
+  else
+    initialize();
+}
+
 /* Called by the CUDA driver. Anything but 1 would be reported to the user as a failed injection. */
 __attribute__((visibility("default"))) int InitializeInjection(void) {
   static int done;
@@ -115,6 +131,7 @@ __attribute__((visibility("default"))) int InitializeInjection(void) {
     return 1;
   sl_log_init();
   find_plugin_path();
+  initialize_other_injection();
   /* Early enough for every library that has not made an NVTX call yet; `shardledger run` sets it for all of them. */
   if (plugin_path[0])
     setenv("NVTX_INJECTION64_PATH", plugin_path, 0);

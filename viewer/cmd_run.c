@@ -153,15 +153,21 @@ static int check_options(const struct mirrored *options) {
   return 0;
 }
 
-/* The variables that attach the plugin. Another tool's place is taken only where it has to be, and that is said. */
+/*
+ * The variables that attach the plugin. Another tool in CUDA's place is started by the plugin, before itself; in NVTX's
+ * there is room for one only, and that is said.
+ */
 static void set_injection(const char *plugin, const char *directory) {
-  static const char *const variables[] = {"CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH"};
-  for (size_t i = 0; i < sizeof(variables) / sizeof(variables[0]); i++) {
-    const char *other = getenv(variables[i]);
-    if (other && *other && strcmp(other, plugin) != 0)
-      sl_complain("%s was %s; this run records with ShardLedger instead", variables[i], other);
-    setenv(variables[i], plugin, 1);
+  const char *other = getenv("CUDA_INJECTION64_PATH");
+  if (other && *other && strcmp(other, plugin) != 0) {
+    sl_complain("CUDA_INJECTION64_PATH was %s; ShardLedger starts it first, and leaves CUPTI to it", other);
+    setenv("SHARDLEDGER_OTHER_INJECTION", other, 1);
   }
+  setenv("CUDA_INJECTION64_PATH", plugin, 1);
+  other = getenv("NVTX_INJECTION64_PATH");
+  if (other && *other && strcmp(other, plugin) != 0)
+    sl_complain("NVTX_INJECTION64_PATH was %s; in this run the ranges go to ShardLedger instead", other);
+  setenv("NVTX_INJECTION64_PATH", plugin, 1);
   setenv("SHARDLEDGER_DIR", directory, 1);
 }
 

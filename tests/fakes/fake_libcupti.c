@@ -142,6 +142,8 @@ CUptiResult cuptiGetDeviceId(CUcontext context, uint32_t *device) {
 CUptiResult cuptiSubscribe(CUpti_SubscriberHandle *subscriber, CUpti_CallbackFunc callback, void *data) {
   if (the.subscribe != CUPTI_SUCCESS)
     return the.subscribe;
+  if (the.subscribed)
+    return CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED;
   on_callback = callback;
   callback_data = data;
   set(&the.subscribed, 1);

@@ -424,6 +424,55 @@ TEST(EventLog, RefusesADirectoryThatEverybodyMayWriteTo) {
   EXPECT_TRUE(recording.events.empty());
 }
 
+TEST(EventLog, FollowsNoLinkThatSomebodyPutInItsWay) {
+  Recording recording = record({}, [] {
+    const fs::path root = getenv("SHARDLEDGER_DIR"), victim = root / "victim";
+    std::ofstream(victim) << "precious";
+    mark(1);
+    const fs::path log = sl_log_directory();
+    fs::create_symlink(victim, log / "sealed.slogz");
+    for (int number = 8; number < 100; number++) {
+      char name[32];
+      snprintf(name, sizeof(name), "%08x.slog", number);
+      fs::create_symlink(victim, log / name);
+    }
+    for (int i = 0; i < 400'000 && sl_log_active(); i++)
+      if (!mark(2))
+        usleep(100);
+    EXPECT_FALSE(sl_log_active()) << "recording ends at a file that is not its own";
+    std::string text;
+    std::ifstream(victim) >> text;
+    EXPECT_EQ(text, "precious");
+    fs::remove(victim);
+    for (const auto &file : fs::directory_iterator(log))
+      if (file.is_symlink())
+        fs::remove(file.path());
+  });
+  EXPECT_GE(ALL(recording, range_mark).size(), 1u) << "what was recorded before stays";
+}
+
+TEST(EventLog, GoesOnWithoutALogWhereNoneCanBeMade) {
+  Recording recording = record({}, [] {
+    setenv("SHARDLEDGER_DIR", "/proc/shardledger", 1);
+    EXPECT_FALSE(mark(1));
+    EXPECT_FALSE(sl_log_active());
+  });
+  EXPECT_TRUE(recording.events.empty());
+}
+
+TEST(EventLog, GoesOnWhenTheFileSystemHasNoMoreInodes) {
+  record({}, [] {
+    const char *directory = getenv("SHARDLEDGER_DIR");
+    if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+        mount("tmpfs", directory, "tmpfs", 0, "nr_inodes=12,mode=700") != 0)
+      return;
+    for (int i = 0; i < 1'000'000 && sl_log_active(); i++)
+      if (!mark(1))
+        usleep(100);
+    EXPECT_FALSE(sl_log_active()) << "there were to be too few inodes";
+  });
+}
+
 TEST(EventLog, TakesARelativeDirectoryFromWhereTheProgramStarted) {
   Recording recording = record({}, [] {
     EXPECT_EQ(chdir(getenv("SHARDLEDGER_DIR")), 0);

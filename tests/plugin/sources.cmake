@@ -17,6 +17,8 @@ target_compile_definitions(fake_cupti_old PRIVATE FAKE_OLD)
 fake_library(fake_cuda libcuda.so.1 ${fakes}/fake_libcuda.c)
 fake_library(fake_nvml libnvidia-ml.so.1 ${fakes}/fake_libnvml.c)
 fake_library(caller_library libcaller.so ${fakes}/caller_library.c)
+fake_library(other_injection libother.so ${fakes}/other_injection.c)
+target_link_libraries(other_injection PRIVATE fake_cupti)
 foreach(name alpha beta)
   fake_library(nvtx_${name} libnvtx_${name}.so ${fakes}/nvtx_library.cc)
   target_compile_definitions(nvtx_${name} PRIVATE LIBRARY=${name})
@@ -30,6 +32,6 @@ target_compile_definitions(plugin_source_test PRIVATE
   PLUGIN="$<TARGET_FILE:shardledger>" FAKE_CUPTI="$<TARGET_FILE:fake_cupti>"
   FAKE_CUPTI_OLD="$<TARGET_FILE:fake_cupti_old>" FAKE_CUDA="$<TARGET_FILE:fake_cuda>"
   FAKE_NVML="$<TARGET_FILE:fake_nvml>"
-  CALLER_LIBRARY="$<TARGET_FILE:caller_library>" NVTX_ALPHA="$<TARGET_FILE:nvtx_alpha>"
+  CALLER_LIBRARY="$<TARGET_FILE:caller_library>" OTHER_INJECTION="$<TARGET_FILE:other_injection>" NVTX_ALPHA="$<TARGET_FILE:nvtx_alpha>"
   NVTX_BETA="$<TARGET_FILE:nvtx_beta>")
-add_dependencies(plugin_source_test shardledger fake_cupti fake_cupti_old fake_cuda fake_nvml caller_library nvtx_alpha nvtx_beta)
+add_dependencies(plugin_source_test shardledger fake_cupti fake_cupti_old fake_cuda fake_nvml caller_library other_injection nvtx_alpha nvtx_beta)

@@ -405,6 +405,18 @@ TEST_F(LogReader, ReadsFramesBehindGarbage) {
   EXPECT_GT(log.counts.damaged_segments, 0u);
 }
 
+TEST_F(LogReader, FollowsNoLinks) {
+  build_small(LogBuilder::Files::raw);
+  const size_t events = read(directory).events.size();
+  const fs::path elsewhere = directory.string() + ".elsewhere";
+  fs::rename(directory / "00000001.slog", elsewhere);
+  fs::create_symlink(elsewhere, directory / "00000001.slog");
+  Log log = read(directory);
+  EXPECT_LT(log.events.size(), events);
+  EXPECT_GT(log.counts.damaged_segments, 0u);
+  fs::remove(elsewhere);
+}
+
 TEST_F(LogReader, CleansNamesThatAWriterWouldNotHaveWritten) {
   LogBuilder builder(directory);
   builder.thread(1).at(START).range_mark(std::string("a\0b\xff\x1b[31m", 8), 0, 0);

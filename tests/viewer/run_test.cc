@@ -126,10 +126,19 @@ TEST_F(Run, ALogThatCannotBeReadDoesNotChangeTheExitStatus) {
   EXPECT_TRUE(contains(result.error, "can't be shown")) << result.error;
 }
 
-TEST_F(Run, AnotherToolsPlaceIsTakenAloud) {
+TEST_F(Run, AnotherToolInCudasPlaceIsHandedOn) {
   CommandOptions options;
   options.environment["CUDA_INJECTION64_PATH"] = "/opt/other/tool.so";
-  EXPECT_TRUE(contains(run({"true"}, options).error, "CUDA_INJECTION64_PATH was /opt/other/tool.so"));
+  CommandResult result = run({"sh", "-c", "echo $SHARDLEDGER_OTHER_INJECTION $CUDA_INJECTION64_PATH"}, options);
+  EXPECT_TRUE(contains(result.error, "CUDA_INJECTION64_PATH was /opt/other/tool.so")) << result.error;
+  EXPECT_EQ(result.out.rfind("/opt/other/tool.so ", 0), 0u) << result.out;
+  EXPECT_TRUE(contains(result.out, "libshardledger.so")) << result.out;
+}
+
+TEST_F(Run, AnotherToolsPlaceInNvtxIsTakenAloud) {
+  CommandOptions options;
+  options.environment["NVTX_INJECTION64_PATH"] = "/opt/other/tool.so";
+  EXPECT_TRUE(contains(run({"true"}, options).error, "NVTX_INJECTION64_PATH was /opt/other/tool.so"));
 }
 
 TEST_F(Run, SignalsThatOthersSendReachTheCommandOnce) {

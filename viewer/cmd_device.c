@@ -1,10 +1,7 @@
 /* The whole device, line by line: what the driver says is in use, and whose it is. */
 #include "command.h"
-<<<<<<< Updated upstream
 #include "device_queries.h"
-=======
 #include "device_segments.h"
->>>>>>> Stashed changes
 #include "peak_queries.h"
 #include "report.h"
 #include "summary.h"

@@ -46,10 +46,8 @@ struct window {
   int64_t start_ns, end_ns, peak_ns, peak_bytes; /* peak_bytes -1: not known */
   size_t first, count;                           /* its events */
   bool full;
-  int64_t repeats;    /* index of the window whose samples stand for its own, or -1 */
-  int64_t follows;    /* index of the window whose end it starts with, or -1: the one before */
-  bool repeated;      /* it stands for others */
-  int64_t *end_bytes; /* of a repeated one: what each owner held at its end; owned */
+  int64_t repeats; /* index of the window whose samples stand for its own, or -1 */
+  bool repeated;   /* it stands for others */
   int64_t samples;
   size_t values, times;  /* offsets into page->samples */
   int64_t highest_bytes; /* of the samples */
@@ -236,7 +234,7 @@ static int add_window(struct timeline *t, const struct window *window) {
   t->windows = more;
   more += t->window_count++;
   *more = *window;
-  more->repeats = more->follows = -1;
+  more->repeats = -1;
   return 0;
 }
 
@@ -292,22 +290,29 @@ static int read_windows(struct timeline *t, struct sl_error *error) {
 
 /* ---- choosing ---- */
 
+/* The window of a step that has rows, or -1. */
+static int64_t find_step(const struct timeline *t, int64_t step) {
+  for (size_t i = 0; i < t->window_count; i++)
+    if (t->windows[i].step == step && t->windows[i].same_as < 0)
+      return (int64_t)i;
+  return -1;
+}
+
 /*
- * Steps whose rows are another step's: the window of that one. Few rows of theirs may be left, of what outlived them.
- * After them what they ended with is still there.
+ * A step whose rows are another one's has that one's window, and what lies before it the window before that one. Few
+ * rows of its own may be left, of what outlived it.
  */
 static void find_repeated(struct timeline *t) {
   for (size_t i = 0; i < t->window_count; i++) {
-    struct window *window = &t->windows[i];
-    for (size_t k = 0; window->same_as >= 0 && window->repeats < 0 && k < i; k++)
-      if (t->windows[k].step == window->same_as && t->windows[k].repeats < 0)
-        window->repeats = (int64_t)k;
-    if (window->repeats >= 0)
-      t->windows[window->repeats].repeated = true;
-    else if (window->step < 0 && i > 0 && t->windows[i - 1].repeats >= 0)
-      window->follows = t->windows[i - 1].repeats;
-    if (window->follows >= 0 && window->count == 0)
-      window->repeats = (int64_t)i - 1;
+    struct window *window = &t->windows[i], *before = i && t->windows[i - 1].step < 0 ? window - 1 : NULL;
+    window->repeats = window->same_as < 0 ? -1 : find_step(t, window->same_as);
+    if (window->repeats < 0)
+      continue;
+    t->windows[window->repeats].repeated = true;
+    if (before && window->repeats > 0 && t->windows[window->repeats - 1].step < 0)
+      before->repeats = window->repeats - 1;
+    else if (before && i > 1 && window[-2].repeats >= 0) /* nothing: what was there stays */
+      before->repeats = (int64_t)i - 2;
   }
 }
 
@@ -318,7 +323,8 @@ static void hold_in_full(struct window *window, int64_t *left) {
   }
 }
 
-/* The step asked for, the one with the peak, the first three, the last; then the others as long as there is room. */
+/* The step asked for, the one with the peak, the first three, the last, those that stand for others; then as room
+ * lasts. */
 static void choose_full(struct timeline *t) {
   int64_t left = FULL_EVENTS / t->page->ranks;
   size_t peak = 0, steps = 0;
@@ -339,6 +345,9 @@ static void choose_full(struct timeline *t) {
   }
   if (last)
     hold_in_full(last, &left);
+  for (size_t i = 0; i < t->window_count; i++)
+    if (t->windows[i].repeated)
+      hold_in_full(&t->windows[i], &left);
   for (size_t i = t->window_count; i-- > 0;) /* from the end: that is where a job died */
     hold_in_full(&t->windows[i], &left);
 }
@@ -418,15 +427,15 @@ static int hold_values(struct timeline *t, const struct sl_bytes *values, size_t
   return 0;
 }
 
-static void add_start(const struct timeline *t, const int64_t *bytes, struct sl_bytes *values) {
+static void add_start(const struct timeline *t, struct sl_bytes *values) {
   uint64_t count = 0;
   for (size_t i = 0; i < t->owner_count; i++)
-    count += bytes[i] != 0;
+    count += t->bytes[i] != 0;
   add_number(values, count);
   for (size_t i = 0; i < t->owner_count; i++)
-    if (bytes[i] != 0) {
+    if (t->bytes[i] != 0) {
       add_number(values, i);
-      add_signed(values, bytes[i]);
+      add_signed(values, t->bytes[i]);
     }
 }
 
@@ -452,7 +461,7 @@ static int write_window(struct timeline *t, struct window *window) {
   int64_t before = window->start_ns;
   int r = 0;
 
-  add_start(t, window->follows >= 0 ? t->windows[window->follows].end_bytes : t->bytes, &values);
+  add_start(t, &values);
   for (size_t i = 0; i < window->count; i++) {
     const struct event *event = &t->events[window->first + i];
     if (!t->has_changed[event->owner])
@@ -469,12 +478,7 @@ static int write_window(struct timeline *t, struct window *window) {
     changed = 0;
     window->samples++;
   }
-  if (window->repeated) {
-    window->end_bytes = malloc((t->owner_count + 1) * sizeof(*t->bytes));
-    if (window->end_bytes)
-      memcpy(window->end_bytes, t->bytes, t->owner_count * sizeof(*t->bytes));
-  }
-  if (values.failed || times.failed || (window->repeated && !window->end_bytes))
+  if (values.failed || times.failed)
     r = -ENOMEM;
   if (r == 0)
     r = hold_values(t, &values, &window->values);
@@ -550,8 +554,6 @@ static void free_timeline(struct timeline *t) {
     free(t->owners[i].category);
     free(t->owners[i].detail);
   }
-  for (size_t i = 0; i < t->window_count; i++)
-    free(t->windows[i].end_bytes);
   free(t->owners);
   free(t->events);
   free(t->windows);

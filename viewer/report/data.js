@@ -62,6 +62,7 @@ function rankView(run, rank, layers) {
     steps,
     stepByNumber: new Map(steps.map((step) => [step.step, step])),
     memory: new RankMemory(index, run.samples, layers),
+    categories: new Map(),
     phases: of("phases"),
     collectives: of("collectives"),
     peaks: groupBy(of("module_peaks"), "step"),
@@ -70,7 +71,16 @@ function rankView(run, rank, layers) {
     ooms: of("oom"),
     gaps: of("gaps"),
   };
-  view.highest = steps.reduce((best, step) => (step.allocated > (best ? best.allocated : -1) ? step : best), null);
+  for (const row of of("peak_category")) {
+    if (!view.categories.has(row.step)) view.categories.set(row.step, new Map());
+    view.categories.get(row.step).set(row.category, row.bytes);
+  }
+  // What was alive at a step's peak: category to bytes.
+  view.atPeak = (step) => view.categories.get(step.step) || view.categories.get(step.same_as) || new Map();
+  view.outer = view.phases.filter((phase) => phase.outer);
+  view.longestOuter = longest(view.outer);
+  view.highest = steps.reduce((best, step) => (step.allocated !== null && step.allocated > (best ? best.allocated : -1) ? step : best), null);
+  view.recorded = view.memory.owners.length > 0; // allocations of tensors were
   return view;
 }
 
@@ -78,4 +88,46 @@ function rankView(run, rank, layers) {
 function stepAt(view, at) {
   const i = lastNotAbove(view.steps.length, (n) => view.steps[n].start, at);
   return i >= 0 && at <= view.steps[i].end ? view.steps[i] : null;
+}
+
+function longest(items) {
+  return items.reduce((most, item) => Math.max(most, item.end - item.start), 0);
+}
+
+// The step whose phases, collectives and allocations stand for a step's own, or null.
+function originOf(view, step) {
+  return step && step.same_as !== null ? view.stepByNumber.get(step.same_as) || null : null;
+}
+
+// A moment in the time of the step that its step repeats.
+function atOrigin(view, at) {
+  const step = stepAt(view, at), origin = originOf(view, step);
+  return origin ? origin.start + ((at - step.start) / Math.max(1, step.end - step.start)) * (origin.end - origin.start) : at;
+}
+
+const REPEATED_MOST = 120; // steps in view; of more, phases are too narrow to be seen
+
+/*
+ * Items (sorted by start, the longest one known) that lie in a stretch of time. Steps that repeat another one have that
+ * one's, in their own time.
+ */
+function itemsBetween(view, items, most, from, to) {
+  const among = (start, end) => {
+    const first = Math.max(0, lastNotAbove(items.length, (n) => items[n].start, start - most));
+    const last = lastNotAbove(items.length, (n) => items[n].start, end);
+    return items.slice(first, last + 1).filter((item) => item.end >= start);
+  };
+  const found = among(from, to);
+  const repeated = view.steps.filter((step) => step.same_as !== null && step.end > from && step.start < to);
+  if (repeated.length > REPEATED_MOST) return found;
+  for (const step of repeated) {
+    const origin = originOf(view, step);
+    if (!origin) continue;
+    const stretch = (step.end - step.start) / Math.max(1, origin.end - origin.start);
+    for (const item of among(origin.start, origin.end))
+      if (item.start >= origin.start && item.start < origin.end)
+        found.push({...item, start: step.start + (item.start - origin.start) * stretch,
+                    end: step.start + (item.end - origin.start) * stretch, origin: origin.step});
+  }
+  return found;
 }

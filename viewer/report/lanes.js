@@ -47,8 +47,7 @@ class Lanes {
     let top = 4;
     for (const lane of this.lanes) {
       lane.top = top;
-      // Where a lane is longest open, to know where to look for what reaches into the view.
-      lane.longest = lane.items.reduce((most, item) => Math.max(most, item.end - item.start), 0);
+      lane.longest = longest(lane.items);
       top += lane.rows * LANE + LANE_GAP;
     }
     this.height = top;
@@ -61,9 +60,8 @@ class Lanes {
 
   visible(lane) {
     const {from, to} = this.chart;
-    const first = Math.max(0, lastNotAbove(lane.items.length, (n) => lane.items[n].start, from - lane.longest));
-    const last = lastNotAbove(lane.items.length, (n) => lane.items[n].start, to);
-    return lane.items.slice(first, last + 1).filter((item) => item.end >= from);
+    if (lane.name !== "steps") return itemsBetween(this.view, lane.items, lane.longest, from, to);
+    return lane.items.filter((item) => item.end >= from && item.start <= to);
   }
 
   draw() {

@@ -5,17 +5,7 @@ class App {
   constructor(run) {
     this.run = run;
     this.layers = layersOf(run);
-    this.ranks = run.ranks.map((facts) => {
-      const view = rankView(run, facts.rank, this.layers);
-      const atPeak = new Map();
-      for (const row of run.byRank.peak_category.get(facts.rank) || []) {
-        if (!atPeak.has(row.step)) atPeak.set(row.step, new Map());
-        atPeak.get(row.step).set(row.category, row.bytes);
-      }
-      view.atPeak = atPeak;
-      view.outer = view.phases.filter((phase) => phase.outer);
-      return view;
-    });
+    this.ranks = run.ranks.map((facts) => rankView(run, facts.rank, this.layers));
     const actions = {zoom: (from, to) => this.zoom(from, to), select: (at) => this.select(at),
                      zoomStep: (step) => this.showStep(step)};
     this.modules = new ModulesTable(document.getElementById("modules"), run.modules);
@@ -23,6 +13,7 @@ class App {
                                {...actions, hover: (at, event, bytes) => this.hoverMemory(at, event, bytes)});
     this.lanes = new Lanes(document.getElementById("lanes"), this.chart,
                            {...actions, hover: (item, event) => this.hoverLane(item, event)});
+    this.device = new DevicePart(run, document.getElementById("device"), (at) => this.showPlace(at, null));
     this.steps = new StepsChart(document.getElementById("steps-chart"), this.layers, (step) => this.showStep(step));
     this.owners = new SortedTable(element("div", {class: "scroll"}), [
       {name: "Module", value: (row) => this.modules.short(row.module) || "", cell: (row) => element("span", {class: "fqn", title: this.modules.name(row.module)}, ...breakable(this.modules.short(row.module) || "no module"))},
@@ -64,7 +55,7 @@ class App {
     const first = fatal.reduce((a, b) => (a === null || b.at < a.at ? b : a), null);
     this.showRank(first ? first.rank : worst.rank);
     if (first) this.showPlace(first.at, first.step);
-    else if (this.view.highest && this.view.highest.peak_at !== null) this.showStep(this.view.highest);
+    else if (this.view.highest) this.showStep(this.view.highest);
   }
 
   // Of all ranks, so that a view of one is a view of the others, too.
@@ -80,6 +71,7 @@ class App {
     document.getElementById("rank").value = rank;
     this.lanes.prepare(view, (id) => this.modules.name(id));
     this.steps.show(view, this.ranks.filter((other) => other !== view));
+    this.device.show(view);
     showRanks(this.ranks, this.layers, this);
     showCollectives(this.run, view);
     this.showHeld();
@@ -93,7 +85,7 @@ class App {
       return;
     }
     this.whole();
-    this.select(view.highest?.peak_at ?? (view.memory.windows.length ? view.memory.highest().at : this.chart.to));
+    this.select(view.highest?.peak_at ?? (view.recorded ? view.memory.highest().at : this.chart.to));
   }
 
   whole() {
@@ -121,7 +113,7 @@ class App {
     this.showOwners(step);
     this.steps.choose(step);
     this.modules.show(this.view, step);
-    showDevice(this.run, this.view, this.at);
+    this.device.select(this.at);
   }
 
   showStep(step) {
@@ -165,16 +157,21 @@ class App {
     const repeats = steps.filter((window) => window.repeats >= 0);
     const sampled = steps.filter((window) => !window.full && window.repeats < 0);
     const parts = [];
-    if (!steps.length) parts.push(windows.some((window) => window.count) ? "No steps were recorded; every allocation is in this page." : "No allocations were recorded.");
+    const listed = (found) => {
+      const text = formatRuns(found.map((window) => window.step));
+      return text.length > 80 ? plural(found.length, "step") : `step${found.length === 1 ? "" : "s"} ${text}`;
+    };
+    if (!this.view.recorded) parts.push("No allocations of tensors were recorded.");
+    else if (!steps.length) parts.push("No steps were recorded; every allocation is in this page.");
     else if (!sampled.length && !repeats.length) parts.push("This page holds every allocation and free of every step.");
-    else parts.push(`This page holds every allocation and free of steps ${formatRuns(full.map((window) => window.step))}.`);
+    else parts.push(`This page holds every allocation and free of ${listed(full)}.`);
     if (sampled.length) {
       const events = sampled.reduce((sum, window) => sum + window.events, 0), kept = sampled.reduce((sum, window) => sum + window.count, 0);
       parts.push(`Of ${plural(sampled.length, "other step")} it holds ${kept.toLocaleString("en-US")} of ${events.toLocaleString("en-US")} instants, each exact, the peak always among them; shardledger report --step N holds one of them in full.`);
     }
     if (repeats.length) parts.push(`${plural(repeats.length, "step")} repeat the allocations of an earlier one and are drawn from it (hatched), with the times stretched to their own length.`);
     const wrong = steps.filter((window) => window.difference !== 0);
-    if (wrong.length) parts.push(`In steps ${formatRuns(wrong.map((window) => window.step))} the allocations in the ledger do not add up to its peak.`);
+    if (wrong.length) parts.push(`In ${listed(wrong)} the allocations in the ledger do not add up to its peak.`);
     document.getElementById("held").textContent = parts.join(" ");
   }
 
@@ -188,7 +185,8 @@ class App {
   // Where a moment is, in words.
   place(at) {
     const step = stepAt(this.view, at);
-    const around = this.view.phases.filter((phase) => phase.start <= at && phase.end >= at && phase.kind !== "user");
+    const then = atOrigin(this.view, at);
+    const around = this.view.phases.filter((phase) => phase.start <= then && phase.end >= then && phase.kind !== "user");
     const inner = around.reduce((a, b) => (a === null || b.start >= a.start ? b : a), null);
     const module = inner && inner.module !== null ? this.modules.name(inner.module) : null;
     return {step, text: [step ? `step ${step.step}, +${formatTime(at - step.start)}` : `${formatTime(at)} into the run, between steps`,
@@ -197,14 +195,16 @@ class App {
 
   showOwners(step) {
     const box = document.getElementById("moment"), {memory} = this.view;
-    if (!memory.windows.length) return;
+    if (!this.view.recorded)
+      return box.replaceChildren(element("h3", {}, "Alive at this moment"), element("div", {class: "quiet"}, this.place(this.at).text),
+                                 element("p", {}, "Allocations of tensors were not recorded on this rank."));
     const owners = memory.ownersAt(this.at);
     this.total = owners.reduce((sum, owner) => sum + owner.bytes, 0);
     const [window] = memory.find(this.at);
     const {repeats, full} = memory.windows[window];
     const note = repeats >= 0 && step ? `Drawn from step ${memory.windows[repeats].step}, which step ${step.step} repeats.`
       : full ? null : "At the nearest held instant before this moment.";
-    box.replaceChildren(element("h3", {}, "Alive at this moment"), element("div", {class: "quiet"}, this.place(this.at).text),
+    box.replaceChildren(element("h3", {}, "Alive at this moment"), element("div", {class: "quiet", "aria-live": "polite"}, this.place(this.at).text),
                         element("div", {class: "total", "data-bytes": this.total, title: formatExact(this.total)}, formatBytes(this.total),
                                 element("span", {class: "quiet", style: {fontSize: ".85rem", fontWeight: 400}}, `  ${formatExact(this.total)}`)),
                         note ? element("div", {class: "quiet"}, note) : "", this.owners.box);
@@ -213,7 +213,8 @@ class App {
   }
 
   hoverMemory(at, event, bytes) {
-    if (at === null || !this.view.memory.windows.length) return hideTip();
+    if (at === null) return hideTip();
+    if (!this.view.recorded) return showTip(event, element("div", {}, this.place(at).text));
     const held = this.view.memory.layersAt(at);
     let sum = 0, here = null;
     this.layers.forEach((layer, i) => {
@@ -223,7 +224,15 @@ class App {
     const [window] = this.view.memory.find(at), {repeats, step} = this.view.memory.windows[window];
     showTip(event, element("b", {}, formatBytes(sum)), element("div", {class: "quiet"}, this.place(at).text),
             repeats >= 0 && step >= 0 ? element("div", {class: "quiet"}, `repeats step ${this.view.memory.windows[repeats].step}`) : null,
-            categoryRows(this.layers.map((layer, i) => [layer, held[i]]), sum, here));
+            categoryRows(this.layers.map((layer, i) => [layer, held[i]]), sum, here), this.largestOf(here, at));
+  }
+
+  // Who holds most of a category at a moment.
+  largestOf(category, at) {
+    if (category === null) return null;
+    const owners = this.view.memory.ownersAt(at).filter((owner) => owner.category === category).slice(0, 3);
+    return element("div", {class: "quiet"}, `${category}: ${owners.map((owner) => `${this.modules.short(owner.module) || "no module"}${
+      owner.detail ? ` (${owner.detail})` : ""} ${formatBytes(owner.bytes)}`).join(", ")}`);
   }
 
   hoverLane(item, event) {
@@ -233,14 +242,16 @@ class App {
       showTip(event, element("b", {}, `Step ${item.step.step}: ${length}`), element("div", {}, `peak ${formatBytes(item.step.allocated)}, ${item.step.place}`),
               item.step.same_as === null ? null : element("div", {class: "quiet"}, `repeats step ${item.step.same_as}`));
     else if (item.phase)
-      showTip(event, element("b", {}, `${item.phase.kind.replaceAll("_", " ")}: ${length}`), element("div", {}, item.phase.name),
+      showTip(event, element("b", {}, `${item.phase.kind.replaceAll("_", " ")}: ${formatTime(item.phase.end - item.phase.start)}`), element("div", {}, item.phase.name),
               item.phase.module === null ? null : element("div", {class: "quiet"}, this.modules.name(item.phase.module)),
+              item.origin === undefined ? null : element("div", {class: "quiet"}, `as in step ${item.origin}, which this one repeats`),
               item.phase.open ? element("div", {class: "quiet"}, "still open when the log ended") : null);
     else
       showTip(event, element("b", {}, `${item.call.operation}: ${formatBytes(item.call.bytes)}`),
-              element("div", {}, item.call.end === null ? "device times not recorded" : `${length} on the device, ${formatTime(item.call.start - item.call.enqueued)} after the call`),
+              element("div", {}, item.call.end === null ? "device times not recorded" : `${formatTime(item.call.end - item.call.start)} on the device, ${formatTime(item.call.start - item.call.enqueued)} after the call`),
               item.call.module === null ? null : element("div", {}, this.modules.name(item.call.module)),
               item.call.late > 0 ? element("div", {}, `started ${formatTime(item.call.late)} after the first rank`) : null,
+              item.origin === undefined ? null : element("div", {class: "quiet"}, `as in step ${item.origin}, which this one repeats`),
               element("div", {class: "quiet"}, `communicator ${item.call.comm ?? "not known"}, number ${item.call.seq ?? "not known"}`));
   }
 
@@ -286,7 +297,8 @@ class App {
     showRanks(this.ranks, this.layers, this);
     this.legend();
     this.showOwners(stepAt(this.view, this.at));
-    showDevice(this.run, this.view, this.at);
+    this.device.show(this.view);
+    this.device.select(this.at);
     showCollectives(this.run, this.view);
   }
 }

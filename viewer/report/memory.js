@@ -68,10 +68,13 @@ class RankMemory {
     return found;
   }
 
-  // A step that left its rows to another one has that one's samples, in its own time; what lies after it, their last.
+  /*
+   * A step that left its rows to another one has that one's samples, in its own time, and so has what lies before it. Where
+   * nothing lies before that one, what there was last stays.
+   */
   repeated(i) {
     const window = this.windows[i], source = this.decoded(window.repeats), original = this.windows[window.repeats];
-    if (window.step < 0) {
+    if (window.step < 0 && original.step >= 0) {
       const last = source.times.length - 1;
       return {times: Float64Array.of(window.start), totals: source.totals.slice(last),
               layers: source.layers.slice(last * this.layerCount), initial: this.replay(source, last), changes: []};

@@ -7,7 +7,7 @@ function showCoverage(run, ranks, layers) {
   for (const view of ranks) {
     if (view.highest) {
       whole += view.highest.allocated || 0;
-      unattributed += view.atPeak.get(view.highest.step)?.get("unattributed") || 0;
+      unattributed += view.atPeak(view.highest).get("unattributed") || 0;
     } else if (view.memory.windows.length) { // no steps: the highest instant
       const {at, bytes} = view.memory.highest(), layer = layers.indexOf("unattributed");
       whole += bytes;
@@ -34,6 +34,10 @@ function showHead(run) {
   document.getElementById("machine").textContent = parts.filter(Boolean).join(" · ");
 }
 
+function rankWords(ranks) {
+  return `Rank${ranks.length > 1 ? "s" : ""} ${formatRuns(ranks.map((one) => one.rank))}`;
+}
+
 // What went wrong stands before everything else.
 function showAlerts(run, app) {
   const box = document.getElementById("alerts");
@@ -49,18 +53,19 @@ function showAlerts(run, app) {
     box.append(element("div", {class: "alert alarm"}, `${plural(refused.length - 3, "more refused request")}: shardledger oom lists them.`));
   const cut = run.ranks.filter((rank) => rank.ended === "cut off");
   if (cut.length)
-    box.append(element("div", {class: "alert"}, element("b", {}, `Rank ${formatRuns(cut.map((rank) => rank.rank))}: the log just stops.`),
+    box.append(element("div", {class: "alert"}, element("b", {}, `${rankWords(cut)}: the log just stops.`),
                        " The process was killed, crashed, or is still running; what was recorded until then is here."));
   if (run.gaps.length) {
     const lost = run.gaps.reduce((sum, gap) => sum + gap.lost, 0);
     box.append(element("div", {class: "alert"}, element("b", {}, `${plural(run.gaps.length, "gap")} in the record`),
                        `, ${plural(lost, "event")} lost there: listed at the end of this page, marked in the timeline.`));
   }
-  const blind = run.ranks.filter((rank) => rank.fidelity !== "bridge");
+  const blind = app.ranks.filter((view) => !view.recorded), coarse = run.ranks.filter((rank) => rank.fidelity === "history");
   if (blind.length)
-    box.append(element("div", {class: "alert"}, `Rank ${formatRuns(blind.map((rank) => rank.rank))}: ${
-      blind[0].fidelity === "history" ? "allocations were read from PyTorch’s history at step ends, without their thread"
-                                      : "allocations of tensors were not recorded"}.`));
+    box.append(element("div", {class: "alert"}, element("b", {}, `${rankWords(blind)}: allocations of tensors were not recorded.`),
+                       " What is missing, and why, is at the end of this page."));
+  if (coarse.length)
+    box.append(element("div", {class: "alert"}, `${rankWords(coarse)}: allocations were read from PyTorch’s history at step ends, without their thread.`));
   const unchecked = run.steps.filter((step) => step.checked === 0);
   if (unchecked.length)
     box.append(element("div", {class: "alert"}, `In ${plural(unchecked.length, "step")} PyTorch’s own statistics differ from the ledger: rank ${
@@ -80,7 +85,7 @@ function showFigures(ranks) {
   const least = known.reduce((a, b) => (b.highest.allocated < a.highest.allocated ? b : a));
   const step = worst.highest, total = worst.facts.device_bytes;
   // The step in which a process died says nothing about growth.
-  const ended = worst.facts.ended === "clean" ? worst.steps : worst.steps.slice(0, -1);
+  const ended = (worst.facts.ended === "clean" ? worst.steps : worst.steps.slice(0, -1)).filter((one) => one.end_allocated !== null);
   const last = ended[ended.length - 1], second = ended[1];
   const growth = ended.length > 2 ? last.end_allocated - second.end_allocated : 0;
   const figures = [
@@ -93,63 +98,97 @@ function showFigures(ranks) {
   box.append(...figures.filter(Boolean));
 }
 
-// Peaks of all steps by category; a click goes to the step.
-class StepsChart {
-  constructor(box, layers, onStep) {
-    Object.assign(this, {box, layers, onStep, plot: null});
+/*
+ * Stacked bars along steps or samples: rows of {x, parts: [bytes of each layer], lines: [bytes or null]}; layers and lines
+ * are {fill} and {stroke, dash}. label(x) is what stands under a bar, or "".
+ */
+class StackedBars {
+  constructor(box, height, actions) {
+    Object.assign(this, {box, height, actions, plot: null});
   }
 
-  show(view, others) {
-    Object.assign(this, {view, others});
+  show(rows, layers, lines, label) {
+    Object.assign(this, {rows, chosen: null});
     if (this.plot) this.plot.destroy();
     this.plot = null;
-    const steps = view.steps.filter((step) => step.allocated !== null);
-    this.box.parentElement.hidden = !steps.length;
-    if (!steps.length) return;
-    const x = steps.map((step) => step.step), sums = this.layers.map(() => new Array(steps.length));
-    steps.forEach((step, i) => {
+    if (!rows.length) return;
+    const sums = layers.map(() => new Array(rows.length));
+    rows.forEach((row, i) => {
       let sum = 0;
-      const held = view.atPeak.get(step.step);
-      this.layers.forEach((layer, n) => (sums[n][i] = sum += held?.get(layer) || 0));
+      row.parts.forEach((bytes, n) => (sums[n][i] = sum += bytes));
     });
-    const lines = ["reserved", "device"].map((what) => steps.map((step) => step[what]));
-    const elsewhere = others.map((other) => steps.map((step) => other.stepByNumber.get(step.step)?.allocated ?? null));
-    // The device's total is mostly far above: the axis is for what PyTorch holds.
-    this.top = Math.max(...steps.map((step) => Math.max(step.allocated, step.reserved || 0)), ...elsewhere.flat());
-    const fills = this.layers.map(categoryColour).reverse();
-    const bars = uPlot.paths.bars({size: [0.86, 46], gap: 0});
+    const series = lines.map((_, n) => rows.map((row) => row.lines[n]));
+    this.top = Math.max(1, ...sums[sums.length - 1] || [], ...series.flat().filter((bytes) => bytes !== null));
+    const bars = uPlot.paths.bars({size: [0.86, 60], gap: 0});
     const axis = {stroke: colour("--quiet"), font: cssFont(12), ticks: {show: false}, grid: {stroke: colour("--grid"), width: 1}};
-    const width = Math.max(280, this.box.clientWidth);
     this.plot = new uPlot({
-      width, height: 190, padding: [10, 12, 0, 0], legend: {show: false},
-      scales: {x: {time: false, range: () => [x[0] - 0.5, x[x.length - 1] + 0.5]}, y: {range: () => [0, this.top * 1.06]}},
-      series: [{}, ...fills.map((fill) => ({fill, stroke: fill, width: 0, paths: bars, points: {show: false}})),
-               {stroke: colour("--ink"), width: 1.5, dash: [5, 4], points: {show: steps.length < 40, size: 4, fill: colour("--ink")}},
-               {show: false},
-               ...elsewhere.map(() => ({stroke: colour("--quiet"), width: 1, points: {show: false}}))],
+      width: Math.max(280, this.box.clientWidth), height: this.height, padding: [10, 12, 0, 0], legend: {show: false},
+      scales: {x: {time: false, range: () => [rows[0].x - 0.5, rows[rows.length - 1].x + 0.5]}, y: {range: () => [0, this.top * 1.06]}},
+      series: [{}, ...layers.map(({fill}) => ({fill, stroke: fill, width: 0, paths: bars, points: {show: false}})).reverse(),
+               ...lines.map((line) => ({width: 1.25, points: {show: rows.length < 40 && !!line.dash, size: 5, fill: line.stroke}, ...line}))],
       axes: [{...axis, size: 30, grid: {show: false}, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 100000],
-              values: (u, ticks) => ticks.map((n) => (Number.isInteger(n) ? `${n}` : ""))},
+              values: (u, ticks) => ticks.map((x) => (Number.isInteger(x) ? label(x) : ""))},
              {...axis, size: GUTTER, splits: (u, i, min, max) => byteTicks(max, 4), values: (u, ticks) => ticks.map(formatTick)}],
       cursor: {y: false, points: {show: false}, drag: {x: false, y: false}},
       hooks: {draw: [(u) => this.drawChosen(u)]},
-    }, [x, ...sums.slice().reverse(), ...lines, ...elsewhere], this.box);
-    this.plot.over.addEventListener("mousemove", (event) => this.moved(event));
-    this.plot.over.addEventListener("mouseleave", hideTip);
-    this.plot.over.addEventListener("click", (event) => {
-      const step = this.stepUnder(event);
-      if (step) this.onStep(step);
+    }, [rows.map((row) => row.x), ...sums.slice().reverse(), ...series], this.box);
+    const {over} = this.plot;
+    over.addEventListener("mousemove", (event) => {
+      const row = this.under(event);
+      if (row) this.actions.tip(row, event);
+      else hideTip();
+    });
+    over.addEventListener("mouseleave", hideTip);
+    over.addEventListener("click", (event) => {
+      const row = this.under(event);
+      if (row) this.actions.select(row);
     });
   }
 
-  stepUnder(event) {
+  under(event) {
     const left = event.clientX - this.plot.over.getBoundingClientRect().left;
-    return this.view.stepByNumber.get(Math.round(this.plot.posToVal(left, "x")));
+    const x = Math.round(this.plot.posToVal(left, "x"));
+    const i = lastNotAbove(this.rows.length, (n) => this.rows[n].x, x);
+    return i >= 0 && this.rows[i].x === x ? this.rows[i] : null;
   }
 
-  moved(event) {
-    const step = this.stepUnder(event);
-    if (!step) return hideTip();
-    const held = this.view.atPeak.get(step.step) || new Map();
+  choose(x) {
+    this.chosen = x;
+    if (this.plot) this.plot.redraw(false);
+  }
+
+  drawChosen(u) {
+    if (this.chosen === null || this.chosen === undefined) return;
+    const {ctx, bbox} = u, ratio = devicePixelRatio;
+    const left = u.valToPos(this.chosen - 0.43, "x", true), right = u.valToPos(this.chosen + 0.43, "x", true);
+    const middle = (left + right) / 2, width = Math.min(Math.max(right - left, 3 * ratio), 60 * ratio);
+    ctx.save();
+    ctx.fillStyle = colour("--ink");
+    ctx.fillRect(middle - width / 2, bbox.top + bbox.height + ratio, width, 3 * ratio);
+    ctx.restore();
+  }
+}
+
+// Peaks of all steps of a rank by category; a click goes to the step.
+class StepsChart {
+  constructor(box, layers, onStep) {
+    this.layers = layers;
+    this.bars = new StackedBars(box, 190, {select: (row) => onStep(row.step), tip: (row, event) => this.tip(row.step, event)});
+  }
+
+  show(view, others) {
+    this.view = view;
+    const steps = view.steps.filter((step) => step.allocated !== null);
+    this.bars.box.parentElement.hidden = !steps.length;
+    const rows = steps.map((step) => ({
+      x: step.step, step, parts: this.layers.map((layer) => view.atPeak(step).get(layer) || 0),
+      lines: [step.reserved, ...others.map((other) => other.stepByNumber.get(step.step)?.allocated ?? null)]}));
+    this.bars.show(rows, this.layers.map((layer) => ({fill: categoryColour(layer)})),
+                   [{stroke: colour("--ink"), width: 1.5, dash: [5, 4]}, ...others.map(() => ({stroke: colour("--quiet")}))], (x) => `${x}`);
+  }
+
+  tip(step, event) {
+    const held = this.view.atPeak(step);
     showTip(event, element("b", {}, `Step ${step.step}: peak ${formatBytes(step.allocated)}`),
             element("div", {}, `${formatExact(step.allocated)}, ${step.place}`),
             element("div", {class: "quiet"}, `reserved ${formatBytes(step.reserved)} · device ${formatBytes(step.device)}`),
@@ -158,26 +197,20 @@ class StepsChart {
   }
 
   choose(step) {
-    this.chosen = step;
-    if (this.plot) this.plot.redraw(false);
-  }
-
-  drawChosen(u) {
-    if (!this.chosen) return;
-    const {ctx, bbox} = u, left = u.valToPos(this.chosen.step - 0.5, "x", true), right = u.valToPos(this.chosen.step + 0.5, "x", true);
-    ctx.save();
-    ctx.fillStyle = colour("--ink");
-    ctx.fillRect(left, bbox.top + bbox.height, Math.max(right - left, 2), 3 * devicePixelRatio);
-    ctx.restore();
+    this.bars.choose(step ? step.step : null);
   }
 }
 
-// Rows of a tooltip: categories with bytes from the top of the stack down; the one under the pointer stands out.
-function categoryRows(pairs, whole, here) {
-  const rows = pairs.filter(([, bytes]) => bytes > 0).reverse();
-  return element("table", {}, element("tbody", {}, ...rows.map(([name, bytes]) =>
-    element("tr", {class: name === here ? "here" : null}, element("td", {}, swatch(categoryColour(name)), name),
+// Rows of a tooltip: [name, bytes, colour] from the top of the stack down; the one under the pointer stands out.
+function partRows(parts, whole, here) {
+  const rows = parts.filter(([, bytes]) => bytes > 0).reverse();
+  return element("table", {}, element("tbody", {}, ...rows.map(([name, bytes, fill]) =>
+    element("tr", {class: name === here ? "here" : null}, element("td", {}, swatch(fill), name),
             element("td", {class: "number"}, formatBytes(bytes)), element("td", {class: "number"}, formatShare(bytes, whole))))));
+}
+
+function categoryRows(pairs, whole, here) {
+  return partRows(pairs.map(([name, bytes]) => [name, bytes, categoryColour(name)]), whole, here);
 }
 
 function showRanks(ranks, layers, app) {
@@ -186,7 +219,7 @@ function showRanks(ranks, layers, app) {
   box.parentElement.hidden = !known.length;
   if (!known.length) return;
   const most = Math.max(...known.map((view) => view.highest.allocated));
-  const holds = (view, layer) => view.atPeak.get(view.highest.step)?.get(layer) || 0;
+  const holds = (view, layer) => view.atPeak(view.highest).get(layer) || 0;
   const bars = plainTable(["Rank", "", "Peak", "Step", "Where", "Reserved", "Device", "Ended"], known.map((view) => [
     element("button", {type: "button", "aria-pressed": view === app.view, onclick: () => app.showRank(view.rank)}, `${view.rank}`),
     stackedBar(layers.map((layer) => ({bytes: holds(view, layer), fill: categoryColour(layer), name: layer})), most),
@@ -261,8 +294,7 @@ class ModulesTable {
     const lead = document.getElementById("modules-lead");
     this.table.box.parentElement.hidden = ![...this.modules.values()].some((module) => module.rank === view.rank);
     if (wanted === undefined) {
-      lead.textContent = "No module’s peaks are in this page.";
-      this.table.show([]);
+      this.table.box.parentElement.hidden = true;
       return;
     }
     const asked = step ? step.step : wanted;
@@ -305,56 +337,94 @@ class ModulesTable {
 
 // ---- device, collectives, what is missing ----
 
-const DEVICE_COLOURS = {allocated: "#009e73", cublas_workspace: "#73c9a8", cached: "#5ab4e5", nccl: "#d55e00", cublas: "#e69f00",
-                        cuda_context: "#4a5a68", context_and_code: "#4a5a68", gpu_code: "#98a1ab", other_processes: "#b1568a"};
+// PyTorch's in blue, libraries' in orange, CUDA's own in grey.
+const DEVICE_COLOURS = {allocated: "#0b5c9e", cublas_workspace: "#3f8cc9", pending: "#74b3de", cached: "#a8d2ee", private_pools: "#c9e4f5",
+                        pytorch: "#0b5c9e", pytorch_other: "#74b3de", nccl: "#d55e00", cublas: "#e69f00", cudnn: "#f3cf78",
+                        driver_pools: "#8b7bb8", cuda_context: "#4a5a68", context_and_code: "#4a5a68", gpu_code: "#98a1ab",
+                        other_processes: "#b1568a"};
 
-function showDevice(run, view, at) {
-  const box = document.getElementById("device"), lead = document.getElementById("device-lead");
-  box.parentElement.hidden = !run.device_samples.length;
-  const i = Math.max(0, lastNotAbove(view.samples.length, (n) => view.samples[n].at, at));
-  const next = view.samples[i + 1];
-  const sample = next && next.at - at < Math.abs(at - view.samples[i].at) ? next : view.samples[i];
-  if (!sample) {
-    lead.textContent = `The device was not sampled on rank ${view.rank}.`;
-    box.replaceChildren();
-    return;
+// Who holds the device: the sample nearest to the selected moment, and all samples of the rank.
+class DevicePart {
+  constructor(run, box, onMoment) {
+    this.meaning = new Map(run.device_meaning.map((row) => [row.owner, row.meaning]));
+    this.owners = [...this.meaning.keys()].filter((owner) => owner !== "used");
+    this.table = element("div", {class: "scroll"});
+    this.chart = element("div", {class: "chart"});
+    box.append(this.table, this.chart);
+    box.parentElement.hidden = !run.device_samples.length;
+    this.bars = new StackedBars(this.chart, 170, {
+      select: (row) => onMoment(row.sample.at),
+      tip: (row, event) => showTip(event, element("b", {}, `${formatBytes(row.sample.used)} in use, in ${this.where(row.sample)}`),
+        partRows(this.owners.map((owner, i) => [owner, row.parts[i], this.fill(owner)]), row.sample.used))});
   }
-  const first = view.balance.get(view.samples[0].at) || [], step = stepAt(view, sample.at);
-  const owners = view.balance.get(sample.at) || [];
-  const meaning = new Map(run.device_meaning.map((row) => [row.owner, row.meaning]));
-  const order = [...meaning.keys()];
-  owners.sort((a, b) => order.indexOf(a.owner) - order.indexOf(b.owner));
-  const fill = (owner) => DEVICE_COLOURS[owner] || (owner === "unexplained" ? colour("--ink") : "#a793d1");
-  lead.textContent = `${formatBytes(sample.used)} of ${formatBytes(sample.total)} in use on rank ${view.rank}${
-    step ? `, sampled in step ${step.step}` : ""}: the sample nearest to the selected moment.`;
-  const most = Math.max(...view.samples.map((row) => row.used));
-  const trend = element("div", {class: "thin trend"}, ...view.samples.slice(-60).map((row) => {
-    const where = stepAt(view, row.at);
-    return element("div", {class: row === sample ? "here" : null}, element("span", {class: "quiet"}, where ? `step ${where.step}` : "outside"),
-      stackedBar((view.balance.get(row.at) || []).slice().sort((a, b) => order.indexOf(a.owner) - order.indexOf(b.owner))
-        .map((owner) => ({bytes: owner.bytes, fill: fill(owner.owner), name: owner.owner})), most),
-      element("span", {class: "number"}, bytesCell(row.used)));
-  }));
-  const table = plainTable(["Owner", "Bytes", "Share", "Since the first sample", "What it is"], owners.map((row) => {
-    const before = first.find((other) => other.owner === row.owner)?.bytes || 0, change = row.bytes - before;
-    return [element("span", {}, swatch(fill(row.owner)), row.owner), bytesCell(row.bytes), formatShare(row.bytes, sample.used),
-            element("span", {title: formatExact(change)}, change === 0 ? "–" : `${change > 0 ? "+" : ""}${formatBytes(change)}`),
-            element("span", {class: "quiet"}, meaning.get(row.owner) || "")];
-  }), [1, 2, 3]);
-  table.append(element("tfoot", {}, element("tr", {}, element("th", {scope: "row"}, "used"), element("td", {class: "number"}, bytesCell(sample.used)),
-                                            element("td", {class: "number"}, "100.0%"), element("td"), element("td", {class: "quiet"}, meaning.get("used") || ""))));
-  box.replaceChildren(element("div", {class: "scroll"}, table), trend);
+
+  fill(owner) {
+    return DEVICE_COLOURS[owner] || (owner === "unexplained" ? colour("--ink") : "#a793d1");
+  }
+
+  where(sample) {
+    const step = stepAt(this.view, sample.at);
+    return step ? `step ${step.step}` : `no step, ${formatTime(sample.at)} into the run`;
+  }
+
+  show(view) {
+    this.view = view;
+    const rows = view.samples.map((sample, x) => {
+      const held = new Map((view.balance.get(sample.at) || []).map((row) => [row.owner, row.bytes]));
+      return {x, sample, parts: this.owners.map((owner) => Math.max(0, held.get(owner) || 0)), lines: []};
+    });
+    this.bars.show(rows, this.owners.map((owner) => ({fill: this.fill(owner)})), [], (x) => {
+      const step = view.samples[x] && stepAt(view, view.samples[x].at);
+      return step ? `step ${step.step}` : "";
+    });
+  }
+
+  select(at) {
+    const {view} = this, lead = document.getElementById("device-lead");
+    // Of the same step if there is one, which was mostly taken at the step's end; else the nearest.
+    const step = stepAt(view, at);
+    const distance = (sample) => Math.abs(sample.at - at) + (step && stepAt(view, sample.at) !== step ? step.end - step.start : 0);
+    let i = Math.max(0, lastNotAbove(view.samples.length, (n) => view.samples[n].at, at));
+    if (view.samples[i + 1] && distance(view.samples[i + 1]) < distance(view.samples[i])) i++;
+    const sample = view.samples[i];
+    if (!sample) {
+      lead.textContent = `The device was not sampled on rank ${view.rank}.`;
+      this.table.replaceChildren();
+      return;
+    }
+    this.bars.choose(i);
+    lead.textContent = `${formatBytes(sample.used)} of ${formatBytes(sample.total)} in use on rank ${view.rank}, sampled in ${this.where(sample)}. Click a bar for another sample.`;
+    const sum = (view.balance.get(sample.at) || []).reduce((all, row) => all + row.bytes, 0);
+    if (sum !== sample.used) lead.textContent += ` What is known of the owners adds up to ${formatBytes(sum)}: they were not all measured in the same instant.`;
+    const first = view.balance.get(view.samples[0].at) || [];
+    const owners = (view.balance.get(sample.at) || []).slice().sort((a, b) => this.owners.indexOf(a.owner) - this.owners.indexOf(b.owner));
+    const table = plainTable(["Owner", "Bytes", "Share", "Since the first sample", "What it is"], owners.map((row) => {
+      const before = first.find((other) => other.owner === row.owner)?.bytes || 0, change = row.bytes - before;
+      return [element("span", {}, swatch(this.fill(row.owner)), row.owner), bytesCell(row.bytes), formatShare(row.bytes, sample.used),
+              element("span", {title: formatExact(change)}, change === 0 ? "–" : `${change > 0 ? "+" : ""}${formatBytes(change)}`),
+              element("span", {class: "quiet"}, this.meaning.get(row.owner) || "")];
+    }), [1, 2, 3]);
+    table.append(element("tfoot", {}, element("tr", {}, element("th", {scope: "row"}, "used"), element("td", {class: "number"}, bytesCell(sample.used)),
+                                              element("td", {class: "number"}, "100.0%"), element("td"), element("td", {class: "quiet"}, this.meaning.get("used") || ""))));
+    this.table.replaceChildren(table);
+  }
 }
 
 function showCollectives(run, view) {
   const box = document.getElementById("collectives"), lead = document.getElementById("collectives-lead");
-  const totals = run.collective_totals.filter((row) => row.rank === view.rank);
+  // Those with rows, and the sums of steps that left theirs to the step that they repeat.
+  const totals = new Map();
+  for (const row of [...run.collective_totals, ...run.collective_repeats].filter((one) => one.rank === view.rank)) {
+    const sum = totals.get(row.operation) || {operation: row.operation, calls: 0, bytes: 0, busy: 0, timed: 0};
+    for (const key of ["calls", "bytes", "busy", "timed"]) sum[key] += row[key];
+    totals.set(row.operation, sum);
+  }
   box.parentElement.hidden = !run.collective_totals.length;
-  const calls = totals.reduce((sum, row) => sum + row.calls, 0);
+  const calls = [...totals.values()].reduce((sum, row) => sum + row.calls, 0);
   lead.textContent = `${plural(calls, "NCCL call")} on rank ${view.rank}; ${view.collectives.length === calls ? "all" : view.collectives.length.toLocaleString("en-US")
-    } in the timeline above. shardledger nccl has bandwidths and stragglers.`;
+    } with their own place in the timeline above. shardledger nccl has bandwidths and stragglers.`;
   const late = groupBy(view.collectives.filter((call) => call.late !== null), "operation");
-  box.replaceChildren(plainTable(["Operation", "Calls", "Bytes", "Time on the device", "Latest start, in the timeline"], totals.map((row) => [
+  box.replaceChildren(plainTable(["Operation", "Calls", "Bytes", "Time on the device", "Latest start, in the timeline"], [...totals.values()].map((row) => [
     element("span", {}, swatch(operationColour(row.operation)), row.operation), row.calls.toLocaleString("en-US"), bytesCell(row.bytes),
     row.timed ? formatTime(row.busy) : "not recorded",
     late.has(row.operation) ? `${formatTime(Math.max(...late.get(row.operation).map((call) => call.late)))} after the first rank` : "–"]), [1, 2, 3, 4]));

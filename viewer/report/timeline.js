@@ -74,7 +74,7 @@ class TimeChart {
       axes: [
         {...axis, grid, size: 34, splits: (u, i, min, max) => timeTicks(min, max, this.base, this.width / 120),
          values: (u, ticks) => ticks.map((at) => formatTimeTick(at - this.base, this.to - this.from))},
-        {...axis, grid, size: GUTTER, splits: (u, i, min, max) => byteTicks(max, 6), values: (u, ticks) => ticks.map(formatTick)},
+        {...axis, grid, size: GUTTER, splits: (u, i, min, max) => byteTicks(max, 6), values: (u, ticks) => (this.top ? ticks.map(formatTick) : [])},
       ],
       cursor: {y: false, points: {show: false}, drag: {x: true, y: false, setScale: false, dist: 4},
                bind: {dblclick: () => () => {
@@ -118,8 +118,7 @@ class TimeChart {
     const {ctx, bbox} = u;
     ctx.save();
     ctx.globalAlpha = 0.35;
-    for (const phase of this.view.outer) {
-      if (phase.end < this.from || phase.start > this.to) continue;
+    for (const phase of itemsBetween(this.view, this.view.outer, this.view.longestOuter, this.from, this.to)) {
       const left = Math.max(bbox.left, u.valToPos(phase.start, "x", true));
       const right = Math.min(bbox.left + bbox.width, u.valToPos(phase.end, "x", true));
       if (right - left < 2) continue;
@@ -143,7 +142,9 @@ class TimeChart {
       ctx.stroke();
       return x;
     };
-    const label = (text, x, y, fill) => {
+    const labels = []; // drawn last, over all lines
+    const label = (...parts) => labels.push(parts);
+    const drawLabel = (text, x, y, fill) => {
       ctx.font = cssFont(11 * ratio);
       const width = ctx.measureText(text).width + 8 * ratio;
       const left = Math.min(Math.max(x - width / 2, bbox.left), bbox.left + bbox.width - width);
@@ -183,6 +184,7 @@ class TimeChart {
       ctx.stroke();
       label(`peak ${formatBytes(best.allocated)}`, x, Math.max(0, y - 21 * ratio), colour("--ink"));
     }
+    labels.forEach((parts) => drawLabel(...parts));
     ctx.restore();
   }
 }

@@ -5,6 +5,7 @@
 extern "C" {
 #include "storage/db.h"
 #include "storage/ledger.h"
+#include "storage/live_run.h"
 #include "storage/rank_live.h"
 }
 
@@ -237,5 +238,105 @@ INSTANTIATE_TEST_SUITE_P(Recorded, LiveRuns,
                          ::testing::Values("fsdp2-2rank", "fsdp2-2rank-recompute", "oom-optimizer-2rank",
                                            "matrix/late-attach", "matrix/cuda-malloc-async", "matrix/fsdp1",
                                            "matrix/tracked-ddp"));
+
+// A run of several processes.
+class LiveRun : public Live {
+protected:
+  void TearDown() override {
+    run = sl_live_run_free(run);
+    Live::TearDown();
+  }
+  int look() {
+    if (!run)
+      run = sl_live_run_new((directory / "run").c_str());
+    now += 10'000'000'000; // beyond the time after which what could not be opened is tried again
+    int r = sl_live_run_look(run, now, &error);
+    return r < 0 ? r : sl_live_run_read(run, now, kAll, &error);
+  }
+  void process(const std::string &name, const std::string &rank, uint64_t start, uint64_t bytes) {
+    LogBuilder log(directory / "run" / name, start);
+    log.info("rank", rank).info("start_ns", std::to_string(start));
+    log.thread(1).at(start + 100).allocator(SL_SEGMENT_ALLOC, 0x10000, bytes).allocator(SL_ALLOC, 0x10000, bytes);
+    log.finish();
+  }
+  // Rank and allocated bytes of each process.
+  std::vector<std::pair<uint32_t, uint64_t>> ranks() {
+    std::vector<std::pair<uint32_t, uint64_t>> found;
+    for (size_t i = 0; i < run->count; i++) {
+      sl_live_rank_state(run->processes[i].live, state.get());
+      found.emplace_back(run->processes[i].rank, state->now.allocated_bytes);
+    }
+    return found;
+  }
+
+  sl_live_run *run = nullptr;
+  uint64_t now = 2'000'000'000'000'000'000;
+};
+
+using Ranks = std::vector<std::pair<uint32_t, uint64_t>>;
+
+TEST_F(LiveRun, RanksAppearOneAfterTheOther) {
+  EXPECT_EQ(look(), -ENOENT);
+  fs::create_directories(directory / "run");
+  EXPECT_EQ(look(), -ENODATA);
+  process("a-2-1", "1", 1'000'000'000'000'000'000, 2 << 20);
+  EXPECT_EQ(look(), 0) << error.text;
+  EXPECT_EQ(ranks(), (Ranks{{1, 2 << 20}}));
+  fs::create_directories(directory / "run" / "a-1-1"); // made, and nothing in it yet
+  EXPECT_EQ(look(), 0) << error.text;
+  process("a-1-1", "0", 1'000'000'000'000'000'000, 1 << 20);
+  EXPECT_EQ(look(), 0) << error.text;
+  EXPECT_EQ(ranks(), (Ranks{{0, 1 << 20}, {1, 2 << 20}}));
+}
+
+TEST_F(LiveRun, AJobThatIsStartedAgainInTheSameDirectoryTakesTheOldOnesPlace) {
+  process("a-1-1", "0", 1'000'000'000'000'000'000, 1 << 20);
+  process("a-2-1", "1", 1'000'000'000'000'000'000, 1 << 20);
+  EXPECT_EQ(look(), 0) << error.text;
+  process("a-3-2", "0", 1'500'000'000'000'000'000, 4 << 20);
+  EXPECT_EQ(look(), 0) << error.text;
+  EXPECT_EQ(ranks().front(), (Ranks::value_type{0, 4 << 20}));
+  EXPECT_NE(std::string(run->note.text), "");
+}
+
+TEST_F(LiveRun, NothingInTheDirectoryChanges) {
+  process("a-1-1", "0", 1'000'000'000'000'000'000, 1 << 20);
+  auto files = [&] {
+    std::map<fs::path, fs::file_time_type> found;
+    for (const auto &entry : fs::recursive_directory_iterator(directory / "run"))
+      found[entry.path()] = entry.last_write_time();
+    return found;
+  };
+  const auto before = files();
+  for (int i = 0; i < 3; i++)
+    EXPECT_EQ(look(), 0) << error.text;
+  EXPECT_EQ(files(), before);
+}
+
+// The view of the ledger has the same figures, for the same three steps.
+TEST_F(LiveRun, SlowestCollectivesAndWhoIsLateAreAsTheLedgerSays) {
+  fs::copy(kData / "oom-forward-2rank", directory / "run", fs::copy_options::recursive);
+  ASSERT_EQ(look(), 0) << error.text;
+  const fs::path ledger = directory / "ledger.sqlite";
+  ASSERT_NO_FATAL_FAILURE(build(directory / "run", ledger));
+  const std::string last_three = " step > (SELECT max(step) FROM collective_cost WHERE start_ns IS NOT NULL) - 3 ";
+  const std::vector<Row> slowest = rows(ledger, "SELECT operation, bytes, step, CAST(transfer_ns AS INTEGER), spread_ns"
+                                                " FROM collective_cost WHERE rank = 0 AND start_ns IS NOT NULL AND" +
+                                                    last_three + "ORDER BY transfer_ns DESC LIMIT 6");
+  sl_live_slow slow[6];
+  sl_live_late late[2];
+  ASSERT_EQ(sl_live_run_collectives(run, slow, 6, late), slowest.size());
+  std::vector<Row> found;
+  for (size_t i = 0; i < slowest.size(); i++)
+    found.push_back({slow[i].operation, std::to_string(slow[i].bytes), std::to_string(slow[i].step),
+                     std::to_string(slow[i].transfer_ns), std::to_string(slow[i].spread_ns)});
+  EXPECT_EQ(found, slowest);
+  const std::vector<Row> last = rows(ledger, "SELECT count(*), sum(is_last), sum(iif(is_last, spread_ns, 0)) FROM"
+                                             " collective_cost WHERE spread_ns IS NOT NULL AND" +
+                                                 last_three + "GROUP BY rank ORDER BY rank");
+  for (size_t i = 0; i < 2; i++)
+    EXPECT_EQ((Row{std::to_string(late[i].collectives), std::to_string(late[i].last), std::to_string(late[i].late_ns)}),
+              last[i]);
+}
 
 } // namespace

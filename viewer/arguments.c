@@ -175,10 +175,28 @@ static bool is_sql_comment(const char *word) {
   return strncmp(word, "--", 2) == 0 && isspace((unsigned char)word[2]);
 }
 
+/* Set while a command is asked for its options. */
+static struct {
+  sl_arguments_visitor *visit;
+  void *context;
+} asked;
+
+void sl_visit_arguments(const struct sl_command *command, sl_arguments_visitor *visit, void *context) {
+  char *argv[] = {(char *)command->name, NULL};
+  asked.visit = visit;
+  asked.context = context;
+  command->run(command, 1, argv);
+  asked.visit = NULL;
+}
+
 int sl_parse(const struct sl_command *command, const struct sl_argument *arguments, int count, int argc, char **argv,
              const char **words, int limit) {
   bool options = true;
   int found = 0;
+  if (asked.visit) {
+    asked.visit(asked.context, arguments, count);
+    return -ECANCELED;
+  }
   for (int i = 1; i < argc;) {
     const char *word = argv[i];
     if (options && strcmp(word, "--") == 0) {
@@ -203,6 +221,10 @@ int sl_parse(const struct sl_command *command, const struct sl_argument *argumen
 int sl_parse_until_word(const struct sl_command *command, const struct sl_argument *arguments, int count, int argc,
                         char **argv, int *rest) {
   int i = 1;
+  if (asked.visit) {
+    asked.visit(asked.context, arguments, count);
+    return -ECANCELED;
+  }
   while (i < argc && argv[i][0] == '-' && argv[i][1]) {
     if (strcmp(argv[i], "--") == 0) {
       i++;

@@ -46,6 +46,7 @@ int sl_cmd_watch(const struct sl_command *command, int argc, char **argv);
 int sl_cmd_query(const struct sl_command *command, int argc, char **argv);
 int sl_cmd_dump(const struct sl_command *command, int argc, char **argv);
 int sl_cmd_doctor(const struct sl_command *command, int argc, char **argv);
+int sl_cmd_completion(const struct sl_command *command, int argc, char **argv);
 int sl_cmd_help(const struct sl_command *command, int argc, char **argv);
 
 enum sl_argument_kind {
@@ -100,6 +101,13 @@ int sl_parse(const struct sl_command *command, const struct sl_argument *argumen
 /* The same, but the first other word ends the options: *rest is its index in argv. 0 or a negative errno. */
 int sl_parse_until_word(const struct sl_command *command, const struct sl_argument *arguments, int count, int argc,
                         char **argv, int *rest);
+
+/*
+ * Has a command tell its options instead of doing anything, for what is generated from them. Every command parses
+ * before it acts, so this costs nothing and prints nothing. The options live during the visit only.
+ */
+typedef void sl_arguments_visitor(void *context, const struct sl_argument *arguments, int count);
+void sl_visit_arguments(const struct sl_command *command, sl_arguments_visitor *visit, void *context);
 
 /* The exit status for what sl_parse returned below 0. */
 int sl_parse_exit(int r);

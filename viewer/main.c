@@ -1,5 +1,6 @@
 /* The command table: finds the command that the user named and runs it. */
 #include "command.h"
+#include "manual.h"
 #include "storage/words.h"
 
 #include <locale.h>
@@ -143,7 +144,14 @@ const struct sl_command sl_commands[] = {
      sl_cmd_dump},
     {"doctor", "what this machine can record, and what to do about what it can't", "[-o DIR] [options]", NULL,
      "shardledger doctor", sl_cmd_doctor},
-    {"help", "explain a command", "[COMMAND]", NULL, "shardledger help peaks", sl_cmd_help},
+    {"completion", "print the completion of commands and options for your shell", "bash|zsh|fish",
+     "An installation brings them along; for one shell only, or without:\n"
+     "  bash   source <(shardledger completion bash)\n"
+     "  zsh    source <(shardledger completion zsh)      after compinit\n"
+     "  fish   shardledger completion fish | source",
+     "shardledger completion bash > ~/.local/share/bash-completion/completions/shardledger", sl_cmd_completion},
+    {"help", "explain a command", "[COMMAND]", "With --man: the manual page of all of them.",
+     "shardledger help peaks\nshardledger help --man | man -l -", sl_cmd_help},
 };
 const int sl_command_count = sizeof(sl_commands) / sizeof(sl_commands[0]);
 
@@ -179,9 +187,17 @@ static const struct sl_command *find_command(const char *name) {
 
 int sl_cmd_help(const struct sl_command *command, int argc, char **argv) {
   const char *name = NULL;
-  int r = sl_parse(command, NULL, 0, argc, argv, &name, 1);
+  bool man = false;
+  const struct sl_argument arguments[] = {
+      {"man", 0, NULL, "print the manual page, in roff", SL_ARGUMENT_FLAG, &man},
+  };
+  int r = sl_parse(command, arguments, 1, argc, argv, &name, 1);
   if (r < 0)
     return sl_parse_exit(r);
+  if (man) {
+    sl_print_manual(stdout);
+    return SL_EXIT_OK;
+  }
   if (r == 0) {
     print_commands(stdout);
     return SL_EXIT_OK;

@@ -81,6 +81,11 @@ def test_the_wheel_has_licences_and_what_compiles_the_bridge(wheel):
         assert f"shardledger/native/{name}" in names
 
 
+def test_manual_and_completion_come_along(installed):
+    assert ".TH SHARDLEDGER 1" in (installed.prefix / "share" / "man" / "man1" / "shardledger.1").read_text()
+    assert "complete " in (installed.prefix / "share" / "bash-completion" / "completions" / "shardledger").read_text()
+
+
 def test_the_command_finds_the_plugin_and_reads_runs(installed, recorded):
     out = run(installed.command, "doctor", "--json", "--python", installed.python, status=(0, 1))  # 1 without a GPU
     checks = {check["what"]: check for check in json.loads(out)}
@@ -137,6 +142,9 @@ def test_cmake_installs_a_prefix_that_can_be_moved_and_removed(tmp_path, recorde
     command = tmp_path / "moved" / "bin" / "shardledger"
     assert str(tmp_path / "moved" / "lib" / "libshardledger.so") in run(command, "doctor", status=(0, 1))
     assert "2 ranks" in run(command, "info", recorded)
+    for file in ("man/man1/shardledger.1", "bash-completion/completions/shardledger", "zsh/site-functions/_shardledger",
+                 "fish/vendor_completions.d/shardledger.fish", "doc/shardledger/LICENSE"):
+        assert (tmp_path / "moved" / "share" / file).stat().st_size > 1000
     package = str(tmp_path / "moved" / "lib" / "python")
     assert "2 ranks" in run(sys.executable, "-m", "shardledger", "info", recorded, PYTHONPATH=package)
 

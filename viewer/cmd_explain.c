@@ -351,7 +351,7 @@ static int print_data(struct sl_output *out, struct sl_statement *s, struct sl_e
 static int print_explanation(struct sl_db *db, struct sl_output *out, void *context, struct sl_error *error) {
   const struct question *question = context;
   struct sl_statement *statement = NULL;
-  int64_t count = 0;
+  int64_t count = 0, left_out = 0;
   int r = sl_print_coverage(db, out, error);
   for (int by_address = question->is_address; r == 0 && count == 0 && by_address < 2; by_address++) {
     statement = sl_statement_close(statement);
@@ -360,11 +360,15 @@ static int print_explanation(struct sl_db *db, struct sl_output *out, void *cont
       r = count_rows(statement, &count, error);
   }
   if (r == 0 && count == 0)
+    r = sl_db_int(db, "SELECT EXISTS(SELECT 1 FROM step WHERE same_as IS NOT NULL)", &left_out, error);
+  if (r == 0 && count == 0)
     r = sl_error_set(error, -ENODATA,
                      "no allocation %s %s%s%s; ids and addresses are in: shardledger query \"SELECT id, rank, address,"
-                     " bytes FROM allocation\"",
+                     " bytes FROM allocation\"%s",
                      question->is_address ? "had" : "has the id or had the address", question->word,
-                     question->at >= 0 ? " at that instant" : "", question->rank >= 0 ? " on that rank" : "");
+                     question->at >= 0 ? " at that instant" : "", question->rank >= 0 ? " on that rank" : "",
+                     left_out ? ". Those of steps that repeat another one are kept by 'shardledger ingest --keep all'"
+                              : "");
   else if (r == 0 && out->format != SL_FORMAT_text)
     r = print_data(out, statement, error);
   else if (r == 0 && count > 1)

@@ -28,6 +28,20 @@ static int count_rows(struct sl_export *export, struct sl_error *error) {
   return r;
 }
 
+/* A timeline with holes says so. */
+static int tell_left_out(struct sl_db *db, struct sl_error *error) {
+  int64_t steps = 0, left_out = 0;
+  int r = sl_db_int(db, "SELECT count(*) FROM step", &steps, error);
+  if (r == 0)
+    r = sl_db_int(db, "SELECT count(same_as) FROM step", &left_out, error);
+  if (r == 0 && left_out > 0)
+    sl_complain(
+        "export: %lld of %lld steps repeat another one and are not shown; 'shardledger ingest --keep all' keeps "
+        "them",
+        (long long)left_out, (long long)steps);
+  return r;
+}
+
 int sl_cmd_export(const struct sl_command *command, int argc, char **argv) {
   struct sl_export export = {0};
   struct sl_error error = {{0}};
@@ -50,6 +64,8 @@ int sl_cmd_export(const struct sl_command *command, int argc, char **argv) {
   r = sl_open_ledger(path ? path : sl_default_directory(), &export.db, &error);
   if (r == 0)
     r = count_rows(&export, &error);
+  if (r == 0)
+    r = tell_left_out(export.db, &error);
   if (r == 0)
     r = formats[format].write(&export, &error);
   sl_progress_clear();

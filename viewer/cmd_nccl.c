@@ -1,6 +1,7 @@
 /* NCCL's calls: what they moved, how long they took, and who was late. */
 #include "command.h"
 #include "nccl_groups.h"
+#include "nccl_totals.h"
 #include "report.h"
 #include "storage/db.h"
 #include "summary.h"
@@ -25,6 +26,7 @@ struct nccl_report {
   struct sl_error *error;
   const struct selection *selection;
   const struct sl_nccl_calls *calls;
+  struct sl_nccl_totals totals; /* of steps whose calls are not among these */
 };
 
 #define COUNT(columns) ((int)(sizeof(columns) / sizeof((columns)[0])))
@@ -98,8 +100,18 @@ static void cells_cost(struct sl_table *table, const struct sl_nccl_group *group
 
 static int groups_make(const struct nccl_report *report, enum sl_nccl_grouping grouping, struct sl_nccl_group **out,
                        size_t *count) {
-  int r = sl_nccl_groups_make(report->calls, grouping, report->selection->rank, report->selection->step, out, count);
-  return r < 0 ? sl_error_set(report->error, r, "out of memory") : 0;
+  const struct selection *selection = report->selection;
+  int r = sl_nccl_groups_make(report->calls, grouping, selection->rank, selection->step, out, count);
+  if (r < 0)
+    return sl_error_set(report->error, r, "out of memory");
+  if (report->totals.calls && grouping != SL_NCCL_BY_MODULE)
+    r = sl_nccl_totals_add(report->db, report->calls, grouping, selection->rank, selection->step, out, count,
+                           report->error);
+  if (r < 0) {
+    free(*out);
+    *out = NULL;
+  }
+  return r;
 }
 
 static int print_by_operation(const struct nccl_report *report) {
@@ -369,8 +381,17 @@ static int print_coverage(const struct nccl_report *report) {
       host = calls->ranks[i].host_number;
       aligned += calls->ranks[i].offset_ns != SL_NO_NUMBER;
     }
-  sl_output_line(report->out, "%zu NCCL calls, %" PRId64 " with their time on the device; %" PRId64 " kernels of NCCL",
-                 calls->count, joined, kernels);
+  if (!report->totals.calls)
+    sl_output_line(report->out,
+                   "%zu NCCL calls, %" PRId64 " with their time on the device; %" PRId64 " kernels of NCCL",
+                   calls->count, joined, kernels);
+  else
+    sl_output_line(
+        report->out,
+        "%" PRId64 " NCCL calls, %" PRId64 " with their time on the device. %" PRId64
+        " are of steps that repeat another one and\n"
+        "count in calls, bytes and time by operation and communicator; all else is of the steps kept in full",
+        (int64_t)calls->count + report->totals.calls, joined + report->totals.timed, report->totals.calls);
   if (calls->host_count > 1)
     sl_output_line(report->out,
                    "%d of %d hosts have their clocks aligned, by the ends of collectives; spreads leave the others out",
@@ -410,8 +431,10 @@ static int print_nccl(struct sl_db *db, struct sl_output *out, void *context, st
   int r = sl_nccl_calls_read(db, &calls, error);
   if (r < 0)
     return r;
-  struct nccl_report report = {db, out, error, context, calls};
-  r = print_coverage(&report);
+  struct nccl_report report = {db, out, error, context, calls, {0}};
+  r = sl_nccl_totals_read(db, &report.totals, error);
+  if (r == 0)
+    r = print_coverage(&report);
   if (r == 0)
     r = print_tables(&report);
   calls = sl_nccl_calls_free(calls);

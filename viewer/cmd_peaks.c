@@ -244,6 +244,8 @@ static int print_peaks(struct sl_db *db, struct sl_output *out, void *context, s
   int r = sl_print_coverage(db, out, error);
   if (r == 0 && selection->view == VIEW_default && selection->step < 0 && selection->rank < 0)
     r = sl_print_summary(db, out, error);
+  if (r == 0 && (selection->view == VIEW_default || selection->view == VIEW_module || selection->view == VIEW_category))
+    r = sl_print_repeated(db, out, selection->step, error);
   if (r < 0)
     return r;
   sl_output_line(out, "%s", "");

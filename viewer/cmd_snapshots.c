@@ -96,6 +96,8 @@ static int print_snapshots(struct sl_db *db, struct sl_output *out, void *contex
   if (r == 0)
     r = sl_print_coverage(db, out, error);
   if (r == 0)
+    r = sl_print_repeated(db, out, selection->step, error);
+  if (r == 0)
     r = prepare_steps(db, selection, &steps, error);
   if (r == 0)
     r = sl_db_prepare(db, sql, &statement, error);

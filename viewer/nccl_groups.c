@@ -218,6 +218,10 @@ static int by_module(const void *a, const void *b) {
   return strcmp(one->operation, other->operation);
 }
 
+void sl_nccl_groups_sort(struct sl_nccl_group *groups, size_t count, enum sl_nccl_grouping grouping) {
+  qsort(groups, count, sizeof *groups, grouping == SL_NCCL_BY_MODULE ? by_module : by_time);
+}
+
 int sl_nccl_groups_make(const struct sl_nccl_calls *calls, enum sl_nccl_grouping grouping, int64_t rank, int64_t step,
                         struct sl_nccl_group **out, size_t *count) {
   struct maker maker = {.calls = calls};
@@ -244,7 +248,7 @@ int sl_nccl_groups_make(const struct sl_nccl_calls *calls, enum sl_nccl_grouping
   for (size_t i = 0; i < groups; i++)
     if (maker.starts[i + 1] > maker.starts[i])
       group_make(&maker, &(*out)[(*count)++], maker.order + maker.starts[i], maker.starts[i + 1] - maker.starts[i]);
-  qsort(*out, *count, sizeof **out, grouping == SL_NCCL_BY_MODULE ? by_module : by_time);
+  sl_nccl_groups_sort(*out, *count, grouping);
 finish:
   free(maker.group_of);
   free(maker.starts);

@@ -30,4 +30,7 @@ struct sl_nccl_group {
 int sl_nccl_groups_make(const struct sl_nccl_calls *calls, enum sl_nccl_grouping grouping, int64_t rank, int64_t step,
                         struct sl_nccl_group **out, size_t *count);
 
+/* Puts groups into their grouping's order. */
+void sl_nccl_groups_sort(struct sl_nccl_group *groups, size_t count, enum sl_nccl_grouping grouping);
+
 #endif

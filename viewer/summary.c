@@ -79,6 +79,31 @@ int sl_print_coverage(struct sl_db *db, struct sl_output *out, struct sl_error *
   return 0;
 }
 
+int sl_print_repeated(struct sl_db *db, struct sl_output *out, int64_t step, struct sl_error *error) {
+  struct sl_statement *statement = NULL;
+  char line[160];
+  if (step < 0)
+    return 0;
+  int r = sl_db_prepare(db,
+                        "SELECT count(*), group_concat(same_as, ', ') FROM (SELECT DISTINCT same_as FROM step"
+                        " WHERE step = :step AND same_as IS NOT NULL ORDER BY same_as)",
+                        &statement, error);
+  if (r < 0)
+    return r;
+  sl_bind_named_int(statement, ":step", step);
+  r = sl_statement_step(statement, error);
+  if (r > 0 && sl_column_int(statement, 0) > 0) {
+    snprintf(line, sizeof(line), "Step %lld did to the byte what step %.60s did, whose rows stand for it",
+             (long long)step, sl_column_text(statement, 1));
+    if (out->format == SL_FORMAT_text)
+      sl_output_line(out, "%s", line);
+    else
+      sl_complain("%s", line);
+  }
+  statement = sl_statement_close(statement);
+  return r < 0 ? r : 0;
+}
+
 static void free_peaks(struct rank_peaks *peaks) {
   for (int i = 0; i < peaks->count; i++)
     free(peaks->ranks[i].where);

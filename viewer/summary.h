@@ -16,6 +16,12 @@ int sl_print_coverage(struct sl_db *db, struct sl_output *out, struct sl_error *
 /* The peak of every rank, where it was and its categories. Text output only. 0 or a negative errno. */
 int sl_print_summary(struct sl_db *db, struct sl_output *out, struct sl_error *error);
 
+/*
+ * Where the step that was asked for (-1: none) repeats another one: whose rows are shown for it. To stdout in text,
+ * else to stderr. 0 or a negative errno.
+ */
+int sl_print_repeated(struct sl_db *db, struct sl_output *out, int64_t step, struct sl_error *error);
+
 /* The colour that stands for a category, also for one that only this run knows. */
 enum sl_style sl_category_style(const char *category);
 

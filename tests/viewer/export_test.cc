@@ -58,6 +58,14 @@ TEST_F(Export, BadInputIsSaidAndLeavesNothing) {
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(directory.path), {}), 1) << "the ledger alone";
 }
 
+TEST_F(Export, StepsThatAreNotInTheTimelineAreSaid) {
+  build_two_rank_run(path);
+  CommandResult result = shardledger({"export", path, "--format", "perfetto", "-o", output});
+  EXPECT_EQ(result.status, 0);
+  EXPECT_EQ(result.error, "shardledger: export: 2 of 8 steps repeat another one and are not shown; 'shardledger ingest "
+                          "--keep all' keeps them\n");
+}
+
 TEST_F(Export, WhatIsNoFileIsNotReplacedByOne) {
   build_two_rank_run(path);
   std::filesystem::create_symlink("/dev/null", output);

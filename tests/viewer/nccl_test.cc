@@ -166,6 +166,26 @@ TEST_F(Nccl, StepAndRankNarrowTheCallsButNotWhoWasLate) {
   EXPECT_FALSE(contains(shardledger({"nccl", path, "--step", "1"}).out, "Others waited"));
 }
 
+TEST_F(Nccl, CallsOfStepsThatRepeatAnotherCountWithTheirOwnTimes) {
+  change_ledger(path,
+                "UPDATE step SET same_as = 0 WHERE step = 1;"
+                "INSERT INTO collective_total VALUES (0, 1, 0, -1, 'AllGather', 3, 3000000, 2, 70000, 30000, 40000, 5);"
+                "INSERT INTO collective_total VALUES (1, 1, 0, -1, 'AllGather', 3, 3000000, 3, 90000, 20000, 40000, 5);"
+                "INSERT INTO collective_total VALUES (0, 1, 1, -1, 'AllReduce', 1, 8, 0, 0, NULL, NULL, 0)");
+  std::string out = shardledger({"nccl", path, "--by", "operation", "--csv"}).out;
+  EXPECT_TRUE(contains(out, "\nAllGather,2,10,9,10000000,260000,10000,,,200,100,2000,30000,30000\n")) << out;
+  EXPECT_TRUE(contains(out, "\nAllReduce,2,3,2,8000008,45000,20000,")) << out;
+  out = shardledger({"nccl", path, "--by", "communicator", "--csv"}).out;
+  EXPECT_TRUE(contains(out, "\nffffffffffffffff,data,2,50331648,2,13,11,18000008,305000,")) << out;
+  out = shardledger({"nccl", path, "--step", "1", "--rank", "0", "--by", "operation", "--csv"}).out;
+  EXPECT_TRUE(contains(out, "\nAllGather,1,4,3,4000000,110000,")) << out; // the fixture has a call of its own there
+  EXPECT_FALSE(contains(out, "AllReduce")) << out;
+  out = shardledger({"nccl", path}).out;
+  EXPECT_TRUE(
+      contains(out, "\n14 NCCL calls, 11 with their time on the device. 7 are of steps that repeat another one"))
+      << out;
+}
+
 TEST_F(Nccl, JsonIsOneDocumentOfThreeTables) {
   std::string out = shardledger({"nccl", path, "--json"}).out;
   for (const char *table : {"\"operations\": [", "\"communicators\": [", "\"stragglers\": ["})

@@ -144,6 +144,16 @@ TEST_F(Peaks, AStepThatRepeatsAnotherShowsItsRowsUnderItsOwnNumber) {
   EXPECT_TRUE(contains(result.out, "0,2,blocks.1,backward,"));
 }
 
+TEST_F(Peaks, WhoseRowsAreShownForAStepThatRepeatsAnotherIsSaid) {
+  const std::string said = "Step 2 did to the byte what step 1 did, whose rows stand for it\n";
+  for (const char *by : {"module", "category"}) {
+    EXPECT_NE(shardledger({"peaks", ledger, "--by", by, "--step", "2"}).out.find("\n" + said), std::string::npos) << by;
+    EXPECT_EQ(shardledger({"peaks", ledger, "--by", by, "--step", "2", "--csv"}).error, "shardledger: " + said) << by;
+    EXPECT_EQ(shardledger({"peaks", ledger, "--by", by, "--step", "1", "--csv"}).error, "") << by;
+  }
+  EXPECT_NE(shardledger({"snapshots", ledger, "--step", "2"}).out.find(said), std::string::npos);
+}
+
 TEST_F(Peaks, ByModuleHasOneRowAModuleWithItsPhasesSideBySide) {
   CommandResult result = shardledger({"peaks", ledger, "--by", "module", "--rank", "1", "--step", "0", "--csv"});
   EXPECT_EQ(result.out, "rank,step,module,class,forward_bytes,recompute_bytes,backward_bytes,own_bytes,"

@@ -26,6 +26,11 @@ static const char *peak_words(char buffer[WHERE_CHARS], const struct sl_live_pea
   return buffer;
 }
 
+/* The user's own ranges say more by their name than by being the user's. */
+static const char *range_word(const struct sl_live_place *place) {
+  return strcmp(place->phase, "user") == 0 && place->name && *place->name ? place->name : place->phase;
+}
+
 /* What the rank is doing: the phase with a module that is nearest, and the range inside of it that says more. */
 static const char *doing_words(char buffer[WHERE_CHARS], const struct sl_live_state *state) {
   const struct sl_live_place *inner = state->frame_count ? &state->frames[0] : NULL, *outer = NULL;
@@ -38,10 +43,12 @@ static const char *doing_words(char buffer[WHERE_CHARS], const struct sl_live_st
                        : state->steps   ? "between steps"
                                         : "before the first step",
                        NULL);
-  place_words(buffer, (outer ? outer : inner)->phase, outer ? outer->module : inner->module);
+  if (!outer && state->frame_count > 1 && strcmp(inner->phase, "user") == 0)
+    outer = &state->frames[1];
+  place_words(buffer, range_word(outer ? outer : inner), outer ? outer->module : inner->module);
   if (outer && outer != inner) {
     size_t used = strlen(buffer);
-    snprintf(buffer + used, WHERE_CHARS - used, ", %s", inner->phase);
+    snprintf(buffer + used, WHERE_CHARS - used, ", %s", range_word(inner));
   }
   return buffer;
 }
@@ -64,6 +71,8 @@ static const char *status_words(char buffer[WHERE_CHARS], const struct sl_live_p
   uint64_t age = now_ns > state->last_ns ? now_ns - state->last_ns : 0;
   if (state->ended)
     return "ended";
+  if (!state->last_ns)
+    return "starting";
   if (process->more)
     snprintf(buffer, WHERE_CHARS, "%s behind", age_words(time, age));
   else if (age > SL_WATCH_SILENT_NS)
@@ -370,7 +379,8 @@ int sl_watch_print(struct sl_output *out, const struct sl_live_run *run, const s
   sl_output_line(out, "%s", "");
   print_ranks(out, run, states, view);
   sl_output_line(out, "%s", "");
-  print_categories(out, run, states, detail);
+  if (states[detail].recorded || out->format != SL_FORMAT_text)
+    print_categories(out, run, states, detail);
   print_collectives(out, run);
   free(states);
   return 0;

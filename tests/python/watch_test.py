@@ -11,6 +11,7 @@ import shutil
 import signal
 import struct
 import subprocess
+import sys
 import termios
 import time
 
@@ -220,6 +221,79 @@ def test_it_prints_blocks_where_there_is_no_terminal(tmp_path):
     assert done.returncode == 0 and "\x1b" not in done.stdout
     assert done.stdout.count("Alive on rank 0") == 1
     assert done.stdout.endswith(f"The job has ended; 'shardledger peaks {tmp_path}' tells the rest.\n")
+
+
+LIVE_JOB = """
+import sys, threading, time
+import shardledger
+from shardledger import native
+from shardledger.kinds import KIND
+ALLOC, FREE, COMPLETED, SEGMENT = 1, 2, 3, 4  # enum sl_allocator_action
+native.load()
+lock, blocks, end = threading.Lock(), 64, time.monotonic() + 60
+native.allocator_event(SEGMENT, 0, 1 << 32, blocks << 20, 0, 0, 0)
+
+def allocate(first):
+    live = []
+    while time.monotonic() < end:
+        native.push(KIND["user"], b"work", 0)
+        for number in range(first, first + blocks // 2):
+            with lock:  # as the allocator's own
+                native.allocator_event(ALLOC, 0, (1 << 32) + (number << 20), 1 << 20, 0, 0, 0)
+        for number in range(first, first + blocks // 2):
+            with lock:
+                native.allocator_event(FREE, 0, (1 << 32) + (number << 20), 1 << 20, 0, 0, 0)
+                native.allocator_event(COMPLETED, 0, (1 << 32) + (number << 20), 1 << 20, 0, 0, 0)
+        native.pop()
+        time.sleep(0.005)  # no burst that the plugin's helper could not keep up with on a busy machine
+
+threads = [threading.Thread(target=allocate, args=(n * blocks // 2,), daemon=True) for n in range(2)]
+for thread in threads:
+    thread.start()
+threads[0].join()
+"""
+
+
+def once(run):
+    done = subprocess.run([COMMAND, "watch", run, "--once", "--json"], capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)["ranks"][0]
+
+
+def test_a_process_is_followed_while_it_writes_and_when_it_is_killed(tmp_path):
+    run = tmp_path / "run"
+    plugin = pathlib.Path(BUILD).resolve() / "lib" / "libshardledger.so"
+    environment = dict(os.environ, NVTX_INJECTION64_PATH=str(plugin), SHARDLEDGER_DIR=str(run), RANK="0", WORLD_SIZE="1",
+                       PYTHONPATH=str(plugin.parent / "python"), SHARDLEDGER_PYTHON="off")
+    job = subprocess.Popen([sys.executable, "-c", LIVE_JOB], env=environment)
+    watch = subprocess.Popen([COMMAND, "watch", run], stdout=subprocess.PIPE, text=True)
+    try:
+        end = time.monotonic() + 20
+        while subprocess.run([COMMAND, "watch", run, "--once"], capture_output=True).returncode:
+            assert time.monotonic() < end and job.poll() is None
+            time.sleep(0.05)
+        events, lost, started = [], [], time.monotonic()
+        while len(events) < 4 or time.monotonic() < started + 3:
+            rank = once(run)
+            assert rank["status"] in ("starting", "running")
+            assert (rank["allocated_bytes"] or 0) <= 64 << 20
+            events.append(rank["events"])
+            lost.append(rank["events_lost"])
+        assert events[0] < events[-1]
+        job.kill()
+        job.wait()
+        time.sleep(1.5)
+    finally:
+        job.kill()
+        watch.send_signal(signal.SIGINT)
+        text = watch.communicate(timeout=20)[0]
+    (ledger,) = query(run, "SELECT events_lost, (SELECT count(*) FROM gap) AS gaps, (SELECT coalesce(sum(bytes), 0) FROM"
+                           " allocation WHERE free_ns IS NULL) AS bytes FROM rank")
+    final = once(run)
+    assert (final["allocated_bytes"], final["events_lost"]) == (ledger["bytes"], ledger["events_lost"])
+    assert max(lost) <= ledger["events_lost"]  # a look at a log that is being written takes nothing for lost
+    assert text.count("Status") >= 2
+    if ledger["gaps"] == 0:
+        assert text.count("0 events lost, 0 gaps;") == text.count("Status")
 
 
 def query(run, sql):

@@ -30,6 +30,9 @@
          "which modules get phases of their own: FSDP units, all, or those down to a depth")                           \
   OPTION(max_bytes, "SHARDLEDGER_MAX_BYTES", "0", "bytes, with KiB, MiB, GiB or TiB; 0 for no limit",                  \
          "how large the log of one process may grow; recording stops there")                                           \
+  OPTION(files, "SHARDLEDGER_FILES", "auto", "auto|mapped|written",                                                    \
+         "how the log gets on disk: mapped keeps every record at a kill; written, which auto takes on network file "   \
+         "systems and where files can't be mapped, all but the last second")                                           \
   OPTION(log, "SHARDLEDGER_LOG", "info", "quiet|info|debug",                                                           \
          "what is said on stderr: nothing, failures, or everything")
 /* clang-format on */

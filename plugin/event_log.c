@@ -452,6 +452,12 @@ static bool helper_work(void) {
   return r > 0;
 }
 
+static void write_what_is_in_memory(void) {
+  int r = is_over() ? 0 : sl_pool_write();
+  if (r < 0)
+    fail_open_log("cannot write the log", r);
+}
+
 static void at_exit(void) {
   sl_log_end(500);
 }
@@ -477,6 +483,7 @@ static int open_locked(void) {
   describe_process_locked();
   the.have_barrier = syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
   atexit(at_exit);
+  sl_log_on_tick(write_what_is_in_memory);
   return sl_log_helper_start(helper_work);
 }
 

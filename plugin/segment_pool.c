@@ -2,6 +2,7 @@
 
 #include "config.h"
 #include "events.h"
+#include "segment_written.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -33,6 +34,7 @@ static struct {
   uint64_t process_key;
   uint64_t max_bytes;
   void (*wake)(void);
+  atomic_bool written; /* segments are memory, and their files are written */
 
   struct sl_segment *_Atomic ready[READY_MAX];
   atomic_uint ready_count;
@@ -52,8 +54,8 @@ static struct {
   size_t compressed_size;
 } pool = {.wanted = READY_MIN};
 
-static void segment_path(uint32_t number, char path[PATH_BYTES]) {
-  snprintf(path, PATH_BYTES, "%s/%08x" SL_SEGMENT_SUFFIX, pool.directory, number);
+static void segment_path(uint32_t number, char *path, size_t size) {
+  snprintf(path, size, "%s/%08x" SL_SEGMENT_SUFFIX, pool.directory, number);
 }
 
 struct sl_segment *sl_pool_take(void) {
@@ -80,6 +82,11 @@ static int file_make(const char *path, void **map) {
   int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, S_IRUSR | S_IWUSR);
   if (fd < 0)
     return -errno;
+  if (atomic_load(&pool.written)) {
+    *map = sl_written_memory();
+    r = *map ? 0 : -ENOMEM;
+    goto finish;
+  }
   do
     r = -posix_fallocate(fd, 0, SL_SEGMENT_BYTES);
   while (r == -EINTR);
@@ -116,11 +123,18 @@ static int segment_make(struct sl_segment **out) {
     goto finish;
   }
   segment->number = atomic_fetch_add(&pool.next_number, 1);
-  segment_path(segment->number, path);
+  segment_path(segment->number, path, sizeof(path));
   r = file_make(path, &map);
+  if (sl_written_is_needed(r) && strcmp(sl_option_text(SL_OPTION_files), "auto") == 0) {
+    if (!atomic_exchange(&pool.written, true))
+      sl_say("files in %s can't be mapped (%s), so the log is written: a kill may lose its last second", pool.directory,
+             strerror(-r));
+    r = file_make(path, &map);
+  }
   if (r < 0)
     goto finish;
   segment->map = map;
+  segment->in_memory = atomic_load(&pool.written);
   /* The owner fills in the rest, the check last. */
   *segment->map = (struct sl_segment_header){
       .magic = SL_SEGMENT_MAGIC,
@@ -129,6 +143,8 @@ static int segment_make(struct sl_segment **out) {
       .bytes = SL_SEGMENT_BYTES,
       .process_key = pool.process_key,
   };
+  if (segment->in_memory)
+    sl_written_add(segment);
 
 finish:
   if (r < 0) {
@@ -172,6 +188,8 @@ int sl_pool_start(const char *directory, uint64_t process_key, uint64_t max_byte
   pool.process_key = process_key;
   pool.max_bytes = max_bytes;
   pool.wake = wake;
+  const char *files = sl_option_text(SL_OPTION_files);
+  pool.written = strcmp(files, "written") == 0 || (strcmp(files, "auto") == 0 && sl_written_is_better(directory));
   pool.compressor = ZSTD_createCCtx();
   pool.compressed_size = ZSTD_compressBound(SL_SEGMENT_BYTES);
   pool.compressed = malloc(pool.compressed_size);
@@ -199,6 +217,8 @@ void sl_pool_retire(struct sl_segment *segment, uint32_t used) {
 }
 
 static void segment_free(struct sl_segment *segment) {
+  if (segment->in_memory)
+    sl_written_drop(segment);
   munmap(segment->map, SL_SEGMENT_BYTES);
   free(segment);
 }
@@ -283,7 +303,7 @@ static int segment_seal(const struct sl_segment *segment) {
   if (r < 0)
     return r;
   char path[PATH_BYTES];
-  segment_path(segment->number, path);
+  segment_path(segment->number, path, sizeof(path));
   unlink(path);
   atomic_fetch_sub(&pool.bytes, SL_SEGMENT_BYTES);
   return 0;
@@ -336,9 +356,19 @@ int sl_pool_work(void) {
   return 1;
 }
 
-void sl_pool_truncate(const struct sl_segment *segment, uint32_t used) {
+int sl_pool_write(void) {
+  return sl_written_all(segment_path);
+}
+
+void sl_pool_truncate(struct sl_segment *segment, uint32_t used) {
   char path[PATH_BYTES];
-  segment_path(segment->number, path);
+  segment_path(segment->number, path, sizeof(path));
+  if (segment->in_memory) {
+    int r = sl_written_append(segment, path);
+    if (r < 0 && r != -ENOENT)
+      sl_debug("cannot write the end of %s: %s", path, strerror(-r));
+    return;
+  }
   if (truncate(path, used) < 0 && errno != ENOENT)
     sl_debug("cannot cut %s to its used part: %s", path, strerror(errno));
 }
@@ -352,7 +382,7 @@ void sl_pool_end(void) {
     char path[PATH_BYTES];
     if (!segment)
       continue;
-    segment_path(segment->number, path);
+    segment_path(segment->number, path, sizeof(path));
     unlink(path);
     segment_free(segment);
   }

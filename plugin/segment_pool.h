@@ -14,12 +14,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* One mapped segment. Whoever holds it owns it; retire it or leave it to sl_pool_end. */
+/* One segment. Whoever holds it owns it; retire it or leave it to sl_pool_end. */
 struct sl_segment {
   struct sl_segment_header *map; /* SL_SEGMENT_BYTES, zero behind the header */
   uint32_t number;
   uint32_t used;           /* set when it is retired */
   struct sl_segment *next; /* in the list of full ones */
+  bool in_memory;          /* its file is written piece by piece, see segment_written.h */
+  uint32_t on_disk;        /* bytes that have been */
+  struct sl_segment *next_written;
 };
 
 /*
@@ -46,8 +49,14 @@ void sl_pool_retire(struct sl_segment *segment, uint32_t used);
  */
 int sl_pool_work(void);
 
-/* Cuts a segment's file to its used part; no thread may write to it any more. */
-void sl_pool_truncate(const struct sl_segment *segment, uint32_t used);
+/*
+ * About once a second, on the helper thread: writes out what is only in memory. 0 or a negative errno, as of a full
+ * disk.
+ */
+int sl_pool_write(void);
+
+/* Brings a segment's file to its used part, and no more; no thread may write to the segment any more. */
+void sl_pool_truncate(struct sl_segment *segment, uint32_t used);
 
 /* Truncates what was retired and not yet sealed, and removes what nobody took. The helper thread has ended. */
 void sl_pool_end(void);

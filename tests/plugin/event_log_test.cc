@@ -431,7 +431,7 @@ TEST(EventLog, FollowsNoLinkThatSomebodyPutInItsWay) {
     mark(1);
     const fs::path log = sl_log_directory();
     fs::create_symlink(victim, log / "sealed.slogz");
-    for (int number = 8; number < 100; number++) {
+    for (int number = 20; number < 100; number++) { /* the helper thread has made some already */
       char name[32];
       snprintf(name, sizeof(name), "%08x.slog", number);
       fs::create_symlink(victim, log / name);

@@ -152,6 +152,11 @@ def test_a_report_shows_itself_in_a_notebook_and_can_be_kept(tmp_path):
     assert pathlib.Path(report.save(tmp_path / "kept.html")).read_text(encoding="utf-8") == page
 
 
+def test_the_report_of_a_run_is_the_one_of_the_command(ledger, tmp_path):
+    subprocess.run([COMMAND, "report", ledger.path, "-o", tmp_path / "report.html"], check=True, capture_output=True)
+    assert ledger.report().html == (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
 def test_an_older_sqlite_is_named(run, monkeypatch):
     monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 34, 1))
     with pytest.raises(LedgerError, match="3.35"):

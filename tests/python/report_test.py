@@ -18,6 +18,7 @@ import zlib
 import long_run
 import pytest
 import readers
+import shardledger
 from exported import COMMAND, ROOT, pytestmark, rows  # noqa: F401
 
 SELENIUM = "selenium==4.27.1"
@@ -340,6 +341,20 @@ def test_it_opens_without_a_complaint(run, dark, reported, browser):
     for command in ("whole", "in", "next", "right", "left", "previous", "peak", "out", "rank"):
         browser.js("window.shardledger.command(arguments[0])", command)
     assert browser.js("return document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_it_shows_in_the_frame_of_a_notebook(reported, browser, tmp_path):
+    with shardledger.open(reported("fsdp2-2rank")[0]) as ledger:
+        cell = tmp_path / "cell.html"
+        cell.write_text(f"<!doctype html><body>{ledger.report()._repr_html_()}", encoding="utf-8")
+    browser.driver.get(cell.as_uri())
+    browser.driver.switch_to.frame(0)
+    try:
+        browser.wait("return document.documentElement.dataset.ready")
+        assert browser.text("#coverage").startswith("0 events lost, 0 gaps; ")
+        assert browser.js("return document.documentElement.scrollWidth <= innerWidth")
+    finally:
+        browser.driver.switch_to.default_content()
 
 
 def test_the_first_screen_says_what_peaks_says(reported, browser):

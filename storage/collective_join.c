@@ -85,6 +85,10 @@ struct sl_joiner {
   struct loose_kernel *kernels;
   size_t kernel_count, kernel_capacity;
   bool given_up; /* calls or kernels were dropped: counting them says nothing any more */
+  bool launched; /* launches are recorded */
+  bool replayed; /* and kernels of NCCL came that none of them speaks of: CUDA graphs run those again */
+  bool timed;    /* kernels of launches came; the ids of the first and the last one: */
+  uint32_t first_timed, last_timed;
 };
 
 struct sl_joiner *sl_joiner_new(struct sl_ledger_writer *writer) {
@@ -176,6 +180,7 @@ int sl_batch_launch(struct sl_joiner *joiner, struct sl_batch *batch, uint32_t c
   if (!launch)
     return sl_error_set(error, -ENOMEM, "out of memory");
   launch->correlation = correlation;
+  joiner->launched = true;
   launch->batch = batch;
   launch->next = batch->launches;
   batch->launches = launch;
@@ -227,6 +232,24 @@ static bool served(const struct sl_batch *batch, const struct sl_call *call, con
   return !by_name || runs(launch, call->kind);
 }
 
+/*
+ * Why no kernel's time was found for a call. A call in a CUDA graph that is being captured launches as any other, but
+ * nothing runs; later the graph's kernels do. What was launched before all recorded kernels, or behind them, may just
+ * not have been recorded.
+ */
+static const char *untimed(const struct sl_joiner *joiner, const struct sl_batch *batch) {
+  const struct sl_launch *launch;
+  bool between = joiner->timed;
+  if (!batch->launch_count)
+    return joiner->launched ? "no_launch" : "not_recorded";
+  LL_FOREACH(batch->launches, launch) {
+    if (launch->done)
+      return "ambiguous";
+    between = between && launch->correlation > joiner->first_timed && launch->correlation < joiner->last_timed;
+  }
+  return between && joiner->replayed ? "captured" : "no_kernel";
+}
+
 static void call_join(const struct sl_batch *batch, struct sl_call *call) {
   struct sl_collective_row *row = &call->row;
   const struct sl_launch *launch, *first = NULL;
@@ -258,6 +281,8 @@ static int batch_write(struct sl_joiner *joiner, struct sl_batch *batch, struct 
   LL_FOREACH(batch->calls, call) {
     if (batch->launch_count)
       call_join(batch, call);
+    if (!call->row.joined_by)
+      call->row.untimed = untimed(joiner, batch);
     if (r == 0)
       r = sl_write_collective(joiner->writer, &call->row, error);
   }
@@ -305,8 +330,15 @@ int sl_joiner_kernel(struct sl_joiner *joiner, const struct sl_event_kernel *eve
   struct loose_kernel kernel = {kernel_kind(name), event->stream, event->start_ns, event->end_ns};
   struct sl_launch *launch;
   HASH_FIND(hh, joiner->launches, &event->correlation, sizeof event->correlation, launch);
-  if (!launch)
+  if (!launch) {
+    joiner->replayed = joiner->replayed || joiner->launched;
     return kernel.kind < 0 ? 0 : loose_kernel_add(joiner, &kernel, error);
+  }
+  if (!joiner->timed || event->correlation < joiner->first_timed)
+    joiner->first_timed = event->correlation;
+  if (!joiner->timed || event->correlation > joiner->last_timed)
+    joiner->last_timed = event->correlation;
+  joiner->timed = true;
   HASH_DEL(joiner->launches, launch);
   launch->done = true;
   launch->kind = kernel.kind;

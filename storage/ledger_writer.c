@@ -35,7 +35,7 @@
   X(kernel, "INSERT INTO kernel VALUES(?,?,?,?,?,?,?)")                                                                \
   X(memcpy, "INSERT INTO memcpy VALUES(?,?,?,?,?,?,?,?)")                                                              \
   X(memset, "INSERT INTO memset VALUES(?,?,?,?,?,?,?)")                                                                \
-  X(collective, "INSERT INTO collective VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,NULL)")               \
+  X(collective, "INSERT INTO collective VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,NULL,?)")             \
   X(collective_total, "INSERT INTO collective_total VALUES(?,?,?,?,?,?,?,?,?,?,?,?)")                                  \
   X(communicator, "INSERT INTO communicator VALUES(?,?,?,?,?,?)")                                                      \
   X(source, "INSERT INTO source VALUES(?,?,?,?,?)")
@@ -610,6 +610,7 @@ int sl_write_collective_row(struct sl_ledger_writer *writer, const struct sl_col
   put_known(writer, row->channels, 0);
   put_known(writer, row->kernel_calls, 0);
   put_word(writer, row->joined_by);
+  put_word(writer, row->untimed);
   return row_end(writer, error);
 }
 

@@ -82,8 +82,8 @@ struct sl_rank_row {
 };
 
 struct sl_collective_row {
-  uint64_t id;                                                                     /* 1, 2, … in the rank */
-  const char *operation, *reduction, *datatype, *algorithm, *protocol, *joined_by; /* NULL: unknown */
+  uint64_t id;                                                                               /* 1, 2, … in the rank */
+  const char *operation, *reduction, *datatype, *algorithm, *protocol, *joined_by, *untimed; /* NULL: unknown */
   bool has_comm, has_bytes;
   uint64_t comm, bytes;
   int64_t seq, root, peer, step;                /* -1: none */

@@ -236,8 +236,11 @@ CREATE TABLE collective( -- one NCCL call of a rank
   channels INTEGER,
   kernel_calls INTEGER, -- calls that the same kernel served: 1 alone; of a group they share start_ns and end_ns
   joined_by TEXT, -- how its kernel was found: correlation (the launch), order (n-th call, n-th kernel), or NULL
-  exposed_ns INTEGER -- of start_ns … end_ns, the part in which none of the process's other kernels ran on this device;
+  exposed_ns INTEGER, -- of start_ns … end_ns, the part in which none of the process's other kernels ran on this device;
                      -- NULL where compute kernels were not recorded (SHARDLEDGER_KERNELS=all)
+  untimed TEXT -- why its kernel is not known: captured (in a CUDA graph, whose replays are kernels without calls),
+               -- no_launch (it launched none: copy engines, one rank alone), no_kernel (launched, but not recorded),
+               -- ambiguous (kernels of its group can't be told apart), not_recorded (nor were launches); else NULL
 );
 
 CREATE TABLE collective_total( -- NCCL's calls of steps that repeat another one (step.same_as), whose own rows are left out: sums; calls whose device times came late have rows of their own

@@ -364,6 +364,37 @@ static void print_exposed(const struct nccl_report *report) {
                    sl_format_share(share, exposed_ns / whole_ns));
 }
 
+/* Why calls have no device times, most frequent first: "3 calls without: 2 captured in …, 1 launched …". */
+static int print_untimed(const struct nccl_report *report) {
+  static const struct {
+    const char *word, *text;
+  } reasons[] = {
+      {"captured", "captured in CUDA graphs, whose replays are kernels without calls"},
+      {"no_launch", "launched no kernel (copy engines, or one rank alone)"},
+      {"no_kernel", "launched, but the kernel was not recorded"},
+      {"ambiguous", "in groups whose kernels can't be told apart"},
+      {"not_recorded", "launches and kernels were not recorded, or don't match in number"},
+  };
+  struct sl_statement *rows = NULL;
+  bool first = true;
+  int r = sl_db_prepare(report->db,
+                        "SELECT untimed, count(*) AS calls FROM collective WHERE untimed IS NOT NULL GROUP BY untimed"
+                        " ORDER BY calls DESC",
+                        &rows, report->error);
+  if (r < 0)
+    return r;
+  while ((r = sl_statement_step(rows, report->error)) > 0) {
+    const char *text = sl_column_text(rows, 0);
+    for (int i = 0; i < COUNT(reasons); i++)
+      if (strcmp(text, reasons[i].word) == 0)
+        text = reasons[i].text;
+    sl_output_line(report->out, "%s%" PRId64 ": %s", first ? "Without: " : "         ", sl_column_int(rows, 1), text);
+    first = false;
+  }
+  rows = sl_statement_close(rows);
+  return r;
+}
+
 /* What the numbers below do not contain. */
 static int print_coverage(const struct nccl_report *report) {
   const struct sl_nccl_calls *calls = report->calls;
@@ -392,6 +423,9 @@ static int print_coverage(const struct nccl_report *report) {
         " are of steps that repeat another one and\n"
         "count in calls, bytes and time by operation and communicator; all else is of the steps kept in full",
         (int64_t)calls->count + report->totals.calls, joined + report->totals.timed, report->totals.calls);
+  r = print_untimed(report);
+  if (r < 0)
+    return r;
   if (calls->host_count > 1)
     sl_output_line(report->out,
                    "%d of %d hosts have their clocks aligned, by the ends of collectives; spreads leave the others out",

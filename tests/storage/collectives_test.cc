@@ -619,4 +619,48 @@ TEST_F(Collectives, TheProfilerAloneGivesTheSameCollectives) {
       (Rows{"0"}));
 }
 
+TEST_F(Collectives, ACallWithoutAKernelSaysWhy) {
+  {
+    Job job(directory / "host-1");
+    job.schemas().all_gather(100, 1, 51);
+    job.all_gather(110, 2, 52); // captured: its launch runs nothing
+    job.all_gather(120, 3);     // by copy engines
+    job.all_gather(130, 4, 55);
+    job.all_gather(140, 5, 56); // no record came any more
+    job.kernel(51, 200, 300, kAllGather).kernel(53, 300, 310, kAllGather).kernel(54, 310, 320, kAllGather);
+    job.kernel(55, 400, 410, kAllGather);
+  }
+  build();
+  EXPECT_EQ(rows("SELECT bytes, start_ns, untimed FROM collective ORDER BY id"),
+            (Rows{"1|200|", "2||captured", "3||no_launch", "4|400|", "5||no_kernel"}));
+}
+
+TEST_F(Collectives, WithoutReplaysAMissingKernelIsNotTakenForACapture) {
+  {
+    Job job(directory / "host-1");
+    job.schemas().all_gather(100, 1, 51).all_gather(110, 2, 52).all_gather(120, 3, 53);
+    job.kernel(51, 200, 300, kAllGather).kernel(53, 300, 310, kAllGather);
+  }
+  build();
+  EXPECT_EQ(rows("SELECT untimed FROM collective ORDER BY id"), (Rows{"", "no_kernel", ""}));
+}
+
+TEST_F(Collectives, WithoutCuptiNoTimeWasRecorded) {
+  {
+    Job job(directory / "host-1");
+    job.schemas().all_gather(100, 1);
+  }
+  build();
+  EXPECT_EQ(rows("SELECT untimed FROM collective"), (Rows{"not_recorded"}));
+}
+
+// tests/gpu/nccl_without_kernels.py --graph: three all-reduces, one captured, four replays, three all-reduces.
+TEST_F(Collectives, ARecordedCudaGraphHasOneCapturedCallAndKernelsOfItsReplays) {
+  build_recorded("nccl-graph-2rank");
+  EXPECT_EQ(rows("SELECT rank, count(*), count(start_ns), sum(untimed IS 'captured') FROM collective GROUP BY rank"),
+            (Rows{"0|7|6|1", "1|7|6|1"}));
+  EXPECT_EQ(rows("SELECT rank, count(*) FROM kernel WHERE instr(name, 'nccl') GROUP BY rank"), (Rows{"0|10", "1|10"}));
+  EXPECT_EQ(rows("SELECT DISTINCT seq FROM collective WHERE untimed IS NOT NULL"), (Rows{"3"}));
+}
+
 } // namespace

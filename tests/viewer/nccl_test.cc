@@ -103,6 +103,16 @@ TEST_F(Nccl, TheFirstLinesSayWhatIsKnown) {
       << result.out;
 }
 
+TEST_F(Nccl, CallsWithoutDeviceTimesAreCountedByTheirReason) {
+  EXPECT_FALSE(contains(shardledger({"nccl", path}).out, "Without: "));
+  change_ledger(path, "UPDATE collective SET untimed = 'captured' WHERE id IN (1, 2);"
+                      "UPDATE collective SET untimed = 'no_launch' WHERE operation = 'Send'");
+  std::string out = shardledger({"nccl", path}).out;
+  EXPECT_TRUE(contains(out, "\nWithout: 2: captured in CUDA graphs, whose replays are kernels without calls\n"
+                            "         1: launched no kernel (copy engines, or one rank alone)\n"))
+      << out;
+}
+
 TEST_F(Nccl, BandwidthsAreNcclTestsDefinitionsOverTheTransfer) {
   CommandResult result = shardledger({"nccl", path, "--by", "operation", "--csv"});
   EXPECT_EQ(

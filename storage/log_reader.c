@@ -21,11 +21,13 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define LIKELY(x) __builtin_expect(!!(x), 1)
 #define UNLIKELY(x) __builtin_expect(!!(x), 0)
 
 #define HOLE_NS 10000000u
+#define FRESH_NS 10000000000u /* since the last change of a file */
 #define DEVICES_MAX 64u
 #define NO_DEVICE 0xffu
 #define STRINGS_MAX (4u * 1024 * 1024) /* ids a reader believes; the writer stops at a quarter of it */
@@ -143,6 +145,17 @@ static bool record_is_valid(const struct stream *stream, const struct sl_record_
   return (XXH3_64bits_withSeed(fields, payload, seed) & 0xffff) == header->check;
 }
 
+/*
+ * A log that is mapped shows whole records only. One that is written in pieces, as on a network file system, may show
+ * the beginning of a record before its end: what is not right in a fresh file may be so at the next look.
+ */
+static bool is_being_written(const struct stream *stream) {
+  struct timespec now;
+  clock_gettime(CLOCK_REALTIME, &now);
+  const uint64_t now_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+  return stream->next == stream->end && !stream->records.checked && stream->records.modified_ns + FRESH_NS > now_ns;
+}
+
 /* The next segment, or false at the thread's end. A segment that is missing or can't be loaded becomes a gap. */
 static bool stream_load(struct sl_log *log, struct stream *stream) {
   if (stream->next == stream->end) {
@@ -195,6 +208,8 @@ static bool stream_advance(struct sl_log *log, struct stream *stream) {
     if (UNLIKELY(header.type == 0 && header.words == 0)) {
       const size_t rest = (size_t)(stream->stop - stream->at);
       if (rest > 0 && rest < sizeof(header)) {
+        if (log->following && is_being_written(stream))
+          return false;
         damage(log, stream, rest, OWN_DAMAGED);
         stream->at = stream->stop = NULL;
       }
@@ -207,6 +222,8 @@ static bool stream_advance(struct sl_log *log, struct stream *stream) {
       continue;
     }
     if (UNLIKELY(!record_is_valid(stream, &header))) {
+      if (log->following && is_being_written(stream))
+        return false;
       damage(log, stream, (uint64_t)(stream->stop - stream->at), OWN_DAMAGED);
       stream->at = stream->stop = NULL;
       continue;

@@ -390,7 +390,8 @@ static int load_raw(const struct sl_segments *segments, uint32_t number, struct 
     return fd;
   int r = -EBADMSG;
   struct sl_segment_header header;
-  uint64_t bytes = file_size(fd);
+  struct stat status = {0};
+  uint64_t bytes = fstat(fd, &status) == 0 && S_ISREG(status.st_mode) ? (uint64_t)status.st_size : 0;
   if (bytes > SEGMENT_BYTES_MAX)
     bytes = SEGMENT_BYTES_MAX;
   if (read_at(fd, &header, sizeof(header), 0) || judge_header(&header) != FOUND || header.number != number)
@@ -405,6 +406,7 @@ static int load_raw(const struct sl_segments *segments, uint32_t number, struct 
   if (r == 0) {
     records->bytes = bytes;
     records->checked = false;
+    records->modified_ns = (uint64_t)status.st_mtim.tv_sec * 1000000000u + (uint64_t)status.st_mtim.tv_nsec;
   }
 
 finish:

@@ -42,7 +42,8 @@ struct sl_segments {
 struct sl_records {
   char *data; /* 8-byte aligned, data_size bytes long */
   size_t size, bytes;
-  bool checked; /* the whole was checked: records need not be */
+  bool checked;         /* the whole was checked: records need not be */
+  uint64_t modified_ns; /* when the file was, of a raw one */
 };
 
 /* As sl_log_open. On failure nothing is owned. */

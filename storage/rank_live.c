@@ -312,7 +312,6 @@ void sl_live_rank_state(struct sl_live_rank *rank, struct sl_live_state *out) {
   out->recorded = b->device >= 0;
   out->drivers_pool = b->drivers_pool;
   out->now = sl_rank_totals_now(b);
-  out->category_count = sl_live_categories(b, out->categories, SL_LIVE_CATEGORIES);
   out->step = sl_phases_step(b->phases);
   out->start_ns = out->step >= 0 ? b->step.start_ns : out->last.end_ns;
   frames_find(rank, out);
@@ -326,6 +325,14 @@ void sl_live_rank_state(struct sl_live_rank *rank, struct sl_live_state *out) {
     out->peak_reserved = b->step.peak.reserved_bytes;
   if (out->step >= 0 && b->step.before.reserved_bytes > out->peak_reserved)
     out->peak_reserved = b->step.before.reserved_bytes;
+}
+
+void sl_live_rank_categories(struct sl_live_rank *rank, struct sl_live_state *out) {
+  out->category_count = sl_live_categories(rank->builder, out->categories, SL_LIVE_CATEGORIES);
+}
+
+bool sl_live_rank_ended(const struct sl_live_rank *rank) {
+  return rank->state.ended;
 }
 
 size_t sl_live_rank_collectives(const struct sl_live_rank *rank, struct sl_live_collective *out, size_t capacity) {

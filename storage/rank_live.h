@@ -54,8 +54,8 @@ struct sl_live_state {
   bool recorded;     /* PyTorch's allocations are */
   bool drivers_pool; /* cudaMallocAsync: reserved bytes are not known */
   struct sl_block_totals now;
-  uint64_t device_used; /* of the last sample; 0: none */
-  struct sl_live_category categories[SL_LIVE_CATEGORIES];
+  uint64_t device_used;                                   /* of the last sample; 0: none */
+  struct sl_live_category categories[SL_LIVE_CATEGORIES]; /* filled by sl_live_rank_categories */
   size_t category_count;
 
   int64_t step;                                /* -1: outside of steps */
@@ -93,8 +93,13 @@ int sl_live_rank_look(struct sl_live_rank *rank, struct sl_error *error);
  */
 int sl_live_rank_read(struct sl_live_rank *rank, uint64_t until_ns, uint64_t events, struct sl_error *error);
 
-/* Fills *out; its pointers are the rank's, valid until it is read again. */
+/* Fills *out, but for the categories; its pointers are the rank's, valid until it is read again. */
 void sl_live_rank_state(struct sl_live_rank *rank, struct sl_live_state *out);
+
+/* What is alive now by category, the largest first. Looks at everything that is alive. */
+void sl_live_rank_categories(struct sl_live_rank *rank, struct sl_live_state *out);
+
+bool sl_live_rank_ended(const struct sl_live_rank *rank); /* in order */
 
 /* The last collectives whose times are known, in the order in which these became known. */
 size_t sl_live_rank_collectives(const struct sl_live_rank *rank, struct sl_live_collective *out, size_t capacity);

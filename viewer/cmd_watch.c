@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -93,10 +94,22 @@ static int print_text(FILE *file, const struct sl_live_run *run, const struct sl
   return sl_watch_print(&out, run, view);
 }
 
+/* One line in which names of files can't steer a terminal. */
+static void __attribute__((format(printf, 2, 3))) print_line(FILE *file, const char *format, ...) {
+  char text[2048];
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(text, sizeof text, format, arguments);
+  va_end(arguments);
+  char *clean = sl_clean_text(text);
+  fprintf(file, "%s\n", clean ? clean : "out of memory");
+  free(clean);
+}
+
 static void print_waiting(FILE *file, const char *directory, const struct sl_error *error) {
   if (error->text[0] && !strstr(error->text, "nothing was recorded"))
-    fprintf(file, "%s\n", error->text);
-  fprintf(file, "Waiting for a job that records into %s: shardledger run -o %s -- CMD\n", directory, directory);
+    print_line(file, "%s", error->text);
+  print_line(file, "Waiting for a job that records into %s: shardledger run -o %s -- CMD", directory, directory);
 }
 
 static void draw(const struct sl_live_run *run, struct sl_watch_view *view, const struct sl_output *like, int r,
@@ -110,14 +123,15 @@ static void draw(const struct sl_live_run *run, struct sl_watch_view *view, cons
   ioctl(STDOUT_FILENO, TIOCGWINSZ, &size);
   view->limit = size.ws_row > BELOW_RANKS + 8 ? size.ws_row - BELOW_RANKS : 8;
   sl_format_instant(when, (int64_t)view->now_ns);
-  fprintf(file, "%s%.8s UTC  %s%s\n", sl_style(&like->terminal, SL_STYLE_bold), when + strlen("2026-11-27 "),
-          run->directory, sl_style(&like->terminal, SL_STYLE_plain));
+  fputs(sl_style(&like->terminal, SL_STYLE_bold), file);
+  print_line(file, "%.8s UTC  %s", when + strlen("2026-11-27 "), run->directory);
+  fputs(sl_style(&like->terminal, SL_STYLE_plain), file);
   if (r < 0 && run->count == 0)
     print_waiting(file, run->directory, error);
   else if (r < 0)
-    fprintf(file, "%s\n", error->text);
+    print_line(file, "%s", error->text);
   if (run->count && print_text(file, run, view, like) == -ENOENT)
-    fprintf(file, "Rank %lld is not there yet.\n", (long long)view->rank);
+    print_line(file, "Rank %lld is not there yet.", (long long)view->rank);
   if (fclose(file) == 0)
     put_screen(text, &size);
   free(text);
@@ -178,8 +192,10 @@ static int follow(struct sl_live_run *run, struct sl_watch_view *view, int64_t i
     if (run->count)
       print_text(stdout, run, view, like);
   }
-  if (ended)
-    printf("\nThe job has ended; 'shardledger peaks %s' tells the rest.\n", run->directory);
+  if (ended) {
+    putchar('\n');
+    print_line(stdout, "The job has ended; 'shardledger peaks %s' tells the rest.", run->directory);
+  }
   return fflush(stdout) == 0 ? SL_EXIT_OK : SL_EXIT_USAGE;
 }
 

@@ -379,6 +379,9 @@ int sl_watch_print(struct sl_output *out, const struct sl_live_run *run, const s
   sl_output_line(out, "%s", "");
   print_ranks(out, run, states, view);
   sl_output_line(out, "%s", "");
+  for (size_t i = 0; i < run->count; i++)
+    if (i == detail || out->format == SL_FORMAT_json)
+      sl_live_rank_categories(run->processes[i].live, &states[i]);
   if (states[detail].recorded || out->format != SL_FORMAT_text)
     print_categories(out, run, states, detail);
   print_collectives(out, run);
@@ -388,12 +391,10 @@ int sl_watch_print(struct sl_output *out, const struct sl_live_run *run, const s
 
 bool sl_watch_ended(const struct sl_live_run *run) {
   bool ended = run->count > 0;
-  struct sl_live_state *state = malloc(sizeof *state);
-  for (size_t i = 0; i < run->count && state && ended; i++) {
-    sl_live_rank_state(run->processes[i].live, state);
-    ended =
-        state->ended && !run->processes[i].more && (state->world_size < 0 || (int64_t)run->count >= state->world_size);
+  for (size_t i = 0; i < run->count && ended; i++) {
+    const char *size = sl_log_info(sl_live_rank_log(run->processes[i].live), "world_size");
+    ended = sl_live_rank_ended(run->processes[i].live) && !run->processes[i].more &&
+            (!size || (int64_t)run->count >= strtoll(size, NULL, 10));
   }
-  free(state);
-  return ended && state;
+  return ended;
 }

@@ -43,6 +43,7 @@ protected:
     ASSERT_EQ(sl_live_rank_look(rank, &error), 0) << error.text;
     ASSERT_EQ(sl_live_rank_read(rank, until, kAll, &error), 0) << error.text;
     sl_live_rank_state(rank, state.get());
+    sl_live_rank_categories(rank, state.get());
   }
 
   // Of the ledger of a process directory.

@@ -8,7 +8,9 @@ extern "C" {
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstring>
+#include <fstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -162,6 +164,34 @@ TEST_F(LogFollow, AHoleInTheAllocatorsOrderIsWaitedForWhileTheLogGrows) {
   struct sl_log_counts counts;
   sl_log_counts(log, &counts);
   EXPECT_EQ(counts.lost, 0u);
+}
+
+TEST_F(LogFollow, ARecordThatIsHalfWrittenIsReadWhenItIsWholeAndDamageOnlyLater) {
+  LogBuilder builder(directory / "p");
+  builder.thread(1).at(1'000'000'000'000'000'100).range_push("a").range_push("b");
+  builder.finish();
+  fs::path file; // the thread's; definitions have the lowest number
+  for (const auto &entry : fs::directory_iterator(directory / "p"))
+    file = std::max(file, entry.path());
+  std::fstream stream(file, std::ios::in | std::ios::out | std::ios::binary);
+  auto last_byte = [&](char value) { stream.seekp(-1, std::ios::end).put(value).flush(); };
+  last_byte(1); // of the value of the second record, whose check is then wrong
+  open();
+  EXPECT_EQ(read().size(), 1u);
+  last_byte(0);
+  follow();
+  EXPECT_EQ(read().size(), 1u);
+  struct sl_log_counts counts;
+  sl_log_counts(log, &counts);
+  EXPECT_EQ(counts.damaged_segments, 0u);
+
+  log = sl_log_close(log);
+  last_byte(1);
+  fs::last_write_time(file, fs::file_time_type::clock::now() - std::chrono::minutes(1));
+  open();
+  EXPECT_EQ(read().size(), 2u); // the first record and a gap
+  sl_log_counts(log, &counts);
+  EXPECT_EQ(counts.damaged_segments, 1u);
 }
 
 TEST_F(LogFollow, AThreadThatAppearsLaterIsRead) {

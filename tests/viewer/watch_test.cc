@@ -1,0 +1,89 @@
+// What `watch` shows of jobs that are hard to show: many ranks, names of other people's, nothing recorded.
+#include "fakes/command.h"
+#include "fakes/log_builder.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace {
+
+constexpr uint64_t kStart = 1'000'000'000'000'000'000;
+constexpr uint64_t kMiB = 1 << 20;
+
+class Watch : public ::testing::Test {
+protected:
+  // A rank that has allocated some and ended.
+  void rank(int number, uint64_t bytes, int of, const std::string &name = "Block", bool refused = false) {
+    LogBuilder log(run / ("host-" + std::to_string(number) + "-1"), kStart);
+    log.info("rank", std::to_string(number)).info("world_size", std::to_string(of));
+    log.module(1, 0, name, name, SL_MODULE_ROOT);
+    auto &thread = log.thread(1);
+    thread.at(kStart + 100).range_start(1, "step 0", SL_KIND_step, 0).range_push(name, SL_KIND_forward, 1);
+    thread.allocator(SL_SEGMENT_ALLOC, 0x10000000, bytes).allocator(SL_ALLOC, 0x10000000, bytes);
+    if (refused)
+      thread.allocator(SL_OUT_OF_MEMORY, 0, 1 << 30);
+    thread.process_end();
+    log.finish();
+  }
+  CommandResult watch(std::vector<std::string> arguments, bool terminal = false) {
+    arguments.insert(arguments.begin(), {"watch", run.string()});
+    CommandOptions options;
+    options.terminal = terminal;
+    return shardledger(arguments, options);
+  }
+
+  TemporaryDirectory directory;
+  std::filesystem::path run = directory.path + "/run";
+};
+
+TEST_F(Watch, WhereNotAllRanksFitTroubleAndTheHighestPeaksAreShown) {
+  for (int i = 0; i < 24; i++)
+    rank(i, (i + 1) * 2 * kMiB, 24, "Block", i == 1);
+  CommandResult result = watch({}, true); // it draws, sees that the job has ended, and prints everything
+  EXPECT_EQ(result.status, 0);
+  const std::string drawn = result.out.substr(0, result.out.find("\033[?1049l"));
+  EXPECT_NE(drawn.find("20 of 24 ranks: those in trouble, then the highest peaks"), std::string::npos) << drawn;
+  auto shows = [](const std::string &text, int number) {
+    return text.find("\n" + std::string(number < 10 ? "   " : "  ") + std::to_string(number) + "  ended") !=
+           std::string::npos;
+  };
+  for (int i = 0; i < 24; i++) {
+    EXPECT_EQ(shows(drawn, i), i == 1 || i > 4) << i;
+    EXPECT_TRUE(shows(result.out.substr(drawn.size()), i)) << i;
+  }
+}
+
+TEST_F(Watch, TheRankOfTheHighestPeakIsShownInDetailOrTheOneThatWasNamed) {
+  rank(0, 2 * kMiB, 2);
+  rank(1, 4 * kMiB, 2);
+  EXPECT_NE(watch({"--once"}).out.find("Alive on rank 1"), std::string::npos);
+  EXPECT_NE(watch({"--once", "--rank", "0"}).out.find("Alive on rank 0"), std::string::npos);
+  CommandResult result = watch({"--once", "--rank", "7"});
+  EXPECT_EQ(result.status, 2);
+  EXPECT_NE(result.error.find("has no rank 7"), std::string::npos);
+}
+
+TEST_F(Watch, NamesCanNotSteerATerminal) {
+  rank(0, 2 * kMiB, 1, "\033]0;title\a\033[2J");
+  for (bool terminal : {false, true}) {
+    CommandResult result = watch({}, terminal);
+    EXPECT_EQ(result.status, 0);
+    EXPECT_NE(result.out.find("?]0;title"), std::string::npos) << result.out;
+    EXPECT_EQ(result.out.find("\033]"), std::string::npos);
+    EXPECT_EQ(result.out.find("\033[2J"), std::string::npos);
+  }
+}
+
+TEST_F(Watch, AJobWithoutAllocationsSaysSo) {
+  LogBuilder log(run / "host-1-1", kStart);
+  log.info("rank", "0");
+  log.thread(1).at(kStart).range_start(1, "step 0", SL_KIND_step, 0).range_end(1).process_end();
+  log.finish();
+  CommandResult result = watch({"--once"});
+  EXPECT_EQ(result.status, 0);
+  EXPECT_NE(result.out.find("PyTorch's allocations are not recorded"), std::string::npos) << result.out;
+  EXPECT_EQ(result.out.find("Alive"), std::string::npos);
+}
+
+} // namespace

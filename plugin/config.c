@@ -52,8 +52,6 @@ static bool parse_bytes(const char *text, uint64_t *out) {
 
 static bool is_step_window(const char *text) {
   uint64_t first, end;
-  if (*text == '\0')
-    return true;
   return parse_number(&text, &first) && *text++ == ':' && parse_number(&text, &end) && *text == '\0' && first < end;
 }
 
@@ -80,7 +78,7 @@ static bool is_valid(enum sl_option option, const char *text) {
   uint64_t bytes;
   switch (option) {
   case SL_OPTION_dir: return *text != '\0' && strlen(text) < 3000;
-  case SL_OPTION_steps: return is_step_window(text);
+  case SL_OPTION_steps: return is_choice(options[option].values, text) || is_step_window(text);
   case SL_OPTION_max_bytes: return parse_bytes(text, &bytes);
   case SL_OPTION_modules: return is_choice(options[option].values, text) || is_depth(text);
   default: return is_choice(options[option].values, text);
@@ -93,7 +91,7 @@ static void read_options(void) {
   /* Backwards, so that the last option, SHARDLEDGER_LOG, already rules what is said about the others. */
   for (int i = SL_OPTION_count - 1; i >= 0; i--) {
     const char *text = secure_getenv(options[i].name);
-    if (!text || (*text == '\0' && i != SL_OPTION_steps))
+    if (!text || *text == '\0')
       continue;
     char *copy = is_valid(i, text) ? strdup(text) : NULL;
     if (copy)

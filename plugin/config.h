@@ -16,8 +16,9 @@
          "where each process puts the directory of its log; made when missing")                                        \
   OPTION(kernels, "SHARDLEDGER_KERNELS", "nccl", "nccl|all|none",                                                      \
          "which kernels' device times are kept")                                                                       \
-  OPTION(steps, "SHARDLEDGER_STEPS", "", "A:B, steps A up to but not including B; empty for all",                      \
-         "the training steps whose device times are kept: kernels, copies; allocations always are")                    \
+  OPTION(steps, "SHARDLEDGER_STEPS", "auto", "auto|all|A:B, steps A up to but not including B",                        \
+         "the training steps whose device times are kept: kernels, copies; auto is 0 to 9 and every 20th. Allocations "\
+         "and ranges always are")                                                                                      \
   OPTION(cupti, "SHARDLEDGER_CUPTI", "auto", "auto|off",                                                               \
          "off leaves CUPTI to another tool; driver-level memory and device times are then not recorded")               \
   OPTION(nccl, "SHARDLEDGER_NCCL", "auto", "auto|off",                                                                 \

@@ -28,6 +28,7 @@ void sl_sources_start(void);
 
 /* What the public API asks of single sources; see shardledger.h. */
 void sl_source_device_sample(bool with_processes); /* asks NVML too, which may take long at first */
+void sl_source_cupti_times_changed(void);          /* step_window.h's answer: on the thread whose step begins */
 int sl_source_cupti_release(void);
 int sl_source_cupti_reacquire(void);
 

@@ -124,7 +124,7 @@ static bool has_source;       /* memory records are CUpti_ActivityMemory4 and te
 
 static void kernel(const void *record) {
   const kernel_record *k = record;
-  if ((!keep_all_kernels && !(k->name && strstr(k->name, "nccl"))) || !sl_step_window_has(host_ns(k->start)))
+  if (!keep_all_kernels && !(k->name && strstr(k->name, "nccl")))
     return;
   struct sl_event_kernel event = {.start_ns = host_ns(k->start),
                                   .end_ns = host_ns(k->end),
@@ -138,8 +138,6 @@ static void kernel(const void *record) {
 
 /* Copies between devices have further fields before the correlation id; up to the stream both structs are the same. */
 static void append_copy(const memcpy_record *c, uint32_t correlation) {
-  if (!sl_step_window_has(host_ns(c->start)))
-    return;
   struct sl_event_memory_copy event = {.start_ns = host_ns(c->start),
                                        .end_ns = host_ns(c->end),
                                        .bytes = c->bytes,
@@ -162,8 +160,6 @@ static void peer_copy(const void *record) {
 
 static void set(const void *record) {
   const memset_record *s = record;
-  if (!sl_step_window_has(host_ns(s->start)))
-    return;
   struct sl_event_memory_set event = {.start_ns = host_ns(s->start),
                                       .end_ns = host_ns(s->end),
                                       .bytes = s->bytes,
@@ -211,14 +207,18 @@ SAME_PLACE(memory_record, CUpti_ActivityMemory4, streamId);
 static const struct kind {
   CUpti_ActivityKind kind;
   uint16_t bytes; /* of the struct that is read */
-  bool kernels;   /* left out with SHARDLEDGER_KERNELS=none */
+  enum {
+    ALWAYS,
+    TIMES,   /* device times: in the steps of SHARDLEDGER_STEPS */
+    KERNELS, /* likewise; left out with SHARDLEDGER_KERNELS=none */
+  } when;
   void (*read)(const void *record);
 } kinds[] = {
-    {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, sizeof(kernel_record), true, kernel},
-    {CUPTI_ACTIVITY_KIND_MEMORY2, sizeof(memory_record), false, memory},
-    {CUPTI_ACTIVITY_KIND_MEMCPY, sizeof(memcpy_record), false, copy},
-    {CUPTI_ACTIVITY_KIND_MEMCPY2, sizeof(peer_memcpy_record), false, peer_copy},
-    {CUPTI_ACTIVITY_KIND_MEMSET, sizeof(memset_record), false, set},
+    {CUPTI_ACTIVITY_KIND_MEMORY2, sizeof(memory_record), ALWAYS, memory},
+    {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, sizeof(kernel_record), KERNELS, kernel},
+    {CUPTI_ACTIVITY_KIND_MEMCPY, sizeof(memcpy_record), TIMES, copy},
+    {CUPTI_ACTIVITY_KIND_MEMCPY2, sizeof(peer_memcpy_record), TIMES, peer_copy},
+    {CUPTI_ACTIVITY_KIND_MEMSET, sizeof(memset_record), TIMES, set},
 };
 #define KINDS (sizeof(kinds) / sizeof(*kinds))
 
@@ -311,7 +311,15 @@ static bool take_waiting(enum state from) {
   return false;
 }
 
-/* The first of so many kinds are enabled: the undo list. */
+static bool times_on; /* the kinds of device times are enabled; for the owner of the source */
+
+static bool is_wanted(const struct kind *kind) {
+  if (kind->when == KERNELS && strcmp(sl_option_text(SL_OPTION_kernels), "none") == 0)
+    return false;
+  return kind->when == ALWAYS || times_on;
+}
+
+/* The first of so many kinds may be enabled: the undo list. CUPTI doesn't mind one that is not. */
 static void disable(size_t enabled) {
   while (enabled-- > 0)
     cupti->ActivityDisable(kinds[enabled].kind);
@@ -324,10 +332,10 @@ static bool is_missing(CUptiResult result) {
 }
 
 static CUptiResult enable(void) {
-  bool kernels = strcmp(sl_option_text(SL_OPTION_kernels), "none") != 0;
+  times_on = sl_step_window_open();
   CUptiResult result = cupti->ActivityRegisterCallbacks(buffer_requested, buffer_completed);
   for (size_t i = 0; i < KINDS && result == CUPTI_SUCCESS; i++) {
-    if (kinds[i].kernels && !kernels)
+    if (!is_wanted(&kinds[i]))
       continue;
     result = cupti->ActivityEnable(kinds[i].kind);
     if (is_missing(result))
@@ -336,6 +344,33 @@ static CUptiResult enable(void) {
       disable(i);
   }
   return result;
+}
+
+/* Follows the step window. For the owner of the source. What was launched before keeps its time. */
+static void times_follow(void) {
+  bool open = sl_step_window_open();
+  if (times_on == open)
+    return;
+  times_on = true; /* so that is_wanted speaks of the kinds of times */
+  for (size_t i = 0; i < KINDS; i++) {
+    if (kinds[i].when == ALWAYS || !is_wanted(&kinds[i]))
+      continue;
+    CUptiResult result = open ? cupti->ActivityEnable(kinds[i].kind) : cupti->ActivityDisable(kinds[i].kind);
+    if (result != CUPTI_SUCCESS && !is_missing(result))
+      sl_log_gap(NAME, sl_cupti_result(cupti, result), 0);
+  }
+  times_on = open;
+}
+
+/*
+ * Never waits: whoever has the source now (a flush, a hand-over) may take long. The next tick does it then, so that the
+ * first second of a step may be without times, or one too many with them.
+ */
+void sl_source_cupti_times_changed(void) {
+  if (!cupti || getpid() != owner || !take(RECORDING))
+    return;
+  times_follow();
+  give(RECORDING);
 }
 
 static void report_failure(CUptiResult result) {
@@ -358,6 +393,14 @@ static void limit_device_memory(void) {
   cupti->ActivitySetAttribute(CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER, &bytes, &(uint8_t){1});
 }
 
+static void say_on(bool seated) {
+  char reason[256];
+  const char *times = sl_step_window_words();
+  snprintf(reason, sizeof(reason), "%s%s%s%s", seated ? "" : "without callbacks, which another tool keeps",
+           !seated && *times ? "; " : "", *times ? "device times " : "", times);
+  sl_source_state(NAME, "on", reason);
+}
+
 static int start(void) {
   cupti = sl_cupti_seat();
   if (!cupti) {
@@ -373,7 +416,7 @@ static int start(void) {
     return -EIO;
   }
   give(RECORDING);
-  sl_source_state(NAME, "on", "");
+  say_on(true);
   return 0;
 }
 
@@ -381,6 +424,7 @@ static int start(void) {
 static void tick(void) {
   if (!take(RECORDING))
     return;
+  times_follow();
   CUptiResult result = cupti->ActivityFlushAll(0);
   if (result == CUPTI_SUCCESS) {
     give(RECORDING);
@@ -458,7 +502,7 @@ int sl_source_cupti_reacquire(void) {
     return -EBUSY;
   }
   give(RECORDING);
-  sl_source_state(NAME, "on", seated ? "" : "without callbacks, which another tool keeps");
+  say_on(seated);
   return 0;
 }
 

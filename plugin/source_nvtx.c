@@ -204,16 +204,10 @@ int sl_nvtx_pop(uint16_t domain, const nvtxPayloadData_t *payload) {
   return (int)(level & INT32_MAX);
 }
 
-static void begin_step(uint64_t number) {
-  struct timespec now;
-  clock_gettime(CLOCK_REALTIME, &now);
-  sl_step_window_begin(number, (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec);
-}
-
 nvtxRangeId_t sl_nvtx_start(const struct sl_nvtx_range *range) {
   if (range->category == SL_KIND_step && range->domain != 0 &&
       range->domain == atomic_load_explicit(&own_domain, memory_order_relaxed))
-    begin_step(range->value);
+    sl_step_window_begin(range->value);
   uint64_t id = atomic_fetch_add_explicit(&last_range_id, 1, memory_order_relaxed) + 1;
   struct sl_event_range_start event = {
       .id = id, .name = range->name, .domain = range->domain, .category = range->category, .value = range->value};

@@ -1,38 +1,52 @@
 #include "step_window.h"
 
 #include "config.h"
+#include "source.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static uint64_t first, end = UINT64_MAX;                    /* steps first … end - 1 */
-static atomic_uint_fast64_t from_ns, until_ns = UINT64_MAX; /* when they ran, as far as is known */
+static uint64_t first, end = UINT64_MAX; /* steps first … end - 1 */
+static uint64_t every = 1;               /* after the first ones, one step of so many */
+static char words[128];
+static atomic_bool open_now;
+
+static bool wants(uint64_t step) {
+  return step >= first && step < end && (every == 1 || step < SL_TIMED_FIRST_STEPS || step % every == 0);
+}
 
 static void read_option(void) {
-  const char *text = sl_option_text(SL_OPTION_steps); /* "A:B", checked by config.c, or "" */
-  if (!*text)
-    return;
-  char *colon;
-  first = strtoull(text, &colon, 10);
-  end = strtoull(colon + 1, NULL, 10);
-  if (first > 0)
-    atomic_store_explicit(&from_ns, UINT64_MAX, memory_order_relaxed);
+  const char *text = sl_option_text(SL_OPTION_steps); /* auto, all or "A:B", checked by config.c */
+  if (strcmp(text, "auto") == 0) {
+    every = SL_TIMED_EVERY;
+    snprintf(words, sizeof(words), "in steps 0 to %d and in every %dth; SHARDLEDGER_STEPS=all times every step",
+             SL_TIMED_FIRST_STEPS - 1, SL_TIMED_EVERY);
+  } else if (strcmp(text, "all") != 0) {
+    char *colon;
+    first = strtoull(text, &colon, 10);
+    end = strtoull(colon + 1, NULL, 10);
+    snprintf(words, sizeof(words), "in the steps of SHARDLEDGER_STEPS=%.60s", text);
+  }
+  atomic_store_explicit(&open_now, wants(0), memory_order_relaxed);
 }
 
-void sl_step_window_begin(uint64_t step, uint64_t at_ns) {
+void sl_step_window_begin(uint64_t step) {
   pthread_once(&once, read_option);
-  uint64_t unset = UINT64_MAX;
-  if (step >= first)
-    atomic_compare_exchange_strong_explicit(&from_ns, &unset, at_ns, memory_order_relaxed, memory_order_relaxed);
-  unset = UINT64_MAX;
-  if (step >= end)
-    atomic_compare_exchange_strong_explicit(&until_ns, &unset, at_ns, memory_order_relaxed, memory_order_relaxed);
+  bool wanted = wants(step);
+  if (atomic_exchange_explicit(&open_now, wanted, memory_order_relaxed) != wanted)
+    sl_source_cupti_times_changed();
 }
 
-bool sl_step_window_has(uint64_t at_ns) {
+bool sl_step_window_open(void) {
   pthread_once(&once, read_option);
-  return at_ns >= atomic_load_explicit(&from_ns, memory_order_relaxed) &&
-         at_ns < atomic_load_explicit(&until_ns, memory_order_relaxed);
+  return atomic_load_explicit(&open_now, memory_order_relaxed);
+}
+
+const char *sl_step_window_words(void) {
+  pthread_once(&once, read_option);
+  return words;
 }

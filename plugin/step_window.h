@@ -1,6 +1,8 @@
 /*
- * SHARDLEDGER_STEPS: the steps whose device times (kernels, copies, memsets) are kept. Allocations and ranges are
- * always recorded: the replay is exact only from the beginning.
+ * SHARDLEDGER_STEPS: the steps whose device times (kernels, copies, memsets) are recorded. Allocations and ranges
+ * always are: the replay is exact only from the beginning.
+ *
+ * Timing every kernel costs a step some per cent (docs/overhead.md), so by default only a sample of steps is timed.
  */
 #ifndef SHARDLEDGER_STEP_WINDOW_H
 #define SHARDLEDGER_STEP_WINDOW_H
@@ -8,10 +10,18 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* A step's range begins; at_ns: CLOCK_REALTIME. Cheap: two comparisons when the option is not set. */
-void sl_step_window_begin(uint64_t step, uint64_t at_ns);
+enum {
+  SL_TIMED_FIRST_STEPS = 10, /* auto: so many steps from the first, */
+  SL_TIMED_EVERY = 20,       /* then one of so many */
+};
 
-/* Whether something that happened then belongs to a step that is wanted. One or two relaxed loads. */
-bool sl_step_window_has(uint64_t at_ns);
+/* A step's range begins: asks for device times from now on, or for none. Cheap where nothing changes. */
+void sl_step_window_begin(uint64_t step);
+
+/* Whether device times are wanted now. Before the first step: whether they are in step 0. */
+bool sl_step_window_open(void);
+
+/* What is recorded, in words for the user; "" for everything. */
+const char *sl_step_window_words(void);
 
 #endif

@@ -8,8 +8,8 @@ Two runs of the same job differ by more than a profiler costs (clocks, placement
 within a process and within a second. Rank 0 writes one pair a line: tool, on_ms and off_ms, the milliseconds of each step.
 
 --peers measures other tools in the same way (peers.py says which), with ShardLedger paused. --show prints a table of
-such a file and needs no GPU: the medians of all steps, how much they differ, and that difference's 95% interval, from a
-bootstrap over the pairs.
+such a file and needs no GPU: the medians of all steps, and how much the halves of a pair differ: the mean of all pairs
+without the fifth at either end, with its 95% interval from a bootstrap over the pairs.
 """
 
 import argparse
@@ -28,7 +28,7 @@ LARGE = {"batch": 16}  # the GPU is the bottleneck, not the processor
 
 def parse():
     p = argparse.ArgumentParser()
-    p.add_argument("--pairs", type=int, default=150, help="of each tool, without --peers")
+    p.add_argument("--rounds", type=int, default=60, help="without --peers; peers.py says how many pairs one has")
     p.add_argument("--block", type=int, default=3, help="steps in a block")
     p.add_argument("--large", action="store_true", help="a batch that keeps the GPU busy")
     p.add_argument("--peers", action="store_true", help="measure other tools too")
@@ -48,13 +48,14 @@ class Blocks:
         self.training, self.synchronize, self.barrier = training, synchronize, barrier
         self.order = random.Random(1)
 
-    def time(self, steps, before_step):
-        before_step()
-        self.training.step()  # not timed: whatever the switch itself costs
+    def time(self, peer, before_step):
+        for _ in range(peer.untimed):
+            before_step()
+            self.training.step()
         self.synchronize()
         self.barrier()
         times = []
-        for _ in range(steps):
+        for _ in range(peer.steps):
             start = time.perf_counter()
             before_step()
             self.training.step()
@@ -67,16 +68,17 @@ class Blocks:
         for on in self.order.sample([False, True], 2):
             if on:
                 with peer.watch(self.training) as before_step:
-                    times[on] = self.time(peer.steps, before_step)
+                    times[on] = self.time(peer, before_step)
             else:
-                times[on] = self.time(peer.steps, lambda: None)
+                times[on] = self.time(peer, lambda: None)
         return {"tool": peer.name, "on_ms": times[True], "off_ms": times[False]}
 
     def rounds(self, peers, go_on):
-        """Pairs of every peer in random order, round by round, at least one; go_on is asked after each round."""
+        """Pairs of every peer, peers in random order, round by round, at least one; go_on is asked after each round."""
         while True:
             for peer in self.order.sample(peers, len(peers)):
-                yield self.pair(peer)
+                for _ in range(peer.pairs):
+                    yield self.pair(peer)
             if not go_on():
                 return
 
@@ -110,7 +112,7 @@ def measure(a):
     for stage in sorted({peer.stage for peer in tools}):
         here = [peer for peer in tools if peer.stage == stage]
         done += len(here)
-        rounds = iter(range(a.pairs - 1))
+        rounds = iter(range(a.rounds - 1))
         go_on = until(start + a.seconds * done / len(tools)) if a.peers else lambda: next(rounds, None) is not None
         pairs.extend(blocks.rounds(here, go_on))
     if ledger:
@@ -125,19 +127,27 @@ def steps_of(pairs, key):
     return [milliseconds for pair in pairs for milliseconds in pair[key]]
 
 
-def difference(pairs):
-    """Of the medians of all steps with and without the tool, relative."""
-    return statistics.median(steps_of(pairs, "on_ms")) / statistics.median(steps_of(pairs, "off_ms")) - 1
+def middle(values):
+    """Mean without the fifth at either end: outliers say nothing, and all others count."""
+    values = sorted(values)
+    cut = len(values) // 5
+    return statistics.fmean(values[cut : len(values) - cut])
+
+
+def differences(pairs):
+    """Of each pair, relative. Its halves share whatever made the machine fast or slow at that moment."""
+    return [statistics.median(pair["on_ms"]) / statistics.median(pair["off_ms"]) - 1 for pair in pairs]
 
 
 def table(pairs):
     """One line a tool, in the order of their first pairs."""
-    lines = [f"{'tool':<32} {'off, ms':>8} {'on, ms':>8} {'difference of the medians and 95 % interval':>45} {'pairs':>6}"]
+    lines = [f"{'tool':<32} {'off, ms':>8} {'on, ms':>8} {'difference of the pairs, and 95 % interval':>45} {'pairs':>6}"]
     for tool in dict.fromkeys(pair["tool"] for pair in pairs):
         own = [pair for pair in pairs if pair["tool"] == tool]
         on, off = (statistics.median(steps_of(own, key)) for key in ("on_ms", "off_ms"))
-        low, high = interval(own, difference)
-        words = f"{difference(own):+.2%}  {low:+.2%} to {high:+.2%}"
+        each = differences(own)
+        low, high = interval(each, middle)
+        words = f"{middle(each):+.2%}  {low:+.2%} to {high:+.2%}"
         lines.append(f"{tool:<32} {off:8.2f} {on:8.2f} {words:>45} {len(own):6d}")
     return "\n".join(lines)
 

@@ -33,7 +33,7 @@ std::string with(Environment environment, const std::function<void()> &body) {
 TEST(Config, HasDefaults) {
   std::string said = with({{"SHARDLEDGER_KERNELS", ""}}, [] {
     EXPECT_STREQ(sl_option_text(SL_OPTION_kernels), "nccl");
-    EXPECT_STREQ(sl_option_text(SL_OPTION_steps), "");
+    EXPECT_STREQ(sl_option_text(SL_OPTION_steps), "auto");
     EXPECT_STREQ(sl_option_text(SL_OPTION_modules), "fsdp");
     EXPECT_EQ(sl_option_max_bytes(), 0u);
   });
@@ -72,7 +72,7 @@ TEST(Config, SaysInOneLineWhatIsNotValidAndUsesTheDefault) {
   for (const auto &[name, value] : wrong) {
     std::string said = with({{name, value}}, [] {
       EXPECT_STREQ(sl_option_text(SL_OPTION_kernels), "nccl");
-      EXPECT_STREQ(sl_option_text(SL_OPTION_steps), "");
+      EXPECT_STREQ(sl_option_text(SL_OPTION_steps), "auto");
       EXPECT_STREQ(sl_option_text(SL_OPTION_modules), "fsdp");
       EXPECT_EQ(sl_option_max_bytes(), 0u);
     });

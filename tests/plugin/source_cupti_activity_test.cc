@@ -1,6 +1,8 @@
 /* Activity buffers filled by a fake libcupti and read by the real plugin. */
+#include "nvtx_ranges/kinds.h"
 #include "plugin/cupti_process.h"
 
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -129,6 +131,8 @@ bool eventually(const std::function<bool()> &condition) {
 
 } // namespace
 
+const char SAMPLED[] = "device times in steps 0 to 9 and in every 20th; SHARDLEDGER_STEPS=all times every step";
+
 TEST(SourceCuptiActivity, RecordsOfEveryKindAndVersionAreReadAtTheEnd) {
   for (const Version &version : VERSIONS) {
     SCOPED_TRACE(version.name);
@@ -173,7 +177,7 @@ TEST(SourceCuptiActivity, RecordsOfEveryKindAndVersionAreReadAtTheEnd) {
     ASSERT_EQ(sets.size(), 1u);
     EXPECT_EQ(sets[0].value, 255);
     EXPECT_EQ(sets[0].start_ns, 50u);
-    EXPECT_EQ(log.state("cupti_activity"), "on: ");
+    EXPECT_EQ(log.state("cupti_activity"), std::string("on: ") + SAMPLED);
     EXPECT_TRUE(ALL(log, gap).empty());
   }
 }
@@ -197,6 +201,59 @@ TEST(SourceCuptiActivity, WithoutKernelsTheirKindIsNotEnabled) {
     EXPECT_EQ(fake_cupti_get(&process.cupti->active[CUPTI_ACTIVITY_KIND_KERNEL]), 0); /* it would serialise kernels */
     EXPECT_EQ(fake_cupti_get(&process.cupti->active[CUPTI_ACTIVITY_KIND_MEMORY2]), 1);
     EXPECT_EQ(fake_cupti_get(&process.cupti->active[CUPTI_ACTIVITY_KIND_MEMCPY]), 1);
+  });
+}
+
+/* Begins steps as the companion does, through NVTX, and calls probe in each. */
+void run_steps(uint64_t count, const std::function<void(uint64_t step)> &probe) {
+  std::string ranges = PLUGIN;
+  ranges.replace(ranges.rfind('/'), std::string::npos, "/libshardledger_nvtx.so");
+  void *library = dlopen(ranges.c_str(), RTLD_NOW | RTLD_LOCAL);
+  ASSERT_NE(library, nullptr) << dlerror();
+  auto *start = reinterpret_cast<uint64_t (*)(uint32_t, const char *, uint64_t)>(dlsym(library, "slr_start"));
+  auto *end = reinterpret_cast<void (*)(uint64_t)>(dlsym(library, "slr_end"));
+  for (uint64_t step = 0; step < count; step++) {
+    uint64_t range = start(SL_KIND_step, "step", step);
+    probe(step);
+    end(range);
+  }
+}
+
+TEST(SourceCuptiActivity, DeviceTimesAreTakenInTheStepsThatAreWantedAndMemoryAlways) {
+  const int times[] = {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, CUPTI_ACTIVITY_KIND_MEMCPY, CUPTI_ACTIVITY_KIND_MEMCPY2,
+                       CUPTI_ACTIVITY_KIND_MEMSET};
+  record({{"NVTX_INJECTION64_PATH", PLUGIN}}, [&] {
+    Process process;
+    EXPECT_EQ(fake_cupti_get(&process.cupti->active[times[0]]), 1) << "before the first step too";
+    run_steps(45, [&](uint64_t step) {
+      for (int kind : times)
+        EXPECT_EQ(fake_cupti_get(&process.cupti->active[kind]), step < 10 || step % 20 == 0) << step << ' ' << kind;
+      EXPECT_EQ(fake_cupti_get(&process.cupti->active[CUPTI_ACTIVITY_KIND_MEMORY2]), 1);
+    });
+  });
+}
+
+TEST(SourceCuptiActivity, AHandOverKeepsToTheStepsThatAreWanted) {
+  record({{"NVTX_INJECTION64_PATH", PLUGIN}, {"SHARDLEDGER_STEPS", "0:2"}}, [] {
+    Process process;
+    auto times = [&] { return fake_cupti_get(&process.cupti->active[CUPTI_ACTIVITY_KIND_MEMCPY]); };
+    run_steps(4, [&](uint64_t step) {
+      EXPECT_EQ(times(), step < 2);
+      EXPECT_EQ(process.cupti_release(), 0);
+      EXPECT_EQ(times(), 0);
+      EXPECT_EQ(process.cupti_reacquire(), 0);
+      EXPECT_EQ(times(), step < 2) << step;
+      EXPECT_EQ(fake_cupti_get(&process.cupti->active[CUPTI_ACTIVITY_KIND_MEMORY2]), 1);
+    });
+  });
+}
+
+TEST(SourceCuptiActivity, WithoutKernelsNoStepEnablesThem) {
+  record({{"NVTX_INJECTION64_PATH", PLUGIN}, {"SHARDLEDGER_KERNELS", "none"}}, [] {
+    Process process;
+    run_steps(25, [&](uint64_t step) {
+      EXPECT_EQ(fake_cupti_get(&process.cupti->active[CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL]), 0) << step;
+    });
   });
 }
 
@@ -366,7 +423,7 @@ TEST(SourceCuptiActivity, AMissingKindLeavesTheOthers) {
     add(process, copy());
   });
   EXPECT_EQ(ALL(log, memory_copy).size(), 1u);
-  EXPECT_EQ(log.state("cupti_activity"), "on: ");
+  EXPECT_EQ(log.state("cupti_activity"), std::string("on: ") + SAMPLED);
 }
 
 TEST(SourceCuptiActivity, AHardErrorUndoesWhatWasEnabledAndLeavesTheCallbacks) {
@@ -448,7 +505,7 @@ TEST(SourceCuptiActivity, ReacquiredWhileTheOtherToolKeepsTheSeatItRecordsActivi
   ASSERT_EQ(memories.size(), 2u);
   EXPECT_EQ(log.name(memories[0].owner), "libnccl.so.2");
   EXPECT_EQ(memories[1].owner, 0u);
-  EXPECT_EQ(log.state("cupti_activity"), "on: without callbacks, which another tool keeps");
+  EXPECT_EQ(log.state("cupti_activity"), std::string("on: without callbacks, which another tool keeps; ") + SAMPLED);
   EXPECT_EQ(log.state("cupti_callback"), "failed: PyTorch uses CUPTI, which serves one tool per process");
 }
 
@@ -466,7 +523,7 @@ TEST(SourceCuptiActivity, ReacquiredWithAFreeSeatItHasCallbacksAgain) {
   });
   EXPECT_EQ(ALL(log, driver_allocation).size(), 1u);
   EXPECT_EQ(ALL(log, memory_copy).size(), 1u);
-  EXPECT_EQ(log.state("cupti_activity"), "on: ");
+  EXPECT_EQ(log.state("cupti_activity"), std::string("on: ") + SAMPLED);
   EXPECT_EQ(log.state("cupti_callback"), "on: ");
 }
 

@@ -1,4 +1,4 @@
-/* SHARDLEDGER_STEPS: which instants belong to the steps that are wanted. */
+/* SHARDLEDGER_STEPS: in which steps device times are recorded. */
 #include "plugin/recorded.h"
 
 extern "C" {
@@ -7,37 +7,50 @@ extern "C" {
 
 #include <gtest/gtest.h>
 
+#include <set>
+#include <string>
+
 namespace {
 
-TEST(StepWindow, WithoutTheOptionEverythingIsKept) {
-  record({{"SHARDLEDGER_STEPS", ""}}, [] {
-    EXPECT_TRUE(sl_step_window_has(1));
-    sl_step_window_begin(0, 100);
-    EXPECT_TRUE(sl_step_window_has(99));
-    EXPECT_TRUE(sl_step_window_has(1000));
+// Steps 0 … 99 in which times are wanted.
+std::set<uint64_t> steps() {
+  std::set<uint64_t> wanted;
+  for (uint64_t step = 0; step < 100; step++) {
+    sl_step_window_begin(step);
+    if (sl_step_window_open())
+      wanted.insert(step);
+  }
+  return wanted;
+}
+
+TEST(StepWindow, ByDefaultTheFirstStepsAndASampleOfTheOthers) {
+  record({}, [] {
+    EXPECT_TRUE(sl_step_window_open()) << "before the first step too";
+    EXPECT_EQ(steps(), (std::set<uint64_t>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 20, 40, 60, 80}));
+    EXPECT_STREQ(sl_step_window_words(), "in steps 0 to 9 and in every 20th; SHARDLEDGER_STEPS=all times every step");
   });
 }
 
-TEST(StepWindow, StepsAreKeptFromTheBeginningOfTheFirstToThatOfTheOneAfterTheLast) {
+TEST(StepWindow, AllIsEveryStep) {
+  record({{"SHARDLEDGER_STEPS", "all"}}, [] {
+    EXPECT_TRUE(sl_step_window_open());
+    EXPECT_EQ(steps().size(), 100u);
+    EXPECT_STREQ(sl_step_window_words(), "");
+  });
+}
+
+TEST(StepWindow, AWindowHasItsStepsAlone) {
   record({{"SHARDLEDGER_STEPS", "2:4"}}, [] {
-    EXPECT_FALSE(sl_step_window_has(1));
-    for (uint64_t step = 0; step < 6; step++)
-      sl_step_window_begin(step, 100 * step + 100);
-    EXPECT_FALSE(sl_step_window_has(299));
-    EXPECT_TRUE(sl_step_window_has(300));
-    EXPECT_TRUE(sl_step_window_has(499));
-    EXPECT_FALSE(sl_step_window_has(500));
-    EXPECT_FALSE(sl_step_window_has(900)) << "later steps do not move the window";
+    EXPECT_FALSE(sl_step_window_open());
+    EXPECT_EQ(steps(), (std::set<uint64_t>{2, 3}));
+    EXPECT_STREQ(sl_step_window_words(), "in the steps of SHARDLEDGER_STEPS=2:4");
   });
 }
 
-TEST(StepWindow, FromStepZeroWhatIsBeforeItIsKeptToo) {
+TEST(StepWindow, FromStepZeroWhatIsBeforeItIsTimedToo) {
   record({{"SHARDLEDGER_STEPS", "0:1"}}, [] {
-    EXPECT_TRUE(sl_step_window_has(1));
-    sl_step_window_begin(0, 100);
-    sl_step_window_begin(1, 200);
-    EXPECT_TRUE(sl_step_window_has(199));
-    EXPECT_FALSE(sl_step_window_has(200));
+    EXPECT_TRUE(sl_step_window_open());
+    EXPECT_EQ(steps(), (std::set<uint64_t>{0}));
   });
 }
 

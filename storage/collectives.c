@@ -24,10 +24,11 @@ struct peer_count { /* sends or receives so far between this rank and a peer */
 struct communicator {
   bool named; /* id is known; an initialisation's is not before it ends */
   uint64_t id;
-  int64_t ranks, rank; /* -1: unknown */
-  const char *name;    /* owned by the log; NULL: none */
-  uint64_t calls;      /* collectives so far */
-  uint64_t held, peak; /* device memory */
+  int64_t ranks, rank;       /* -1: unknown */
+  const char *name;          /* owned by the log; NULL: none */
+  uint64_t calls;            /* collectives so far */
+  uint64_t held, peak;       /* device memory */
+  uint64_t start_ns, end_ns; /* its initialisation, as the thread that asked for it saw it; 0: unknown */
   struct peer_count *peers;
   struct communicator *next;
 };
@@ -180,6 +181,10 @@ static void communicator_name(struct sl_collectives *c, struct communicator *fre
   for (struct held *held = c->held; held; held = held->hh.next)
     if (held->owner == fresh)
       held->owner = known;
+  if (!known->start_ns) {
+    known->start_ns = fresh->start_ns;
+    known->end_ns = fresh->end_ns;
+  }
   known->held += fresh->held;
   if (known->peak < known->held)
     known->peak = known->held;
@@ -380,8 +385,12 @@ static int range_pushed(struct sl_collectives *c, const struct sl_event *event, 
   struct range range = {.kind = range_kind(name)};
   int r = 0;
   c->ranges_seen = true;
-  if (range.kind == RANGE_initialisation && !(range.communicator = communicator_new(c)))
-    return no_memory(error);
+  if (range.kind == RANGE_initialisation) {
+    range.communicator = communicator_new(c);
+    if (!range.communicator)
+      return no_memory(error);
+    range.communicator->start_ns = event->time_ns;
+  }
   if (range.kind == RANGE_operation && !operation_open(thread)) {
     range.call = call_new(c, event, name);
     r = range.call ? call_add(c, thread, range.call, error) : no_memory(error);
@@ -405,6 +414,8 @@ static int range_popped(struct sl_collectives *c, const struct sl_event *event, 
   thread->depth--;
   thread->last_is_open = false;
   thread->last = thread->depth < MAX_DEPTH ? thread->ranges[thread->depth] : (struct range){0};
+  if (thread->last.kind == RANGE_initialisation && thread->last.communicator && !thread->last.communicator->end_ns)
+    thread->last.communicator->end_ns = event->time_ns;
   /* What a call or a group launches, it launches before it returns. */
   bool ends = (thread->last.kind == RANGE_operation && thread->last.call) || thread->last.kind == RANGE_group_end;
   if (!ends || !thread->batch || !sl_batch_launched(thread->batch))
@@ -668,6 +679,6 @@ int sl_collectives_finish(struct sl_collectives *c, struct sl_error *error) {
   LL_FOREACH(c->communicators, communicator)
   if (communicator->named && r == 0)
     r = sl_write_communicator(c->writer, communicator->id, communicator->ranks, communicator->rank, communicator->name,
-                              communicator->peak, error);
+                              communicator->peak, communicator->start_ns, communicator->end_ns, error);
   return r;
 }

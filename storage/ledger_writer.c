@@ -37,7 +37,7 @@
   X(memset, "INSERT INTO memset VALUES(?,?,?,?,?,?,?)")                                                                \
   X(collective, "INSERT INTO collective VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,NULL,?)")             \
   X(collective_total, "INSERT INTO collective_total VALUES(?,?,?,?,?,?,?,?,?,?,?,?)")                                  \
-  X(communicator, "INSERT INTO communicator VALUES(?,?,?,?,?,?)")                                                      \
+  X(communicator, "INSERT INTO communicator VALUES(?,?,?,?,?,?,?,?)")                                                  \
   X(source, "INSERT INTO source VALUES(?,?,?,?,?)")
 
 enum insert {
@@ -615,7 +615,7 @@ int sl_write_collective_row(struct sl_ledger_writer *writer, const struct sl_col
 }
 
 int sl_write_communicator(struct sl_ledger_writer *writer, uint64_t comm, int64_t ranks, int64_t rank, const char *name,
-                          uint64_t device_bytes, struct sl_error *error) {
+                          uint64_t device_bytes, uint64_t start_ns, uint64_t end_ns, struct sl_error *error) {
   row_begin(writer, INSERT_communicator);
   put_int(writer, writer->rank);
   put_int(writer, (int64_t)comm);
@@ -623,6 +623,8 @@ int sl_write_communicator(struct sl_ledger_writer *writer, uint64_t comm, int64_
   put_known(writer, rank, -1);
   put_word(writer, name);
   put_int(writer, (int64_t)device_bytes);
+  put_known(writer, (int64_t)start_ns, 0);
+  put_known(writer, (int64_t)end_ns, 0);
   return row_end(writer, error);
 }
 

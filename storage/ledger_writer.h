@@ -166,9 +166,9 @@ struct sl_collective_total_row {
 };
 int sl_write_collective_total(struct sl_ledger_writer *writer, const struct sl_collective_total_row *row,
                               struct sl_error *error);
-/* ranks and rank -1: unknown; name NULL: none. */
+/* ranks and rank -1: unknown; name NULL: none; start_ns and end_ns 0: unknown. */
 int sl_write_communicator(struct sl_ledger_writer *writer, uint64_t comm, int64_t ranks, int64_t rank, const char *name,
-                          uint64_t device_bytes, struct sl_error *error);
+                          uint64_t device_bytes, uint64_t start_ns, uint64_t end_ns, struct sl_error *error);
 int sl_write_source(struct sl_ledger_writer *writer, const char *source, const char *state, const char *reason,
                     uint64_t at_ns, struct sl_error *error);
 /* Device times: payload is the event's struct; name of kernels only. */

@@ -207,7 +207,9 @@ CREATE TABLE communicator( -- one NCCL communicator of a rank
   nranks INTEGER, -- number of ranks
   comm_rank INTEGER, -- rank within it
   name TEXT, -- given by the program, where NCCL's profiler told it
-  device_bytes INTEGER -- the most device memory that NCCL held for it; 0 also when the driver's calls were not recorded
+  device_bytes INTEGER, -- the most device memory that NCCL held for it; 0 also when the driver's calls were not recorded
+  start_ns INTEGER, -- its initialisation on this rank; NULL where NCCL's ranges do not tell it
+  end_ns INTEGER
 );
 
 CREATE TABLE collective( -- one NCCL call of a rank

@@ -194,7 +194,8 @@ static int print_growth(struct sl_db *db, struct sl_output *out, const struct mo
       {"count", "Times", SL_UNIT_number, 0},
       {"step", "Step", SL_UNIT_number, 0},
       {"where", "In", SL_UNIT_text, 0},
-      {"operation", "First collective there", SL_UNIT_text, SL_COLUMN_HIDE_EMPTY},
+      {"module", "Module", SL_UNIT_text, SL_COLUMN_DATA_ONLY},
+      {"cause", "Came with", SL_UNIT_text, SL_COLUMN_HIDE_EMPTY},
       {"first_ns", "First", SL_UNIT_instant, SL_COLUMN_DATA_ONLY},
   };
   return print_table(
@@ -202,14 +203,25 @@ static int print_growth(struct sl_db *db, struct sl_output *out, const struct mo
       sizeof columns / sizeof columns[0],
       "WITH came AS ("
       " SELECT CASE WHEN owner GLOB 'libnccl*' THEN 'nccl' WHEN owner GLOB 'libcublas*' THEN 'cublas'"
-      "  WHEN owner GLOB 'libcudnn*' THEN 'cudnn' ELSE owner END AS owner, bytes, step, phase_id, alloc_ns AS at_ns"
-      " FROM segment WHERE rank = :rank AND owner <> 'pytorch'"
-      " UNION ALL SELECT 'gpu_code', image_bytes, step, phase_id, at_ns FROM gpu_code WHERE rank = :rank AND loaded)"
-      " SELECT :rank, owner, sum(bytes) AS bytes, count(*), step, place,"
-      "  iif(owner = 'nccl', (SELECT operation FROM collective AS c WHERE c.rank = :rank AND c.phase_id = any_phase"
-      "   ORDER BY enqueue_ns LIMIT 1), NULL), min(at_ns)"
-      " FROM (SELECT g.*, " SQL_WHERE " AS place, min(phase_id) OVER (PARTITION BY owner, phase_id) AS any_phase"
-      "  FROM came AS g) GROUP BY owner, step, place ORDER BY sum(bytes) DESC, min(at_ns)",
+      "  WHEN owner GLOB 'libcudnn*' THEN 'cudnn' ELSE owner END AS owner, bytes, step, phase_id, module_id,"
+      "  alloc_ns AS at_ns FROM segment WHERE rank = :rank AND owner <> 'pytorch'"
+      " UNION ALL SELECT 'gpu_code', image_bytes, step, phase_id, module_id, at_ns FROM gpu_code"
+      "  WHERE rank = :rank AND loaded),"
+      /* NCCL allocates for communicators that are made, and for an operation when a communicator first runs it. */
+      " firsts AS MATERIALIZED (SELECT operation, min(enqueue_ns) AS at_ns FROM collective WHERE rank = :rank"
+      "  GROUP BY operation, comm)"
+      " SELECT :rank, owner, bytes, times, step, place, (SELECT name FROM module_name AS n WHERE n.id = module_id), "
+      "cause,"
+      "  first_ns FROM (SELECT owner, sum(bytes) AS bytes, count(*) AS times, step, place, max(module_id) AS module_id,"
+      "  cause, min(at_ns) AS first_ns"
+      " FROM (SELECT g.*, " SQL_WHERE " AS place, CASE WHEN owner <> 'nccl' THEN NULL"
+      "   WHEN EXISTS (SELECT 1 FROM communicator AS k WHERE k.rank = :rank AND g.at_ns BETWEEN k.start_ns AND "
+      "k.end_ns)"
+      "    THEN 'a new communicator'"
+      "   ELSE (SELECT 'the first ' || operation FROM firsts AS f WHERE f.at_ns <= g.at_ns ORDER BY f.at_ns DESC LIMIT "
+      "1)"
+      "   END AS cause"
+      "  FROM came AS g) GROUP BY owner, step, place, cause) ORDER BY bytes DESC, first_ns",
       moment, error);
 }
 

@@ -373,6 +373,16 @@ TEST_F(Collectives, ACommunicatorHasItsRanksAndTheMemoryOfItsInitialisationAndIt
             (Rows{"abcdef0123456789|4|1|123"}));
 }
 
+TEST_F(Collectives, ACommunicatorHasTheTimeOfItsInitialisationAlsoWhenItTellsItsIdAtTheEnd) {
+  {
+    Job job(directory / "host-1");
+    job.schemas().at(100).push("ncclCommInitRankConfig").at(170).pop().payload(11, {1, 2});
+    job.at(200).push("ncclAllGather").payload(4, {7, 64}).at(210).pop(); // recording began behind this one's
+  }
+  build();
+  EXPECT_EQ(rows("SELECT comm, start_ns, end_ns FROM communicator ORDER BY comm"), (Rows{"1|100|170", "7||"}));
+}
+
 TEST_F(Collectives, MemoryOfSeveralCommunicatorsIsKeptApart) {
   {
     Job job(directory / "host-1");

@@ -136,6 +136,37 @@ TEST_F(Device, MemoryOnAnotherRanksGpuIsFlagged) {
   EXPECT_TRUE(contains(text, "   1        1       0  CUDA context        -      1")) << text;
 }
 
+TEST_F(Device, NcclsMemoryCameWithANewCommunicatorOrAnOperationsFirstCall) {
+  std::string path = directory / "run.sqlite";
+  {
+    LedgerBuilder ledger(path);
+    ledger.rank(0);
+    step(ledger, 0, 0);
+    sample(ledger, 0, {{"nccl", 15 * mib}});
+    int64_t block = ledger.module(0, "layers.0", "Block", ledger.module(0, "", "Model"));
+    int64_t forward = ledger.phase(0, 0, "forward", block);
+    ledger.sql("INSERT INTO communicator VALUES(0, 171, 2, 0, NULL, 0, 100, 200), (0, 172, 2, 0, NULL, 0, 400, 500)");
+    for (const char *call : {"'AllGather', 250", "'AllGather', 270", "'ReduceScatter', 300", "'AllGather', 520"})
+      ledger.sql(std::string("INSERT INTO collective(rank, comm, operation, enqueue_ns) VALUES(0, 171, ") + call + ")");
+    auto came = [&](int64_t at, int64_t megabytes) {
+      ledger.sql("INSERT INTO segment(rank, device, address, bytes, owner, api, alloc_ns, phase_id, module_id, step)"
+                 " VALUES(0, 0, 1, " +
+                 std::to_string(megabytes * mib) + ", 'libnccl.so.2', 'cuMemMap', " + std::to_string(at) + ", " +
+                 std::to_string(forward) + ", " + std::to_string(block) + ", 0)");
+    };
+    came(150, 16), came(200, 16), came(260, 8), came(280, 4), came(310, 2), came(450, 1);
+  }
+  std::string out = shardledger({"device", path, "--json"}).out;
+  auto row = [&](int64_t megabytes, int times, const char *cause) {
+    return "\"bytes\": " + std::to_string(megabytes * mib) + ", \"count\": " + std::to_string(times) +
+           ", \"step\": 0, \"where\": \"forward of Model.layers.0\", \"module\": \"Model.layers.0\", \"cause\": \"" +
+           cause + "\"";
+  };
+  EXPECT_TRUE(contains(out, row(33, 3, "a new communicator"))) << out;
+  EXPECT_TRUE(contains(out, row(12, 2, "the first AllGather"))) << out;
+  EXPECT_TRUE(contains(out, row(2, 1, "the first ReduceScatter"))) << out;
+}
+
 TEST_F(Device, ASegmentKeptByLittleIsShownWithWhatKeepsIt) {
   {
     LedgerBuilder ledger(path);
@@ -157,13 +188,14 @@ TEST_F(Device, NcclIsToldByCommunicatorWhereThereAreSeveral) {
   {
     LedgerBuilder ledger(path);
     two_steps(ledger, 0);
-    ledger.sql("INSERT INTO communicator VALUES(0, 171, 2, 0, 'world', 31457280)");
+    ledger.sql("INSERT INTO communicator VALUES(0, 171, 2, 0, 'world', 31457280, NULL, NULL)");
   }
   EXPECT_FALSE(contains(shardledger({"device", path}).out, "communicator"));
   {
     LedgerBuilder ledger(directory / "two.sqlite");
     two_steps(ledger, 0);
-    ledger.sql("INSERT INTO communicator VALUES(0, 171, 2, 0, 'world', 31457280), (0, 172, 4, 1, 'shard', 10485760)");
+    ledger.sql("INSERT INTO communicator VALUES(0, 171, 2, 0, 'world', 31457280, NULL, NULL), (0, 172, 4, 1, 'shard', "
+               "10485760, NULL, NULL)");
   }
   std::string text = shardledger({"device", directory / "two.sqlite"}).out;
   EXPECT_TRUE(

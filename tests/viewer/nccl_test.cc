@@ -69,7 +69,7 @@ protected:
       ledger.rank(rank, 2).step(rank, 0, mib).step(rank, 1, mib);
       int64_t root = ledger.module(rank, "", "Model");
       int64_t block = ledger.module(rank, "layers.0", "Block", root);
-      ledger.sql("INSERT INTO communicator VALUES (" + r + ", -1, 2, " + r + ", 'data', 50331648)");
+      ledger.sql("INSERT INTO communicator VALUES (" + r + ", -1, 2, " + r + ", 'data', 50331648, NULL, NULL)");
       for (int step = 0; step < 2; step++)
         call(ledger, rank, step, "AllGather", 1000000, block, step * 1000000, rank ? 30000 : 0, 40000);
       call(ledger, rank, 2, "AllReduce", 4000000, 0, 5000000, rank ? 0 : 5000, 25000);

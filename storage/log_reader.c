@@ -5,14 +5,16 @@
  * A stream whose next event is an allocator event that is not yet due by its sequence number waits outside the heap.
  * Real logs let it wait for nanoseconds only (the clock was read under the same lock as the number), so when the
  * others get HOLE_NS ahead, the numbers in between are taken for lost.
+ *
+ * This is one file, though a long one, because reading a stream and merging the streams are one inner loop.
  */
 #include "log_reader.h"
 
 #include "event_table.h"
+#include "log_names.h"
 #include "log_segments.h"
 #include "plugin/events.h"
 #include "plugin/log_format.h"
-#include "plugin/name.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -30,9 +32,7 @@
 #define FRESH_NS 10000000000u /* since the last change of a file */
 #define DEVICES_MAX 64u
 #define NO_DEVICE 0xffu
-#define STRINGS_MAX (4u * 1024 * 1024) /* ids a reader believes; the writer stops at a quarter of it */
-#define OWN_STRING 0xfffffff0u         /* ids from here on are the reader's own, for the gaps that it reports */
-#define TEXT_CHUNK (64u * 1024)
+#define OWN_STRING 0xfffffff0u /* ids from here on are the reader's own, for the gaps that it reports */
 
 enum own_string { OWN_LOG, OWN_ALLOCATOR, OWN_DAMAGED, OWN_MISSING, OWN_HOLE, OWN_COUNT };
 static const char *const own_strings[OWN_COUNT] = {
@@ -67,16 +67,6 @@ struct order {
   uint32_t waiting; /* streams that wait for theirs */
 };
 
-struct text_chunk {
-  struct text_chunk *next;
-  size_t used;
-  char text[TEXT_CHUNK];
-};
-
-struct info {
-  uint32_t key, value;
-};
-
 struct sl_log {
   struct sl_segments segments;
   struct stream definitions;
@@ -97,11 +87,7 @@ struct sl_log {
 
   struct order orders[DEVICES_MAX];
   uint8_t place_device[65536];
-  const char **strings; /* by id */
-  uint32_t string_count;
-  struct text_chunk *texts;
-  struct info *infos;
-  size_t info_count;
+  struct sl_log_names names;
 
   struct sl_log_counts counts;
   uint64_t unplaced; /* damaged segments whose thread is not known, and whose place was not yet found missing */
@@ -245,60 +231,6 @@ static bool stream_advance(struct sl_log *log, struct stream *stream) {
 
 /* ---- definitions ---- */
 
-static char *text_room(struct sl_log *log, size_t bytes) {
-  struct text_chunk *chunk = log->texts;
-  if (!chunk || sizeof(chunk->text) - chunk->used < bytes) {
-    chunk = malloc(sizeof(*chunk));
-    if (!chunk)
-      return NULL;
-    chunk->next = log->texts;
-    chunk->used = 0;
-    log->texts = chunk;
-  }
-  char *room = chunk->text + chunk->used;
-  chunk->used += bytes;
-  return room;
-}
-
-static int define_string(struct sl_log *log, const struct sl_event_string *string) {
-  char clean[SL_NAME_MAX];
-  if (string->id == 0 || string->id >= STRINGS_MAX)
-    return 0;
-  if (string->id >= log->string_count) {
-    uint32_t count = string->id < 512 ? 1024 : string->id * 2;
-    const char **larger = reallocarray(log->strings, count, sizeof(*larger));
-    if (!larger)
-      return -ENOMEM;
-    memset(larger + log->string_count, 0, (count - log->string_count) * sizeof(*larger));
-    log->strings = larger;
-    log->string_count = count;
-  }
-  /* Cleaned again: a log is a file, and anybody may have written it. */
-  const char *text = (const char *)(string + 1);
-  size_t length = sl_name_clean(text, sl_name_clip(text, string->length), clean);
-  char *copy = text_room(log, length + 1);
-  if (!copy)
-    return -ENOMEM;
-  memcpy(copy, clean, length);
-  copy[length] = '\0';
-  log->strings[string->id] = copy;
-  return 0;
-}
-
-static int define_info(struct sl_log *log, const struct sl_event_info *event) {
-  for (size_t i = 0; i < log->info_count; i++)
-    if (log->infos[i].key == event->key) {
-      log->infos[i].value = event->value;
-      return 0;
-    }
-  struct info *larger = reallocarray(log->infos, log->info_count + 1, sizeof(*larger));
-  if (!larger)
-    return -ENOMEM;
-  log->infos = larger;
-  log->infos[log->info_count++] = (struct info){event->key, event->value};
-  return 0;
-}
-
 static void define_place(struct sl_log *log, const struct sl_event_allocator_place *place) {
   if (place->id < 65536 && place->device < DEVICES_MAX)
     log->place_device[place->id] = (uint8_t)place->device;
@@ -306,8 +238,8 @@ static void define_place(struct sl_log *log, const struct sl_event_allocator_pla
 
 static int define(struct sl_log *log, const struct stream *definition) {
   switch (definition->type) {
-  case SL_EVENT_string: return define_string(log, definition->payload);
-  case SL_EVENT_info: return define_info(log, definition->payload);
+  case SL_EVENT_string: return sl_log_names_string(&log->names, definition->payload);
+  case SL_EVENT_info: return sl_log_names_info(&log->names, definition->payload);
   case SL_EVENT_allocator_place: define_place(log, definition->payload); return 0;
   default: return 0;
   }
@@ -698,15 +630,12 @@ void sl_log_hold(struct sl_log *log, uint64_t until_ns) {
 const char *sl_log_string(const struct sl_log *log, uint32_t id) {
   if (id >= OWN_STRING && id - OWN_STRING < OWN_COUNT)
     return own_strings[id - OWN_STRING];
-  const char *text = id < log->string_count ? log->strings[id] : NULL;
+  const char *text = sl_log_names_text(&log->names, id);
   return text ? text : "";
 }
 
 const char *sl_log_info(const struct sl_log *log, const char *key) {
-  for (size_t i = 0; i < log->info_count; i++)
-    if (strcmp(sl_log_string(log, log->infos[i].key), key) == 0)
-      return sl_log_string(log, log->infos[i].value);
-  return NULL;
+  return sl_log_names_fact(&log->names, key);
 }
 
 void sl_log_counts(const struct sl_log *log, struct sl_log_counts *out) {
@@ -725,16 +654,11 @@ struct sl_log *sl_log_close(struct sl_log *log) {
     free(log->streams[i]);
   }
   sl_records_free(&log->definitions.records);
-  for (struct text_chunk *chunk = log->texts, *next; chunk; chunk = next) {
-    next = chunk->next;
-    free(chunk);
-  }
+  sl_log_names_free(&log->names);
   sl_segments_close(&log->segments);
   free(log->streams);
   free(log->heap);
   free(log->waiting);
-  free(log->strings);
-  free(log->infos);
   free(log);
   return NULL;
 }

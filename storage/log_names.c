@@ -1,0 +1,91 @@
+#include "log_names.h"
+
+#include "plugin/name.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define STRINGS_MAX (4u * 1024 * 1024) /* ids a reader believes; the writer stops at a quarter of it */
+#define TEXT_CHUNK (64u * 1024)
+
+struct sl_text_chunk {
+  struct sl_text_chunk *next;
+  size_t used;
+  char text[TEXT_CHUNK];
+};
+
+static char *text_room(struct sl_log_names *names, size_t bytes) {
+  struct sl_text_chunk *chunk = names->texts;
+  if (!chunk || sizeof(chunk->text) - chunk->used < bytes) {
+    chunk = malloc(sizeof(*chunk));
+    if (!chunk)
+      return NULL;
+    chunk->next = names->texts;
+    chunk->used = 0;
+    names->texts = chunk;
+  }
+  char *room = chunk->text + chunk->used;
+  chunk->used += bytes;
+  return room;
+}
+
+int sl_log_names_string(struct sl_log_names *names, const struct sl_event_string *string) {
+  char clean[SL_NAME_MAX];
+  if (string->id == 0 || string->id >= STRINGS_MAX)
+    return 0;
+  if (string->id >= names->string_count) {
+    uint32_t count = string->id < 512 ? 1024 : string->id * 2;
+    const char **larger = reallocarray(names->strings, count, sizeof(*larger));
+    if (!larger)
+      return -ENOMEM;
+    memset(larger + names->string_count, 0, (count - names->string_count) * sizeof(*larger));
+    names->strings = larger;
+    names->string_count = count;
+  }
+  /* Cleaned again: a log is a file, and anybody may have written it. */
+  const char *text = (const char *)(string + 1);
+  size_t length = sl_name_clean(text, sl_name_clip(text, string->length), clean);
+  char *copy = text_room(names, length + 1);
+  if (!copy)
+    return -ENOMEM;
+  memcpy(copy, clean, length);
+  copy[length] = '\0';
+  names->strings[string->id] = copy;
+  return 0;
+}
+
+int sl_log_names_info(struct sl_log_names *names, const struct sl_event_info *event) {
+  for (size_t i = 0; i < names->fact_count; i++)
+    if (names->facts[i].key == event->key) {
+      names->facts[i].value = event->value;
+      return 0;
+    }
+  struct sl_log_fact *larger = reallocarray(names->facts, names->fact_count + 1, sizeof(*larger));
+  if (!larger)
+    return -ENOMEM;
+  names->facts = larger;
+  names->facts[names->fact_count++] = (struct sl_log_fact){event->key, event->value};
+  return 0;
+}
+
+const char *sl_log_names_fact(const struct sl_log_names *names, const char *key) {
+  for (size_t i = 0; i < names->fact_count; i++) {
+    const char *text = sl_log_names_text(names, names->facts[i].key);
+    if (text && strcmp(text, key) == 0) {
+      const char *value = sl_log_names_text(names, names->facts[i].value);
+      return value ? value : "";
+    }
+  }
+  return NULL;
+}
+
+void sl_log_names_free(struct sl_log_names *names) {
+  for (struct sl_text_chunk *chunk = names->texts, *next; chunk; chunk = next) {
+    next = chunk->next;
+    free(chunk);
+  }
+  free(names->strings);
+  free(names->facts);
+  *names = (struct sl_log_names){0};
+}

@@ -2,15 +2,15 @@
 // Colours, and whether the page is light or dark.
 
 /*
- * Layers from the bottom of the stack up: what stays first, what comes and goes on top. The hues are those of Okabe and
- * Ito, which people with any colour vision can tell apart; relatives (a shard and the whole, the two kinds of buffers for
- * communication) share a hue and differ in lightness.
+ * Layers from the bottom of the stack up: what stays first, what comes and goes on top. The hues follow Okabe and Ito's;
+ * relatives (a shard and the whole, the two kinds of buffers for communication) are near in hue and differ in lightness.
+ * People with any colour vision can tell any two apart: a test simulates it.
  */
 const CATEGORIES = [
-  ["sharded_param", "#0b5c9e"], ["param", "#0b5c9e"], ["buffer", "#4a5a68"], ["optstate", "#e69f00"],
-  ["other", "#98a1ab"], ["unsharded_param", "#5ab4e5"], ["sharded_grad", "#b1568a"], ["gradient", "#b1568a"],
-  ["unsharded_grad", "#e2a5c9"], ["activation", "#009e73"], ["input", "#73c9a8"], ["temp", "#efe04a"],
-  ["all_gather", "#d55e00"], ["reduce_scatter", "#f3a878"],
+  ["sharded_param", "#0b5c9e"], ["param", "#0b5c9e"], ["buffer", "#545148"], ["optstate", "#e69f00"],
+  ["other", "#949ac3"], ["unsharded_param", "#45c8f2"], ["sharded_grad", "#a04c7e"], ["gradient", "#a04c7e"],
+  ["unsharded_grad", "#d9bacd"], ["activation", "#009e73"], ["input", "#96e0ac"], ["temp", "#f5ee4e"],
+  ["all_gather", "#d55e00"], ["reduce_scatter", "#f4c179"],
 ];
 const OWN_WORDS = ["#7a5fb0", "#a793d1", "#5b4a8a", "#c7bbe4"]; // categories that a user's tags name
 

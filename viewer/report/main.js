@@ -15,6 +15,7 @@ class App {
                            {...actions, hover: (item, event) => this.hoverLane(item, event)});
     this.device = new DevicePart(run, document.getElementById("device"), (at) => this.showPlace(at, null));
     this.steps = new StepsChart(document.getElementById("steps-chart"), this.layers, (step) => this.showStep(step));
+    this.strips = new RankStrips(document.getElementById("strips"), this.layers, (rank) => this.showRank(rank));
     this.owners = new SortedTable(element("div", {class: "scroll"}), [
       {name: "Module", value: (row) => this.modules.short(row.module) || "", cell: (row) => element("span", {class: "fqn", title: this.modules.name(row.module)}, ...breakable(this.modules.short(row.module) || "no module"))},
       {name: "Category", value: (row) => row.category, cell: (row) => element("span", {}, swatch(categoryColour(row.category)),
@@ -100,6 +101,7 @@ class App {
     from = Math.min(Math.max(from, first), last - length);
     this.chart.show(this.view, from, from + length, this.at ?? from);
     this.lanes.draw();
+    this.strips.show(this.ranks, this.view, this.chart.from, this.chart.to);
     this.describe();
   }
 
@@ -145,8 +147,9 @@ class App {
       return shared > (to - from) * 0.05 || shared > (step.end - step.start) * 0.5;
     });
     const numbers = formatRuns(inside.map((step) => step.step));
-    document.getElementById("view").textContent = `Rank ${this.view.rank} · ${
-      inside.length ? `step${inside.length > 1 ? "s" : ""} ${numbers}` : "between steps"} · ${formatTime(to - from)}${
+    const words = inside.length ? `step${inside.length > 1 ? "s" : ""} ${numbers}` : "between steps";
+    document.getElementById("strips-lead").textContent = `Allocated bytes over the time in view above (${words} of rank ${this.view.rank}), on one scale; at the end of each line its highest in view.`;
+    document.getElementById("view").textContent = `Rank ${this.view.rank} · ${words} · ${formatTime(to - from)}${
       this.chart.baseStep ? `, from step ${this.chart.baseStep.step}’s start` : ""}`;
   }
 
@@ -172,6 +175,7 @@ class App {
     if (repeats.length) parts.push(`${plural(repeats.length, "step")} repeat the allocations of an earlier one and are drawn from it (hatched), with the times stretched to their own length.`);
     const wrong = steps.filter((window) => window.difference !== 0);
     if (wrong.length) parts.push(`In ${listed(wrong)} the allocations in the ledger do not add up to its peak.`);
+    if (this.view.facts.elsewhere) parts.push(`${plural(this.view.facts.elsewhere, "allocation")} of this rank on other GPUs are not drawn; shardledger device has them.`);
     document.getElementById("held").textContent = parts.join(" ");
   }
 
@@ -292,6 +296,7 @@ class App {
   redraw() {
     this.chart.remake();
     this.lanes.draw();
+    this.strips.show(this.ranks, this.view, this.chart.from, this.chart.to);
     this.steps.show(this.view, this.ranks.filter((other) => other !== this.view));
     this.steps.choose(stepAt(this.view, this.at));
     showRanks(this.ranks, this.layers, this);

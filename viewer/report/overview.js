@@ -98,6 +98,23 @@ function showFigures(ranks) {
   box.append(...figures.filter(Boolean));
 }
 
+function highestOf(values) {
+  let most = 0;
+  for (const value of values) if (value > most) most = value;
+  return most;
+}
+
+// Of more rows than there are pixels, the highest of each few neighbours.
+function thinned(rows, most) {
+  const each = Math.ceil(rows.length / most);
+  if (each === 1) return rows;
+  const total = (row) => row.parts.reduce((sum, bytes) => sum + bytes, 0);
+  const kept = [];
+  for (let i = 0; i < rows.length; i += each)
+    kept.push(rows.slice(i, i + each).reduce((a, b) => (total(b) > total(a) ? b : a)));
+  return kept;
+}
+
 /*
  * Stacked bars along steps or samples: rows of {x, parts: [bytes of each layer], lines: [bytes or null]}; layers and lines
  * are {fill} and {stroke, dash}. label(x) is what stands under a bar, or "".
@@ -107,7 +124,8 @@ class StackedBars {
     Object.assign(this, {box, height, actions, plot: null});
   }
 
-  show(rows, layers, lines, label) {
+  show(all, layers, lines, label) {
+    const rows = thinned(all, 1.5 * Math.max(280, this.box.clientWidth));
     Object.assign(this, {rows, chosen: null});
     if (this.plot) this.plot.destroy();
     this.plot = null;
@@ -118,7 +136,7 @@ class StackedBars {
       row.parts.forEach((bytes, n) => (sums[n][i] = sum += bytes));
     });
     const series = lines.map((_, n) => rows.map((row) => row.lines[n]));
-    this.top = Math.max(1, ...sums[sums.length - 1] || [], ...series.flat().filter((bytes) => bytes !== null));
+    this.top = Math.max(1, highestOf(sums[sums.length - 1] || []), ...series.map(highestOf));
     const bars = uPlot.paths.bars({size: [0.86, 60], gap: 0});
     const axis = {stroke: colour("--quiet"), font: cssFont(12), ticks: {show: false}, grid: {stroke: colour("--grid"), width: 1}};
     this.plot = new uPlot({
@@ -148,8 +166,8 @@ class StackedBars {
   under(event) {
     const left = event.clientX - this.plot.over.getBoundingClientRect().left;
     const x = Math.round(this.plot.posToVal(left, "x"));
-    const i = lastNotAbove(this.rows.length, (n) => this.rows[n].x, x);
-    return i >= 0 && this.rows[i].x === x ? this.rows[i] : null;
+    const i = lastNotAbove(this.rows.length, (n) => this.rows[n].x, x), next = this.rows[i + 1];
+    return i < 0 || (next && next.x - x < x - this.rows[i].x) ? next : this.rows[i];
   }
 
   choose(x) {

@@ -44,7 +44,7 @@ class TimeChart {
     this.base = this.baseStep ? this.baseStep.start : 0;
     const {times, sums} = view.memory.drawn(from, to, this.width - GUTTER - 12);
     const data = [times, ...sums.slice().reverse()];
-    this.top = sums.length && times.length ? Math.max(...sums[sums.length - 1]) : 0;
+    this.top = sums.length ? highestOf(sums[sums.length - 1]) : 0;
     if (!this.plot) this.make(data);
     else {
       this.plot.setData(data, false);
@@ -72,7 +72,7 @@ class TimeChart {
       series: [{}, ...fills.map((fill) => ({fill, stroke: fill, width: 1, points: {show: false},
                                             paths: uPlot.paths.stepped({align: 1})}))],
       axes: [
-        {...axis, grid, size: 34, splits: (u, i, min, max) => timeTicks(min, max, this.base, this.width / 120),
+        {...axis, grid, size: 38, gap: 9, splits: (u, i, min, max) => timeTicks(min, max, this.base, this.width / 120),
          values: (u, ticks) => ticks.map((at) => formatTimeTick(at - this.base, this.to - this.from))},
         {...axis, grid, size: GUTTER, splits: (u, i, min, max) => byteTicks(max, 6), values: (u, ticks) => (this.top ? ticks.map(formatTick) : [])},
       ],

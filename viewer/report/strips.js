@@ -1,0 +1,64 @@
+"use strict";
+// The same stretch of time on every rank, one small chart under the other, all on one scale.
+
+const STRIP = 44, STRIPS_FIRST = 16;
+
+class RankStrips {
+  constructor(box, layers, onRank) {
+    Object.assign(this, {box, layers, onRank, most: STRIPS_FIRST});
+  }
+
+  // Soon, not at once: a drag changes the view many times.
+  show(ranks, current, from, to) {
+    Object.assign(this, {ranks, current, from, to});
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => this.draw(), 120);
+  }
+
+  draw() {
+    const known = this.ranks.filter((view) => view.recorded);
+    this.box.hidden = known.length < 2;
+    if (this.box.hidden) return;
+    const rows = known.slice(0, this.most).map((view) => {
+      const canvas = element("canvas", {role: "img", "aria-label": `Allocated bytes of rank ${view.rank} over the time in view`});
+      const peak = element("span", {class: "number"});
+      return {view, canvas, peak, row: element("div", {class: "strip"},
+        element("button", {type: "button", "aria-pressed": view === this.current, onclick: () => this.onRank(view.rank)}, `${view.rank}`), canvas, peak)};
+    });
+    this.box.replaceChildren(...rows.map((one) => one.row));
+    if (known.length > this.most)
+      this.box.append(element("button", {type: "button", class: "more", onclick: () => {
+        this.most = Infinity;
+        this.draw();
+      }}, `Show all ${known.length} ranks`));
+    const width = rows[0].canvas.clientWidth;
+    for (const one of rows) {
+      one.drawn = one.view.memory.drawn(this.from, this.to, width);
+      one.top = highestOf(one.drawn.sums[this.layers.length - 1]);
+      one.peak.replaceChildren(bytesCell(one.top));
+    }
+    const top = Math.max(1, ...rows.map((one) => one.top));
+    for (const one of rows) this.drawStrip(one, width, top);
+  }
+
+  drawStrip({canvas, drawn}, width, top) {
+    const ratio = devicePixelRatio;
+    canvas.width = width * ratio;
+    canvas.height = STRIP * ratio;
+    const ctx = canvas.getContext("2d");
+    ctx.scale(ratio, ratio);
+    const {times, sums} = drawn;
+    const x = (at) => ((at - this.from) / (this.to - this.from)) * width, y = (bytes) => STRIP - (bytes / top) * (STRIP - 2);
+    for (let n = this.layers.length - 1; n >= 0 && times.length; n--) { // the whole first, what lies below over it
+      ctx.fillStyle = categoryColour(this.layers[n]);
+      ctx.beginPath();
+      ctx.moveTo(x(times[0]), STRIP);
+      for (let i = 0; i < times.length; i++) {
+        if (i) ctx.lineTo(x(times[i]), y(sums[n][i - 1]));
+        ctx.lineTo(x(times[i]), y(sums[n][i]));
+      }
+      ctx.lineTo(x(times[times.length - 1]), STRIP);
+      ctx.fill();
+    }
+  }
+}

@@ -34,3 +34,15 @@ def test_a_leak_is_found_with_its_growth(tmp_path):
     growth = [line for line in shardledger("survivors", copy).splitlines() if line.startswith("Every step leaves")]
     # The job keeps each step's outputs of four blocks: 4 x (4 x 1024 x 1024) elements of bf16.
     assert growth and "32.0 MiB" in growth[0]
+
+
+def test_a_killed_job_says_where_it_was(tmp_path):
+    if not (DATA / "killed-2rank").exists():
+        pytest.skip("no killed job is recorded: scripts/gpu-check --only kill --record tests/data")
+    copy = shutil.copytree(DATA / "killed-2rank", tmp_path / "run")
+    text = shardledger("oom", copy)
+    ledger = sqlite3.connect(copy / "ledger.sqlite")
+    last = ledger.execute("SELECT rank, max(step) FROM step GROUP BY rank").fetchall()
+    assert ledger.execute("SELECT sum(clean_exit), sum(events_lost) FROM rank").fetchone() == (0, 0)
+    ledger.close()
+    assert any(f"Rank {rank}'s log just stops, in step {step}:" in text for rank, step in last), text

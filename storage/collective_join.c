@@ -7,7 +7,7 @@
 #include <utlist.h>
 
 enum {
-  WAITING_MAX = 1 << 20, /* calls, and kernels, that are kept for a partner; older ones are given up */
+  WAITING_MAX = 1 << 20, /* calls, and kernels, that are kept for a partner, unless another number was set */
 };
 #define CLOCK_SLACK_NS 100000u /* the device's clock may be this far behind the host's */
 
@@ -82,6 +82,7 @@ struct sl_joiner {
   struct sl_batch *batches;
   struct sl_launch *launches; /* by correlation: those whose kernel has not come */
   uint64_t closed_calls;
+  uint32_t waiting_max; /* older ones are given up */
   struct loose_kernel *kernels;
   size_t kernel_count, kernel_capacity;
   bool given_up; /* calls or kernels were dropped: counting them says nothing any more */
@@ -93,9 +94,15 @@ struct sl_joiner {
 
 struct sl_joiner *sl_joiner_new(struct sl_ledger_writer *writer) {
   struct sl_joiner *joiner = calloc(1, sizeof *joiner);
-  if (joiner)
+  if (joiner) {
     joiner->writer = writer;
+    joiner->waiting_max = WAITING_MAX;
+  }
   return joiner;
+}
+
+void sl_joiner_limit(struct sl_joiner *joiner, uint32_t waiting) {
+  joiner->waiting_max = waiting;
 }
 
 static void batch_free(struct sl_joiner *joiner, struct sl_batch *batch) {
@@ -296,7 +303,8 @@ int sl_batch_close(struct sl_joiner *joiner, struct sl_batch *batch, struct sl_e
   if (!batch->calls || (batch->launch_count && !batch->waiting))
     return batch_write(joiner, batch, error);
   int r = 0;
-  for (struct sl_batch *old = joiner->batches, *next; r == 0 && old && joiner->closed_calls > WAITING_MAX; old = next) {
+  for (struct sl_batch *old = joiner->batches, *next; r == 0 && old && joiner->closed_calls > joiner->waiting_max;
+       old = next) {
     next = old->next;
     if (!old->closed)
       continue;
@@ -307,7 +315,7 @@ int sl_batch_close(struct sl_joiner *joiner, struct sl_batch *batch, struct sl_e
 }
 
 static int loose_kernel_add(struct sl_joiner *joiner, const struct loose_kernel *kernel, struct sl_error *error) {
-  if (joiner->kernel_count == WAITING_MAX) {
+  if (joiner->kernel_count >= joiner->waiting_max) {
     joiner->given_up = true;
     return 0;
   }

@@ -115,6 +115,10 @@ struct sl_collectives *sl_collectives_free(struct sl_collectives *c) {
   return NULL;
 }
 
+void sl_collectives_limit(struct sl_collectives *c, uint32_t waiting) {
+  sl_joiner_limit(c->joiner, waiting);
+}
+
 static struct thread *thread_of(struct sl_collectives *c, uint32_t number) {
   struct thread *thread;
   HASH_FIND(hh, c->threads, &number, sizeof number, thread);

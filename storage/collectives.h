@@ -31,6 +31,9 @@ struct sl_collectives *sl_collectives_new(const struct sl_log *log, struct sl_le
                                           struct sl_phases *phases, const struct sl_collective_host *host);
 struct sl_collectives *sl_collectives_free(struct sl_collectives *collectives); /* returns NULL */
 
+/* As sl_joiner_limit. */
+void sl_collectives_limit(struct sl_collectives *collectives, uint32_t waiting);
+
 /* Takes any event; those that say nothing about NCCL are ignored. 0 or a negative errno. */
 int sl_collectives_event(struct sl_collectives *collectives, const struct sl_event *event, struct sl_error *error);
 

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PATIENCE = 5 };
+enum { PATIENCE = 5, WAITING_CALLS = 1 << 14 };
 
 struct sl_live_rank {
   char *directory;
@@ -159,9 +159,12 @@ static int rank_start(struct sl_live_rank *rank, struct sl_error *error) {
     r = sl_ledger_writer_listen(&listener, &rank->writer, error);
   if (r == 0 && !(rank->builder = sl_rank_builder_new(rank->log, rank->writer, rank->rules, &rank->error)))
     r = sl_error_set(error, -ENOMEM, "out of memory");
-  if (r == 0)
-    sl_rank_builder_keep_all(
-        rank->builder); /* a step is told when it ends, not when the next one has shown what it was */
+  if (r == 0) {
+    /* A step is told when it ends, not when the next one has shown what it was. */
+    sl_rank_builder_keep_all(rank->builder);
+    /* Most steps' device times are not recorded: their calls would wait for kernels to the end of the log. */
+    sl_collectives_limit(rank->builder->collectives, WAITING_CALLS);
+  }
   return r < 0 ? r : sl_log_follow(rank->log, error);
 }
 

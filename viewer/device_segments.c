@@ -8,9 +8,10 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
-enum { SHOWN_SEGMENTS = 20, SHOWN_STEPS = 24 };
+enum { SHOWN_SEGMENTS = 20, SHOWN_STEPS = 24, BATCH = 256 }; /* BATCH: maps that are made in one pass */
 
 #define COUNT(columns) ((int)(sizeof(columns) / sizeof((columns)[0])))
 
@@ -250,6 +251,84 @@ static bool is_shown(const struct sl_output *out, int64_t place, int64_t count) 
   return place * slots / count != (place - 1) * slots / count;
 }
 
+struct step {
+  int64_t columns[5]; /* step, reserved, allocated, cached, largest free */
+  int64_t end_ns;
+};
+
+/* The steps to show, of those that tell what was reserved; *out is the caller's to free. */
+static int read_steps(struct sl_db *db, const struct sl_output *out_to, int64_t rank, struct step **out, size_t *count,
+                      struct sl_error *error) {
+  struct sl_statement *rows = NULL;
+  int r = sl_db_prepare(db,
+                        "SELECT s.step, s.end_reserved_bytes, s.end_allocated_bytes, s.end_reserved_bytes -"
+                        " s.end_active_bytes, s.end_largest_free_bytes, own.end_ns, count(*) OVER () FROM step AS s"
+                        " JOIN step AS own ON own.rank = s.rank AND own.step = coalesce(s.same_as, s.step)"
+                        " WHERE s.rank = :rank AND s.end_reserved_bytes IS NOT NULL ORDER BY s.step",
+                        &rows, error);
+  if (r < 0)
+    return r;
+  sl_bind_named_int(rows, ":rank", rank);
+  for (int64_t place = 0; (r = sl_statement_step(rows, error)) > 0; place++) {
+    if (!*out && !(*out = calloc((size_t)sl_column_int(rows, 6), sizeof **out))) {
+      r = sl_error_set(error, -ENOMEM, "out of memory");
+      break;
+    }
+    if (!is_shown(out_to, place, sl_column_int(rows, 6)))
+      continue;
+    struct step *step = &(*out)[(*count)++];
+    for (int i = 0; i < 5; i++)
+      step->columns[i] = sl_column_int(rows, i);
+    step->end_ns = sl_column_int(rows, 5);
+  }
+  rows = sl_statement_close(rows);
+  return r;
+}
+
+static void cells_step(struct sl_table *table, const struct instant *instant, const struct step *step,
+                       const struct sl_segment_map *map) {
+  int64_t returnable = 0, kept = 0, thin = 0;
+  for (size_t i = 0; i < map->count; i++) {
+    returnable += map->segments[i].returnable_bytes;
+    kept += map->segments[i].kept_bytes;
+    thin += map->segments[i].thin_bytes;
+  }
+  sl_cell_int(table, instant->rank);
+  for (int i = 0; i < 5; i++)
+    sl_cell_int(table, step->columns[i]);
+  sl_cell_int(table, (int64_t)map->count);
+  sl_cell_int(table, returnable);
+  sl_cell_int(table, kept);
+  sl_cell_int(table, thin);
+}
+
+static int compare_instants(const void *a, const void *b) {
+  int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+  return (x > y) - (x < y);
+}
+
+/* Steps that repeat others end, in this table, with those: so instants are sorted, and each step finds its own. */
+static int print_batch(struct sl_db *db, struct sl_table *table, const struct instant *instant,
+                       const struct step *steps, size_t count, struct sl_error *error) {
+  struct sl_segment_map *maps[BATCH];
+  int64_t at_ns[BATCH];
+  for (size_t i = 0; i < count; i++)
+    at_ns[i] = steps[i].end_ns;
+  qsort(at_ns, count, sizeof *at_ns, compare_instants);
+  int r = sl_segment_maps_read(db, instant->rank, instant->device, at_ns, count, maps, error);
+  if (r < 0)
+    return r;
+  for (size_t i = 0; i < count; i++) {
+    size_t own = 0;
+    while (at_ns[own] != steps[i].end_ns)
+      own++;
+    cells_step(table, instant, &steps[i], maps[own]);
+  }
+  for (size_t i = 0; i < count; i++)
+    maps[i] = sl_segment_map_free(maps[i]);
+  return 0;
+}
+
 static int print_steps(struct sl_db *db, struct sl_output *out, const struct instant *instant, struct sl_error *error) {
   static const struct sl_column columns[] = {
       {"rank", "Rank", SL_UNIT_number, SL_COLUMN_DATA_ONLY},
@@ -263,49 +342,22 @@ static int print_steps(struct sl_db *db, struct sl_output *out, const struct ins
       {"kept_bytes", "Kept by live memory", SL_UNIT_bytes, 0},
       {"thin_bytes", "by less than a tenth", SL_UNIT_bytes, 0},
   };
-  struct sl_statement *steps = NULL;
+  struct step *steps = NULL;
   struct sl_table *table = NULL;
-  int64_t place = 0;
-  int r =
-      sl_db_prepare(db,
-                    "SELECT s.step, s.end_reserved_bytes, s.end_allocated_bytes, s.end_reserved_bytes -"
-                    " s.end_active_bytes, s.end_largest_free_bytes, own.end_ns, count(*) OVER ()"
-                    " FROM step AS s JOIN step AS own ON own.rank = s.rank AND own.step = coalesce(s.same_as, s.step)"
-                    " WHERE s.rank = :rank AND s.end_reserved_bytes IS NOT NULL ORDER BY s.step",
-                    &steps, error);
-  if (r < 0)
-    return r;
-  sl_bind_named_int(steps, ":rank", instant->rank);
-  sl_output_line(out, "%s", "");
-  sl_output_styled(out, SL_STYLE_bold,
-                   "PyTorch's segments on rank %" PRId64 "'s GPU %" PRId64 " at the end of each step", instant->rank,
-                   instant->device);
-  sl_output_line(out, "%s", "");
-  table = sl_table_begin(out, "steps", columns, COUNT(columns));
-  while (r >= 0 && (r = sl_statement_step(steps, error)) > 0) {
-    if (!is_shown(out, place++, sl_column_int(steps, 6)))
-      continue;
-    struct sl_segment_map *map = NULL;
-    int64_t returnable = 0, kept = 0, thin = 0;
-    r = sl_segment_map_read(db, instant->rank, instant->device, sl_column_int(steps, 5), &map, error);
-    if (r < 0)
-      break;
-    for (size_t i = 0; i < map->count; i++) {
-      returnable += map->segments[i].returnable_bytes;
-      kept += map->segments[i].kept_bytes;
-      thin += map->segments[i].thin_bytes;
-    }
-    sl_cell_int(table, instant->rank);
-    for (int i = 0; i < 5; i++)
-      sl_cell_column(table, steps, i);
-    sl_cell_int(table, (int64_t)map->count);
-    sl_cell_int(table, returnable);
-    sl_cell_int(table, kept);
-    sl_cell_int(table, thin);
-    map = sl_segment_map_free(map);
+  size_t count = 0;
+  int r = read_steps(db, out, instant->rank, &steps, &count, error);
+  if (r == 0) {
+    sl_output_line(out, "%s", "");
+    sl_output_styled(out, SL_STYLE_bold,
+                     "PyTorch's segments on rank %" PRId64 "'s GPU %" PRId64 " at the end of each step", instant->rank,
+                     instant->device);
+    sl_output_line(out, "%s", "");
+    table = sl_table_begin(out, "steps", columns, COUNT(columns));
   }
+  for (size_t i = 0; i < count && r == 0; i += BATCH)
+    r = print_batch(db, table, instant, steps + i, count - i < BATCH ? count - i : BATCH, error);
   table = sl_table_end(table);
-  steps = sl_statement_close(steps);
+  free(steps);
   return r;
 }
 
@@ -321,7 +373,7 @@ int sl_print_segments(struct sl_db *db, struct sl_output *out, const struct sl_s
     return r < 0 ? r : say_why_not(db, question, error);
   if (question->by_step)
     return print_steps(db, out, &instant, error);
-  r = sl_segment_map_read(db, instant.rank, instant.device, instant.at_ns, &map, error);
+  r = sl_segment_maps_read(db, instant.rank, instant.device, &instant.at_ns, 1, &map, error);
   if (r < 0)
     return r;
   print_headline(out, &instant, map);

@@ -20,7 +20,7 @@ struct block {
 
 struct private_block { /* of a private pool, any time before: such a pool keeps its free segments */
   int64_t address, alloc_ns;
-  const char *pool;
+  char *pool;
 };
 
 struct sl_segment_map_texts { /* each text once */
@@ -28,12 +28,19 @@ struct sl_segment_map_texts { /* each text once */
   size_t count;
 };
 
-struct reader {
+struct instant { /* the map of one instant in the making */
+  int64_t at_ns;
   struct sl_segment_map *map;
   struct part *parts;
   struct block *blocks;
-  struct private_block *privates;
-  size_t part_count, block_count, private_count, category_capacity;
+  size_t part_count, block_count;
+};
+
+struct reader {
+  struct instant *instants; /* by time */
+  size_t count;
+  struct private_block *privates; /* by address */
+  size_t private_count;
 };
 
 static int no_memory(struct sl_error *error) {
@@ -82,8 +89,7 @@ static char letter_of(const char *category) {
   return 'X'; /* other, and the user's own */
 }
 
-static int category_of(struct reader *reader, const char *name, struct sl_error *error) {
-  struct sl_segment_map *map = reader->map;
+static int category_of(struct sl_segment_map *map, const char *name, struct sl_error *error) {
   for (size_t i = 0; i < map->category_count; i++)
     if (strcmp(map->categories[i].name, name) == 0)
       return (int)i;
@@ -97,101 +103,119 @@ static int category_of(struct reader *reader, const char *name, struct sl_error 
   return (int)map->category_count++;
 }
 
-static int prepare(struct sl_db *db, const char *sql, int64_t rank, int64_t device, int64_t at_ns,
-                   struct sl_statement **out, struct sl_error *error) {
-  int r = sl_db_prepare(db, sql, out, error);
-  if (r < 0)
-    return r;
-  sl_bind_named_int(*out, ":rank", rank);
-  sl_bind_named_int(*out, ":device", device);
-  sl_bind_named_int(*out, ":at", at_ns);
+/* The first instant at a time or later. */
+static size_t instant_from(const struct reader *reader, int64_t at_ns) {
+  size_t low = 0, high = reader->count;
+  while (low < high) {
+    size_t middle = low + (high - low) / 2;
+    if (reader->instants[middle].at_ns < at_ns)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  return low;
+}
+
+/* The row's first two columns are when it came and went (NULL: never): the instants [*from, *to) saw it. */
+static void instants_of(const struct reader *reader, struct sl_statement *row, size_t *from, size_t *to) {
+  *from = instant_from(reader, sl_column_int(row, 0));
+  *to = sl_column_is_null(row, 1) ? reader->count : instant_from(reader, sl_column_int(row, 1));
+}
+
+static int add_part(struct instant *instant, struct sl_statement *row, struct sl_error *error) {
+  void *larger = grown(instant->parts, instant->part_count, sizeof *instant->parts, error);
+  if (!larger)
+    return -ENOMEM;
+  instant->parts = larger;
+  instant->parts[instant->part_count++] = (struct part){
+      .alloc_ns = sl_column_int(row, 0),
+      .address = sl_column_int(row, 2),
+      .bytes = sl_column_int(row, 3),
+      .stream = sl_column_int(row, 4),
+      .mapped = sl_column_int(row, 5),
+  };
   return 0;
 }
 
-static int read_parts(struct reader *reader, struct sl_statement *rows, struct sl_error *error) {
-  int r;
-  while ((r = sl_statement_step(rows, error)) > 0) {
-    void *larger = grown(reader->parts, reader->part_count, sizeof *reader->parts, error);
-    if (!larger)
-      return -ENOMEM;
-    reader->parts = larger;
-    reader->parts[reader->part_count++] = (struct part){
-        .address = sl_column_int(rows, 0),
-        .bytes = sl_column_int(rows, 1),
-        .stream = sl_column_int(rows, 2),
-        .alloc_ns = sl_column_int(rows, 3),
-        .mapped = sl_column_int(rows, 4),
-    };
+static int add_block(struct instant *instant, struct sl_statement *row, struct sl_error *error) {
+  void *larger = grown(instant->blocks, instant->block_count, sizeof *instant->blocks, error);
+  int category = larger ? category_of(instant->map, sl_column_text(row, 5), error) : -ENOMEM;
+  const char *pool = sl_column_is_null(row, 7) ? "" : text_keep(instant->map->texts, sl_column_text(row, 7));
+  if (larger)
+    instant->blocks = larger;
+  if (category < 0 || !pool)
+    return no_memory(error);
+  bool pending = !sl_column_is_null(row, 6) && sl_column_int(row, 6) <= instant->at_ns;
+  instant->blocks[instant->block_count++] = (struct block){
+      .gone_ns = sl_column_is_null(row, 1) ? INT64_MAX : sl_column_int(row, 1),
+      .id = sl_column_int(row, 2),
+      .address = sl_column_int(row, 3),
+      .bytes = sl_column_int(row, 4),
+      .category = pending ? -1 : category,
+      .pool = *pool ? pool : NULL,
+  };
+  return 0;
+}
+
+/* Gives each row to the instants that saw it. */
+static int read_rows(struct reader *reader, struct sl_db *db, const char *sql, int64_t rank, int64_t device,
+                     int (*add)(struct instant *, struct sl_statement *, struct sl_error *), struct sl_error *error) {
+  struct sl_statement *rows = NULL;
+  int r = sl_db_prepare(db, sql, &rows, error);
+  if (r < 0)
+    return r;
+  sl_bind_named_int(rows, ":rank", rank);
+  sl_bind_named_int(rows, ":device", device);
+  sl_bind_named_int(rows, ":last", reader->instants[reader->count - 1].at_ns);
+  while (r >= 0 && (r = sl_statement_step(rows, error)) > 0) {
+    size_t from, to;
+    instants_of(reader, rows, &from, &to);
+    for (r = 0; from < to && r == 0; from++)
+      r = add(&reader->instants[from], rows, error);
   }
+  rows = sl_statement_close(rows);
   return r;
 }
 
-static int read_blocks(struct reader *reader, struct sl_statement *rows, struct sl_error *error) {
-  int r;
-  while ((r = sl_statement_step(rows, error)) > 0) {
-    void *larger = grown(reader->blocks, reader->block_count, sizeof *reader->blocks, error);
-    int category = larger ? category_of(reader, sl_column_text(rows, 3), error) : -ENOMEM;
-    const char *pool = sl_column_is_null(rows, 6) ? "" : text_keep(reader->map->texts, sl_column_text(rows, 6));
-    if (larger)
-      reader->blocks = larger;
-    if (category < 0 || !pool)
-      return no_memory(error);
-    reader->blocks[reader->block_count++] = (struct block){
-        .id = sl_column_int(rows, 0),
-        .address = sl_column_int(rows, 1),
-        .bytes = sl_column_int(rows, 2),
-        .category = sl_column_int(rows, 4) ? -1 : category,
-        .gone_ns = sl_column_is_null(rows, 5) ? INT64_MAX : sl_column_int(rows, 5),
-        .pool = *pool ? pool : NULL,
-    };
-  }
-  return r;
-}
-
-static int read_privates(struct reader *reader, struct sl_statement *rows, struct sl_error *error) {
-  int r;
-  while ((r = sl_statement_step(rows, error)) > 0) {
+static int read_privates(struct reader *reader, struct sl_db *db, int64_t rank, int64_t device,
+                         struct sl_error *error) {
+  struct sl_statement *rows = NULL;
+  int r = sl_db_prepare(db,
+                        "SELECT address, alloc_ns, pool FROM allocation WHERE rank = :rank AND device = :device"
+                        " AND pool IS NOT NULL AND alloc_ns <= :last ORDER BY address",
+                        &rows, error);
+  if (r < 0)
+    return r;
+  sl_bind_named_int(rows, ":rank", rank);
+  sl_bind_named_int(rows, ":device", device);
+  sl_bind_named_int(rows, ":last", reader->instants[reader->count - 1].at_ns);
+  while (r >= 0 && (r = sl_statement_step(rows, error)) > 0) {
     void *larger = grown(reader->privates, reader->private_count, sizeof *reader->privates, error);
-    const char *pool = larger ? text_keep(reader->map->texts, sl_column_text(rows, 2)) : NULL;
+    char *pool = larger ? strdup(sl_column_text(rows, 2)) : NULL;
     if (larger)
       reader->privates = larger;
-    if (!pool)
-      return no_memory(error);
-    reader->privates[reader->private_count++] =
-        (struct private_block){sl_column_int(rows, 0), sl_column_int(rows, 1), pool};
+    if (pool)
+      reader->privates[reader->private_count++] =
+          (struct private_block){sl_column_int(rows, 0), sl_column_int(rows, 1), pool};
+    else
+      r = no_memory(error);
   }
+  rows = sl_statement_close(rows);
   return r;
 }
 
-static int read_all(struct reader *reader, struct sl_db *db, int64_t rank, int64_t device, int64_t at_ns,
-                    struct sl_error *error) {
-  struct sl_statement *rows = NULL;
-  int r = prepare(db,
-                  "SELECT address, bytes, coalesce(stream, 0), alloc_ns, api LIKE '%map%' FROM segment"
-                  " WHERE rank = :rank AND device = :device AND owner = 'pytorch' AND bytes > 0 AND alloc_ns <= :at"
-                  "  AND (free_ns IS NULL OR free_ns > :at) ORDER BY address",
-                  rank, device, at_ns, &rows, error);
+static int read_all(struct reader *reader, struct sl_db *db, int64_t rank, int64_t device, struct sl_error *error) {
+  int r = read_rows(reader, db,
+                    "SELECT alloc_ns, free_ns, address, bytes, coalesce(stream, 0), api LIKE '%map%' FROM segment"
+                    " WHERE rank = :rank AND device = :device AND owner = 'pytorch' AND bytes > 0"
+                    "  AND alloc_ns <= :last ORDER BY address",
+                    rank, device, add_part, error);
   if (r == 0)
-    r = read_parts(reader, rows, error);
-  rows = sl_statement_close(rows);
-  if (r == 0)
-    r = prepare(db,
-                "SELECT id, address, bytes, category, coalesce(free_ns <= :at, 0), complete_ns, pool FROM allocation"
-                " WHERE rank = :rank AND device = :device AND bytes > 0 AND alloc_ns <= :at"
-                "  AND (complete_ns IS NULL OR complete_ns > :at) ORDER BY address",
-                rank, device, at_ns, &rows, error);
-  if (r == 0)
-    r = read_blocks(reader, rows, error);
-  rows = sl_statement_close(rows);
-  if (r == 0)
-    r = prepare(db,
-                "SELECT address, max(alloc_ns), pool FROM allocation WHERE rank = :rank AND device = :device"
-                " AND pool IS NOT NULL AND alloc_ns <= :at GROUP BY address, pool ORDER BY address",
-                rank, device, at_ns, &rows, error);
-  if (r == 0)
-    r = read_privates(reader, rows, error);
-  rows = sl_statement_close(rows);
-  return r;
+    r = read_rows(reader, db,
+                  "SELECT alloc_ns, complete_ns, id, address, bytes, category, free_ns, pool FROM allocation"
+                  " WHERE rank = :rank AND device = :device AND bytes > 0 AND alloc_ns <= :last",
+                  rank, device, add_block, error);
+  return r < 0 ? r : read_privates(reader, db, rank, device, error);
 }
 
 /* ---- putting together ---- */
@@ -209,17 +233,17 @@ static int64_t cell_start(const struct sl_map_segment *s, int cell) {
   return s->address + (int64_t)((double)s->bytes * cell / SL_SEGMENT_CELLS);
 }
 
-static void segment_draw(const struct reader *reader, struct sl_map_segment *s, size_t begin, size_t end) {
+static void segment_draw(const struct instant *instant, struct sl_map_segment *s, size_t begin, size_t end) {
   for (int cell = 0; cell < SL_SEGMENT_CELLS; cell++) {
     int64_t start = cell_start(s, cell), stop = cell_start(s, cell + 1), live = 0;
     int64_t of[128] = {0};
     char most = '.';
-    for (; begin < end && reader->blocks[begin].address + reader->blocks[begin].bytes <= start;)
+    for (; begin < end && instant->blocks[begin].address + instant->blocks[begin].bytes <= start;)
       begin++;
-    for (size_t i = begin; i < end && reader->blocks[i].address < stop; i++) {
-      const struct block *b = &reader->blocks[i];
+    for (size_t i = begin; i < end && instant->blocks[i].address < stop; i++) {
+      const struct block *b = &instant->blocks[i];
       int64_t bytes = min_of(b->address + b->bytes, stop) - max_of(b->address, start);
-      int letter = b->category < 0 ? '~' : reader->map->categories[b->category].letter;
+      int letter = b->category < 0 ? '~' : instant->map->categories[b->category].letter;
       live += bytes;
       of[letter] += bytes;
       if (most == '.' || of[letter] > of[(int)most])
@@ -230,16 +254,16 @@ static void segment_draw(const struct reader *reader, struct sl_map_segment *s, 
 }
 
 /* The free and the kept bytes of a segment's parts, with its blocks begin … end. */
-static void parts_count(const struct reader *reader, struct sl_map_segment *s, size_t part, size_t part_end,
+static void parts_count(const struct instant *instant, struct sl_map_segment *s, size_t part, size_t part_end,
                         size_t begin, size_t end) {
   for (; part < part_end; part++) {
-    const struct part *p = &reader->parts[part];
+    const struct part *p = &instant->parts[part];
     int64_t live = 0;
-    while (begin < end && reader->blocks[begin].address + reader->blocks[begin].bytes <= p->address)
+    while (begin < end && instant->blocks[begin].address + instant->blocks[begin].bytes <= p->address)
       begin++;
-    for (size_t i = begin; i < end && reader->blocks[i].address < p->address + p->bytes; i++)
-      live += min_of(reader->blocks[i].address + reader->blocks[i].bytes, p->address + p->bytes) -
-              max_of(reader->blocks[i].address, p->address);
+    for (size_t i = begin; i < end && instant->blocks[i].address < p->address + p->bytes; i++)
+      live += min_of(instant->blocks[i].address + instant->blocks[i].bytes, p->address + p->bytes) -
+              max_of(instant->blocks[i].address, p->address);
     if (!live)
       s->returnable_bytes += p->bytes;
     else
@@ -249,7 +273,8 @@ static void parts_count(const struct reader *reader, struct sl_map_segment *s, s
   }
 }
 
-static const char *private_pool(const struct reader *reader, const struct sl_map_segment *s, int64_t alloc_ns) {
+static const char *private_pool(const struct reader *reader, const struct instant *instant,
+                                const struct sl_map_segment *s, int64_t alloc_ns) {
   size_t low = 0, high = reader->private_count;
   while (low < high) {
     size_t middle = low + (high - low) / 2;
@@ -259,23 +284,23 @@ static const char *private_pool(const struct reader *reader, const struct sl_map
       high = middle;
   }
   for (; low < reader->private_count && reader->privates[low].address < s->address + s->bytes; low++)
-    if (reader->privates[low].alloc_ns >= alloc_ns)
-      return reader->privates[low].pool;
+    if (reader->privates[low].alloc_ns >= alloc_ns && reader->privates[low].alloc_ns <= instant->at_ns)
+      return text_keep(instant->map->texts, reader->privates[low].pool);
   return NULL;
 }
 
 /* Fills a segment whose place, parts and blocks are known. */
-static void segment_fill(struct reader *reader, struct sl_map_segment *s, size_t part, size_t part_end, size_t begin,
-                         size_t end) {
+static void segment_fill(const struct reader *reader, struct instant *instant, struct sl_map_segment *s, size_t part,
+                         size_t part_end, size_t begin, size_t end) {
   int64_t free_from = s->address, last_ns = INT64_MIN, last_bytes = 0;
   for (size_t i = begin; i < end; i++) {
-    const struct block *b = &reader->blocks[i];
+    const struct block *b = &instant->blocks[i];
     s->blocks++;
     if (b->category < 0) {
       s->pending_bytes += b->bytes;
     } else {
       s->allocated_bytes += b->bytes;
-      reader->map->categories[b->category].bytes += b->bytes;
+      instant->map->categories[b->category].bytes += b->bytes;
     }
     s->largest_free_bytes = max_of(s->largest_free_bytes, b->address - free_from);
     free_from = b->address + b->bytes;
@@ -289,25 +314,30 @@ static void segment_fill(struct reader *reader, struct sl_map_segment *s, size_t
   }
   s->largest_free_bytes = max_of(s->largest_free_bytes, s->address + s->bytes - free_from);
   if (!s->pool)
-    s->pool = private_pool(reader, s, reader->parts[part].alloc_ns);
-  parts_count(reader, s, part, part_end, begin, end);
+    s->pool = private_pool(reader, instant, s, instant->parts[part].alloc_ns);
+  parts_count(instant, s, part, part_end, begin, end);
   if (s->pool) { /* a private pool keeps its segments as long as it exists */
     s->kept_bytes += s->returnable_bytes;
     s->returnable_bytes = 0;
   }
-  segment_draw(reader, s, begin, end);
+  segment_draw(instant, s, begin, end);
 }
 
 /* Pieces of an expandable segment that lie side by side are one, as in PyTorch's snapshots. */
-static size_t segment_end(const struct reader *reader, size_t part) {
-  const struct part *first = &reader->parts[part];
+static size_t segment_end(const struct instant *instant, size_t part) {
+  const struct part *first = &instant->parts[part];
   size_t end = part + 1;
-  while (first->mapped && end < reader->part_count && reader->parts[end].mapped &&
-         reader->parts[end].stream == first->stream &&
-         (reader->parts[end].bytes == SMALL_SEGMENT) == (first->bytes == SMALL_SEGMENT) &&
-         reader->parts[end].address == reader->parts[end - 1].address + reader->parts[end - 1].bytes)
+  while (first->mapped && end < instant->part_count && instant->parts[end].mapped &&
+         instant->parts[end].stream == first->stream &&
+         (instant->parts[end].bytes == SMALL_SEGMENT) == (first->bytes == SMALL_SEGMENT) &&
+         instant->parts[end].address == instant->parts[end - 1].address + instant->parts[end - 1].bytes)
     end++;
   return end;
+}
+
+static int compare_blocks(const void *a, const void *b) {
+  const struct block *one = a, *other = b;
+  return (one->address > other->address) - (one->address < other->address);
 }
 
 static int compare_segments(const void *a, const void *b) {
@@ -326,21 +356,23 @@ static int compare_categories(const void *a, const void *b) {
   return strcmp(one->name, other->name);
 }
 
-static void outside_add(struct reader *reader, size_t *block, int64_t before) {
-  while (*block < reader->block_count && reader->blocks[*block].address < before)
-    reader->map->outside_bytes += reader->blocks[(*block)++].bytes;
+static void outside_add(struct instant *instant, size_t *block, int64_t before) {
+  while (*block < instant->block_count && instant->blocks[*block].address < before)
+    instant->map->outside_bytes += instant->blocks[(*block)++].bytes;
 }
 
-static int put_together(struct reader *reader, struct sl_error *error) {
-  struct sl_segment_map *map = reader->map;
+static int put_together(const struct reader *reader, struct instant *instant, struct sl_error *error) {
+  struct sl_segment_map *map = instant->map;
   size_t block = 0;
-  map->segments = calloc(reader->part_count + 1, sizeof *map->segments);
+  if (instant->block_count)
+    qsort(instant->blocks, instant->block_count, sizeof *instant->blocks, compare_blocks);
+  map->segments = calloc(instant->part_count + 1, sizeof *map->segments);
   if (!map->segments)
     return no_memory(error);
-  for (size_t part = 0, part_end; part < reader->part_count; part = part_end) {
-    const struct part *first = &reader->parts[part];
+  for (size_t part = 0, part_end; part < instant->part_count; part = part_end) {
+    const struct part *first = &instant->parts[part];
     struct sl_map_segment *s = &map->segments[map->count++];
-    part_end = segment_end(reader, part);
+    part_end = segment_end(instant, part);
     *s = (struct sl_map_segment){
         .address = first->address,
         .stream = first->stream,
@@ -348,36 +380,53 @@ static int put_together(struct reader *reader, struct sl_error *error) {
         .expandable = first->mapped,
     };
     for (size_t i = part; i < part_end; i++)
-      s->bytes += reader->parts[i].bytes;
-    outside_add(reader, &block, s->address);
+      s->bytes += instant->parts[i].bytes;
+    outside_add(instant, &block, s->address);
     size_t begin = block;
-    while (block < reader->block_count &&
-           reader->blocks[block].address + reader->blocks[block].bytes <= s->address + s->bytes)
+    while (block < instant->block_count &&
+           instant->blocks[block].address + instant->blocks[block].bytes <= s->address + s->bytes)
       block++;
-    segment_fill(reader, s, part, part_end, begin, block);
+    segment_fill(reader, instant, s, part, part_end, begin, block);
     map->reserved_bytes += s->bytes;
     map->allocated_bytes += s->allocated_bytes;
     map->pending_bytes += s->pending_bytes;
   }
-  outside_add(reader, &block, INT64_MAX);
+  outside_add(instant, &block, INT64_MAX);
   qsort(map->segments, map->count, sizeof *map->segments, compare_segments);
   if (map->category_count)
     qsort(map->categories, map->category_count, sizeof *map->categories, compare_categories);
   return 0;
 }
 
-int sl_segment_map_read(struct sl_db *db, int64_t rank, int64_t device, int64_t at_ns, struct sl_segment_map **out,
-                        struct sl_error *error) {
-  struct reader reader = {.map = calloc(1, sizeof *reader.map)};
-  int r = reader.map && (reader.map->texts = calloc(1, sizeof *reader.map->texts)) ? 0 : no_memory(error);
+int sl_segment_maps_read(struct sl_db *db, int64_t rank, int64_t device, const int64_t *at_ns, size_t count,
+                         struct sl_segment_map **out, struct sl_error *error) {
+  struct reader reader = {.instants = calloc(count + 1, sizeof *reader.instants), .count = count};
+  int r = reader.instants ? 0 : no_memory(error);
+  for (size_t i = 0; i < count; i++)
+    out[i] = NULL;
+  if (r < 0 || !count)
+    goto finish;
+  for (size_t i = 0; i < count && r == 0; i++) {
+    struct sl_segment_map *map = out[i] = calloc(1, sizeof *map);
+    reader.instants[i] = (struct instant){.at_ns = at_ns[i], .map = map};
+    if (!map || !(map->texts = calloc(1, sizeof *map->texts)))
+      r = no_memory(error);
+  }
   if (r == 0)
-    r = read_all(&reader, db, rank, device, at_ns, error);
-  if (r == 0)
-    r = put_together(&reader, error);
-  free(reader.parts);
-  free(reader.blocks);
+    r = read_all(&reader, db, rank, device, error);
+  for (size_t i = 0; i < count && r == 0; i++)
+    r = put_together(&reader, &reader.instants[i], error);
+finish:
+  for (size_t i = 0; reader.instants && i < count; i++) {
+    free(reader.instants[i].parts);
+    free(reader.instants[i].blocks);
+    if (r < 0)
+      out[i] = sl_segment_map_free(out[i]);
+  }
+  for (size_t i = 0; i < reader.private_count; i++)
+    free(reader.privates[i].pool);
   free(reader.privates);
-  *out = r < 0 ? sl_segment_map_free(reader.map) : reader.map;
+  free(reader.instants);
   return r;
 }
 

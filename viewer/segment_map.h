@@ -2,7 +2,7 @@
  * The segments of PyTorch's caching allocator at one instant, and what is in them: from the ledger, exact to the byte.
  *
  *   struct sl_segment_map *map = NULL;
- *   r = sl_segment_map_read(db, rank, device, at_ns, &map, error);
+ *   r = sl_segment_maps_read(db, rank, device, &at_ns, 1, &map, error);
  *   …
  *   map = sl_segment_map_free(map);
  *
@@ -53,9 +53,12 @@ struct sl_segment_map {
   struct sl_segment_map_texts *texts;
 };
 
-/* *out owns all of it. 0 or a negative errno. */
-int sl_segment_map_read(struct sl_db *db, int64_t rank, int64_t device, int64_t at_ns, struct sl_segment_map **out,
-                        struct sl_error *error);
+/*
+ * One map for each of `count` instants, which do not go back, in one pass over the ledger. out[i] owns all of its own;
+ * on failure they are all NULL. 0 or a negative errno.
+ */
+int sl_segment_maps_read(struct sl_db *db, int64_t rank, int64_t device, const int64_t *at_ns, size_t count,
+                         struct sl_segment_map **out, struct sl_error *error);
 struct sl_segment_map *sl_segment_map_free(struct sl_segment_map *map); /* returns NULL */
 
 #endif

@@ -122,6 +122,16 @@ TEST_F(Merge, RefusesRunsOfDifferentTimesWhereNothingElseTells) {
   EXPECT_EQ(merge().status, 0);
 }
 
+TEST_F(Merge, RanksKeepTheirNumbersAndHosts) {
+  for (const char *rank : {"1", "0"}) {
+    LogBuilder log(directory / (std::string("node") + rank + "/process"), 1'000'000);
+    log.info("rank", rank).info("world_size", "2").info("host", std::string("host-") + rank);
+    log.thread(1).at(1'000'000).range_push("wait").at(1'001'000).range_pop();
+  }
+  EXPECT_EQ(merge().status, 0);
+  EXPECT_EQ(shardledger({"query", "SELECT rank, host FROM rank", out, "--csv"}).out, "rank,host\n0,host-0\n1,host-1\n");
+}
+
 TEST_F(Merge, TakesTheNewestRunOfEachDirectoryAndSaysSo) {
   process("node0", "0", 1'000'000);
   process("node1", "1", 1'000'500);

@@ -73,12 +73,11 @@ static const struct page_table {
      "WITH " SQL_HELD
      " SELECT c.rank, c.operation, c.bytes, printf('%x', c.comm) AS comm, c.seq, c.module_id AS module,"
      " c.step, c.enqueue_ns - :zero AS enqueued, c.start_ns - :zero AS start, c.end_ns - :zero AS \"end\", c.stream,"
-     " c.reduction, k.late_ns AS late FROM collective AS c LEFT JOIN collective_cost AS k ON k.id = c.id"
-     " WHERE c.rank = :rank AND ((SELECT count(*) FROM collective) <= " ROWS_MOST
+     " c.reduction FROM collective AS c WHERE c.rank = :rank AND ((SELECT count(*) FROM collective) <= " ROWS_MOST
      " OR c.step IN (SELECT step FROM held)) ORDER BY coalesce(c.start_ns, c.enqueue_ns), c.id",
      false, NULL},
     {"collective_totals",
-     "SELECT rank, operation, count(*) AS calls, sum(bytes) AS bytes, sum(end_ns - start_ns) AS busy,"
+     "SELECT rank, operation, count(*) AS calls, sum(bytes) AS bytes, sum((end_ns - start_ns) / kernel_calls) AS busy,"
      " count(start_ns) AS timed FROM collective WHERE rank = :rank GROUP BY operation ORDER BY operation",
      false, NULL},
     {"collective_repeats", /* those of steps that left their rows to another one */

@@ -211,6 +211,30 @@ def test_a_step_asked_for_is_held_in_full(long, tmp_path):
     assert {row["step"] for row in page.table("module_peaks")} >= {chosen}
 
 
+def test_ranks_of_several_hosts_are_on_one_clock(reported, tmp_path):
+    """Rank 1 on a host whose clock is five seconds ahead: its times are moved back by what the collectives show."""
+    plain, path = reported("fsdp2-2rank")
+    ledger = shutil.copy(plain, tmp_path / "run.sqlite")
+    db = sqlite3.connect(ledger)
+    for table, in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table' AND name <> 'meta'").fetchall():
+        names = [row[1] for row in db.execute(f"PRAGMA table_info({table})")]
+        times = [name for name in names if name in long_run.TIMES]
+        if times:
+            db.execute(f"UPDATE {table} SET {', '.join(f'{name} = {name} + 5000000000' for name in times)} WHERE rank = 1")
+    db.execute("UPDATE rank SET host = 'other' WHERE rank = 1")
+    db.commit()
+    offset = db.execute("SELECT offset_ns FROM host_clock WHERE host = 'other'").fetchone()[0]
+    db.close()
+    before, after = Page(path), Page(report(ledger, tmp_path / "report.html"))
+    moved = {new.start - old.start for old, new in zip(before.windows[1], after.windows[1])}
+    still = {new.start - old.start for old, new in zip(before.windows[0], after.windows[0])}
+    (apart,) = {a - b for a in moved for b in still}
+    assert apart == 5000000000 - offset and abs(apart) < 1e8
+    for name in ("steps", "phases", "collectives", "device_samples"):
+        key = next(key for key in ("start", "at") if key in before.json[name]["columns"])
+        assert {new[key] - old[key] for old, new in zip(before.table(name), after.table(name)) if old["rank"] == 1} == moved
+
+
 def hostile(ledger):
     """Gives every name that a program chooses one that attacks the page."""
     names = ["</script><script>window.attacked = 1</script>", "<img src=x onerror='window.attacked=1'>", "{{script}}",
@@ -484,6 +508,10 @@ def test_collectives_are_on_the_time_axis(reported, browser):
     zero = rows(ledger, "SELECT min(start_ns) FROM rank")[0][0]
     assert sorted(lanes) == sorted([operation, start - zero, end - zero] for operation, start, end in rows(
         ledger, "SELECT operation, start_ns, end_ns FROM collective WHERE rank = 0"))
+    late = browser.js("return window.shardledger.run.collectives.map(c => [c.rank, c.enqueued, c.late])")
+    assert sorted(late, key=str) == sorted(([rank, at - zero, late] for rank, at, late in rows(
+        ledger, "SELECT rank, enqueue_ns, late_ns FROM collective_cost")), key=str)
+    assert len({late for _, _, late in late}) > 10
     first = next(item for item in lanes if item[0] == "AllGather")
     browser.js("window.shardledger.zoom(arguments[0], arguments[1])", first[1] - 1e5, first[2] + 1e5)
     colour = browser.js("return operationColour('AllGather')")

@@ -21,7 +21,25 @@ async function readData() {
       run[name] = table.rows.map((row) => asObject(table.columns, row));
       run.byRank[name] = groupBy(run[name], "rank");
     }
+  tellLateness(run.collectives);
   return run;
+}
+
+// late: how long after the first rank a collective began on the device, as the view collective_cost has it; null: nobody to compare.
+function tellLateness(calls) {
+  const meetings = new Map();
+  for (const call of calls) {
+    call.late = null;
+    if (call.start === null || call.comm === null || call.seq === null || ["Send", "Recv"].includes(call.operation)) continue;
+    const key = `${call.comm} ${call.seq} ${call.operation} ${call.bytes}`;
+    if (meetings.has(key)) meetings.get(key).push(call);
+    else meetings.set(key, [call]);
+  }
+  for (const meeting of meetings.values()) {
+    if (meeting.length < 2) continue;
+    const first = meeting.reduce((least, call) => Math.min(least, call.start), Infinity);
+    for (const call of meeting) call.late = call.start - first;
+  }
 }
 
 function asObject(columns, row) {

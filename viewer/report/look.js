@@ -97,6 +97,11 @@ function swatch(fill) {
   return element("span", {class: "swatch", style: {background: fill}, "aria-hidden": "true"});
 }
 
+// A name with its colour before it.
+function named(fill, name) {
+  return element("span", {class: "named"}, swatch(fill), element("span", {}, ...breakable(name)));
+}
+
 // Bytes for show, exact on hover and for programs.
 function bytesCell(bytes) {
   return element("span", {title: formatExact(bytes), "data-bytes": bytes}, formatBytes(bytes));

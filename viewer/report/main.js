@@ -18,8 +18,8 @@ class App {
     this.strips = new RankStrips(document.getElementById("strips"), this.layers, (rank) => this.showRank(rank));
     this.owners = new SortedTable(element("div", {class: "scroll"}), [
       {name: "Module", value: (row) => this.modules.short(row.module) || "", cell: (row) => element("span", {class: "fqn", title: this.modules.name(row.module)}, ...breakable(this.modules.short(row.module) || "no module"))},
-      {name: "Category", value: (row) => row.category, cell: (row) => element("span", {}, swatch(categoryColour(row.category)),
-        ...breakable(row.category), row.detail ? element("span", {class: "quiet detail"}, ...breakable(row.detail)) : null)},
+      {name: "Category", value: (row) => row.category, cell: (row) => element("span", {}, named(categoryColour(row.category), row.category),
+        row.detail ? element("span", {class: "quiet detail"}, ...breakable(row.detail)) : null)},
       {name: "Bytes", number: true, value: (row) => row.bytes, cell: (row) => bytesCell(row.bytes)},
       {name: "Share", number: true, value: (row) => row.bytes, cell: (row) => formatShare(row.bytes, this.total)},
     ], {most: 40, foot: () => element("tr", {}, element("th", {scope: "row", colspan: 2}, "allocated"),
@@ -181,7 +181,7 @@ class App {
 
   legend() {
     document.getElementById("legend").replaceChildren(...this.layers.slice().reverse().map((layer) =>
-      element("span", {}, swatch(categoryColour(layer)), layer)));
+      named(categoryColour(layer), layer)));
     document.getElementById("steps-lead").textContent = `What was allocated at the highest point of each step of rank ${this.view.rank}, by category; dashed: reserved by PyTorch${
       this.ranks.length > 1 ? "; thin lines: the other ranks’ peaks" : ""}. Click a step to see inside.`;
   }

@@ -223,7 +223,7 @@ class StepsChart {
 function partRows(parts, whole, here) {
   const rows = parts.filter(([, bytes]) => bytes > 0).reverse();
   return element("table", {}, element("tbody", {}, ...rows.map(([name, bytes, fill]) =>
-    element("tr", {class: name === here ? "here" : null}, element("td", {}, swatch(fill), name),
+    element("tr", {class: name === here ? "here" : null}, element("td", {}, named(fill, name)),
             element("td", {class: "number"}, formatBytes(bytes)), element("td", {class: "number"}, formatShare(bytes, whole))))));
 }
 
@@ -248,7 +248,7 @@ function showRanks(ranks, layers, app) {
   shown.sort((a, b) => holds(app.view, b) - holds(app.view, a));
   const total = app.view.highest ? app.view.highest.allocated : 0;
   const categories = plainTable(["At the peak", ...known.map((view) => `Rank ${view.rank}`), `Share on ${app.view.rank}`],
-    shown.map((layer) => [element("span", {}, swatch(categoryColour(layer)), layer), ...known.map((view) => bytesCell(holds(view, layer))),
+    shown.map((layer) => [named(categoryColour(layer), layer), ...known.map((view) => bytesCell(holds(view, layer))),
                           formatShare(holds(app.view, layer), total)]), [...known.map((_, i) => i + 1), known.length + 1]);
   categories.append(element("tfoot", {}, element("tr", {}, element("th", {scope: "row"}, "allocated"),
     ...known.map((view) => element("td", {class: "number"}, bytesCell(view.highest.allocated))), element("td", {class: "number"}, "100.0%"))));
@@ -418,7 +418,7 @@ class DevicePart {
     const owners = (view.balance.get(sample.at) || []).slice().sort((a, b) => this.owners.indexOf(a.owner) - this.owners.indexOf(b.owner));
     const table = plainTable(["Owner", "Bytes", "Share", "Since the first sample", "What it is"], owners.map((row) => {
       const before = first.find((other) => other.owner === row.owner)?.bytes || 0, change = row.bytes - before;
-      return [element("span", {}, swatch(this.fill(row.owner)), row.owner), bytesCell(row.bytes), formatShare(row.bytes, sample.used),
+      return [named(this.fill(row.owner), row.owner), bytesCell(row.bytes), formatShare(row.bytes, sample.used),
               element("span", {title: formatExact(change)}, change === 0 ? "–" : `${change > 0 ? "+" : ""}${formatBytes(change)}`),
               element("span", {class: "quiet"}, this.meaning.get(row.owner) || "")];
     }), [1, 2, 3]);
@@ -443,19 +443,27 @@ function showCollectives(run, view) {
     } with their own place in the timeline above. shardledger nccl has bandwidths and stragglers.`;
   const late = groupBy(view.collectives.filter((call) => call.late !== null), "operation");
   box.replaceChildren(plainTable(["Operation", "Calls", "Bytes", "Time on the device", "Latest start, in the timeline"], [...totals.values()].map((row) => [
-    element("span", {}, swatch(operationColour(row.operation)), row.operation), row.calls.toLocaleString("en-US"), bytesCell(row.bytes),
+    named(operationColour(row.operation), row.operation), row.calls.toLocaleString("en-US"), bytesCell(row.bytes),
     row.timed ? formatTime(row.busy) : "not recorded",
     late.has(row.operation) ? `${formatTime(Math.max(...late.get(row.operation).map((call) => call.late)))} after the first rank` : "–"]), [1, 2, 3, 4]));
 }
 
 function showMissing(run, app) {
   const box = document.getElementById("missing");
-  const gaps = run.gaps.map((gap) => [
-    element("button", {type: "button", onclick: () => app.showMoment(gap.rank, gap.at, null)}, formatTime(gap.at)), `${gap.rank}`,
-    gap.source, gap.lost ? gap.lost.toLocaleString("en-US") : "not known", gap.reason]);
-  const off = run.sources.map((source) => ["", `${source.rank}`, source.source, "", `${source.state}: ${source.reason}`]);
-  if (!gaps.length && !off.length) box.replaceChildren(element("p", {}, "Nothing: no gaps, and every source of the record was on."));
-  else box.replaceChildren(plainTable(["At", "Rank", "Source", "Events lost", "Why"], [...gaps, ...off], [3]));
+  const rows = [...run.gaps, ...run.sources.map((source) => ({...source, at: null, lost: null, reason: `${source.state}: ${source.reason}`}))];
+  if (!rows.length) {
+    box.replaceChildren(element("p", {}, "Nothing: no gaps, and every source of the record was on."));
+    return;
+  }
+  new SortedTable(box, [
+    {name: "At", number: true, value: (row) => row.at, cell: (row) => (row.at === null ? "" :
+      element("button", {type: "button", onclick: () => app.showMoment(row.rank, row.at, null)}, formatTime(row.at)))},
+    {name: "Rank", number: true, value: (row) => row.rank, cell: (row) => `${row.rank}`},
+    {name: "Source", value: (row) => row.source},
+    {name: "Events lost", number: true, value: (row) => row.lost,
+     cell: (row) => (row.lost === null ? "" : row.lost ? row.lost.toLocaleString("en-US") : "not known")},
+    {name: "Why", value: (row) => row.reason},
+  ], {most: 100}).show(rows);
 }
 
 // ---- tooltip ----

@@ -73,7 +73,8 @@ class TimeChart {
                                             paths: uPlot.paths.stepped({align: 1})}))],
       axes: [
         {...axis, grid, size: 38, gap: 9, splits: (u, i, min, max) => timeTicks(min, max, this.base, this.width / 120),
-         values: (u, ticks) => ticks.map((at) => formatTimeTick(at - this.base, this.to - this.from))},
+         // No label where the edge would cut it.
+         values: (u, ticks) => ticks.map((at) => ((this.to - at) / (this.to - this.from) * this.width < 22 ? "" : formatTimeTick(at - this.base, this.to - this.from)))},
         {...axis, grid, size: GUTTER, splits: (u, i, min, max) => byteTicks(max, 6), values: (u, ticks) => (this.top ? ticks.map(formatTick) : [])},
       ],
       cursor: {y: false, points: {show: false}, drag: {x: true, y: false, setScale: false, dist: 4},
@@ -162,9 +163,10 @@ class TimeChart {
         line(step.start, colour("--ink"), [2, 3], 0.75);
         line(step.end, colour("--ink"), [2, 3], 0.75);
       }
-    for (const gap of this.view.gaps) {
+    const gaps = this.view.gaps.filter((gap) => gap.at >= this.from && gap.at <= this.to);
+    for (const gap of gaps) {
       const x = line(gap.at, colour("--warning"), [], 1.5);
-      if (x !== null) label("gap", x, bbox.top + bbox.height - 16 * ratio, colour("--warning"));
+      if (x !== null && gaps.length < 12) label("gap", x, bbox.top + bbox.height - 16 * ratio, colour("--warning"));
     }
     for (const oom of this.view.ooms) {
       const x = line(oom.at, colour("--alarm"), [], 2);

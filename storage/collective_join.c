@@ -7,7 +7,9 @@
 #include <utlist.h>
 
 enum {
-  WAITING_MAX = 1 << 20, /* calls, and kernels, that are kept for a partner, unless another number was set */
+  WAITING_MAX = 1 << 20,  /* calls, and kernels, that are kept for a partner, unless another number was set */
+  WAITING_SOME = 1 << 10, /* and from so many calls on, only those of stretches that are not long past */
+  LONG_PAST = 4,          /* kernels of so many later stretches have come */
 };
 #define CLOCK_SLACK_NS 100000u /* the device's clock may be this far behind the host's */
 
@@ -52,9 +54,19 @@ static int kernel_kind(const char *name) {
   return -1;
 }
 
+/*
+ * Launches while the step was the same. Device times are switched on and off where a step begins only, so a launch
+ * between timed ones of its stretch was timed as well, if anything ran.
+ */
+struct stretch {
+  bool timed;
+  uint32_t first, last; /* of the timed launches' correlation ids, the lowest and the highest */
+};
+
 struct sl_launch {
   uint32_t correlation;
-  bool done; /* the kernel's record has come */
+  size_t stretch; /* index */
+  bool done;      /* the kernel's record has come */
   int kind;
   uint32_t stream;
   uint64_t start_ns, end_ns; /* end 0: it had not ended when the log did */
@@ -88,8 +100,9 @@ struct sl_joiner {
   bool given_up; /* calls or kernels were dropped: counting them says nothing any more */
   bool launched; /* launches are recorded */
   bool replayed; /* and kernels of NCCL came that none of them speaks of: CUDA graphs run those again */
-  bool timed;    /* kernels of launches came; the ids of the first and the last one: */
-  uint32_t first_timed, last_timed;
+  struct stretch *stretches;
+  size_t stretch_count, stretch_capacity, timed_count; /* timed_count: up to the last one that has timed launches */
+  int64_t step;                                        /* of the last stretch */
 };
 
 struct sl_joiner *sl_joiner_new(struct sl_ledger_writer *writer) {
@@ -127,6 +140,7 @@ struct sl_joiner *sl_joiner_free(struct sl_joiner *joiner) {
   while (joiner->batches)
     batch_free(joiner, joiner->batches);
   free(joiner->kernels);
+  free(joiner->stretches);
   free(joiner);
   return NULL;
 }
@@ -178,15 +192,36 @@ const struct sl_launch *sl_batch_last_launch(const struct sl_batch *batch) {
   return batch->launches;
 }
 
+/* The stretch that a batch's launch is part of: a new one where the step is another than the last launch's. */
+static int stretch_enter(struct sl_joiner *joiner, const struct sl_batch *batch, struct sl_error *error) {
+  int64_t step = batch->last_call ? batch->last_call->row.step : joiner->step;
+  if (joiner->stretch_count && step == joiner->step)
+    return 0;
+  if (joiner->stretch_count == joiner->stretch_capacity) {
+    size_t capacity = joiner->stretch_capacity ? 2 * joiner->stretch_capacity : 64;
+    void *grown = realloc(joiner->stretches, capacity * sizeof *joiner->stretches);
+    if (!grown)
+      return sl_error_set(error, -ENOMEM, "out of memory");
+    joiner->stretches = grown;
+    joiner->stretch_capacity = capacity;
+  }
+  joiner->stretches[joiner->stretch_count++] = (struct stretch){.timed = false};
+  joiner->step = step;
+  return 0;
+}
+
 int sl_batch_launch(struct sl_joiner *joiner, struct sl_batch *batch, uint32_t correlation, struct sl_error *error) {
   struct sl_launch *known;
   HASH_FIND(hh, joiner->launches, &correlation, sizeof correlation, known);
   if (known)
     return 0; /* ids come round after 2^32; the first one still waits */
+  if (stretch_enter(joiner, batch, error) < 0)
+    return -ENOMEM;
   struct sl_launch *launch = calloc(1, sizeof *launch);
   if (!launch)
     return sl_error_set(error, -ENOMEM, "out of memory");
   launch->correlation = correlation;
+  launch->stretch = joiner->stretch_count - 1;
   joiner->launched = true;
   launch->batch = batch;
   launch->next = batch->launches;
@@ -241,20 +276,23 @@ static bool served(const struct sl_batch *batch, const struct sl_call *call, con
 
 /*
  * Why no kernel's time was found for a call. A call in a CUDA graph that is being captured launches as any other, but
- * nothing runs; later the graph's kernels do. What was launched before all recorded kernels, or behind them, may just
- * not have been recorded.
+ * nothing runs; later the graph's kernels do.
  */
 static const char *untimed(const struct sl_joiner *joiner, const struct sl_batch *batch) {
   const struct sl_launch *launch;
-  bool between = joiner->timed;
+  bool timed = false, between = true;
   if (!batch->launch_count)
     return joiner->launched ? "no_launch" : "not_recorded";
+  if (!joiner->timed_count)
+    return "not_recorded";
   LL_FOREACH(batch->launches, launch) {
+    const struct stretch *stretch = &joiner->stretches[launch->stretch];
     if (launch->done)
       return "ambiguous";
-    between = between && launch->correlation > joiner->first_timed && launch->correlation < joiner->last_timed;
+    timed = timed || stretch->timed || launch->stretch >= joiner->timed_count; /* whose times may still be to come */
+    between = between && stretch->timed && launch->correlation > stretch->first && launch->correlation < stretch->last;
   }
-  return between && joiner->replayed ? "captured" : "no_kernel";
+  return !timed ? "untimed_step" : between && joiner->replayed ? "captured" : "no_kernel";
 }
 
 static void call_join(const struct sl_batch *batch, struct sl_call *call) {
@@ -331,6 +369,29 @@ static int loose_kernel_add(struct sl_joiner *joiner, const struct loose_kernel 
   return 0;
 }
 
+static void stretch_timed(struct stretch *stretch, uint32_t correlation) {
+  if (!stretch->timed || correlation < stretch->first)
+    stretch->first = correlation;
+  if (!stretch->timed || correlation > stretch->last)
+    stretch->last = correlation;
+  stretch->timed = true;
+}
+
+/* Where only some steps are timed, most launches wait for a kernel that will never come. */
+static int long_past_write(struct sl_joiner *joiner, struct sl_error *error) {
+  int r = 0;
+  for (struct sl_batch *batch = joiner->batches, *next; r == 0 && batch && joiner->closed_calls > WAITING_SOME;
+       batch = next) {
+    next = batch->next;
+    if (!batch->closed || !batch->launch_count)
+      continue;
+    if (batch->launches->stretch + LONG_PAST >= joiner->timed_count)
+      break;
+    r = batch_write(joiner, batch, error);
+  }
+  return r;
+}
+
 int sl_joiner_kernel(struct sl_joiner *joiner, const struct sl_event_kernel *event, const char *name,
                      struct sl_error *error) {
   if (!event->start_ns || !strstr(name, "nccl"))
@@ -342,11 +403,8 @@ int sl_joiner_kernel(struct sl_joiner *joiner, const struct sl_event_kernel *eve
     joiner->replayed = joiner->replayed || joiner->launched;
     return kernel.kind < 0 ? 0 : loose_kernel_add(joiner, &kernel, error);
   }
-  if (!joiner->timed || event->correlation < joiner->first_timed)
-    joiner->first_timed = event->correlation;
-  if (!joiner->timed || event->correlation > joiner->last_timed)
-    joiner->last_timed = event->correlation;
-  joiner->timed = true;
+  size_t stretch = launch->stretch;
+  stretch_timed(&joiner->stretches[stretch], event->correlation);
   HASH_DEL(joiner->launches, launch);
   launch->done = true;
   launch->kind = kernel.kind;
@@ -355,7 +413,11 @@ int sl_joiner_kernel(struct sl_joiner *joiner, const struct sl_event_kernel *eve
   launch->end_ns = kernel.end_ns;
   struct sl_batch *batch = launch->batch;
   batch->waiting--;
-  return batch->closed && !batch->waiting ? batch_write(joiner, batch, error) : 0;
+  int r = batch->closed && !batch->waiting ? batch_write(joiner, batch, error) : 0;
+  if (stretch < joiner->timed_count)
+    return r;
+  joiner->timed_count = stretch + 1;
+  return r < 0 ? r : long_past_write(joiner, error);
 }
 
 /* ---- without launches: by order ---- */

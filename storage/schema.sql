@@ -241,7 +241,8 @@ CREATE TABLE collective( -- one NCCL call of a rank
   exposed_ns INTEGER, -- of start_ns … end_ns, the part in which none of the process's other kernels ran on this device;
                      -- NULL where compute kernels were not recorded (SHARDLEDGER_KERNELS=all)
   untimed TEXT -- why its kernel is not known: captured (in a CUDA graph, whose replays are kernels without calls),
-               -- no_launch (it launched none: copy engines, one rank alone), no_kernel (launched, but not recorded),
+               -- no_launch (it launched none: copy engines, one rank alone), untimed_step (of a step without device times),
+               -- no_kernel (launched, but not recorded),
                -- ambiguous (kernels of its group can't be told apart), not_recorded (nor were launches); else NULL
 );
 

@@ -371,6 +371,7 @@ static int print_untimed(const struct nccl_report *report) {
   } reasons[] = {
       {"captured", "captured in CUDA graphs, whose replays are kernels without calls"},
       {"no_launch", "launched no kernel (copy engines, or one rank alone)"},
+      {"untimed_step", "in steps without device times (SHARDLEDGER_STEPS)"},
       {"no_kernel", "launched, but the kernel was not recorded"},
       {"ambiguous", "in groups whose kernels can't be told apart"},
       {"not_recorded", "launches and kernels were not recorded, or don't match in number"},

@@ -655,6 +655,54 @@ TEST_F(Collectives, WithoutReplaysAMissingKernelIsNotTakenForACapture) {
   EXPECT_EQ(rows("SELECT untimed FROM collective ORDER BY id"), (Rows{"", "no_kernel", ""}));
 }
 
+TEST_F(Collectives, CallsOfStepsWithoutDeviceTimesAreNotTakenForCapturedOnes) {
+  {
+    Job job(directory / "host-1");
+    job.schemas();
+    auto &main = job.thread();
+    uint32_t correlation = 50;
+    for (uint64_t step = 0; step < 3; step++) {
+      main.at(1000 * step + 100).range_start(step + 1, "step", SL_KIND_step, step);
+      for (int call = 0; call < 3; call++)
+        job.all_gather(1000 * step + 110, step, ++correlation);
+      main.at(1000 * step + 900).range_end(step + 1);
+    }
+    for (uint32_t timed : {51, 52, 53, 57, 59}) // step 1 is not timed, and the second call of step 2 is captured
+      job.kernel(timed, 3000 + timed * 10, 3005 + timed * 10, kAllGather);
+    job.kernel(60, 9000, 9010, kAllGather); // its graph, replayed
+  }
+  build();
+  EXPECT_EQ(
+      rows("SELECT step, coalesce(untimed, '-') FROM collective ORDER BY id"),
+      (Rows{"0|-", "0|-", "0|-", "1|untimed_step", "1|untimed_step", "1|untimed_step", "2|-", "2|captured", "2|-"}));
+}
+
+TEST_F(Collectives, WhereOneOfSeveralStepsIsTimedEveryCallHasItsRowAndKernelsTheirCall) {
+  constexpr uint64_t kSteps = 41, kCalls = 1000;
+  {
+    Job job(directory / "host-1");
+    job.schemas();
+    auto &main = job.thread();
+    for (uint64_t step = 0; step < kSteps; step++) {
+      const uint64_t start = 10'000'000 * (step + 1);
+      main.at(start).range_start(step + 1, "step", SL_KIND_step, step);
+      for (uint64_t call = 0; call < kCalls; call++) {
+        const uint32_t correlation = step * kCalls + call + 1;
+        job.all_gather(start + 1000 * call + 1, step, correlation);
+        if (step % 5 == 0)
+          job.kernel(correlation, start + 1000 * call + 500, start + 1000 * call + 900, kAllGather);
+      }
+      main.at(start + 9'000'000).range_end(step + 1);
+    }
+  }
+  sl_ledger_options options{};
+  options.keep_all = true;
+  ASSERT_EQ(sl_ledger_build(directory.c_str(), output.c_str(), &options, &note, &error), 0) << error.text;
+  EXPECT_EQ(rows("SELECT count(*), count(DISTINCT seq), count(start_ns), sum(untimed IS 'untimed_step'),"
+                 " sum(start_ns - enqueue_ns <> 499) FROM collective"),
+            (Rows{"41000|41000|9000|32000|0"}));
+}
+
 TEST_F(Collectives, WithoutCuptiNoTimeWasRecorded) {
   {
     Job job(directory / "host-1");

@@ -6,7 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define RETRY_NS 5000000000u /* a process directory without a readable segment is tried again after that */
+#define FUTURE_NS 2000000000u /* beyond what may be recorded between the look at the clock and the one at the log */
+#define RETRY_NS 5000000000u  /* a process directory without a readable segment is tried again after that */
 
 struct sl_live_run *sl_live_run_new(const char *directory) {
   struct sl_live_run *run = calloc(1, sizeof *run);
@@ -149,10 +150,28 @@ int sl_live_run_look(struct sl_live_run *run, uint64_t now_ns, struct sl_error *
   return r;
 }
 
+/*
+ * What the threads do is held back for a moment, by our clock. A host whose clock is ahead would be held back for long:
+ * an event of the future shows that, and then this log is read to its end once, to see by how much.
+ */
+static int process_read(struct sl_live_process *process, uint64_t now_ns, uint64_t events, struct sl_error *error) {
+  const uint64_t there_ns = now_ns + process->ahead_ns;
+  int r = sl_live_rank_read(process->live, there_ns - SL_LIVE_DELAY_NS, events, error);
+  if (r == 0 && sl_log_held(sl_live_rank_log(process->live)) > there_ns + FUTURE_NS) {
+    r = sl_live_rank_read(process->live, UINT64_MAX, UINT64_MAX, error);
+    process->ahead_ns = sl_live_rank_last_ns(process->live) - now_ns;
+  }
+  uint64_t last_ns = sl_live_rank_last_ns(process->live);
+  if (last_ns != process->last_ns)
+    process->news_ns = process->last_ns ? now_ns : last_ns;
+  process->last_ns = last_ns;
+  return r;
+}
+
 int sl_live_run_read(struct sl_live_run *run, uint64_t now_ns, uint64_t events, struct sl_error *error) {
   bool more = false;
   for (size_t i = 0; i < run->count; i++) {
-    int r = sl_live_rank_read(run->processes[i].live, now_ns - SL_LIVE_DELAY_NS, events, error);
+    int r = process_read(&run->processes[i], now_ns, events, error);
     if (r < 0)
       return r;
     run->processes[i].more = r > 0;

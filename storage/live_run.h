@@ -12,7 +12,10 @@ struct sl_live_process {
   uint64_t start_ns;
   char *path;
   struct sl_live_rank *live;
-  bool more; /* it has been read up to some instant in the past */
+  bool more;         /* it has been read up to some instant in the past */
+  uint64_t ahead_ns; /* so much its host's clock is ahead of ours, as far as that shows */
+  uint64_t last_ns;  /* of the last event that was read */
+  uint64_t news_ns;  /* when that came, by our clock; at the first look, by the event's */
 };
 
 struct sl_live_run {

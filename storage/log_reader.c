@@ -627,6 +627,10 @@ void sl_log_hold(struct sl_log *log, uint64_t until_ns) {
   log->until_ns = until_ns;
 }
 
+uint64_t sl_log_held(const struct sl_log *log) {
+  return log->heap_count && log->heap[0]->time_ns > log->until_ns ? log->heap[0]->time_ns : 0;
+}
+
 const char *sl_log_string(const struct sl_log *log, uint32_t id) {
   if (id >= OWN_STRING && id - OWN_STRING < OWN_COUNT)
     return own_strings[id - OWN_STRING];

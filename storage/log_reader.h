@@ -57,6 +57,9 @@ int sl_log_follow(struct sl_log *log, struct sl_error *error);
  */
 void sl_log_hold(struct sl_log *log, uint64_t until_ns);
 
+/* After sl_log_next has returned 0: the time of the first event that is held back; 0: none is. */
+uint64_t sl_log_held(const struct sl_log *log);
+
 /* Text of a string id; "" for 0 and for ids that were never written. Owned by the log, valid until sl_log_close. */
 const char *sl_log_string(const struct sl_log *log, uint32_t id);
 

@@ -338,6 +338,10 @@ bool sl_live_rank_ended(const struct sl_live_rank *rank) {
   return rank->state.ended;
 }
 
+uint64_t sl_live_rank_last_ns(const struct sl_live_rank *rank) {
+  return rank->state.last_ns;
+}
+
 size_t sl_live_rank_collectives(const struct sl_live_rank *rank, struct sl_live_collective *out, size_t capacity) {
   uint64_t kept = rank->collective_count < SL_LIVE_COLLECTIVES ? rank->collective_count : SL_LIVE_COLLECTIVES;
   size_t count = kept < capacity ? (size_t)kept : capacity;

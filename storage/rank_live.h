@@ -99,7 +99,8 @@ void sl_live_rank_state(struct sl_live_rank *rank, struct sl_live_state *out);
 /* What is alive now by category, the largest first. Looks at everything that is alive. */
 void sl_live_rank_categories(struct sl_live_rank *rank, struct sl_live_state *out);
 
-bool sl_live_rank_ended(const struct sl_live_rank *rank); /* in order */
+bool sl_live_rank_ended(const struct sl_live_rank *rank);       /* in order */
+uint64_t sl_live_rank_last_ns(const struct sl_live_rank *rank); /* of the last event that was read; 0: none */
 
 /* The last collectives whose times are known, in the order in which these became known. */
 size_t sl_live_rank_collectives(const struct sl_live_rank *rank, struct sl_live_collective *out, size_t capacity);

@@ -68,13 +68,13 @@ static const char *age_words(char buffer[SL_UNIT_CHARS], uint64_t ns) {
 static const char *status_words(char buffer[WHERE_CHARS], const struct sl_live_process *process,
                                 const struct sl_live_state *state, uint64_t now_ns) {
   char time[SL_UNIT_CHARS];
-  uint64_t age = now_ns > state->last_ns ? now_ns - state->last_ns : 0;
+  uint64_t age = now_ns > process->news_ns ? now_ns - process->news_ns : 0;
   if (state->ended)
     return "ended";
   if (!state->last_ns)
     return "starting";
   if (process->more)
-    snprintf(buffer, WHERE_CHARS, "%s behind", age_words(time, age));
+    snprintf(buffer, WHERE_CHARS, "%s behind", age_words(time, now_ns > state->last_ns ? now_ns - state->last_ns : 0));
   else if (age > SL_WATCH_SILENT_NS)
     snprintf(buffer, WHERE_CHARS, "silent %s", age_words(time, age));
   else
@@ -97,7 +97,7 @@ static void cell_step(struct sl_table *table, int64_t step) {
 }
 
 static bool is_silent(const struct sl_live_process *process, const struct sl_live_state *state, uint64_t now_ns) {
-  return !state->ended && !process->more && state->last_ns && now_ns > state->last_ns + 2 * SL_WATCH_SILENT_NS;
+  return !state->ended && !process->more && state->last_ns && now_ns > process->news_ns + 2 * SL_WATCH_SILENT_NS;
 }
 
 /* What a rank has to say for itself where not all fit: trouble first, then the highest peaks. */
@@ -327,7 +327,7 @@ static void print_silent(struct sl_output *out, const struct sl_live_run *run, c
     }
   if (count)
     sl_output_styled(out, SL_STYLE_yellow, "Nothing new from rank%s %s%s: killed, stopped, or the machine is gone.",
-                     count == 1 ? "" : "s", ranks, count > LINES ? " …" : "");
+                     count == 1 ? "" : "s", ranks, count > LINES ? " and more" : "");
 }
 
 static void print_trouble(struct sl_output *out, const struct sl_live_run *run, const struct sl_live_state *states,

@@ -339,6 +339,14 @@ TEST_F(LiveRun, AJobThatIsStartedAgainInTheSameDirectoryTakesTheOldOnesPlace) {
   EXPECT_NE(std::string(run->note.text), "");
 }
 
+// Its events seem to be of the future, and are no less there.
+TEST_F(LiveRun, AHostWhoseClockIsAheadIsNotWaitedFor) {
+  process("a-1-1", "0", now + 3'600'000'000'000, 1 << 20);
+  EXPECT_EQ(look(), 0) << error.text;
+  EXPECT_EQ(ranks(), (Ranks{{0, 1 << 20}}));
+  EXPECT_GT(run->processes[0].ahead_ns, 3'500'000'000'000u);
+}
+
 TEST_F(LiveRun, NothingInTheDirectoryChanges) {
   process("a-1-1", "0", 1'000'000'000'000'000'000, 1 << 20);
   auto files = [&] {

@@ -44,9 +44,10 @@ __attribute__((destructor)) static void end(void) {
 /* ---- what a test plays ---- */
 
 void fake_cupti_play(CUpti_CallbackDomain domain, uint32_t cbid, const void *data) {
-  bool enabled = domain == CUPTI_CB_DOMAIN_DRIVER_API ? cbid < FAKE_CBIDS && the.driver_enabled[cbid]
-                                                      : cbid < FAKE_KINDS && the.resource_enabled[cbid];
-  if (the.subscribed && enabled)
+  bool enabled = domain == CUPTI_CB_DOMAIN_DRIVER_API
+                     ? cbid < FAKE_CBIDS && fake_cupti_get(&the.driver_enabled[cbid])
+                     : cbid < FAKE_KINDS && fake_cupti_get(&the.resource_enabled[cbid]);
+  if (fake_cupti_get(&the.subscribed) && enabled)
     on_callback(callback_data, domain, cbid, data);
 }
 
@@ -176,8 +177,10 @@ CUptiResult cuptiActivityEnableAllocationSource(uint8_t enable) {
 
 CUptiResult cuptiUnsubscribe(CUpti_SubscriberHandle subscriber) {
   set(&the.subscribed, 0);
-  memset(the.driver_enabled, 0, sizeof(the.driver_enabled));
-  memset(the.resource_enabled, 0, sizeof(the.resource_enabled));
+  for (int i = 0; i < FAKE_CBIDS; i++)
+    set(&the.driver_enabled[i], 0);
+  for (int i = 0; i < FAKE_KINDS; i++)
+    set(&the.resource_enabled[i], 0);
   return CUPTI_SUCCESS;
 }
 
@@ -188,9 +191,9 @@ CUptiResult cuptiEnableCallback(uint32_t enable, CUpti_SubscriberHandle subscrib
   if (domain == CUPTI_CB_DOMAIN_DRIVER_API && cbid < FAKE_CBIDS) {
     if (cbid == the.unknown_cbid)
       return CUPTI_ERROR_INVALID_PARAMETER;
-    the.driver_enabled[cbid] = (int)enable;
+    set(&the.driver_enabled[cbid], (int)enable);
   } else if (domain == CUPTI_CB_DOMAIN_RESOURCE && cbid < FAKE_KINDS) {
-    the.resource_enabled[cbid] = (int)enable;
+    set(&the.resource_enabled[cbid], (int)enable);
   } else {
     the.others_enabled++;
   }

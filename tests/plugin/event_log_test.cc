@@ -274,6 +274,53 @@ TEST(EventLog, LetsThousandsOfThreadsComeAndGo) {
   printf("%zu of %d threads found a segment\n", ALL(recording, range_mark).size(), THREADS);
 }
 
+TEST(EventLog, LetsManyProcessesStartAtOnceInOneDirectory) {
+  const int count = 5 * rounds(8);
+  char root[] = "/tmp/shardledger-test-XXXXXX";
+  ASSERT_NE(mkdtemp(root), nullptr);
+  int start[2];
+  ASSERT_EQ(pipe(start), 0);
+  std::vector<pid_t> children;
+  for (int i = 0; i < count; i++) {
+    pid_t child = fork();
+    if (child == 0) {
+      char byte;
+      close(start[1]);
+      setenv("SHARDLEDGER_DIR", root, 1);
+      if (read(start[0], &byte, 1) != 0)
+        _exit(1);
+      exit(mark((uint64_t)i) ? 0 : 2);
+    }
+    children.push_back(child);
+  }
+  close(start[0]);
+  const auto begin = std::chrono::steady_clock::now();
+  close(start[1]); /* all at once */
+  for (pid_t child : children) {
+    int status = -1;
+    EXPECT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+  }
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+  int whole = 0;
+  for (const auto &directory : fs::directory_iterator(root)) {
+    sl_log *log = nullptr;
+    sl_error error = {};
+    sl_event event;
+    ASSERT_EQ(sl_log_open(directory.path().c_str(), &log, &error), 0) << error.text;
+    int marks = 0, ends = 0;
+    while (sl_log_next(log, &event, &error) == 1) {
+      marks += event.type == SL_EVENT_range_mark;
+      ends += event.type == SL_EVENT_process_end;
+    }
+    whole += marks == 1 && ends == 1;
+    sl_log_close(log);
+  }
+  printf("%d processes recorded and ended in %.1f s\n", whole, seconds.count());
+  EXPECT_EQ(whole, count);
+  fs::remove_all(root);
+}
+
 TEST(EventLog, TakesEventsAfterTheThreadsOwnEnd) {
   static pthread_key_t late;
   Recording recording = record({}, [] {

@@ -88,17 +88,19 @@ static int exposed_find(struct compute *compute, int64_t start_ns, int64_t end_n
 }
 
 /* alone: all of the rank's kernels ran on this device, so its collectives did, too. */
-static int device_write(struct sl_db *db, int64_t rank, int64_t device, bool alone, struct sl_error *error) {
+static int device_write(struct sl_db *db, int64_t rank, int64_t before, int64_t device, bool alone,
+                        struct sl_error *error) {
   struct sl_statement *collectives = NULL, *update = NULL;
   struct compute compute = {0};
   int r = sl_db_prepare(db,
-                        "SELECT start_ns, end_ns FROM kernel WHERE rank = :rank AND device = :device AND " IS_COMPUTE
+                        "SELECT start_ns, end_ns FROM kernel WHERE rowid > :before AND device = :device AND " IS_COMPUTE
                         " ORDER BY start_ns",
                         &compute.kernels, error);
   if (r == 0)
     r = sl_db_prepare(db,
-                      "SELECT id, start_ns, end_ns FROM collective WHERE rank = :rank AND end_ns >= start_ns"
-                      " AND (:alone OR (stream, start_ns) IN (SELECT stream, start_ns FROM kernel WHERE rank = :rank"
+                      "SELECT id, start_ns, end_ns FROM collective WHERE id >= :rank << 40 AND id < :rank + 1 << 40"
+                      " AND end_ns >= start_ns"
+                      " AND (:alone OR (stream, start_ns) IN (SELECT stream, start_ns FROM kernel WHERE rowid > :before"
                       "  AND device = :device AND instr(name, 'nccl')))"
                       " ORDER BY start_ns",
                       &collectives, error);
@@ -106,9 +108,10 @@ static int device_write(struct sl_db *db, int64_t rank, int64_t device, bool alo
     r = sl_db_prepare(db, "UPDATE collective SET exposed_ns = :exposed WHERE id = :id", &update, error);
   if (r < 0)
     goto finish;
-  sl_bind_named_int(compute.kernels, ":rank", rank);
+  sl_bind_named_int(compute.kernels, ":before", before);
   sl_bind_named_int(compute.kernels, ":device", device);
   sl_bind_named_int(collectives, ":rank", rank);
+  sl_bind_named_int(collectives, ":before", before);
   sl_bind_named_int(collectives, ":device", device);
   sl_bind_named_int(collectives, ":alone", alone);
   r = next_read(&compute, error);
@@ -132,18 +135,20 @@ finish:
 int sl_exposed_time_write(struct sl_ledger_writer *writer, struct sl_error *error) {
   struct sl_db *db = sl_ledger_writer_db(writer);
   struct sl_statement *devices = NULL;
-  int64_t rank = sl_ledger_writer_rank(writer);
+  int64_t rank = sl_ledger_writer_rank(writer), before;
+  if (!sl_ledger_writer_computes(writer, &before))
+    return 0;
   /* Of each device: whether compute kernels ran there, and whether it is the only one. */
   int r = sl_db_prepare(db,
                         "SELECT device, count(*) OVER () = 1, compute FROM (SELECT device, max(" IS_COMPUTE
-                        ") AS compute FROM kernel WHERE rank = :rank GROUP BY device)",
+                        ") AS compute FROM kernel WHERE rowid > :before GROUP BY device)",
                         &devices, error);
   if (r < 0)
     return r;
-  sl_bind_named_int(devices, ":rank", rank);
+  sl_bind_named_int(devices, ":before", before);
   while (r >= 0 && (r = sl_statement_step(devices, error)) > 0)
     if (sl_column_int(devices, 2))
-      r = device_write(db, rank, sl_column_int(devices, 0), sl_column_int(devices, 1), error);
+      r = device_write(db, rank, before, sl_column_int(devices, 0), sl_column_int(devices, 1), error);
   devices = sl_statement_close(devices);
   return r;
 }

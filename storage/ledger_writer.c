@@ -58,6 +58,8 @@ struct sl_ledger_writer {
   struct sl_statement *inserts[INSERT_count];
   struct sl_ledger_listener listener;
   uint32_t rank;
+  int64_t kernels_before;   /* kernel.rowid of the last row of other ranks */
+  bool computes;            /* kernels other than NCCL's were written for this rank */
   struct sl_row row;        /* being put together */
   struct sl_rows *waiting;  /* where it goes; NULL: into its table */
   sl_collective_sink *sink; /* NULL: none */
@@ -110,7 +112,9 @@ struct sl_ledger_writer *sl_ledger_writer_close(struct sl_ledger_writer *writer)
 
 int sl_ledger_writer_begin(struct sl_ledger_writer *writer, uint32_t rank, struct sl_error *error) {
   writer->rank = rank;
-  return sl_db_execute(writer->db, "BEGIN", error);
+  writer->computes = false;
+  int r = sl_db_int(writer->db, "SELECT coalesce(max(rowid), 0) FROM kernel", &writer->kernels_before, error);
+  return r < 0 ? r : sl_db_execute(writer->db, "BEGIN", error);
 }
 
 int sl_ledger_writer_commit(struct sl_ledger_writer *writer, struct sl_error *error) {
@@ -139,6 +143,11 @@ struct sl_db *sl_ledger_writer_db(struct sl_ledger_writer *writer) {
 
 uint32_t sl_ledger_writer_rank(const struct sl_ledger_writer *writer) {
   return writer->rank;
+}
+
+bool sl_ledger_writer_computes(const struct sl_ledger_writer *writer, int64_t *kernels_before) {
+  *kernels_before = writer->kernels_before;
+  return writer->computes;
 }
 
 /* ---- rows: their cells in the columns' order, then into the table or to where rows wait ---- */
@@ -641,6 +650,7 @@ int sl_write_source(struct sl_ledger_writer *writer, const char *source, const c
 
 int sl_write_kernel(struct sl_ledger_writer *writer, const void *payload, const char *name, struct sl_error *error) {
   const struct sl_event_kernel *kernel = payload;
+  writer->computes = writer->computes || !strstr(name, "nccl");
   row_begin(writer, INSERT_kernel);
   put_int(writer, writer->rank);
   put_int(writer, kernel->device);

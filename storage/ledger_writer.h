@@ -46,6 +46,10 @@ int sl_ledger_writer_finish(struct sl_ledger_writer *writer, struct sl_error *er
 struct sl_db *sl_ledger_writer_db(struct sl_ledger_writer *writer);
 uint32_t sl_ledger_writer_rank(const struct sl_ledger_writer *writer);
 
+/* Whether kernels other than NCCL's were written for this rank. Its rows of `kernel` have a rowid above
+ * *kernels_before. */
+bool sl_ledger_writer_computes(const struct sl_ledger_writer *writer, int64_t *kernels_before);
+
 /*
  * What is written from now on waits in rows, which stay the caller's, until they are put; NULL: it is written at once.
  * Their texts must live as long.

@@ -55,7 +55,7 @@ const struct sl_command sl_commands[] = {
      "shardledger snapshots shardledger-out --step 1\n"
      "shardledger snapshots shardledger-out 'layers.*' --rank 0 --csv",
      sl_cmd_snapshots},
-    {"nccl", "NCCL's collectives: time, bytes, bandwidth, and which rank was late",
+    {"nccl", "NCCL's collectives: time, bytes, bandwidth, which rank was late, what no computation hid",
      "[DIR|FILE] [--by operation|module|communicator] [options]",
      "Without --by: operations, communicators and stragglers. Bandwidths are NCCL-tests' definitions, over the "
      "transfer:\n"

@@ -149,6 +149,12 @@ int sl_driver_segments_add(struct sl_driver_segments *segments, const struct sl_
                            struct sl_error *error) {
   const struct sl_event_driver_allocation *e = event->payload;
   segments->driver_seen = true;
+  /*
+   * Host memory is not the device's. Kind unknown are handles, whose memory counts when it is mapped, and mappings of
+   * what another process holds.
+   */
+  if (e->kind == SL_MEMORY_PINNED || e->kind == SL_MEMORY_PAGEABLE || e->kind == SL_MEMORY_UNKNOWN)
+    return 0;
   struct segment segment = {
       .address = e->address,
       .bytes = e->bytes,
@@ -160,12 +166,6 @@ int sl_driver_segments_add(struct sl_driver_segments *segments, const struct sl_
       .place = sl_segment_place_of(phase),
       .from_driver = true,
   };
-  /*
-   * Host memory is not the device's. Kind unknown are handles, whose memory counts when it is mapped, and mappings of
-   * what another process holds.
-   */
-  if (e->kind == SL_MEMORY_PINNED || e->kind == SL_MEMORY_PAGEABLE || e->kind == SL_MEMORY_UNKNOWN)
-    return 0;
   struct segment *known = segment_find(segments, e->address);
   if (known && !known->from_driver && known->alloc_ns > event->time_ns) {
     /* Of a snapshot that was taken later. The driver knows when it came; of a mapped range, each piece. */

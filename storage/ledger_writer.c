@@ -8,6 +8,7 @@
 #include "sql_text.h"
 
 #include <errno.h>
+#include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,6 +67,20 @@ struct sl_ledger_writer {
   void *sink_context;
 };
 
+/*
+ * Sorting for indexes takes as much room as they do: in files, which SQLite unlinks as it makes them, and not in
+ * memory; beside the ledger, where there has to be room anyway, and not in /tmp.
+ */
+static int sort_beside(struct sl_db *db, const char *path, struct sl_error *error) {
+  const char *slash = strrchr(path, '/');
+  char *sql = slash
+                  ? sqlite3_mprintf("PRAGMA temp_store_directory='%.*q'", slash == path ? 1 : (int)(slash - path), path)
+                  : sqlite3_mprintf("PRAGMA temp_store_directory='.'");
+  int r = sql ? sl_db_execute(db, sql, error) : sl_error_set(error, -ENOMEM, "out of memory");
+  sqlite3_free(sql);
+  return r;
+}
+
 int sl_ledger_writer_open(const char *path, struct sl_ledger_writer **out, struct sl_error *error) {
   struct sl_ledger_writer *writer = calloc(1, sizeof *writer);
   if (!writer)
@@ -74,7 +89,9 @@ int sl_ledger_writer_open(const char *path, struct sl_ledger_writer **out, struc
   if (r < 0)
     goto finish;
   /* The file is built beside the real one and renamed when it is whole, so it needs no journal of its own. */
-  r = sl_db_execute(writer->db, "PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; PRAGMA temp_store=MEMORY;", error);
+  r = sl_db_execute(writer->db, "PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; PRAGMA temp_store=FILE;", error);
+  if (r == 0)
+    r = sort_beside(writer->db, path, error);
   if (r == 0)
     r = sl_db_execute(writer->db, sl_schema_sql, error);
   char version[64];
@@ -132,6 +149,8 @@ int sl_ledger_writer_finish(struct sl_ledger_writer *writer, struct sl_error *er
                         "CREATE INDEX allocation_survivor ON allocation(rank, step) WHERE last_step > step;"
                         "CREATE INDEX step_by_peak ON step(rank, peak_allocated_bytes DESC);"
                         "CREATE INDEX peak_owner_by_step ON peak_owner(rank, step);"
+                        "CREATE INDEX device_sample_by_time ON device_sample(rank, at_ns);"
+                        "CREATE INDEX device_sample_by_use ON device_sample(rank, used_bytes, at_ns);"
                         "CREATE INDEX device_owner_by_time ON device_owner(rank, at_ns);",
                         error);
   return r < 0 ? r : sl_db_execute(writer->db, sl_views_sql, error);

@@ -190,7 +190,8 @@ struct sl_rank_periods *sl_rank_periods_free(struct sl_rank_periods *periods);
 void sl_rank_periods_keep_all(struct sl_rank_periods *periods);
 int sl_rank_on_collective(void *context, const struct sl_collective_row *row, struct sl_error *error);
 void sl_rank_hold(struct sl_rank_builder *b); /* the rows that follow are of the step in progress */
-void sl_rank_hold_since(struct sl_rank_builder *b, uint64_t begun_at); /* … of something that began at this position */
+/* … of something that began at this position; false: they are kept in any case, since it comes from a kept step. */
+bool sl_rank_hold_since(struct sl_rank_builder *b, uint64_t begun_at);
 bool sl_rank_hold_device(struct sl_rank_builder *b, uint64_t at_ns); /* … of the device then; false: leave them out */
 void sl_rank_release(struct sl_rank_builder *b);                     /* … are of no step */
 int sl_rank_period_decide(struct sl_rank_builder *b); /* the step in progress is summed up; settles the one before it */

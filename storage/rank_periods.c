@@ -86,11 +86,13 @@ void sl_rank_release(struct sl_rank_builder *b) {
   sl_ledger_writer_hold(b->writer, NULL);
 }
 
-void sl_rank_hold_since(struct sl_rank_builder *b, uint64_t begun_at) {
+bool sl_rank_hold_since(struct sl_rank_builder *b, uint64_t begun_at) {
   bool of_last = b->last.left_out && begun_at > b->last.began_at;
+  bool goes_with_step = begun_at > b->current.began_at || of_last;
   sl_ledger_writer_hold(b->writer, NULL);
-  if (begun_at > b->current.began_at || of_last)
+  if (goes_with_step)
     sl_rank_hold(b);
+  return goes_with_step;
 }
 
 /* The first period that ends at or after this; count: the one in progress. */

@@ -252,8 +252,7 @@ static int allocation_write(struct sl_rank_builder *b, const struct sl_allocatio
     place->pool = NULL;
     return sl_error_set(b->error, -ENOMEM, "out of memory");
   }
-  sl_rank_hold_since(b, a->alloc_at);
-  if (a->alloc_at <= b->current.began_at)
+  if (!sl_rank_hold_since(b, a->alloc_at))
     phase_need(a->free_phase);
   return sl_write_allocation(b->writer, a, place->stream, place->pool, sl_rank_category_name(b, a->category), b->error);
 }

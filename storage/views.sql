@@ -63,17 +63,13 @@ CREATE VIEW fsdp_snapshot AS
 WITH tracked(id, fqn) AS (
   SELECT n.id, CASE WHEN r.is_fsdp AND r.class NOT LIKE 'Replicate%' THEN 'FSDP' ELSE '' END || n.name
   FROM module_name n JOIN module m ON m.id = n.id JOIN module r ON r.id = m.root_id),
-word(category) AS (VALUES ('Sharded Param'),('Unsharded Param'),('Buffer'),('Sharded Grad'),('Unsharded Grad'),('Activation'),('Temp'),('All Gather'),('Reduce Scatter'),('OptState'),('Inputs'), ('Other')),
-total AS (
-  SELECT rank, step, module_id, call_index, state, sum(tracker_bytes) AS bytes FROM step_snapshot
-  GROUP BY rank, step, module_id, call_index, state),
+word(category) AS (VALUES ('Sharded Param'),('Unsharded Param'),('Buffer'),('Sharded Grad'),('Unsharded Grad'),('Activation'),('Temp'),('All Gather'),('Reduce Scatter'),('OptState'),('Inputs'),('Other'),('Total')),
 state AS (
-  SELECT rank, step, module_id, call_index, state, bytes, call_index AS call FROM total WHERE state <> 'Peak Forward'
-  UNION ALL
-  SELECT rank, step, module_id, call_index, state, bytes, 0 FROM (
-    SELECT *, row_number() OVER (PARTITION BY rank, step, module_id ORDER BY bytes DESC, call_index) AS place
-    FROM total WHERE state = 'Peak Forward')
-  WHERE place = 1),
+  SELECT rank, step, module_id, call_index, state, bytes, iif(state = 'Peak Forward', 0, call_index) AS call FROM (
+    SELECT *, row_number() OVER (PARTITION BY rank, step, module_id, state ORDER BY bytes DESC, call_index) AS place FROM (
+      SELECT rank, step, module_id, call_index, state, sum(tracker_bytes) AS bytes FROM step_snapshot
+      GROUP BY rank, step, module_id, call_index, state))
+  WHERE state <> 'Peak Forward' OR place = 1),
 worded AS (
   SELECT s.rank, s.step, s.module_id, s.call_index, s.state, CASE s.category
       WHEN 'sharded_param' THEN 'Sharded Param'
@@ -92,13 +88,10 @@ worded AS (
       ELSE 'Other' END AS category,
     s.tracker_bytes AS bytes
   FROM step_snapshot s)
-SELECT a.rank, a.step, a.module_id, m.fqn, a.call, a.state, w.category,
+SELECT a.rank, a.step, a.module_id, m.fqn, a.call, a.state, w.category, iif(w.category = 'Total', a.bytes,
   coalesce((SELECT sum(bytes) FROM worded x WHERE x.rank = a.rank AND x.step = a.step AND x.module_id = a.module_id
-    AND x.call_index = a.call_index AND x.state = a.state AND x.category = w.category), 0) AS bytes
-FROM state a JOIN tracked m ON m.id = a.module_id CROSS JOIN word w
-UNION ALL
-SELECT a.rank, a.step, a.module_id, m.fqn, a.call, a.state, 'Total', a.bytes
-FROM state a JOIN tracked m ON m.id = a.module_id;
+    AND x.call_index = a.call_index AND x.state = a.state AND x.category = w.category), 0)) AS bytes
+FROM state a JOIN tracked m ON m.id = a.module_id CROSS JOIN word w;
 
 -- The snapshots as MemTracker would show them, of models without FSDP2: its words, its labels at that instant. It meets a
 -- wrapper and the module in it one by one, and only the latter is called again by activation checkpointing.
@@ -115,7 +108,7 @@ called(id, fqn, again) AS (
   SELECT id, own, own = inner FROM path
   UNION ALL
   SELECT id, inner, 1 FROM path WHERE own <> inner),
-word(category) AS (VALUES ('Parameter'),('Buffer'),('Gradient'),('Activation'),('Temp'),('Optstate'),('Other')),
+word(category) AS (VALUES ('Parameter'),('Buffer'),('Gradient'),('Activation'),('Temp'),('Optstate'),('Other'),('Total')),
 state AS (
   SELECT rank, step, module_id, call_index, state, sum(tracker_bytes) AS bytes FROM step_snapshot
   WHERE state IN ('Pre-Forward','Post-Forward','Peak-Forward','Pre-Backward','Post-Backward','Peak-Backward','Pre-Forward-AC','Post-Forward-AC')
@@ -131,14 +124,10 @@ worded AS (
       ELSE 'Other' END AS category,
     s.tracker_bytes AS bytes
   FROM step_snapshot s)
-SELECT a.rank, a.step, a.module_id, m.fqn, a.call_index AS call, a.state, w.category,
+SELECT a.rank, a.step, a.module_id, m.fqn, a.call_index AS call, a.state, w.category, iif(w.category = 'Total', a.bytes,
   coalesce((SELECT sum(bytes) FROM worded x WHERE x.rank = a.rank AND x.step = a.step AND x.module_id = a.module_id
-    AND x.call_index = a.call_index AND x.state = a.state AND x.category = w.category), 0) AS bytes
+    AND x.call_index = a.call_index AND x.state = a.state AND x.category = w.category), 0)) AS bytes
 FROM state a JOIN called m ON m.id = a.module_id CROSS JOIN word w
-WHERE m.again OR a.state NOT LIKE '%-AC'
-UNION ALL
-SELECT a.rank, a.step, a.module_id, m.fqn, a.call_index, a.state, 'Total', a.bytes
-FROM state a JOIN called m ON m.id = a.module_id
 WHERE m.again OR a.state NOT LIKE '%-AC';
 
 -- What no rule covered at each step's highest point.

@@ -25,12 +25,15 @@ struct selection {
 
 /* The sample of each rank to show. Parameters: :rank, :step (NULL: none), :last. */
 #define SQL_SAMPLE                                                                                                     \
-  "sample AS (SELECT * FROM (SELECT d.*, row_number() OVER (PARTITION BY d.rank"                                       \
-  "  ORDER BY iif(:last OR :step IS NOT NULL, 0, used_bytes) DESC, d.at_ns DESC) AS place"                             \
-  " FROM device_sample AS d JOIN rank AS r ON r.rank = d.rank AND r.device IS d.device"                                \
-  " LEFT JOIN step AS s ON s.rank = d.rank AND s.step = :step"                                                         \
-  " WHERE (:rank IS NULL OR d.rank = :rank) AND (:step IS NULL OR d.at_ns BETWEEN s.start_ns AND s.end_ns))"           \
-  " WHERE place = 1)"
+  "sample AS (SELECT d.* FROM rank AS r LEFT JOIN step AS s ON s.rank = r.rank AND s.step = :step"                     \
+  " JOIN device_sample AS d ON d.rowid = CASE"                                                                         \
+  "  WHEN :step IS NOT NULL THEN (SELECT rowid FROM device_sample AS o WHERE o.rank = r.rank AND o.device IS r.device" \
+  "   AND o.at_ns BETWEEN s.start_ns AND s.end_ns ORDER BY o.at_ns DESC LIMIT 1)"                                      \
+  "  WHEN :last THEN (SELECT rowid FROM device_sample AS o WHERE o.rank = r.rank AND o.device IS r.device"             \
+  "   ORDER BY o.at_ns DESC LIMIT 1)"                                                                                  \
+  "  ELSE (SELECT rowid FROM device_sample AS o WHERE o.rank = r.rank AND o.device IS r.device"                        \
+  "   ORDER BY o.used_bytes DESC, o.at_ns DESC LIMIT 1) END"                                                           \
+  " WHERE :rank IS NULL OR r.rank = :rank)"
 
 static void bind_sample(struct sl_statement *statement, const struct selection *selection) {
   sl_bind_optional(statement, ":rank", selection->rank);

@@ -376,6 +376,21 @@ TEST_P(RepeatedRuns, EveryViewAnswersForEveryStepAsIfAllWereKept) {
       " UNION ALL SELECT rank, step, comm, operation, calls, bytes, timed, duration_ns"
       "  FROM collective_total WHERE NOT before) GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4";
   EXPECT_TRUE(rows(some, calls) == rows(all, calls));
+  // These steps leave nothing of their own but what they add up to.
+  for (const char *table : {"allocation", "snapshot", "peak", "peak_owner", "collective"})
+    EXPECT_EQ(
+        row(some, std::string("SELECT count(*) FROM step s JOIN ") + table +
+                      " t ON t.rank = s.rank AND t.step = s.step WHERE s.same_as IS NOT NULL AND s.step < (SELECT "
+                      "max(step) - 1 FROM step)"),
+        "0")
+        << table;
+  EXPECT_EQ(row(some,
+                "SELECT count(*) FROM step s JOIN phase p USING (rank, step) WHERE s.same_as IS NOT NULL AND p.end_ns "
+                "<= s.end_ns AND p.id"
+                " NOT IN (SELECT coalesce(phase_id, 0) FROM allocation UNION SELECT coalesce(free_phase_id, 0) FROM"
+                " allocation UNION SELECT coalesce(phase_id, 0) FROM segment UNION SELECT coalesce(phase_id, 0) FROM"
+                " gpu_code UNION SELECT coalesce(parent_id, 0) FROM phase)"),
+            "0");
   // What was alive at a kept step's peak and end is there, to the byte.
   for (const char *what : {"peak", "end"})
     EXPECT_EQ(

@@ -41,7 +41,7 @@ static const struct page_table {
      "SELECT c.rank, c.step, c.same_as, c.start_ns - :zero AS start, c.end_ns - :zero AS \"end\","
      " c.peak_ns - :zero AS peak_at, c.peak_allocated_bytes AS allocated, c.peak_active_bytes AS active,"
      " c.peak_reserved_bytes AS reserved, c.peak_device_bytes AS device, c.before_allocated_bytes AS before,"
-     " c.end_allocated_bytes AS end_allocated, c.end_reserved_bytes AS end_reserved, c.checked, " SL_SQL_WHERE_PEAK
+     " c.end_allocated_bytes AS end_allocated, c.checked, " SL_SQL_WHERE_PEAK
      " AS place FROM (SELECT *, coalesce(same_as, step) AS rows_step FROM step) AS c WHERE c.rank = :rank"
      " ORDER BY c.step",
      false, NULL},
@@ -103,10 +103,6 @@ static const struct page_table {
      "SELECT o.rank, o.at_ns - :zero AS at, o.requested_bytes AS requested, o.free_bytes AS free,"
      " o.allocated_bytes AS allocated, o.reserved_bytes AS reserved, o.largest_free_bytes AS largest_free, o.source,"
      " o.step, " SL_SQL_CHAIN("o.phase_id") " AS place FROM oom AS o WHERE o.rank = :rank ORDER BY o.at_ns",
-     false, NULL},
-    {"oom_owners",
-     "SELECT o.rank, o.at_ns - :zero AS at, o.category, o.detail, o.module_id AS module, sum(o.bytes) AS bytes"
-     " FROM oom_owner AS o WHERE o.rank = :rank GROUP BY o.at_ns, o.category, o.detail, o.module_id",
      false, NULL},
     {"gaps", "SELECT rank, at_ns - :zero AS at, source, lost, reason FROM gap WHERE rank = :rank ORDER BY at_ns", false,
      NULL},

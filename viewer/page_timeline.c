@@ -208,7 +208,8 @@ static int read_events(struct timeline *t, struct sl_error *error) {
   if (r < 0)
     return r;
   sl_bind_named_int(rows, ":rank", t->rank);
-  while ((r = sl_statement_step(rows, error)) > 0) {
+  /* A file from somebody else may have other owners now than a moment ago. */
+  while (t->owner_count && (r = sl_statement_step(rows, error)) > 0) {
     uint32_t owner = find_owner(t, &hint, sl_column_int(rows, 0), sl_column_text(rows, 1), sl_column_text(rows, 2));
     int64_t bytes = sl_column_int(rows, 3);
     r = add_event(t, sl_column_int(rows, 4), bytes, owner, order);
@@ -372,7 +373,8 @@ static int64_t choose_samples(struct timeline *t, struct window *window, int64_t
   }
   total = before;
   for (size_t i = 0; i < window->count; i++) {
-    int64_t here = (int64_t)((double)(events[i].at_ns - window->start_ns) / (double)length * (double)stretches);
+    double place = ((double)events[i].at_ns - (double)window->start_ns) / (double)length;
+    int64_t here = place <= 0 ? 0 : place >= 1 ? stretches - 1 : (int64_t)(place * (double)stretches);
     total += events[i].change;
     if (here != stretch) {
       if (stretch >= 0)

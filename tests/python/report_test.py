@@ -268,7 +268,9 @@ def test_hostile_names_are_data_and_nothing_else(attacked, reported):
     assert any(row["fqn"].startswith("</script>") for row in page.table("modules"))
 
 
-def test_the_chart_library_is_what_the_registry_has():
+def test_the_chart_library_is_what_the_registry_has(reported):
+    page = reported("fsdp2-2rank")[1].read_text(encoding="utf-8")
+    assert UPLOT.read_text(encoding="utf-8") in page and "Permission is hereby granted, free of charge" in page
     assert hashlib.sha256(UPLOT.read_bytes()).hexdigest() == UPLOT_SHA256
     notice = (ROOT / "NOTICE").read_text()
     assert "uPlot 1.6.31" in notice and UPLOT_SHA256 in notice and "Leon Sorokin" in notice
@@ -598,6 +600,12 @@ def test_running_out_of_memory_comes_first(reported, browser):
     at, allocated = rows(ledger, "SELECT at_ns, allocated_bytes FROM oom WHERE rank = 0")[0]
     assert browser.js("return window.shardledger.at") == at - zero
     assert browser.js("return +document.querySelector('#moment .total').dataset.bytes") == allocated
+    owners = collections.Counter()
+    for owner in browser.js("return window.shardledger.view.memory.ownersAt(window.shardledger.at)"):
+        owners[owner["category"], owner["detail"], owner["module"]] += owner["bytes"]
+    assert owners == {owner[:3]: owner[3] for owner in rows(
+        ledger, "SELECT category, coalesce(detail, ''), module_id, sum(bytes) FROM oom_owner WHERE rank = 0 AND at_ns = ?"
+                " GROUP BY 1, 2, 3", at)}
     browser.js("window.shardledger.command('whole'); window.shardledger.select(0)")
     browser.click("#alerts .alarm:nth-child(2) button")
     assert browser.text("#view").startswith("Rank 1 ")
@@ -636,6 +644,17 @@ def test_repeated_steps_are_drawn_from_the_step_that_they_repeat(long, browser):
     x, y = browser.position((start + end) / 2)
     browser.mouse("mouseMoved", x, y + 60)
     browser.wait(f"return document.getElementById('tip').innerText.includes('repeats step {same_as}')")
+
+
+def test_steps_too_narrow_to_see_are_drawn_at_their_peaks(long, browser):
+    ledger, page = long
+    browser.open(page)
+    steps = rows(ledger, "SELECT start_ns, end_ns, peak_allocated_bytes FROM step WHERE rank = 0 AND step BETWEEN 200 AND 700 ORDER BY step")
+    zero = rows(ledger, "SELECT min(start_ns) FROM rank")[0][0]
+    browser.js("window.shardledger.zoom(arguments[0], arguments[1])", steps[0][0] - zero, steps[-1][1] - zero)
+    drawn = browser.js("return [...window.shardledger.chart.plot.data[1]]")  # the top of the stack
+    assert len(drawn) > 200 and set(drawn[1:]) <= {peak for _, _, peak in steps}
+    assert "narrow steps at their highest" in browser.text("#view")
 
 
 def test_a_thousand_steps_of_eight_ranks_open_within_two_seconds(long, browser):

@@ -20,7 +20,6 @@ const CATEGORY_COLOUR = new Map(CATEGORIES);
 function layersOf(run) {
   const present = new Set(run.peak_category.map((row) => row.category));
   for (const index of run.timeline) for (const [, category] of index.owners) present.add(category);
-  for (const row of run.oom_owners) present.add(row.category);
   const known = CATEGORIES.map(([name]) => name).filter((name) => present.has(name));
   const own = [...present].filter((name) => !CATEGORY_COLOUR.has(name) && name !== "unattributed").sort();
   own.forEach((name, i) => CATEGORY_COLOUR.set(name, OWN_WORDS[i % OWN_WORDS.length]));

@@ -150,7 +150,7 @@ class App {
     const words = inside.length ? `step${inside.length > 1 ? "s" : ""} ${numbers}` : "between steps";
     document.getElementById("strips-lead").textContent = `Allocated bytes over the time in view above (${words} of rank ${this.view.rank}), on one scale; at the end of each line its highest in view.`;
     document.getElementById("view").textContent = `Rank ${this.view.rank} · ${words} · ${formatTime(to - from)}${
-      this.chart.baseStep ? `, from step ${this.chart.baseStep.step}’s start` : ""}`;
+      this.chart.baseStep ? `, from step ${this.chart.baseStep.step}’s start` : this.chart.dense ? ", narrow steps at their highest" : ""}`;
   }
 
   showHeld() {

@@ -1,6 +1,8 @@
 "use strict";
 // Memory of one rank over time: page_timeline.c says how windows and samples are written.
 
+const NARROW = 4; // pixels
+
 class RankMemory {
   constructor(index, bytes, layers) {
     this.bytes = bytes;
@@ -10,6 +12,7 @@ class RankMemory {
     this.windows = index.windows.map((row) => asObject(
       ["step", "start", "end", "repeats", "full", "events", "count", "values", "times", "difference"], row));
     this.cache = [];
+    this.peaks = [];
   }
 
   get start() {
@@ -136,12 +139,15 @@ class RankMemory {
     }
   }
 
-  // The highest instant of a window: {at, bytes}.
+  // The highest instant of a window: {sample, at, bytes}.
   peakOf(window) {
-    const found = this.decoded(window);
-    let best = 0;
-    for (let k = 1; k < found.totals.length; k++) if (found.totals[k] > found.totals[best]) best = k;
-    return {at: found.times[best], bytes: found.totals[best]};
+    if (!this.peaks[window]) {
+      const {times, totals} = this.decoded(window);
+      let sample = 0;
+      for (let k = 1; k < totals.length; k++) if (totals[k] > totals[sample]) sample = k;
+      this.peaks[window] = {sample, at: times[sample], bytes: totals[sample]};
+    }
+    return this.peaks[window];
   }
 
   highest() {
@@ -150,42 +156,47 @@ class RankMemory {
 
   /*
    * What to draw between two moments: times, and for each layer the bytes of it and of those below, from the time to the next
-   * one. Of each pixel's samples the highest and the lowest are drawn, so that no peak is lost.
+   * one. Of each pixel's samples the highest and the lowest are drawn, so that no peak is lost. A step of a few pixels is
+   * drawn as its highest instant alone (dense), because the rest would be stripes.
    */
   drawn(from, to, pixels) {
-    const picked = [];
-    const pick = (window, sample, at) => picked.push({window, sample, at});
-    const width = (to - from) / pixels;
-    let bucket = -1, high = null, low = null;
+    const picked = [], width = (to - from) / pixels;
+    let bucket = -1, high = null, low = null, dense = false, before = null;
     const flush = () => {
       if (high === null) return;
-      const [a, b] = high.at <= low.at ? [high, low] : [low, high];
-      picked.push(a);
-      if (b !== a) picked.push(b);
+      picked.push(...(high === low ? [high] : high.at <= low.at ? [high, low] : [low, high]));
       high = low = null;
     };
+    const add = (window, sample, at, total, alone) => {
+      const here = Math.floor((at - from) / width), point = {window, sample, at, total};
+      if (here !== bucket) flush();
+      bucket = here;
+      if (high === null) high = low = point;
+      else if (total > high.total) [high, low] = alone ? [point, point] : [point, low];
+      else if (total <= low.total && !alone) low = point;
+    };
     if (this.windows.length && from <= this.end && to >= this.start) {
-      const [window, sample] = this.find(Math.max(from, this.start));
-      pick(window, sample, Math.max(from, this.start));
+      const at = Math.max(from, this.start), [window, sample] = this.find(at);
+      picked.push({window, sample, at});
     }
     for (let w = 0; w < this.windows.length; w++) {
-      if (this.windows[w].end < from || this.windows[w].start > to) continue;
+      const {start, end, step} = this.windows[w];
+      if (end < from || start > to) continue;
       const {times, totals} = this.decoded(w);
-      for (let k = 0; k < times.length; k++) {
-        if (times[k] <= from || times[k] > to) continue;
-        const here = Math.floor((times[k] - from) / width);
-        const point = {window: w, sample: k, at: times[k], total: totals[k]};
-        if (here !== bucket) flush();
-        bucket = here;
-        if (high === null) high = low = point;
-        else if (point.total > high.total) high = point;
-        else if (point.total <= low.total) low = point;
+      if ((end - start) / width < NARROW) {
+        const {sample, bytes} = this.peakOf(w);
+        // What lies between two steps shows where it is higher than the step before.
+        if (start > from && (step >= 0 || before === null || bytes > before)) add(w, sample, start, bytes, true);
+        before = step >= 0 ? bytes : before;
+        dense ||= step >= 0;
+        continue;
       }
+      before = null;
+      for (let k = 0; k < times.length; k++) if (times[k] > from && times[k] <= to) add(w, k, times[k], totals[k], false);
     }
     flush();
-    if (picked.length && to <= this.end) pick(picked[picked.length - 1].window, picked[picked.length - 1].sample, to);
-    else if (picked.length) pick(picked[picked.length - 1].window, picked[picked.length - 1].sample, this.end);
-    return this.cumulated(picked);
+    if (picked.length) picked.push({...picked[picked.length - 1], at: Math.min(to, this.end)});
+    return {...this.cumulated(picked), dense};
   }
 
   cumulated(picked) {

@@ -209,7 +209,8 @@ class StepsChart {
     const held = this.view.atPeak(step);
     showTip(event, element("b", {}, `Step ${step.step}: peak ${formatBytes(step.allocated)}`),
             element("div", {}, `${formatExact(step.allocated)}, ${step.place}`),
-            element("div", {class: "quiet"}, `reserved ${formatBytes(step.reserved)} · device ${formatBytes(step.device)}`),
+            element("div", {class: "quiet"}, `active ${formatBytes(step.active)} · reserved ${formatBytes(step.reserved)} · device ${formatBytes(step.device)}`),
+            step.before > step.allocated ? element("div", {}, `up to ${formatBytes(step.before)} allocated between the step before and this one`) : null,
             step.same_as === null ? null : element("div", {class: "quiet"}, `repeats step ${step.same_as}`),
             categoryRows(this.layers.map((layer) => [layer, held.get(layer) || 0]), step.allocated, null));
   }

@@ -42,7 +42,8 @@ class TimeChart {
     const step = stepAt(view, (from + to) / 2), room = (to - from) * 0.1;
     this.baseStep = step && from >= step.start - room && to <= step.end + room ? step : null;
     this.base = this.baseStep ? this.baseStep.start : 0;
-    const {times, sums} = view.memory.drawn(from, to, this.width - GUTTER - 12);
+    const {times, sums, dense} = view.memory.drawn(from, to, this.width - GUTTER - 12);
+    this.dense = dense;
     const data = [times, ...sums.slice().reverse()];
     this.top = sums.length ? highestOf(sums[sums.length - 1]) : 0;
     if (!this.plot) this.make(data);

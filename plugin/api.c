@@ -161,6 +161,8 @@ void sl_allocator_event(int device, int action, uint64_t address, uint64_t bytes
     atomic_store_explicit(&allocators[device].recorded, sequence + 1, memory_order_relaxed);
   /* The earliest instant with a context for sure: PyTorch has just called the driver here itself, under the same lock.
    */
+  if (action != SL_ALLOC && action != SL_FREE_REQUESTED && action != SL_FREE_COMPLETED)
+    sl_source_device_changed();
   if ((action == SL_SEGMENT_ALLOC || action == SL_SEGMENT_MAP) &&
       !atomic_load_explicit(&allocators[device].has_segment, memory_order_relaxed) &&
       !atomic_exchange(&allocators[device].has_segment, true))
@@ -210,6 +212,11 @@ void sl_allocator_stats(int device, uint32_t sequence, uint64_t requested_bytes,
 
 void sl_device_sample(void) {
   sl_source_device_sample(true);
+}
+
+void sl_device_sample_if_due(void) {
+  if (sl_source_device_is_due())
+    sl_source_device_sample(true);
 }
 
 int sl_cupti_release(void) {

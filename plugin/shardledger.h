@@ -20,7 +20,7 @@ extern "C" {
 #define SL_API __attribute__((visibility("default")))
 
 /* Version of this interface; sl_api_version() of the loaded library must equal it. */
-#define SL_API_VERSION 2
+#define SL_API_VERSION 3
 SL_API uint32_t sl_api_version(void);
 
 /* 1 while events are recorded; 0 when off, paused, failed or in a forked child. */
@@ -84,6 +84,13 @@ SL_API void sl_allocator_stats(int device, uint32_t sequence, uint64_t requested
  * every time where that is slow). Calls the CUDA driver.
  */
 SL_API void sl_device_sample(void);
+
+/*
+ * The same, unless it would tell nothing new: since this thread's or any other's last sample, less than a second ago,
+ * no memory went to or came from the driver and no GPU code was loaded, as far as is recorded. For the end of every
+ * step.
+ */
+SL_API void sl_device_sample_if_due(void);
 
 /*
  * Hands CUPTI to another tool (torch.profiler) and takes activity recording back afterwards. Both call CUPTI; both

@@ -28,6 +28,8 @@ void sl_sources_start(void);
 
 /* What the public API asks of single sources; see shardledger.h. */
 void sl_source_device_sample(bool with_processes); /* asks NVML too, which may take long at first */
+void sl_source_device_changed(void);               /* the driver gave or took memory, or loaded code */
+bool sl_source_device_is_due(void);                /* since the last sample something changed, or a second went by */
 void sl_source_cupti_times_changed(void);          /* step_window.h's answer: on the thread whose step begins */
 int sl_source_cupti_release(void);
 int sl_source_cupti_reacquire(void);

@@ -139,6 +139,7 @@ static void record_allocation(const struct sl_driver_call *call, const void *par
                                              .device = place.device,
                                              .kind = place.kind};
   sl_log_append(SL_EVENT_driver_allocation, &event, sizeof(event), NULL, 0);
+  sl_source_device_changed();
 }
 
 static void record_free(const struct sl_driver_call *call, const void *parameters) {
@@ -152,6 +153,7 @@ static void record_free(const struct sl_driver_call *call, const void *parameter
                                        .owner = sl_caller(),
                                        .api = sl_log_name(call->name)};
   sl_log_append(SL_EVENT_driver_free, &event, sizeof(event), NULL, 0);
+  sl_source_device_changed();
 }
 
 /* ---- kernels of NCCL ---- */
@@ -228,6 +230,7 @@ static void resource(const struct sl_cupti *cupti, uint32_t cbid, const CUpti_Re
                                         .device = device,
                                         .loaded = cbid == CUPTI_CBID_RESOURCE_MODULE_LOADED};
     sl_log_append(SL_EVENT_gpu_module, &event, sizeof(event), NULL, 0);
+    sl_source_device_changed();
     break;
   }
   default: break;

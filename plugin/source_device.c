@@ -51,6 +51,19 @@ static uint64_t monotonic_ns(void) {
   return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
+/* A sample asks the driver and NVML, which takes some 100 us: too much for every step where nothing changes. */
+static atomic_uint changes, changes_sampled;
+static atomic_uint_fast64_t sampled_ns;
+
+void sl_source_device_changed(void) {
+  atomic_fetch_add_explicit(&changes, 1, memory_order_relaxed);
+}
+
+bool sl_source_device_is_due(void) {
+  return atomic_load_explicit(&changes, memory_order_relaxed) != atomic_load(&changes_sampled) ||
+         monotonic_ns() - atomic_load(&sampled_ns) >= 1000000000u;
+}
+
 /* Asked with every sample where that is cheap, else with every hundredth. Why it can't be had is said once. */
 static void sample_processes(const struct sl_driver *driver, CUdevice device) {
   enum { CHEAP_NS = 100000, SELDOM = 100 };
@@ -100,6 +113,9 @@ void sl_source_device_sample(bool with_processes) {
       driver->ctx_get_device(&device) != CUDA_SUCCESS)
     return;
   define_device(driver, device);
+  /* Before the driver is asked: what changes meanwhile is for the next sample. */
+  atomic_store(&changes_sampled, atomic_load_explicit(&changes, memory_order_relaxed));
+  atomic_store(&sampled_ns, monotonic_ns());
   if (with_processes)
     sample_processes(driver, device);
   if (driver->mem_get_info(&free_bytes, &total_bytes) != CUDA_SUCCESS)

@@ -130,6 +130,7 @@ struct sl_rank_builder {
   /* the step in progress */
   struct sl_step_row step;
   uint64_t peak_at;
+  uint64_t device_used_bytes; /* of the rank's device, as sampled last; 0: not yet */
   struct peak_entry *peaks;
 };
 

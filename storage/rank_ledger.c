@@ -73,8 +73,11 @@ static int device_sample_take(struct sl_rank_builder *b, const struct sl_event *
   struct sl_allocator_memory allocator = {0};
   if (device < MAX_DEVICES && b->maps[device])
     allocator = (struct sl_allocator_memory){*sl_block_map_totals(b->maps[device]), b->private_pools[device]};
-  if ((int)device == b->device && used_bytes > b->step.peak_device_bytes)
-    b->step.peak_device_bytes = used_bytes;
+  if ((int)device == b->device) {
+    b->device_used_bytes = used_bytes;
+    if (used_bytes > b->step.peak_device_bytes)
+      b->step.peak_device_bytes = used_bytes;
+  }
   return sl_device_balance_sample(b->balance, device, b->at, event->time_ns, total_bytes, used_bytes, &allocator,
                                   b->error);
 }

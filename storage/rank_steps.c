@@ -98,7 +98,7 @@ void sl_rank_step_watch(struct sl_rank_builder *b) {
   b->step.peak_ns = b->now_ns;
   b->step.peak_phase = 0;
   b->step.peak_module = 0;
-  b->step.peak_device_bytes = 0;
+  b->step.peak_device_bytes = b->device_used_bytes; /* what the step begins with */
   b->step.checked = -1;
   b->peak_at = b->at;
 }

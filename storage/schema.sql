@@ -68,7 +68,7 @@ CREATE TABLE step( -- one training step of a rank: from its first zero_grad or f
   peak_allocated_bytes INTEGER, -- allocated_bytes.all.peak
   peak_active_bytes INTEGER, -- active_bytes.all.peak
   peak_reserved_bytes INTEGER, -- reserved_bytes.all.peak
-  peak_device_bytes INTEGER, -- highest used bytes of the device among the samples; NULL without samples
+  peak_device_bytes INTEGER, -- highest used bytes of the device among the step's samples and the last one before it; NULL without samples
   before_allocated_bytes INTEGER, -- highest allocated bytes between the step before (or the start) and this one:
                                   -- setup, evaluation, checkpoints
   before_reserved_bytes INTEGER, -- highest reserved bytes there

@@ -6,6 +6,10 @@
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <functional>
+#include <thread>
+
 TEST(SourceDevice, ASampleHasTheWholeDevicesTotalsAndDefinesItOnce) {
   Recording log = record({}, [] {
     CuptiProcess process;
@@ -33,6 +37,32 @@ TEST(SourceDevice, ASampleHasTheWholeDevicesTotalsAndDefinesItOnce) {
   EXPECT_EQ(log.name(devices[0].uuid), "GPU-02122232-4252-6272-8292-a2b2c2d2e2f2");
   EXPECT_EQ(devices[0].total_bytes, 100ull << 30);
   EXPECT_EQ(devices[1].id, 3u);
+}
+
+TEST(SourceDevice, AStepsSampleIsTakenWhenSomethingChangedOrASecondWentBy) {
+  Recording log = record({}, [] {
+    CuptiProcess process;
+    process.cuda->context = 1;
+    void *plugin = dlopen(PLUGIN, RTLD_NOW);
+    auto *at_step_end = reinterpret_cast<decltype(&sl_device_sample_if_due)>(dlsym(plugin, "sl_device_sample_if_due"));
+    auto *allocator = reinterpret_cast<decltype(&sl_allocator_event)>(dlsym(plugin, "sl_allocator_event"));
+    auto calls = [&](const std::function<void()> &call) {
+      int before = process.cuda->calls;
+      call();
+      return process.cuda->calls - before;
+    };
+    EXPECT_GT(calls(at_step_end), 0) << "the first";
+    allocator(0, SL_ALLOC, 0x1000, 512, 0, 0, 0);
+    allocator(0, SL_FREE_COMPLETED, 0x1000, 512, 0, 0, 0);
+    EXPECT_EQ(calls(at_step_end), 0) << "the driver has no part in blocks";
+    allocator(0, SL_SEGMENT_FREE, 0x1000, 2 << 20, 0, 0, 0);
+    EXPECT_GT(calls(at_step_end), 0) << "PyTorch gave a segment back";
+    EXPECT_EQ(calls(at_step_end), 0);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1010));
+    EXPECT_GT(calls(at_step_end), 0) << "others may have changed something";
+    EXPECT_GT(calls(process.device_sample), 0) << "who asks for one gets it";
+  });
+  EXPECT_EQ(ALL(log, device_sample).size(), 4u);
 }
 
 TEST(SourceDevice, WithoutACurrentContextNothingIsSampledAndNoneIsMade) {

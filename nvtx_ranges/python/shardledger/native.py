@@ -10,7 +10,7 @@ import os
 
 from .layout import library_directories
 
-API_VERSION = 2
+API_VERSION = 3
 PLUGIN = "libshardledger.so"
 RANGES = "libshardledger_nvtx.so"
 
@@ -26,7 +26,7 @@ attached = push = pop = start = end = mark = _nothing
 # Facts: see plugin/shardledger.h. They reach the plugin only.
 recording = info = source_state = module = tag = allocator_event = allocator_sequence = allocator_stats = _nothing
 allocator_restore = allocator_existing = _nothing
-device_sample = cupti_release = cupti_reacquire = _nothing
+device_sample = device_sample_if_due = cupti_release = cupti_reacquire = _nothing
 
 plugin = None  # libshardledger.so when it is in the process
 ranges = None  # libshardledger_nvtx.so
@@ -54,6 +54,7 @@ _FACT_CALLS = {
 }
 _WAITING_CALLS = {
     "device_sample": ("sl_device_sample", None, ()),
+    "device_sample_if_due": ("sl_device_sample_if_due", None, ()),
     "cupti_release": ("sl_cupti_release", _INT, ()),
     "cupti_reacquire": ("sl_cupti_reacquire", _INT, ()),
 }

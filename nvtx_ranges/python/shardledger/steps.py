@@ -48,7 +48,7 @@ def _finish():
         return
     bridge.step_ended()
     uncalled.step_ended(number)
-    native.device_sample()
+    native.device_sample_if_due()
     native.end(_range)
     _range = None
 

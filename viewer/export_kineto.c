@@ -182,8 +182,8 @@ static void write_launch(struct writer *w, int64_t tid, int64_t at_ns, int64_t c
 }
 
 /*
- * HTA drops kernels that nothing in the iterations launched, and all that it says of computation with them. When such a
- * kernel was launched is not recorded: no name of a launch, so that nobody takes the instant for one.
+ * HTA drops kernels and copies that nothing in the iterations launched, and all that it says of them. When such a one
+ * was launched is not recorded: no name of a launch, so that nobody takes the instant for one.
  */
 static void write_unknown_launch(struct writer *w, int64_t correlation, int64_t start_ns) {
   begin(w, "X", "cuda_runtime", "launch not recorded");
@@ -289,6 +289,8 @@ static int write_copies(struct writer *w, struct sl_error *error) {
             ", \"args\": {\"device\": %" PRId64 ", \"context\": %" PRId64 ", \"stream\": %" PRId64
             ", \"correlation\": %" PRId64 ", \"bytes\": %" PRId64 "}}",
             device, device + 1, stream, sl_column_int(copies, 4), sl_column_int(copies, 3));
+    if (sl_column_int(copies, 4))
+      write_unknown_launch(w, sl_column_int(copies, 4), sl_column_int(copies, 5));
     sl_export_progress(w->export, 1);
   }
   copies = sl_statement_close(copies);

@@ -17,7 +17,7 @@ def training(tmp_path_factory):
     return export("fsdp2-2rank", tmp_path_factory.mktemp("kineto"), "kineto", "traces")
 
 
-@pytest.fixture(scope="module", params=["fsdp2-2rank", "fsdp2-mixed-recompute-2rank", "nccl-profiler-only-2rank"])
+@pytest.fixture(scope="module", params=["fsdp2-2rank", "fsdp2-2rank-kernels", "fsdp2-mixed-recompute-2rank", "nccl-profiler-only-2rank"])
 def traces(request, tmp_path_factory):
     ledger, directory = export(request.param, tmp_path_factory.mktemp("kineto"), "kineto", "traces")
     return ledger, [json.loads(gzip.decompress((directory / f"rank{rank}.pt.trace.json.gz").read_bytes()))
@@ -95,7 +95,8 @@ def test_collectives_have_torchs_arguments(traces):
         calls = [e for e in events(trace, "cpu_op") if e["name"] == "record_param_comms"]
         assert len(calls) == rows(ledger, "SELECT count(*) FROM collective WHERE rank = ?", rank)[0][0] > 0
         kernels = [e for e in events(trace, "kernel") if "Collective name" in e["args"]]
-        launches = {e["args"]["correlation"]: e for e in events(trace, "cuda_runtime")}
+        launches = {e["args"]["correlation"]: e for e in events(trace, "cuda_runtime")
+                    if e["name"] != "launch not recorded"}
         ends = {e["id"]: e for e in events(trace, "ac2g") if e["ph"] == "f"}
         assert len(kernels) == len(launches) == len(ends) > 0
         for kernel in kernels:
@@ -115,6 +116,16 @@ def test_data_types_are_torchs_where_they_are_known(tmp_path):
     trace = json.loads(gzip.decompress((directory / "rank1.pt.trace.json.gz").read_bytes()))
     elements = {(e["args"]["Collective name"], e["args"]["dtype"]) for e in events(trace, "cpu_op")}
     assert ("allreduce", "Float") in elements and ("_allgather_base", "Char") in elements
+
+
+def test_what_nothing_is_known_to_have_launched_has_a_stand_in_at_its_start(traces):
+    for trace in traces[1]:
+        known = {e["args"]["correlation"] for e in events(trace, "cuda_runtime") if e["name"] != "launch not recorded"}
+        others = [(e["args"]["correlation"], e["ts"]) for e in events(trace, *ON_DEVICE)
+                  if e["args"]["correlation"] not in known | {0}]
+        stand_ins = [e for e in events(trace, "cuda_runtime") if e["name"] == "launch not recorded"]
+        assert sorted((e["args"]["correlation"], e["ts"]) for e in stand_ins) == sorted(others)
+        assert all(e["tid"] == 0 for e in stand_ins)
 
 
 ASK_HTA = """

@@ -74,7 +74,12 @@ def test_every_end_keeps_its_status_and_its_time(tmp_path, end, round):
     if end in ORDERLY or ENDS[end] is None:  # PyTorch takes its time, or has its own mind, there
         without = Job(end, tmp_path / "without", plugin=False).done(60)
         assert job.status == without.status
-        assert job.exit_seconds < without.exit_seconds + EXIT_SECONDS
+        more = job.exit_seconds - without.exit_seconds
+        for attempt in range(3):  # of a busy machine's times, the least counts
+            if more >= EXIT_SECONDS:
+                pair = [Job(end, tmp_path / f"{attempt}-{plugin}", plugin).done(60) for plugin in (True, False)]
+                more = min(more, pair[0].exit_seconds - pair[1].exit_seconds)
+        assert more < EXIT_SECONDS
     else:
         assert job.exit_seconds < EXIT_SECONDS
     events = job.events()

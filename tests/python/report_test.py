@@ -486,6 +486,18 @@ def test_a_clicked_moment_shows_owners_that_add_up_to_what_was_allocated(run, re
     assert len(set(moments)) == 4
 
 
+def test_categories_that_came_after_the_peak_are_said(reported, browser):
+    """In this run's step 18 a model is made whose tensors are tagged only when it is first used."""
+    ledger, page = reported("matrix/unsharded")
+    then = rows(ledger, "SELECT bytes FROM category_at_peak WHERE rank = 0 AND step = 18 AND category = 'unattributed'")[0][0]
+    browser.open(page)
+    browser.js("window.shardledger.showStep(window.shardledger.view.stepByNumber.get(18))")
+    assert "Some of it was tagged after this moment" in browser.text("#moment")
+    assert then > 0 and "unattributed" not in browser.text("#moment table")
+    browser.keys("p")
+    assert "tagged after" not in browser.text("#moment")
+
+
 def test_hovering_tells_what_is_alive_and_which_phase(reported, browser):
     _, page = reported("fsdp2-2rank")
     browser.open(page)

@@ -208,10 +208,15 @@ class App {
     const {repeats, full} = memory.windows[window];
     const note = repeats >= 0 && step ? `Drawn from step ${memory.windows[repeats].step}, which step ${step.step} repeats.`
       : full ? null : "At the nearest held instant before this moment.";
+    // A tag that came later holds for an allocation's whole life here, and not in what is summed up at the peak.
+    const atPeak = step && this.at === step.peak_at ? this.view.atPeak(step) : null, held = memory.layersAt(this.at);
+    const later = atPeak && this.layers.some((layer, i) => held[i] !== (atPeak.get(layer) || 0));
     box.replaceChildren(element("h3", {}, "Alive at this moment"), element("div", {class: "quiet", "aria-live": "polite"}, this.place(this.at).text),
                         element("div", {class: "total", "data-bytes": this.total, title: formatExact(this.total)}, formatBytes(this.total),
                                 element("span", {class: "quiet", style: {fontSize: ".85rem", fontWeight: 400}}, `  ${formatExact(this.total)}`)),
-                        note ? element("div", {class: "quiet"}, note) : "", this.owners.box);
+                        note ? element("div", {class: "quiet"}, note) : "",
+                        later ? element("div", {class: "quiet"}, "Some of it was tagged after this moment; Peak of every step has the categories of then.") : "",
+                        this.owners.box);
     this.owners.all = false;
     this.owners.show(owners);
   }

@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define SL_LEDGER_VERSION 1            /* PRAGMA user_version */
+#define SL_LEDGER_VERSION 2            /* PRAGMA user_version */
 #define SL_LEDGER_NAME "ledger.sqlite" /* inside a run directory */
 
 /* Called now and then during a build; done and total are bytes of log. */

@@ -198,15 +198,25 @@ static int open_file(const char *path, struct sl_db **out, struct sl_error *erro
   return r;
 }
 
-/* A ledger that is made anew keeps what the one before it kept. */
-static bool keeps_all(const char *path) {
+/* What a statement says of a database that may be of another version, or none; 0 where it can't be asked. */
+static int64_t ask(const char *path, const char *sql) {
   struct sl_db *db = NULL;
   struct sl_error error = {{0}};
-  int64_t all = 0;
-  if (open_file(path, &db, &error) == 0)
-    (void)sl_db_int(db, "SELECT EXISTS(SELECT 1 FROM meta WHERE key = 'keep' AND value = 'all')", &all, &error);
+  int64_t answer = 0;
+  if (sl_db_open(path, SL_DB_READ, &db, &error) == 0)
+    (void)sl_db_int(db, sql, &answer, &error);
   db = sl_db_close(db);
-  return all;
+  return answer;
+}
+
+/* A ledger that is made anew keeps what the one before it kept. */
+static bool keeps_all(const char *path) {
+  return ask(path, "SELECT EXISTS(SELECT 1 FROM meta WHERE key = 'keep' AND value = 'all')");
+}
+
+static bool is_outdated(const char *path) {
+  int64_t version = ask(path, "PRAGMA user_version");
+  return version > 0 && version < SL_LEDGER_VERSION;
 }
 
 int sl_open_ledger(const char *path, struct sl_db **out, struct sl_error *error) {
@@ -239,7 +249,7 @@ int sl_open_ledger(const char *path, struct sl_db **out, struct sl_error *error)
     r = explain_build(path, ledger, -ENODATA, error);
     goto finish;
   }
-  if (process_count > 0 && (!has_ledger || sl_ledger_is_stale(path, ledger) > 0)) {
+  if (process_count > 0 && (!has_ledger || is_outdated(ledger) || sl_ledger_is_stale(path, ledger) > 0)) {
     r = sl_ingest(path, NULL, NULL, has_ledger && keeps_all(ledger), error);
     /* What was built before is better than nothing where nothing can be built. */
     if (r < 0 && has_ledger && r != -EPROTO) {

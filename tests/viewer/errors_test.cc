@@ -6,6 +6,7 @@
 #include <chrono>
 #include <filesystem>
 #include <gtest/gtest.h>
+#include <sqlite3.h>
 
 namespace {
 
@@ -80,6 +81,22 @@ TEST_F(Errors, ALedgerOfANewerVersion) {
 TEST_F(Errors, ALedgerOfAnOlderVersion) {
   { LedgerBuilder(directory / "old.sqlite").sql("PRAGMA user_version = 0"); }
   expect_refusal(directory / "old.sqlite", {"is of ledger version 0", "shardledger ingest DIR"});
+}
+
+TEST_F(Errors, ALedgerOfAnOlderVersionIsMadeAnewWhereTheLogsAre) {
+  std::string run = directory / "run", ledger = run + "/ledger.sqlite";
+  LogBuilder log(run + "/node1-1-1");
+  log.info("rank", "0");
+  log.thread(1).at(1764279603000001000).range_push("forward", SL_KIND_forward, 1).range_pop();
+  log.finish();
+  ASSERT_EQ(shardledger({"info", run}).status, 0);
+  sqlite3 *db = nullptr;
+  ASSERT_EQ(sqlite3_open(ledger.c_str(), &db), SQLITE_OK);
+  ASSERT_EQ(sqlite3_exec(db, "PRAGMA user_version = 1; DROP TABLE collective_total", nullptr, nullptr, nullptr),
+            SQLITE_OK);
+  sqlite3_close(db);
+  CommandResult result = shardledger({"nccl", run});
+  EXPECT_EQ(result.status, 0) << result.error;
 }
 
 class ReadOnly : public Errors {

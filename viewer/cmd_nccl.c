@@ -417,13 +417,15 @@ static int print_coverage(const struct nccl_report *report) {
     sl_output_line(report->out,
                    "%zu NCCL calls, %" PRId64 " with their time on the device; %" PRId64 " kernels of NCCL",
                    calls->count, joined, kernels);
-  else
+  else {
+    sl_output_line(report->out,
+                   "%" PRId64 " NCCL calls, %" PRId64 " with their time on the device. %" PRId64
+                   " are of steps that repeat another one and",
+                   (int64_t)calls->count + report->totals.calls, joined + report->totals.timed, report->totals.calls);
     sl_output_line(
         report->out,
-        "%" PRId64 " NCCL calls, %" PRId64 " with their time on the device. %" PRId64
-        " are of steps that repeat another one and\n"
-        "count in calls, bytes and time by operation and communicator; all else is of the steps kept in full",
-        (int64_t)calls->count + report->totals.calls, joined + report->totals.timed, report->totals.calls);
+        "count in calls, bytes and time by operation and communicator; all else is of the steps kept in full");
+  }
   r = print_untimed(report);
   if (r < 0)
     return r;

@@ -172,11 +172,12 @@ static void print_reason(struct sl_output *out, const struct death *death) {
                    "Why: a limit of this process, as of torch.cuda.set_per_process_memory_fraction: the device had %s "
                    "free",
                    free_bytes);
-  else if (strcmp(death->reason, "fragmentation") == 0)
-    sl_output_line(out,
-                   "Why: fragmentation: with %s free in the cache and %s on the device it would fit, but in one block",
-                   cached, death->free_known ? free_bytes : "an unknown rest");
-  else if (strcmp(death->reason, "cached") == 0)
+  else if (strcmp(death->reason, "fragmentation") == 0) {
+    sl_output_line(
+        out, "Why: fragmentation: with %s free in the cache and %s on the device it would fit, but not in one block",
+        cached, death->free_known ? free_bytes : "an unknown rest");
+    sl_output_line(out, "     'shardledger device --segments' shows what keeps the segments");
+  } else if (strcmp(death->reason, "cached") == 0)
     sl_output_line(out, "Why: PyTorch's cache keeps %s that it does not use, which %s could not have", cached,
                    death->source);
   else if (strcmp(death->reason, "others") == 0)

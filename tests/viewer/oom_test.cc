@@ -86,7 +86,7 @@ TEST_F(Oom, EachReasonIsToldFromTheOthers) {
   fragmented.largest = gib;
   EXPECT_EQ(reason_of(fragmented),
             "Why: fragmentation: with 4.00 GiB free in the cache and 1.00 GiB on the device it would "
-            "fit, but in one block");
+            "fit, but not in one block");
   Request limited;
   limited.free = 10 * gib;
   EXPECT_EQ(reason_of(limited), "Why: a limit of this process, as of torch.cuda.set_per_process_memory_fraction: the "

@@ -119,7 +119,8 @@ static int check_category(struct sl_db *db, const struct budget *budget, struct 
     r = (v = add_verdict(verdicts, error)) ? 0 : -ENOMEM;
   if (r == 0)
     r = sl_db_prepare(db,
-                      "SELECT rank, step, bytes FROM category_at_peak WHERE category = :category"
+                      "SELECT rank, step, bytes FROM peak_category" /* a step that repeats another has the same */
+                      " WHERE category = :category AND module_id IS NULL AND phase = 'step'"
                       " ORDER BY bytes DESC, rank, step LIMIT 1",
                       &statement, error);
   if (r < 0)

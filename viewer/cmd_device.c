@@ -110,23 +110,36 @@ static int print_balance(struct sl_db *db, struct sl_output *out, const struct s
       {"share", "Share", SL_UNIT_share, 0},
       {"meaning", "What it is", SL_UNIT_text, 0},
   };
-  struct sl_statement *statement = NULL;
-  int r =
-      sl_db_prepare(db,
-                    "WITH " SL_SQL_KNOWN ", " SQL_SAMPLE
-                    " SELECT b.rank, b.device, b.at_ns, b.owner, b.bytes, b.bytes * 1.0 / p.used_bytes, " SL_SQL_MEANING
-                    " FROM sample AS p JOIN device_balance AS b ON b.rank = p.rank AND b.device = p.device"
-                    "  AND b.at_ns = p.at_ns LEFT JOIN known AS k ON k.owner = b.owner"
-                    " ORDER BY b.rank, " SL_SQL_PLACE ", b.bytes DESC",
-                    &statement, error);
+  struct sl_statement *samples = NULL, *statement = NULL;
+  struct sl_table *table = NULL;
+  int64_t rows = 0;
+  int r = sl_db_prepare(db, "WITH " SQL_SAMPLE " SELECT rank, device, at_ns, used_bytes FROM sample ORDER BY rank",
+                        &samples, error);
+  /* Asked sample by sample with the numbers bound, since only then SQLite takes them inside the view. */
+  if (r == 0)
+    r = sl_db_prepare(db,
+                      "WITH " SL_SQL_KNOWN
+                      " SELECT b.rank, b.device, b.at_ns, b.owner, b.bytes, b.bytes * 1.0 / :used, " SL_SQL_MEANING
+                      " FROM device_balance AS b LEFT JOIN known AS k ON k.owner = b.owner"
+                      " WHERE b.rank = :rank AND b.device = :device AND b.at_ns = :at"
+                      " ORDER BY " SL_SQL_PLACE ", b.bytes DESC",
+                      &statement, error);
   if (r < 0)
-    return r;
-  bind_sample(statement, selection);
-  struct sl_table *table = sl_table_begin(out, "balance", columns, sizeof columns / sizeof columns[0]);
-  int64_t rows = sl_table_rows(table, statement, error);
+    goto finish;
+  bind_sample(samples, selection);
+  table = sl_table_begin(out, "balance", columns, sizeof columns / sizeof columns[0]);
+  while (rows >= 0 && (r = sl_statement_step(samples, error)) > 0) {
+    sl_bind_named_int(statement, ":rank", sl_column_int(samples, 0));
+    sl_bind_named_int(statement, ":device", sl_column_int(samples, 1));
+    sl_bind_named_int(statement, ":at", sl_column_int(samples, 2));
+    sl_bind_named_int(statement, ":used", sl_column_int(samples, 3));
+    rows = sl_table_rows(table, statement, error);
+  }
   table = sl_table_end(table);
+finish:
+  samples = sl_statement_close(samples);
   statement = sl_statement_close(statement);
-  return rows < 0 ? (int)rows : 0;
+  return rows < 0 ? (int)rows : r;
 }
 
 /* ---- one table from SQL, with a heading that stands only above rows ---- */

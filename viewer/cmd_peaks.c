@@ -42,19 +42,22 @@ static int print_query(struct sl_db *db, struct sl_output *out, const char *name
 }
 
 /*
- * A column a category: the built-in ones always, so that CSV looks the same for every run, then those that only this
- * run has. Fills columns from *count on and appends to the SQL. The names belong to the caller: free each from
+ * A column a category: the built-in ones always, so that CSV looks the same for every run, then those that only these
+ * steps have. Fills columns from *count on and appends to the SQL. The names belong to the caller: free each from
  * built-in on.
  */
-static int add_categories(struct sl_db *db, FILE *sql, struct sl_column *columns, int *count, char **names,
-                          int *name_count, struct sl_error *error) {
+static int add_categories(struct sl_db *db, const struct selection *selection, FILE *sql, struct sl_column *columns,
+                          int *count, char **names, int *name_count, struct sl_error *error) {
   struct sl_statement *statement = NULL;
-  int r = sl_db_prepare(db,
-                        "SELECT DISTINCT category FROM peak_category"
-                        " WHERE module_id IS NULL AND phase = 'step' ORDER BY category",
-                        &statement, error);
+  int r =
+      sl_db_prepare(db,
+                    "WITH " SL_SQL_CHOSEN " SELECT DISTINCT b.category FROM chosen AS c CROSS JOIN peak_category AS b"
+                    " ON b.rank = c.rank AND b.step = c.rows_step ORDER BY b.category",
+                    &statement, error);
   if (r < 0)
     return r;
+  sl_bind_optional(statement, ":rank", selection->rank);
+  sl_bind_optional(statement, ":step", selection->step);
   for (int i = 0; i < SL_CATEGORY_built_in; i++)
     names[(*name_count)++] = strdup(sl_categories[i].name);
   while ((r = sl_statement_step(statement, error)) > 0 && *name_count < SL_CATEGORY_limit)
@@ -98,7 +101,7 @@ static int print_modules_and_phases(struct sl_db *db, struct sl_output *out, con
   fprintf(stream, "WITH " SL_SQL_CHOSEN " SELECT p.rank, c.step, "
                   "iif(p.module_id IS NULL, iif(:text, '(all)', NULL), " SL_SQL_FQN "),"
                   " p.phase, p.allocated_bytes, p.own_bytes");
-  r = add_categories(db, stream, columns, &count, names, &name_count, error);
+  r = add_categories(db, selection, stream, columns, &count, names, &name_count, error);
   fprintf(stream,
           " FROM chosen AS c CROSS JOIN peak AS p ON p.rank = c.rank AND p.step = c.rows_step"
           " LEFT JOIN module AS m ON m.id = p.module_id"

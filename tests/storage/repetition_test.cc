@@ -341,7 +341,7 @@ TEST_P(RepeatedRuns, EveryViewAnswersForEveryStepAsIfAllWereKept) {
       repeated.to = directory / process.path().filename();
       repeated.first = run.first;
       repeated.last = run.last;
-      repeated.times = (uint64_t)(2 * kFirst / (run.last - run.first + 1));
+      repeated.times = std::max<uint64_t>(1, (uint64_t)(2 * kFirst / (run.last - run.first + 1)));
       std::string reason;
       ASSERT_GT(repeat_steps(repeated, reason), 0u) << reason;
     }
@@ -376,14 +376,18 @@ TEST_P(RepeatedRuns, EveryViewAnswersForEveryStepAsIfAllWereKept) {
       " UNION ALL SELECT rank, step, comm, operation, calls, bytes, timed, duration_ns"
       "  FROM collective_total WHERE NOT before) GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4";
   EXPECT_TRUE(rows(some, calls) == rows(all, calls));
-  // These steps leave nothing of their own but what they add up to.
-  for (const char *table : {"allocation", "snapshot", "peak", "peak_owner", "collective"})
-    EXPECT_EQ(
-        row(some, std::string("SELECT count(*) FROM step s JOIN ") + table +
-                      " t ON t.rank = s.rank AND t.step = s.step WHERE s.same_as IS NOT NULL AND s.step < (SELECT "
-                      "max(step) - 1 FROM step)"),
-        "0")
-        << table;
+  // These steps leave nothing of their own but what they add up to, and what a step that is kept in full still has.
+  const std::string repeats = " t ON t.rank = s.rank AND t.step = s.step WHERE s.same_as IS NOT NULL AND s.step <"
+                              " (SELECT max(step) - 1 FROM step)";
+  for (const char *table : {"snapshot", "peak", "peak_owner", "collective"})
+    EXPECT_EQ(row(some, std::string("SELECT count(*) FROM step s JOIN ") + table + repeats), "0") << table;
+  EXPECT_EQ(
+      row(some,
+          "SELECT count(*) FROM step s JOIN allocation" + repeats +
+              " AND NOT EXISTS (SELECT 1 FROM step kept JOIN step before ON before.rank = kept.rank AND before.step ="
+              " kept.step - 1 WHERE kept.rank = s.rank AND kept.step > s.step AND kept.same_as IS NULL AND"
+              " coalesce(t.free_ns > before.end_ns, 1))"),
+      "0");
   EXPECT_EQ(row(some,
                 "SELECT count(*) FROM step s JOIN phase p USING (rank, step) WHERE s.same_as IS NOT NULL AND p.end_ns "
                 "<= s.end_ns AND p.id"
@@ -407,6 +411,7 @@ TEST_P(RepeatedRuns, EveryViewAnswersForEveryStepAsIfAllWereKept) {
 
 INSTANTIATE_TEST_SUITE_P(Runs, RepeatedRuns,
                          ::testing::Values(Recording{"fsdp2-2rank", 3, 4}, Recording{"fsdp2-2rank-recompute", 2, 4},
-                                           Recording{"matrix/tracked-ddp", 2, 2}));
+                                           Recording{"matrix/tracked-ddp", 2, 2},
+                                           Recording{"fsdp2-2rank-long", 20, 30}));
 
 } // namespace

@@ -37,8 +37,6 @@ def test_a_leak_is_found_with_its_growth(tmp_path):
 
 
 def test_a_killed_job_says_where_it_was(tmp_path):
-    if not (DATA / "killed-2rank").exists():
-        pytest.skip("no killed job is recorded: scripts/gpu-check --only kill --record tests/data")
     copy = shutil.copytree(DATA / "killed-2rank", tmp_path / "run")
     text = shardledger("oom", copy)
     ledger = sqlite3.connect(copy / "ledger.sqlite")

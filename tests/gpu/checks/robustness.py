@@ -7,7 +7,7 @@ import time
 
 from .harness import CheckFailed, Result
 from .truth import check_exact, differences, read_steps, read_truth
-from .variants import SMALL, keep
+from .variants import KILLED_LIMIT, SMALL, keep
 
 
 def check_kill(harness, record=None):
@@ -25,7 +25,7 @@ def check_kill(harness, record=None):
             os.kill(pid, signal.SIGKILL)
         status = process.wait(90)
     if record:
-        yield keep(run, record / "killed-2rank")
+        yield keep(run, record / "killed-2rank", KILLED_LIMIT)
     truth = read_truth(run.truth)
     with run.ledger() as ledger:
         wrong = differences(truth, read_steps(ledger), "peak")

@@ -325,8 +325,9 @@ async function main() {
     const app = new App(run);
     app.start();
     waiting.remove();
-    app.readyAfter = performance.now();
     window.shardledger = app; // for programs: window.shardledger.run has the tables
+    // Painted, not only built: what was drawn before the next task is on the screen by then.
+    requestAnimationFrame(() => setTimeout(() => (app.readyAfter = performance.now())));
     document.documentElement.dataset.ready = "yes";
   } catch (error) {
     waiting.textContent = `This page can’t be shown: ${error.message}. Make it again with 'shardledger report'.`;

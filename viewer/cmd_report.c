@@ -154,7 +154,8 @@ static int gather(struct sl_page *page, char **out, struct sl_error *error) {
 
 /* The template with its marks filled in: {{nonce}}, {{style}}, {{script}}, {{data}}. */
 static void write_page(FILE *file, const char *data) {
-  /* Only our own scripts run: their mark can't be known to who chose the names in the data. */
+  /* The data can't leave its element: it is base64. Should anything ever do so, it won't have the mark without which no
+   * script runs. The same ledger makes the same page, so the mark is no random number. */
   char nonce[17];
   snprintf(nonce, sizeof(nonce), "%08lx%08lx", crc32(0, (const Bytef *)data, (uInt)strlen(data)),
            adler32(1, (const Bytef *)data, (uInt)strlen(data)));

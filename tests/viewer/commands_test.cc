@@ -3,6 +3,7 @@
 #include "fakes/ledger_builder.h"
 #include "fakes/log_builder.h"
 
+#include <filesystem>
 #include <gtest/gtest.h>
 
 namespace {
@@ -183,6 +184,27 @@ TEST_F(Commands, DumpFiltersByTypeAndStopsAtALimit) {
   CommandResult unknown = shardledger({"dump", directory / "run", "--type", "gapp"});
   EXPECT_EQ(unknown.status, 2);
   EXPECT_TRUE(contains(unknown.error, "did you mean 'gap'")) << unknown.error;
+}
+
+TEST_F(Commands, ALedgerThatKeptAllStepsKeepsThemWhenItIsMadeAnew) {
+  const std::string run = directory / "repeated", kept = "SELECT count(DISTINCT step) FROM phase WHERE kind = 'step'";
+  {
+    LogBuilder log(run + "/host-1-1", 50);
+    for (uint64_t i = 0; i < 14; i++)
+      log.thread(1)
+          .at(1000 * i + 1000)
+          .range_start(i + 1, "step", SL_KIND_step, i)
+          .at(1000 * i + 1900)
+          .range_end(i + 1);
+  }
+  EXPECT_TRUE(contains(shardledger({"query", kept, run, "--csv"}).out, "\n11\n"));
+  EXPECT_EQ(shardledger({"ingest", run, "--keep", "all"}).status, 0);
+  EXPECT_TRUE(contains(shardledger({"query", kept, run, "--csv"}).out, "\n14\n"));
+  std::filesystem::last_write_time(run + "/host-1-1/00000000.slog", std::filesystem::file_time_type::clock::now());
+  EXPECT_TRUE(contains(shardledger({"query", kept, run, "--csv"}).out, "\n14\n"));
+  EXPECT_EQ(shardledger({"ingest", run}).status, 0);
+  EXPECT_TRUE(contains(shardledger({"query", kept, run, "--csv"}).out, "\n11\n"));
+  EXPECT_EQ(shardledger({"ingest", run, "--keep", "some"}).status, 2);
 }
 
 TEST_F(Commands, ARunDirectoryIsIngestedWhenItIsAskedAndAgainWhenItsLogsChange) {

@@ -6,9 +6,11 @@
  * last step of a log is kept whatever it did, and only then it is known which of its allocations go on. So two periods'
  * rows are in memory at most.
  *
- *   kept always     the first steps, a step unlike the latest kept ones, the last step; what outlives the step after
- * its own; everything of the driver; losses kept with both  an allocation or phase that reaches into the next period is
- * kept if either is, so that whatever was alive in a kept step is there
+ * Always kept are the first steps, a step unlike the latest kept ones, and the last step; what outlives the step after
+ * its own; everything of the driver; losses.
+ *
+ * An allocation or phase that reaches into the next period is kept if either is, so that whatever was alive in a kept
+ * step is there.
  */
 #include "rank_builder.h"
 
@@ -277,7 +279,7 @@ static int last_settle(struct sl_rank_builder *b, bool keep) {
   struct sl_rank_period *last = &b->last;
   if (!last->waits)
     return 0;
-  size_t period = periods->count - 1;
+  size_t period = periods->count - 1; /* it waits, so it has ended */
   struct ended *ended = &periods->ended[period];
   last->waits = ended->waits = false;
   ended->left_out = !keep;

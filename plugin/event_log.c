@@ -52,6 +52,7 @@ struct chain {
    */
   atomic_bool busy;
   atomic_bool owned;
+  bool is_new;               /* its thread has recorded nothing yet */
   atomic_uint_fast32_t lost; /* since the last gap record */
   struct chain *next;
 };
@@ -168,8 +169,17 @@ static void chain_continue(struct chain *chain, struct sl_segment *segment, uint
   chain->end = (char *)header + SL_SEGMENT_BYTES;
 }
 
+/*
+ * A thread's first event may cost about what starting the thread did, rather than be lost: where no segment is ready
+ * one is made on the spot. A burst of threads that live for a few events needs that; what goes on like that is lost in
+ * part.
+ */
 static __attribute__((noinline)) bool chain_next_segment(struct chain *chain, uint64_t now) {
-  chain_continue(chain, sl_pool_take(), now);
+  struct sl_segment *segment = sl_pool_take();
+  if (!segment && chain->is_new && !sl_pool_is_behind() && !atomic_load_explicit(&the.exhausted, memory_order_relaxed))
+    sl_pool_make(&segment); /* Leaves NULL when it fails; the helper thread meets the same failure, and tells it. */
+  chain->is_new = false;
+  chain_continue(chain, segment, now);
   return chain->segment != NULL;
 }
 
@@ -220,6 +230,7 @@ static __attribute__((noinline)) struct chain *thread_enter(void) {
   chain->ordinal = atomic_fetch_add_explicit(&the.next_ordinal, 1, memory_order_relaxed);
   chain->tid = sl_log_tid();
   chain->sequence = 0;
+  chain->is_new = true;
   mine = chain;
   pthread_setspecific(the.key, chain);
   return chain;

@@ -206,6 +206,10 @@ int sl_pool_start(const char *directory, uint64_t process_key, uint64_t max_byte
   return 0;
 }
 
+bool sl_pool_is_behind(void) {
+  return atomic_load_explicit(&pool.full_count, memory_order_relaxed) >= FULL_MAX;
+}
+
 void sl_pool_retire(struct sl_segment *segment, uint32_t used) {
   segment->used = used;
   atomic_fetch_add_explicit(&pool.full_count, 1, memory_order_relaxed);

@@ -40,6 +40,9 @@ struct sl_segment *sl_pool_take(void);
  */
 int sl_pool_make(struct sl_segment **out);
 
+/* Whether so many full segments wait for the helper thread that making more would fill disk and memory. */
+bool sl_pool_is_behind(void);
+
 /* Hands a segment back whose first used bytes are to be kept. */
 void sl_pool_retire(struct sl_segment *segment, uint32_t used);
 

@@ -270,8 +270,10 @@ TEST(EventLog, LetsThousandsOfThreadsComeAndGo) {
     }
     EXPECT_TRUE(sl_log_active());
   });
-  EXPECT_EQ(ALL(recording, range_mark).size() + lost(recording), (size_t)THREADS);
-  printf("%zu of %d threads found a segment\n", ALL(recording, range_mark).size(), THREADS);
+  const size_t found = ALL(recording, range_mark).size();
+  EXPECT_EQ(found + lost(recording), (size_t)THREADS);
+  EXPECT_GE(found, 250u) << "as many segments may wait for the helper thread before anything is lost";
+  printf("%zu of %d threads found a segment\n", found, THREADS);
 }
 
 TEST(EventLog, LetsManyProcessesStartAtOnceInOneDirectory) {
@@ -415,7 +417,7 @@ TEST(EventLog, StopsAtTheSizeLimitAndCountsTheRest) {
     }
     for (int i = 0; i < 100; i++) { /* until the helper thread has come to the limit, on a busy machine too */
       mark(0);
-      usleep(5'000);
+      usleep(20'000);
     }
     uint64_t bytes = 0;
     for (const auto &file : fs::directory_iterator(sl_log_directory()))

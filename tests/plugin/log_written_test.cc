@@ -6,6 +6,7 @@ extern "C" {
 #include "plugin/segment_written.h"
 }
 
+#include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <filesystem>
@@ -19,7 +20,7 @@ extern "C" {
 namespace fs = std::filesystem;
 
 /* A file system that can't map files, in this process and its children. */
-static int mmap_refuses; /* the errno; 0: it does not */
+static std::atomic<int> mmap_refuses; /* the errno; 0: it does not */
 
 extern "C" void *__real_mmap(void *, size_t, int, int, int, off_t);
 extern "C" void *__wrap_mmap(void *address, size_t bytes, int protection, int flags, int file, off_t offset) {

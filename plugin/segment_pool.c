@@ -207,7 +207,7 @@ int sl_pool_start(const char *directory, uint64_t process_key, uint64_t max_byte
 }
 
 bool sl_pool_is_behind(void) {
-  return atomic_load_explicit(&pool.full_count, memory_order_relaxed) >= FULL_MAX;
+  return atomic_load_explicit(&pool.full_count, memory_order_relaxed) >= FULL_MAX || atomic_load(&pool.written);
 }
 
 void sl_pool_retire(struct sl_segment *segment, uint32_t used) {

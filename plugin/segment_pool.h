@@ -40,7 +40,10 @@ struct sl_segment *sl_pool_take(void);
  */
 int sl_pool_make(struct sl_segment **out);
 
-/* Whether so many full segments wait for the helper thread that making more would fill disk and memory. */
+/*
+ * Whether a thread of the host had better make no segment: so many full ones wait for the helper thread that more would
+ * fill disk and memory, or the file system may be slow.
+ */
 bool sl_pool_is_behind(void);
 
 /* Hands a segment back whose first used bytes are to be kept. */

@@ -36,7 +36,7 @@ void *sl_written_memory(void) {
   return memory;
 }
 
-/* Segments come from the helper thread, and seldom from others; they go on the helper thread. */
+/* Segments come from the helper thread, and seldom from others, in front; they go on the helper thread only. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct sl_segment *first;
 
@@ -96,12 +96,14 @@ int sl_written_append(struct sl_segment *segment, const char *path) {
 
 int sl_written_all(void (*path_of)(uint32_t number, char *path, size_t size)) {
   int r = 0;
+  /* The lock is for the beginning of the list only: it is not held while a slow file system is written to. */
   pthread_mutex_lock(&lock);
-  for (struct sl_segment *segment = first; segment && r == 0; segment = segment->next_written) {
+  struct sl_segment *segment = first;
+  pthread_mutex_unlock(&lock);
+  for (; segment && r == 0; segment = segment->next_written) {
     char path[PATH_MAX];
     path_of(segment->number, path, sizeof(path));
     r = sl_written_append(segment, path);
   }
-  pthread_mutex_unlock(&lock);
   return r;
 }

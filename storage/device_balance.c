@@ -171,9 +171,14 @@ static int64_t take(int64_t *from, int64_t bytes) { /* as much of bytes as there
 static void explain_rest(struct device *d, const struct sample *sample, int64_t rest) {
   if (sample->asked) {
     if (!d->others_known && d->sampled) {
-      /* They were there before, where nobody had told: until now the context's. */
-      take(&d->context, (int64_t)sample->other_bytes);
-      d->rest -= (int64_t)sample->other_bytes;
+      if ((int64_t)sample->other_bytes <= d->context) {
+        /* They were there before, where nobody had told: until now the context's. */
+        take(&d->context, (int64_t)sample->other_bytes);
+        d->rest -= (int64_t)sample->other_bytes;
+      } else {
+        d->sampled = false; /* they came or grew since: only now is it known what is ours */
+        d->code = 0;
+      }
     }
     d->others_known = true;
     d->others = (int64_t)sample->other_bytes;
@@ -197,6 +202,12 @@ static void explain_rest(struct device *d, const struct sample *sample, int64_t 
     grown += take(&d->code, -grown);
   }
   d->unexplained += grown;
+  if (d->unexplained < 0 && !sample->asked) {
+    /* Whoever was there when NVML was last asked may have gone since. */
+    int64_t gone = take(&d->others, -d->unexplained);
+    d->unexplained += gone;
+    d->rest += gone;
+  }
   if (d->unexplained < 0) {
     /* A context never shrinks: so what went was another process's, counted as the context's until now. */
     d->unexplained += take(&d->context, -d->unexplained);

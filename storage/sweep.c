@@ -288,6 +288,28 @@ static void item_remove(struct sl_sweep *sweep, struct sl_allocation *allocation
   own_change(sweep, allocation->counted_module, 0 - allocation->bytes);
 }
 
+/*
+ * What a tag says holds for the whole step, so that a peak's categories are those of the allocations that made it. The
+ * tracker's labels are not touched: they follow what it learns, when it does.
+ */
+static int retags_ahead(struct sl_sweep *sweep, const struct sl_item *items, size_t count) {
+  for (size_t i = 0; i < count; i++) {
+    struct sl_allocation *allocation = items[i].allocation;
+    if (items[i].type != SL_ITEM_retag || !allocation->counted)
+      continue;
+    int r = own_prepare(sweep, allocation->module);
+    if (r < 0)
+      return r;
+    sweep->now.category_bytes[allocation->counted_category] -= allocation->bytes;
+    sweep->now.category_bytes[allocation->category] += allocation->bytes;
+    own_change(sweep, allocation->counted_module, 0 - allocation->bytes);
+    own_change(sweep, allocation->module, allocation->bytes);
+    allocation->counted_category = allocation->category;
+    allocation->counted_module = allocation->module;
+  }
+  return 0;
+}
+
 static int watch_open(struct sl_sweep *sweep, const struct sl_phase *phase) {
   if (sweep->watch_count == sweep->watch_capacity) {
     size_t capacity = sweep->watch_capacity ? 2 * sweep->watch_capacity : 32;
@@ -344,7 +366,7 @@ static int window_close_of(struct sl_sweep *sweep, const struct sl_item *item) {
 }
 
 int sl_sweep_run(struct sl_sweep *sweep, const struct sl_item *items, size_t count) {
-  int r = 0;
+  int r = retags_ahead(sweep, items, count);
   sweep->bucketed_bytes = 0;
   for (size_t i = 0; i < count && r == 0; i++) {
     const struct sl_item *item = &items[i];

@@ -14,6 +14,8 @@ from checks.truth import check_exact, read_truth
 
 DATA = ROOT / "tests" / "data"
 
+RUNS = sorted({path.parent.parent for path in DATA.glob("**/*.slog")})
+
 # Share of the tracker's rows that are near in the recordings that an early companion made (docs/truth.md).
 RECORDED_EARLY = {"fsdp2-2rank": 0.995, "fsdp2-mixed-recompute-2rank": 0.98}
 
@@ -51,6 +53,14 @@ def test_every_step_equals_memory_stats_to_the_byte(prefix, ledger_of):
 def test_peaks_are_attributed(prefix, ledger_of):
     result = check_attribution(prefix.parent.name, ledger_of(prefix.parent))
     assert result.passed, result.figure
+
+
+@pytest.mark.parametrize("run", [pytest.param(run, id=str(run.relative_to(DATA))) for run in RUNS])
+def test_categories_at_peaks_are_those_of_their_owners(run, ledger_of):
+    query = """SELECT c.rank, c.step, c.category, c.bytes, (SELECT sum(o.bytes) FROM peak_owner AS o
+                   WHERE o.rank = c.rank AND o.step = coalesce(s.same_as, s.step) AND o.category = c.category) AS owned
+               FROM category_at_peak AS c JOIN step AS s USING (rank, step) WHERE c.bytes <> coalesce(owned, 0)"""
+    assert ledger_of(run).execute(query).fetchall() == []
 
 
 @pytest.mark.parametrize("prefix", prefixes())

@@ -188,6 +188,43 @@ TEST_F(DeviceBalance, OtherProcessesAreWhatNvmlSaysAlsoWhenItIsAskedLater) {
             (std::vector<std::string>{"", ""}));
 }
 
+TEST_F(DeviceBalance, OtherProcessesThatCameAfterTheFirstSampleAreNotTakenFromTheContext) {
+  {
+    LogBuilder log(directory / "host-1-1", 50);
+    auto &t = log.thread(1);
+    sample(t.at(100), 400); // nobody asked: ours and others'
+    t.at(101).append(sl_event_process_memory{300 * kMiB, 600 * kMiB, 0, 2});
+    sample(t, 900);
+    t.process_end();
+  }
+  build(directory);
+  EXPECT_EQ(balances(), (std::vector<Balance>{
+                            {{"used", 400}, {"cuda_context", 400}},
+                            {{"used", 900}, {"cuda_context", 300}, {"other_processes", 600}},
+                        }));
+}
+
+TEST_F(DeviceBalance, WhatGoesWhileNvmlIsNotAskedWasAnotherProcesss) {
+  {
+    LogBuilder log(directory / "host-1-1", 50);
+    auto &t = log.thread(1);
+    t.at(100).append(sl_event_process_memory{500 * kMiB, 300 * kMiB, 0, 2});
+    sample(t, 800);
+    sample(t.at(101), 600);
+    sample(t.at(102), 620); // and nobody knows who this is
+    t.at(103).append(sl_event_process_memory{500 * kMiB, 120 * kMiB, 0, 2});
+    sample(t, 620);
+    t.process_end();
+  }
+  build(directory);
+  EXPECT_EQ(balances(), (std::vector<Balance>{
+                            {{"used", 800}, {"cuda_context", 500}, {"other_processes", 300}},
+                            {{"used", 600}, {"cuda_context", 500}, {"other_processes", 100}},
+                            {{"used", 620}, {"cuda_context", 500}, {"other_processes", 100}, {"unexplained", 20}},
+                            {{"used", 620}, {"cuda_context", 500}, {"other_processes", 120}},
+                        }));
+}
+
 TEST_F(DeviceBalance, PrivatePoolsAreApart) {
   {
     LogBuilder log(directory / "host-1-1", 50);

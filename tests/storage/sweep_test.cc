@@ -247,6 +247,21 @@ TEST_F(Sweep, ARetaggedAllocationMovesItsBytes) {
   EXPECT_EQ(snapshots.at(0).allocated_bytes, 10u);
 }
 
+TEST_F(Sweep, ARetagHoldsForTheWholeStepButTheTrackerLearnsItThen) {
+  sl_allocation a = make(10, SL_CATEGORY_other);
+  a.tracker_label = -1;
+  add(SL_ITEM_alloc, &a);
+  run();
+  a.category = SL_CATEGORY_input;
+  a.tracker_label = SL_CATEGORY_input;
+  add(SL_ITEM_snapshot, (sl_phase *)nullptr);
+  add(SL_ITEM_retag, &a);
+  run();
+  EXPECT_EQ(snapshots.at(0).category_bytes[SL_CATEGORY_other], 0u);
+  EXPECT_EQ(snapshots.at(0).category_bytes[SL_CATEGORY_input], 10u);
+  EXPECT_EQ(snapshots.at(0).tracker_total, 0u) << "it is not tagged yet";
+}
+
 TEST_F(Sweep, TheTrackerTakesGradientsForTemporariesUntilTheirUnitsPostBackward) {
   sl_allocation mine = make(512, SL_CATEGORY_unsharded_grad, 3), other = make(1024, SL_CATEGORY_unsharded_grad, 4);
   mine.tracker_label = other.tracker_label = SL_CATEGORY_temp;

@@ -11,12 +11,12 @@
 #include "source_nvtx.h"
 #include "event_log.h"
 #include "shardledger.h"
+#include "source.h"
 #include "step_window.h"
 
 #include "../nvtx_ranges/kinds.h"
 
 #include <stdatomic.h>
-#include <time.h>
 #include <wchar.h>
 
 #define DOMAINS_MAX 256u   /* ids 1 … 254, then one for all further domains together */
@@ -206,8 +206,8 @@ int sl_nvtx_pop(uint16_t domain, const nvtxPayloadData_t *payload) {
 
 nvtxRangeId_t sl_nvtx_start(const struct sl_nvtx_range *range) {
   if (range->category == SL_KIND_step && range->domain != 0 &&
-      range->domain == atomic_load_explicit(&own_domain, memory_order_relaxed))
-    sl_step_window_begin(range->value);
+      range->domain == atomic_load_explicit(&own_domain, memory_order_relaxed) && sl_step_window_begin(range->value))
+    sl_source_cupti_times_changed();
   uint64_t id = atomic_fetch_add_explicit(&last_range_id, 1, memory_order_relaxed) + 1;
   struct sl_event_range_start event = {
       .id = id, .name = range->name, .domain = range->domain, .category = range->category, .value = range->value};

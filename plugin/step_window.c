@@ -1,7 +1,6 @@
 #include "step_window.h"
 
 #include "config.h"
-#include "source.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -34,11 +33,10 @@ static void read_option(void) {
   atomic_store_explicit(&open_now, wants(0), memory_order_relaxed);
 }
 
-void sl_step_window_begin(uint64_t step) {
+bool sl_step_window_begin(uint64_t step) {
   pthread_once(&once, read_option);
   bool wanted = wants(step);
-  if (atomic_exchange_explicit(&open_now, wanted, memory_order_relaxed) != wanted)
-    sl_source_cupti_times_changed();
+  return atomic_exchange_explicit(&open_now, wanted, memory_order_relaxed) != wanted;
 }
 
 bool sl_step_window_open(void) {

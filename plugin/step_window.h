@@ -15,8 +15,8 @@ enum {
   SL_TIMED_EVERY = 20,       /* then one of so many */
 };
 
-/* A step's range begins: asks for device times from now on, or for none. Cheap where nothing changes. */
-void sl_step_window_begin(uint64_t step);
+/* A step's range begins. True when device times are wanted from now on and were not before, or the other way round. */
+bool sl_step_window_begin(uint64_t step);
 
 /* Whether device times are wanted now. Before the first step: whether they are in step 0. */
 bool sl_step_window_open(void);

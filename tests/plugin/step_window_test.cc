@@ -16,7 +16,7 @@ namespace {
 std::set<uint64_t> steps() {
   std::set<uint64_t> wanted;
   for (uint64_t step = 0; step < 100; step++) {
-    sl_step_window_begin(step);
+    (void)sl_step_window_begin(step);
     if (sl_step_window_open())
       wanted.insert(step);
   }

@@ -105,6 +105,13 @@ class Watch:
             assert time.monotonic() < end, f"{pattern!r} does not come:\n{self.screen.text}"
             assert self.read(0.1), f"it ended without {pattern!r}:\n{self.screen.text}"
 
+    def frame(self, seconds=20):
+        """Reads to the end of the next picture, which clears what is below it."""
+        end = time.monotonic() + seconds
+        while "\x1b[J" not in self.raw:
+            assert time.monotonic() < end and self.read(0.1), f"no whole picture comes:\n{self.screen.text}"
+        self.raw = self.raw.rpartition("\x1b[J")[2]
+
     def end(self, seconds=20):
         """The exit status."""
         end = time.monotonic() + seconds
@@ -194,14 +201,11 @@ def test_a_signal_ends_it_and_the_terminal_is_as_it_was(tmp_path, number):
 def test_it_fits_a_terminal_that_becomes_narrow(tmp_path):
     begin_process(processes()[0], tmp_path / "run" / "p")
     with Watch(tmp_path / "run", "--interval", "3600") as watch:
-        watch.shows("Alive on rank 0")
+        watch.frame()
         assert watch.screen.widest <= 100
         watch.resize(33, 7)
-        watch.raw = ""
         watch.process.send_signal(signal.SIGWINCH)
-        end = time.monotonic() + 20
-        while "\x1b[J" not in watch.raw and time.monotonic() < end:
-            watch.read(0.1)
+        watch.frame()
         assert 0 < watch.screen.widest <= 33
         assert len(watch.screen.lines) <= 7
 

@@ -1,8 +1,8 @@
 // Who holds the device: made-up logs with a known answer, and the recorded runs.
+#include "fakes/ledger_rows.h"
 #include "fakes/log_builder.h"
 
 extern "C" {
-#include "storage/db.h"
 #include "storage/ledger.h"
 }
 
@@ -48,21 +48,7 @@ protected:
         << error.text;
   }
   std::vector<std::vector<std::string>> rows(const std::string &sql) {
-    std::vector<std::vector<std::string>> found;
-    sl_db *db = nullptr;
-    sl_statement *statement = nullptr;
-    sl_error error{};
-    if (sl_db_open((directory / "ledger.sqlite").c_str(), SL_DB_READ, &db, &error) == 0 &&
-        sl_db_prepare(db, sql.c_str(), &statement, &error) == 0)
-      while (sl_statement_step(statement, &error) > 0) {
-        found.emplace_back();
-        for (int i = 0; i < sl_column_count(statement); i++)
-          found.back().push_back(sl_column_text(statement, i));
-      }
-    EXPECT_STREQ(error.text, "");
-    sl_statement_close(statement);
-    sl_db_close(db);
-    return found;
+    return ledger_cells(directory / "ledger.sqlite", sql);
   }
   // Every sample, in MiB; lines of 0 are not there.
   std::vector<Balance> balances() {

@@ -1,8 +1,8 @@
 // Jobs that were killed: recorded logs as they were at some instant, held against the ledger of the whole run.
 #include "fakes/growing_log.h"
+#include "fakes/ledger_rows.h"
 
 extern "C" {
-#include "storage/db.h"
 #include "storage/ledger.h"
 }
 
@@ -48,22 +48,7 @@ protected:
 
   // Rows as text.
   std::vector<std::string> rows(const char *ledger, const std::string &sql) {
-    std::vector<std::string> found;
-    sl_error error{};
-    sl_db *db = nullptr;
-    sl_statement *statement = nullptr;
-    if (sl_db_open((directory / ledger).c_str(), SL_DB_READ, &db, &error) == 0 &&
-        sl_db_prepare(db, sql.c_str(), &statement, &error) == 0)
-      while (sl_statement_step(statement, &error) > 0) {
-        std::string row;
-        for (int i = 0; i < sl_column_count(statement); i++)
-          row += std::string(i ? "|" : "") + sl_column_text(statement, i);
-        found.push_back(row);
-      }
-    EXPECT_STREQ(error.text, "");
-    sl_statement_close(statement);
-    sl_db_close(db);
-    return found;
+    return ledger_rows(directory / ledger, sql);
   }
   std::vector<std::string> whole(const std::string &sql) {
     return rows("whole.sqlite", sql);

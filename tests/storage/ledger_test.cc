@@ -1,8 +1,8 @@
 // From process directories to a ledger: the rows that a small made-up job gives, and what bad input does.
+#include "fakes/ledger_rows.h"
 #include "fakes/log_builder.h"
 
 extern "C" {
-#include "storage/db.h"
 #include "storage/ledger.h"
 }
 
@@ -37,21 +37,7 @@ protected:
 
   // Rows as text: columns by '|'.
   std::vector<std::string> rows(const std::string &sql) {
-    std::vector<std::string> found;
-    sl_db *db = nullptr;
-    sl_statement *statement = nullptr;
-    if (sl_db_open(output.c_str(), SL_DB_READ, &db, &error) == 0 &&
-        sl_db_prepare(db, sql.c_str(), &statement, &error) == 0)
-      while (sl_statement_step(statement, &error) > 0) {
-        std::string row;
-        for (int i = 0; i < sl_column_count(statement); i++)
-          row += (i ? "|" : "") + std::string(sl_column_text(statement, i));
-        found.push_back(row);
-      }
-    EXPECT_STREQ(error.text, "");
-    sl_statement_close(statement);
-    sl_db_close(db);
-    return found;
+    return ledger_rows(output, sql);
   }
 
   // One step of one FSDP unit: a parameter from before, an activation, a gradient that is reduced, optimizer state.

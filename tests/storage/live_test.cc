@@ -1,9 +1,9 @@
 // A job as it is watched: at every instant the figures are those of the ledger of what had been written by then.
 #include "fakes/growing_log.h"
+#include "fakes/ledger_rows.h"
 #include "fakes/log_builder.h"
 
 extern "C" {
-#include "storage/db.h"
 #include "storage/ledger.h"
 #include "storage/live_run.h"
 #include "storage/rank_live.h"
@@ -53,20 +53,7 @@ protected:
 
   // Of the ledger of a process directory.
   std::vector<Row> rows(const fs::path &ledger, const std::string &sql) {
-    std::vector<Row> found;
-    sl_db *db = nullptr;
-    sl_statement *statement = nullptr;
-    EXPECT_EQ(sl_db_open(ledger.c_str(), SL_DB_READ, &db, &error), 0) << error.text;
-    EXPECT_EQ(sl_db_prepare(db, sql.c_str(), &statement, &error), 0) << error.text;
-    while (sl_statement_step(statement, &error) > 0) {
-      Row row;
-      for (int i = 0; i < sl_column_count(statement); i++)
-        row.push_back(sl_column_text(statement, i));
-      found.push_back(row);
-    }
-    sl_statement_close(statement);
-    sl_db_close(db);
-    return found;
+    return ledger_cells(ledger, sql);
   }
   Bytes sums(const fs::path &ledger, const std::string &sql) {
     Bytes bytes;

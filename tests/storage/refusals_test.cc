@@ -1,8 +1,8 @@
 // Requests that were refused: which of them count, and what was alive then.
+#include "fakes/ledger_rows.h"
 #include "fakes/log_builder.h"
 
 extern "C" {
-#include "storage/db.h"
 #include "storage/ledger.h"
 }
 
@@ -37,24 +37,10 @@ protected:
                                              0, SL_MEMORY_DEVICE});
   }
   Rows rows(const std::string &sql) {
-    Rows found;
-    sl_db *db = nullptr;
-    sl_statement *statement = nullptr;
     sl_error note{}, error{};
     std::string output = directory / "ledger.sqlite";
     EXPECT_EQ(sl_ledger_build(directory.c_str(), output.c_str(), nullptr, &note, &error), 0) << error.text;
-    if (sl_db_open(output.c_str(), SL_DB_READ, &db, &error) == 0 &&
-        sl_db_prepare(db, sql.c_str(), &statement, &error) == 0)
-      while (sl_statement_step(statement, &error) > 0) {
-        std::string row;
-        for (int i = 0; i < sl_column_count(statement); i++)
-          row += (i ? "|" : "") + std::string(sl_column_text(statement, i));
-        found.push_back(row);
-      }
-    EXPECT_STREQ(error.text, "");
-    sl_statement_close(statement);
-    sl_db_close(db);
-    return found;
+    return ledger_rows(output, sql);
   }
 
   fs::path directory;

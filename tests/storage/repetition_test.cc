@@ -1,9 +1,9 @@
 // Steps that repeat another one: which rows are kept, and that nobody can tell from the answers.
+#include "fakes/ledger_rows.h"
 #include "fakes/log_builder.h"
 #include "fakes/repeated_run.h"
 
 extern "C" {
-#include "storage/db.h"
 #include "storage/ledger.h"
 }
 
@@ -43,21 +43,7 @@ protected:
 
   // Rows as text: columns by '|'.
   Rows rows(const std::string &ledger, const std::string &sql) {
-    Rows found;
-    sl_db *db = nullptr;
-    sl_statement *statement = nullptr;
-    if (sl_db_open(ledger.c_str(), SL_DB_READ, &db, &error) == 0 &&
-        sl_db_prepare(db, sql.c_str(), &statement, &error) == 0)
-      while (sl_statement_step(statement, &error) > 0) {
-        std::string row;
-        for (int i = 0; i < sl_column_count(statement); i++)
-          row += (i ? "|" : "") + std::string(sl_column_text(statement, i));
-        found.push_back(row);
-      }
-    EXPECT_STREQ(error.text, "") << sql;
-    sl_statement_close(statement);
-    sl_db_close(db);
-    return found;
+    return ledger_rows(ledger, sql);
   }
   std::string row(const std::string &ledger, const std::string &sql) {
     Rows found = rows(ledger, sql);

@@ -1,9 +1,9 @@
 // Rules of users: what is accepted, what is refused and in which words, and what they do to a job.
+#include "fakes/ledger_rows.h"
 #include "fakes/log_builder.h"
 
 extern "C" {
 #include "storage/categories.h"
-#include "storage/db.h"
 #include "storage/ledger.h"
 #include "storage/user_rules.h"
 }
@@ -170,22 +170,7 @@ protected:
   }
 
   std::vector<std::string> rows(const std::string &sql) {
-    std::vector<std::string> found;
-    sl_db *db = nullptr;
-    sl_statement *statement = nullptr;
-    sl_error failure{};
-    if (sl_db_open(output.c_str(), SL_DB_READ, &db, &failure) == 0 &&
-        sl_db_prepare(db, sql.c_str(), &statement, &failure) == 0)
-      while (sl_statement_step(statement, &failure) > 0) {
-        std::string row;
-        for (int i = 0; i < sl_column_count(statement); i++)
-          row += (i ? "|" : "") + std::string(sl_column_text(statement, i));
-        found.push_back(row);
-      }
-    EXPECT_STREQ(failure.text, "");
-    sl_statement_close(statement);
-    sl_db_close(db);
-    return found;
+    return ledger_rows(output, sql);
   }
 
   static std::string content(const fs::path &path) {

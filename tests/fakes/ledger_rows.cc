@@ -1,0 +1,34 @@
+#include "ledger_rows.h"
+
+#include <gtest/gtest.h>
+
+extern "C" {
+#include "storage/db.h"
+}
+
+std::vector<std::vector<std::string>> ledger_cells(const std::string &path, const std::string &sql) {
+  std::vector<std::vector<std::string>> found;
+  sl_error error{};
+  sl_db *db = nullptr;
+  sl_statement *statement = nullptr;
+  if (sl_db_open(path.c_str(), SL_DB_READ, &db, &error) == 0 && sl_db_prepare(db, sql.c_str(), &statement, &error) == 0)
+    while (sl_statement_step(statement, &error) > 0) {
+      found.emplace_back();
+      for (int i = 0; i < sl_column_count(statement); i++)
+        found.back().push_back(sl_column_text(statement, i));
+    }
+  EXPECT_STREQ(error.text, "") << sql;
+  sl_statement_close(statement);
+  sl_db_close(db);
+  return found;
+}
+
+std::vector<std::string> ledger_rows(const std::string &path, const std::string &sql) {
+  std::vector<std::string> found;
+  for (const auto &cells : ledger_cells(path, sql)) {
+    std::string &row = found.emplace_back();
+    for (size_t i = 0; i < cells.size(); i++)
+      row += (i ? "|" : "") + cells[i];
+  }
+  return found;
+}

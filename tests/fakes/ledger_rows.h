@@ -1,0 +1,11 @@
+/* What a ledger answers, for tests that look into one. An error of SQLite's fails the test. */
+#pragma once
+
+#include <string>
+#include <vector>
+
+/* The cells as text; NULL is empty. */
+std::vector<std::vector<std::string>> ledger_cells(const std::string &path, const std::string &sql);
+
+/* Each row as one text, its cells by '|'. */
+std::vector<std::string> ledger_rows(const std::string &path, const std::string &sql);

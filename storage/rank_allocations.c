@@ -199,7 +199,8 @@ static int place_of_stream(struct sl_rank_builder *b, uint32_t device, uint64_t 
  */
 int sl_rank_on_driver_allocation(struct sl_rank_builder *b, const struct sl_event *event) {
   const struct sl_event_driver_allocation *e = event->payload;
-  if (!b->drivers_pool || e->device >= MAX_DEVICES || !strstr(sl_log_string(b->log, e->api), "Async") ||
+  bool from_pool = strstr(sl_log_string(b->log, e->api), "Async") != NULL;
+  if (!b->drivers_pool || from_pool == b->uncached || e->device >= MAX_DEVICES ||
       strncmp(sl_log_string(b->log, e->owner), "libc10_cuda", 11) != 0)
     return 0;
   if (!map_of(b, e->device))

@@ -106,7 +106,8 @@ struct sl_rank_builder {
   uint64_t replay_unknown;
   struct restored restored[MAX_DEVICES];
   bool restoring;    /* until the definitions end */
-  bool drivers_pool; /* the allocator is cudaMallocAsync: the driver's calls are the tensors' */
+  bool drivers_pool; /* PyTorch keeps no cache of its own, so the driver's calls are the tensors': cudaMallocAsync, */
+  bool uncached;     /* or PYTORCH_NO_CUDA_MEMORY_CACHING */
   uint64_t restored_allocations;
   struct { /* the one that is being put together */
     uint32_t device;

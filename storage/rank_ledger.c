@@ -104,11 +104,14 @@ static int on_gpu_module(struct sl_rank_builder *b, const struct sl_event *event
   return sl_write_gpu_code(b->writer, code->device, event->time_ns, code->loaded, code->bytes, &place, b->error);
 }
 
+/* How the companion begins to say why PyTorch's allocator has no trace, when it has no cache either. */
+#define UNCACHED "PYTORCH_NO_CUDA_MEMORY_CACHING"
+
 /* What the process said about its allocator; it says so when it attaches, before the allocator's first event. */
 static void allocator_facts_take(struct sl_rank_builder *b) {
   const char *backend = sl_log_info(b->log, "allocator_backend");
   sl_allocator_config_parse(sl_log_info(b->log, "allocator_config"), &b->config);
-  b->drivers_pool = backend && strcmp(backend, "cudaMallocAsync") == 0;
+  b->drivers_pool = b->uncached || (backend && strcmp(backend, "cudaMallocAsync") == 0);
 }
 
 static int on_event(struct sl_rank_builder *b, const struct sl_event *event) {
@@ -169,8 +172,10 @@ static int on_event(struct sl_rank_builder *b, const struct sl_event *event) {
   }
   case SL_EVENT_source_state: {
     const struct sl_event_source_state *state = payload;
-    return sl_write_source(b->writer, sl_log_string(b->log, state->source), sl_log_string(b->log, state->state),
-                           sl_log_string(b->log, state->reason), event->time_ns, b->error);
+    const char *source = sl_log_string(b->log, state->source), *reason = sl_log_string(b->log, state->reason);
+    if (strcmp(source, "torch_allocator") == 0 && strncmp(reason, UNCACHED, strlen(UNCACHED)) == 0)
+      b->drivers_pool = b->uncached = true;
+    return sl_write_source(b->writer, source, sl_log_string(b->log, state->state), reason, event->time_ns, b->error);
   }
   default:
     if (sl_phases_event(b->phases, event, b->at) < 0)
@@ -210,7 +215,7 @@ static int rank_write(struct sl_rank_builder *b, const struct sl_event_device *d
       .torch_version = sl_log_info(b->log, "torch_version"),
       .nccl_version = sl_log_info(b->log, "nccl_version"),
       .cuda_version = sl_log_info(b->log, "cuda_version"),
-      .allocator_backend = sl_log_info(b->log, "allocator_backend"),
+      .allocator_backend = b->uncached ? "uncached" : sl_log_info(b->log, "allocator_backend"),
       .allocator_config = sl_log_info(b->log, "allocator_config"),
       .fidelity = sl_log_info(b->log, "fidelity"),
       .start_ns = b->start_ns,

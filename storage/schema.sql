@@ -25,7 +25,7 @@ CREATE TABLE rank( -- one process of the job
   torch_version TEXT,
   nccl_version TEXT,
   cuda_version TEXT, -- of torch
-  allocator_backend TEXT, -- native or cudaMallocAsync
+  allocator_backend TEXT, -- native, cudaMallocAsync, or uncached: PYTORCH_NO_CUDA_MEMORY_CACHING
   allocator_config TEXT, -- PYTORCH_CUDA_ALLOC_CONF
   fidelity TEXT, -- bridge: allocations at their own instant and thread; history: read afterwards; none
   restored_allocations INTEGER -- allocations that were there before recording began, taken from a snapshot; they have no
@@ -64,7 +64,7 @@ CREATE TABLE step( -- one training step of a rank: from its first zero_grad or f
   peak_phase_id INTEGER, -- phase of the allocation that reached it; NULL when nothing was allocated in the step
   peak_module_id INTEGER, -- module that this phase serves
   peak_requested_bytes INTEGER, -- requested_bytes.all.peak of torch.cuda.memory_stats; these and all requested,
-                                -- reserved and free bytes are NULL under cudaMallocAsync: only tensors are known
+                                -- reserved and free bytes are NULL under cudaMallocAsync, and where PyTorch keeps no cache
   peak_allocated_bytes INTEGER, -- allocated_bytes.all.peak
   peak_active_bytes INTEGER, -- active_bytes.all.peak
   peak_reserved_bytes INTEGER, -- reserved_bytes.all.peak

@@ -46,21 +46,23 @@ static void bind_sample(struct sl_statement *statement, const struct selection *
 struct moment { /* the sample of the rank that the text is about */
   int64_t rank, ranks, device, at_ns, used_bytes, total_bytes, reserved_bytes, step;
   bool in_step;
-  bool tensors_only; /* cudaMallocAsync: reserved_bytes are the tensors', and what its pool keeps is not known */
+  bool
+      tensors_only; /* cudaMallocAsync, uncached: reserved_bytes are the tensors', and what a pool keeps is not known */
 };
 
 static int read_moment(struct sl_db *db, const struct selection *selection, struct moment *out,
                        struct sl_error *error) {
   struct sl_statement *statement = NULL;
-  int r = sl_db_prepare(db,
-                        "WITH " SQL_SAMPLE " SELECT p.rank, count(*) OVER (), p.device, p.at_ns, p.used_bytes,"
-                        " p.total_bytes, (SELECT sum(bytes) FROM device_owner AS o WHERE o.rank = p.rank AND o.at_ns ="
-                        "  p.at_ns AND o.device = p.device AND owner IN ('allocated', 'cublas_workspace', 'pending', "
-                        "'cached', 'private_pools', 'pytorch', 'pytorch_other')),"
-                        " (SELECT step FROM step AS s WHERE s.rank = p.rank AND p.at_ns BETWEEN start_ns AND end_ns),"
-                        " (SELECT allocator_backend = 'cudaMallocAsync' FROM rank AS r WHERE r.rank = p.rank)"
-                        " FROM sample AS p ORDER BY p.used_bytes DESC, p.rank LIMIT 1",
-                        &statement, error);
+  int r = sl_db_prepare(
+      db,
+      "WITH " SQL_SAMPLE " SELECT p.rank, count(*) OVER (), p.device, p.at_ns, p.used_bytes,"
+      " p.total_bytes, (SELECT sum(bytes) FROM device_owner AS o WHERE o.rank = p.rank AND o.at_ns ="
+      "  p.at_ns AND o.device = p.device AND owner IN ('allocated', 'cublas_workspace', 'pending', "
+      "'cached', 'private_pools', 'pytorch', 'pytorch_other')),"
+      " (SELECT step FROM step AS s WHERE s.rank = p.rank AND p.at_ns BETWEEN start_ns AND end_ns),"
+      " (SELECT allocator_backend IN ('cudaMallocAsync', 'uncached') FROM rank AS r WHERE r.rank = p.rank)"
+      " FROM sample AS p ORDER BY p.used_bytes DESC, p.rank LIMIT 1",
+      &statement, error);
   if (r < 0)
     return r;
   bind_sample(statement, selection);

@@ -224,6 +224,12 @@ static void check_environment(struct findings *findings) {
         "backend:cudaMallocAsync: allocations are seen by CUPTI only");
     clean = false;
   }
+  const char *uncached = getenv("PYTORCH_NO_CUDA_MEMORY_CACHING");
+  if (uncached && *uncached && strcmp(uncached, "0") != 0) {
+    add(findings, STATE_limited, "allocator", "unset it",
+        "PYTORCH_NO_CUDA_MEMORY_CACHING: allocations are seen by CUPTI only");
+    clean = false;
+  }
   if (clean)
     add(findings, STATE_ok, "environment", "", "nothing in the way");
 }

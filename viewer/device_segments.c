@@ -94,11 +94,13 @@ static int say_why_not(struct sl_db *db, const struct sl_segments_question *ques
   int64_t steps = 0, pools = 0;
   int r = sl_db_int(db, "SELECT count(end_reserved_bytes) FROM step", &steps, error);
   if (r == 0)
-    r = sl_db_int(db, "SELECT count(*) FROM rank WHERE allocator_backend = 'cudaMallocAsync'", &pools, error);
+    r = sl_db_int(db, "SELECT count(*) FROM rank WHERE allocator_backend IN ('cudaMallocAsync', 'uncached')", &pools,
+                  error);
   if (r < 0)
     return r;
   if (pools && !steps)
-    sl_complain("cudaMallocAsync keeps its memory in the driver's pool, which tells nothing of its segments");
+    sl_complain(
+        "PyTorch's caching allocator was not in use, so there are no segments: each tensor is a driver allocation");
   else if (!steps)
     sl_complain("PyTorch's segments are in no step of this record; 'shardledger info' says what is");
   else if (question->at == SL_SEGMENTS_oom)

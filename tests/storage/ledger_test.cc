@@ -404,6 +404,33 @@ TEST_F(Ledger, UnderCudaMallocAsyncTheDriversCallsAreTheTensors) {
             (std::vector<std::string>{"0"}));
 }
 
+TEST_F(Ledger, WithoutACacheOfPyTorchsTheDriversCallsAreTheTensorsToo) {
+  {
+    LogBuilder log(directory / "host-1-1", 50);
+    log.info("allocator_backend", "native");
+    log.source_state("torch_allocator", "failed", "PYTORCH_NO_CUDA_MEMORY_CACHING turns the caching allocator off");
+    auto &main = log.thread(1);
+    auto driver = [&](uint64_t address, uint64_t bytes, const char *owner) {
+      main.append(sl_event_driver_allocation{address, bytes, 0, log.string(owner), log.string("cuMemAlloc_v2"), 0,
+                                             SL_MEMORY_DEVICE});
+    };
+    main.at(100).range_start(1, "step 0", SL_KIND_step, 0);
+    main.at(110);
+    driver(0x1000000, 1000, "libc10_cuda.so");
+    driver(0x2000000, 4096, "libcublas.so.13");
+    main.at(120);
+    driver(0x3000000, 24, "libc10_cuda.so");
+    main.at(130).append(sl_event_driver_free{0x1000000, 0, 0, log.string("cuMemFree_v2")});
+    main.at(150).range_end(1);
+  }
+  ASSERT_EQ(build(), 0) << error.text;
+  EXPECT_EQ(rows("SELECT printf('%x', address), bytes, alloc_ns, coalesce(free_ns, 0) FROM allocation ORDER BY id"),
+            (std::vector<std::string>{"1000000|1000|110|130", "3000000|24|120|0"}));
+  EXPECT_EQ(rows("SELECT peak_allocated_bytes, end_allocated_bytes, peak_reserved_bytes IS NULL FROM step"),
+            (std::vector<std::string>{"1024|24|1"}));
+  EXPECT_EQ(rows("SELECT allocator_backend FROM rank"), (std::vector<std::string>{"uncached"}));
+}
+
 TEST_F(Ledger, ABuildGivesTheSameContentEveryTime) {
   {
     LogBuilder log(directory / "host-1-1", 50);

@@ -34,7 +34,6 @@ class Row:
     notes: list = dataclasses.field(default_factory=list)
     error: str = ""
     skipped: str = ""
-    recorded: bool = True
     tried: bool = False  # on a CPU, where nothing is to be compared
 
     @property
@@ -44,8 +43,6 @@ class Row:
             return False
         if self.skipped or self.tried:
             return None
-        if not self.recorded:
-            return not self.differences
         return bool(self.compared) and not self.differences
 
 
@@ -113,10 +110,6 @@ def compare_bytes(row, rank, group, process):
         if process.ends:
             pairs.append((last, truths[-1][last], steps[-1].figures[last] if steps else None))
         for what, want, got in pairs:
-            if not row.recorded:
-                if got is not None and got != want:
-                    row.differences.append((where, what, want, got))
-                continue
             if quantity not in process.quantities:
                 if got is not None:
                     row.differences.append((where, f"{what}, which nothing tells", None, got))
@@ -130,7 +123,7 @@ def compare_bytes(row, rank, group, process):
             if got != want:
                 row.differences.append((where, what, want, got))
     failed = [step.number for step in steps if step.checked == 0]
-    if failed and row.recorded:
+    if failed:
         row.differences.append((where, "the replay's own check", 1, 0))
 
 
@@ -191,27 +184,40 @@ def compare_tracker(row, ledger, rank, tracked, steps):
         row.notes.append(f"rank {rank}: {missing} of {len(tracked['snapshots'])} module states missing")
 
 
-def what_is_said(ledger):
-    """Why allocations are not recorded, in the ledger's own words."""
-    query = "SELECT DISTINCT reason FROM source WHERE source LIKE 'torch%' AND state <> 'on' AND reason <> ''"
-    words = [reason for (reason,) in ledger.execute(query)]
-    return "; ".join(words)
+def counted_elsewhere(lines, prefix, process):
+    """The truth of a process in which PyTorch counts nothing: each tensor is a driver allocation of just the bytes that the
+    same step of the same job requests where PyTorch counts. None where that was not run."""
+    counted = read_lines(prefix.parent.parent / process.counted_by / f"{prefix.name}.rank*")
+    requested = {(line["job"], line["rank"], line["step"]): line for line in counted if "requested_peak" in line}
+    found = []
+    for line in lines:
+        if "requested_peak" in line:
+            other = requested.get((line["job"], line["rank"], line["step"]))
+            if other is None:
+                return None
+            line = {**line, **{f"{q}_{when}": other[f"requested_{when}"] for q in QUANTITIES for when in ("peak", "end")}}
+        found.append(line)
+    return found
 
 
 def compare_process(process, prefix, ledger):
     """A Row for each of the process's jobs. ledger: None where none could be made."""
     lines = read_lines(prefix.with_name(prefix.name + ".rank*"))
     trackers = read_lines(prefix.with_name(prefix.name + ".tracker.rank*"))
+    elsewhere = counted_elsewhere(lines, prefix, process) if process.counted_by else lines
+    uncounted, lines = elsewhere is None, elsewhere or lines
     steps = read_steps(ledger) if ledger else {}
     rows = []
     for name in process.jobs:
-        row = Row(name, process.tracks or process.name, recorded=process.recorded)
+        row = Row(name, process.tracks or process.name)
         rows.append(row)
         mine = [line for line in lines if line["job"] == name]
         truths = [line for line in mine if "start_ns" in line]
         row.steps = len(truths)
         row.error = next((line["error"] for line in mine if "error" in line), "")
         row.skipped = next((line["skipped"] for line in mine if "skipped" in line), "")
+        if uncounted:
+            row.skipped = f"PyTorch counts nothing here, and {process.counted_by} has not been run before"
         row.notes += sorted({line["note"] for line in mine if "note" in line})
         if not row.error and not row.skipped and not any("done" in line for line in mine):
             row.error = "broke off" if mine else "did not begin"
@@ -225,16 +231,10 @@ def compare_process(process, prefix, ledger):
             groups = match([line for line in truths if line["rank"] == rank], steps.get(rank, []))
             for group in groups:
                 compare_bytes(row, rank, group, process)
-                if process.recorded:
-                    compare_attribution(row, ledger, rank, group[1])
+                compare_attribution(row, ledger, rank, group[1])
             for tracked in (line for line in trackers if line["job"] == name and line["rank"] == rank):
                 found = [group[1] for group in groups if any(truth["step"] == tracked["step"] for truth in group[0])]
                 compare_tracker(row, ledger, rank, tracked, found[0] if found else [])
-        if not process.recorded:
-            said = what_is_said(ledger)
-            row.notes.append(f"says: {said}" if said else "does not say that allocations are not recorded")
-            if not said:
-                row.differences.append(("", "a clear word that nothing is recorded", 1, 0))
         unknown = [quantity for quantity in QUANTITIES if quantity not in process.quantities]
         if unknown:
             row.notes.append(f"not known: {', '.join(unknown)}")

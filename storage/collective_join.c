@@ -99,6 +99,7 @@ struct sl_joiner {
   size_t kernel_count, kernel_capacity;
   bool given_up; /* calls or kernels were dropped: counting them says nothing any more */
   bool launched; /* launches are recorded */
+  bool ended;    /* the process ended in order: all its times were handed over */
   bool replayed; /* and kernels of NCCL came that none of them speaks of: CUDA graphs run those again */
   struct stretch *stretches;
   size_t stretch_count, stretch_capacity, timed_count; /* timed_count: up to the last one that has timed launches */
@@ -112,6 +113,10 @@ struct sl_joiner *sl_joiner_new(struct sl_ledger_writer *writer) {
     joiner->waiting_max = WAITING_MAX;
   }
   return joiner;
+}
+
+void sl_joiner_ended(struct sl_joiner *joiner) {
+  joiner->ended = true;
 }
 
 void sl_joiner_limit(struct sl_joiner *joiner, uint32_t waiting) {
@@ -289,7 +294,8 @@ static const char *untimed(const struct sl_joiner *joiner, const struct sl_batch
     const struct stretch *stretch = &joiner->stretches[launch->stretch];
     if (launch->done)
       return "ambiguous";
-    timed = timed || stretch->timed || launch->stretch >= joiner->timed_count; /* whose times may still be to come */
+    /* Times of the last ones may not have come when a process is killed. */
+    timed = timed || stretch->timed || (!joiner->ended && launch->stretch >= joiner->timed_count);
     between = between && stretch->timed && launch->correlation > stretch->first && launch->correlation < stretch->last;
   }
   return !timed ? "untimed_step" : between && joiner->replayed ? "captured" : "no_kernel";

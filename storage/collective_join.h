@@ -38,6 +38,9 @@ struct sl_joiner;
 struct sl_joiner *sl_joiner_new(struct sl_ledger_writer *writer);
 struct sl_joiner *sl_joiner_free(struct sl_joiner *joiner); /* returns NULL */
 
+/* The process ended in order: no time is still to come. */
+void sl_joiner_ended(struct sl_joiner *joiner);
+
 /* So many calls, and kernels, may wait for a partner; older ones are given up: 2^20 without this. */
 void sl_joiner_limit(struct sl_joiner *joiner, uint32_t waiting);
 

@@ -658,6 +658,7 @@ int sl_collectives_event(struct sl_collectives *c, const struct sl_event *event,
     const struct sl_event_kernel *kernel = payload;
     return sl_joiner_kernel(c->joiner, kernel, sl_log_string(c->log, kernel->name), error);
   }
+  case SL_EVENT_process_end: sl_joiner_ended(c->joiner); return 0;
   case SL_EVENT_nccl_call: return profiled(c, event, error);
   case SL_EVENT_nccl_communicator: return communicator_made(c, event, error);
   case SL_EVENT_driver_allocation: return memory_begin(c, event, error);

@@ -156,7 +156,7 @@ TEST(SourceDevice, ASlowAnswerIsAskedForSeldom) {
   Recording log = record({}, [] {
     CuptiProcess process;
     struct fake_nvml *nvml = load_nvml(process);
-    *nvml = {1, 700, {20, 30}, 0, 1000, 0};
+    *nvml = {1, 700, {20, 30}, 0, 5000, 0};
     for (int i = 0; i < 201; i++)
       process.device_sample();
     EXPECT_EQ(nvml->calls, 4); /* the first two, the hundredth and the two hundredth after the first */

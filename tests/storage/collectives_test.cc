@@ -663,6 +663,28 @@ TEST_F(Collectives, CallsOfStepsWithoutDeviceTimesAreNotTakenForCapturedOnes) {
       (Rows{"0|-", "0|-", "0|-", "1|untimed_step", "1|untimed_step", "1|untimed_step", "2|-", "2|captured", "2|-"}));
 }
 
+TEST_F(Collectives, OfTheLastStepTimesMayBeMissingOnlyWhereTheProcessWasKilled) {
+  for (bool orderly : {false, true}) {
+    {
+      Job job(directory / "host-1");
+      job.schemas();
+      auto &main = job.thread();
+      for (uint64_t step = 0; step < 2; step++) {
+        main.at(1000 * step + 100).range_start(step + 1, "step", SL_KIND_step, step);
+        job.all_gather(1000 * step + 110, step, (uint32_t)step + 1);
+        main.at(1000 * step + 900).range_end(step + 1);
+      }
+      job.kernel(1, 120, 130, kAllGather);
+      if (orderly)
+        main.at(5000).process_end();
+    }
+    build();
+    EXPECT_EQ(rows("SELECT coalesce(untimed, '-') FROM collective ORDER BY id"),
+              (Rows{"-", orderly ? "untimed_step" : "no_kernel"}));
+    fs::remove_all(directory / "host-1");
+  }
+}
+
 TEST_F(Collectives, WhereOneOfSeveralStepsIsTimedEveryCallHasItsRowAndKernelsTheirCall) {
   constexpr uint64_t kSteps = 41, kCalls = 1000;
   {

@@ -97,12 +97,13 @@ bool sl_rank_hold_since(struct sl_rank_builder *b, uint64_t begun_at) {
   return goes_with_step;
 }
 
-/* The first period that ends at or after this; count: the one in progress. */
-static size_t period_at(const struct sl_rank_periods *periods, uint64_t at_ns) {
+/* The first period that did not end before this, by one of its two marks; count: the one in progress. */
+static size_t first_not(bool (*ended_before)(const struct ended *, uint64_t), const struct sl_rank_periods *periods,
+                        uint64_t mark) {
   size_t low = 0, high = periods->count;
   while (low < high) {
     size_t middle = low + (high - low) / 2;
-    if (periods->ended[middle].end_ns < at_ns)
+    if (ended_before(&periods->ended[middle], mark))
       low = middle + 1;
     else
       high = middle;
@@ -110,16 +111,20 @@ static size_t period_at(const struct sl_rank_periods *periods, uint64_t at_ns) {
   return low;
 }
 
+static bool before_time(const struct ended *ended, uint64_t at_ns) {
+  return ended->end_ns < at_ns;
+}
+
+static bool before_collective(const struct ended *ended, uint64_t id) {
+  return ended->last_collective < id;
+}
+
+static size_t period_at(const struct sl_rank_periods *periods, uint64_t at_ns) {
+  return first_not(before_time, periods, at_ns);
+}
+
 static size_t period_of_collective(const struct sl_rank_periods *periods, uint64_t id) {
-  size_t low = 0, high = periods->count;
-  while (low < high) {
-    size_t middle = low + (high - low) / 2;
-    if (periods->ended[middle].last_collective < id)
-      low = middle + 1;
-    else
-      high = middle;
-  }
-  return low;
+  return first_not(before_collective, periods, id);
 }
 
 /* The device runs behind: what a kept step launched runs in its time and in that of the next ones. */

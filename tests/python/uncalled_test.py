@@ -111,6 +111,21 @@ def test_objects_that_pretend_to_be_modules_are_not_asked(companion):
     del pretender
 
 
+def test_a_model_that_cannot_be_walked_leaves_the_others_and_the_companion_alone(companion, capfd):
+    class Broken(Model):
+        def modules(self):
+            raise RuntimeError("no walk")
+
+    broken, model, average = Broken(), Model(), Average()
+    train(model)
+    assert owners(companion.calls)[address(average.linear.weight)] == ("param", "Average", "linear.weight")
+    assert "a Broken that is never called can't be walked (RuntimeError: no walk)" in capfd.readouterr().err
+    companion.calls.clear()
+    train(model)
+    assert companion.calls.named("push"), "the companion is on"
+    del broken
+
+
 def test_a_copied_model_in_a_list_is_found(companion):
     model = Model()
     copies = [copy.deepcopy(model)]
@@ -121,7 +136,7 @@ def test_a_copied_model_in_a_list_is_found(companion):
 def test_looking_among_a_million_objects_takes_less_than_a_second(companion):
     crowd = [[] for _ in range(1_000_000)]
     begin = time.perf_counter()
-    uncalled.find()
+    uncalled._outermost()
     assert time.perf_counter() - begin < 1
     del crowd
 

@@ -15,37 +15,31 @@ _AFTER = (0, 1)  # steps: copies are made before the first one, or of what it ga
 
 
 def step_ended(step):
-    if step in _AFTER:
-        tags.gathered()
-        for root in find():
-            try:
+    if step not in _AFTER:
+        return
+    tags.gathered()
+    for holder in _outermost():
+        try:
+            for root in _unknown(holder):
                 modules.register(root)
                 tags.model(root, only_new=True)
-            except Exception as error:  # a model that can't be walked harms nobody but itself: what it holds has no owner
-                guard.say(f"a {type(root).__name__} that is never called can't be walked ({type(error).__name__}: {error})")
+        except Exception as error:  # a model that can't be walked harms nobody but itself: what it holds has no owner
+            guard.say(f"a {type(holder).__name__} that is never called can't be walked ({type(error).__name__}: {error})")
 
 
-def find():
-    """The outermost modules with tensors on a device of the ledger, in which no module is known."""
+def _outermost():
+    """The modules that are in no other."""
     every = [thing for thing in gc.get_objects() if issubclass(type(thing), torch.nn.Module) and "_modules" in vars(thing)]
-    inner = {id(child) for module in every for child in module._modules.values()}
-    found = []
-    for module in every:
-        if id(module) not in inner:
-            _collect(module, found)
-    return found
+    inner = {id(child) for module in every for child in vars(module)["_modules"].values()}
+    return [module for module in every if id(module) not in inner]
 
 
-def _collect(module, found):
-    """The module itself, or, where a part of it is known, the parts that are not."""
+def _unknown(module):
+    """The module itself where it has tensors on a device of the ledger; where a part of it is known, the parts that are not."""
     parts = list(module.modules())
     if not any(modules.find(part) is not None for part in parts):
-        if any(tags.is_on_device(tensor) for part in parts for tensor in (*_tensors(part._parameters), *_tensors(part._buffers))):
-            found.append(module)
-    elif modules.find(module) is None:
-        for child in module.children():
-            _collect(child, found)
-
-
-def _tensors(table):
-    return (tensor for tensor in table.values() if tensor is not None)
+        tensors = (tensor for part in parts for table in (part._parameters, part._buffers) for tensor in table.values())
+        return [module] if any(tensor is not None and tags.is_on_device(tensor) for tensor in tensors) else []
+    if modules.find(module) is not None:
+        return []
+    return [root for child in module.children() for root in _unknown(child)]

@@ -27,7 +27,7 @@ def checks(record):
         "kill": (functools.partial(check_kill, record=record), 30),
         "torch-profiler": (check_torch_profiler, 35),
         **{f"oom-{name}": (functools.partial(check_oom, name=name, record=record), 20) for name in JOBS},
-        "overhead": (check_overhead, 60),
+        "overhead": (check_overhead, 85),
         "demo": (check_demo, 20),
         **variants,
         "programs": (check_programs, 30),

@@ -362,15 +362,23 @@ static void times_follow(void) {
   times_on = open;
 }
 
+/* Gives the source back recording what is wanted now, also if that changed while nobody else could take it. */
+static void give_recording(void) {
+  bool followed;
+  do {
+    times_follow();
+    followed = times_on;
+    give(RECORDING);
+  } while (followed != sl_step_window_open() && take(RECORDING));
+}
+
 /*
- * Never waits: whoever has the source now (a flush, a hand-over) may take long. The next tick does it then, so that the
- * first second of a step may be without times, or one too many with them.
+ * Never waits: whoever has the source now (a flush, a hand-over) follows the window when it gives it back, so that the
+ * first kernels of a step may be without times, or the first ones of an untimed step with them.
  */
 void sl_source_cupti_times_changed(void) {
-  if (!cupti || getpid() != owner || !take(RECORDING))
-    return;
-  times_follow();
-  give(RECORDING);
+  if (cupti && getpid() == owner && take(RECORDING))
+    give_recording();
 }
 
 static void report_failure(CUptiResult result) {
@@ -415,7 +423,7 @@ static int start(void) {
     report_failure(result);
     return -EIO;
   }
-  give(RECORDING);
+  give_recording();
   say_on(true);
   return 0;
 }
@@ -424,10 +432,9 @@ static int start(void) {
 static void tick(void) {
   if (!take(RECORDING))
     return;
-  times_follow();
   CUptiResult result = cupti->ActivityFlushAll(0);
   if (result == CUPTI_SUCCESS) {
-    give(RECORDING);
+    give_recording();
     return;
   }
   disable(KINDS);
@@ -441,7 +448,7 @@ static void flush(void) {
     return;
   cupti->ActivityFlushAll(0);
   cupti->ActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
-  give(RECORDING);
+  give_recording();
 }
 
 static void stop(void) {
@@ -501,7 +508,7 @@ int sl_source_cupti_reacquire(void) {
     report_failure(result);
     return -EBUSY;
   }
-  give(RECORDING);
+  give_recording();
   say_on(seated);
   return 0;
 }

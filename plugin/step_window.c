@@ -30,18 +30,18 @@ static void read_option(void) {
     end = strtoull(colon + 1, NULL, 10);
     snprintf(words, sizeof(words), "in the steps of SHARDLEDGER_STEPS=%.60s", text);
   }
-  atomic_store_explicit(&open_now, wants(0), memory_order_relaxed);
+  atomic_store(&open_now, wants(0));
 }
 
 bool sl_step_window_begin(uint64_t step) {
   pthread_once(&once, read_option);
   bool wanted = wants(step);
-  return atomic_exchange_explicit(&open_now, wanted, memory_order_relaxed) != wanted;
+  return atomic_exchange(&open_now, wanted) != wanted; /* in one order with the state of who follows it */
 }
 
 bool sl_step_window_open(void) {
   pthread_once(&once, read_option);
-  return atomic_load_explicit(&open_now, memory_order_relaxed);
+  return atomic_load(&open_now);
 }
 
 const char *sl_step_window_words(void) {

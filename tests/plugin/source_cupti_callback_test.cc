@@ -514,6 +514,24 @@ TEST(SourceCuptiCallback, OffMeansThatCuptiIsNotTouched) {
   EXPECT_EQ(log.state("cupti_callback"), "off: SHARDLEDGER_CUPTI=off");
 }
 
+TEST(SourceCuptiCallback, UnderNsightComputeCuptiIsNotTouched) {
+  for (const char *variable :
+       {"NV_NSIGHT_INJECTION_TRANSPORT_TYPE", "NV_NSIGHT_INJECTION_PORT_BASE", "NV_COMPUTE_PROFILER_PERFWORKS_DIR"}) {
+    Recording log = record({{variable, "uds"}}, [] {
+      CuptiProcess process;
+      EXPECT_EQ(process.cupti->subscribed, 0);
+      EXPECT_EQ(process.cupti->buffers_registered, 0);
+      EXPECT_EQ(process.cupti_reacquire(), -ENODEV) << "torch.profiler has ended";
+      EXPECT_EQ(process.cupti->subscribed, 0);
+      process.cuda->context = 1;
+      process.device_sample();
+    });
+    EXPECT_EQ(log.state("cupti_callback"), "off: this process runs under Nsight Compute (ncu), which CUPTI is left to")
+        << variable;
+    EXPECT_EQ(ALL(log, device_sample).size(), 1u) << "the rest is recorded";
+  }
+}
+
 TEST(SourceCuptiCallback, APauseAndAForkedChildRecordNothing) {
   Recording log = record({}, [] {
     CuptiProcess process;

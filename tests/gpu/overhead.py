@@ -30,6 +30,7 @@ def parse():
     p.add_argument("--rounds", type=int, default=60, help="without --peers; peers.py says how many pairs one has")
     p.add_argument("--block", type=int, default=3, help="steps in a block")
     p.add_argument("--large", action="store_true", help="a batch of 16 instead of 2")
+    p.add_argument("--parts", action="store_true", help="measure the recording of events and the hooks by themselves too")
     p.add_argument("--peers", action="store_true", help="measure other tools too")
     p.add_argument("--seconds", type=float, default=180, help="how long to measure with --peers")
     p.add_argument("--out", help="where rank 0 writes the pairs")
@@ -85,7 +86,7 @@ class Blocks:
 def measure(a):
     import torch
     import torch.distributed as dist
-    from peers import Ledger, others, shardledger
+    from peers import Ledger, others, parts, shardledger
     from training import Training
 
     attached = "CUDA_INJECTION64_PATH" in os.environ
@@ -96,7 +97,9 @@ def measure(a):
     for _ in range(10):
         training.step()
     ledger = Ledger() if attached else None
-    tools = (shardledger(ledger, a.block) if ledger else []) + (others(a.block) if a.peers else [])
+    tools = shardledger(ledger, a.block) if ledger else []
+    tools += parts(ledger) if ledger and a.parts else []
+    tools += others(a.block) if a.peers else []
 
     def until(deadline):
         def go_on():

@@ -84,6 +84,25 @@ class Ledger:
         finally:
             self.pause()
 
+    @contextlib.contextmanager
+    def events(self, training):
+        """Of that the events alone, of the allocator and of ranges that are not the companion's."""
+        self.resume()
+        self.companion.on = False
+        try:
+            yield nothing
+        finally:
+            self.pause()
+
+    @contextlib.contextmanager
+    def hooks(self, training):
+        """And the companion's hooks alone: what they say is not recorded."""
+        self.companion.on = True
+        try:
+            yield nothing
+        finally:
+            self.companion.on = False
+
 
 @contextlib.contextmanager
 def memory_history(training):
@@ -121,6 +140,14 @@ def shardledger(ledger, block):
     return [
         Peer("ShardLedger", ledger.watch, block, 0),
         Peer("ShardLedger without CUPTI", ledger.record, 1, 0, untimed=0, pairs=6),
+    ]
+
+
+def parts(ledger):
+    """Of what it costs without CUPTI, the two that it is made of."""
+    return [
+        Peer("its events alone", ledger.events, 1, 0, untimed=0, pairs=3),
+        Peer("its hooks alone", ledger.hooks, 1, 0, untimed=0, pairs=3),
     ]
 
 

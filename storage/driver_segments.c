@@ -13,6 +13,7 @@ struct segment {
   const char *owner, *api; /* static, or owned by the log */
   struct sl_segment_place place;
   bool from_driver;
+  bool is_host; /* pinned memory of the host: a row of its own table, and no part of the device's sums */
   UT_hash_handle hh;
 };
 
@@ -55,6 +56,9 @@ static struct segment *segment_find(const struct sl_driver_segments *segments, u
 
 static int segment_write(struct sl_driver_segments *segments, const struct segment *segment, uint64_t free_ns,
                          struct sl_error *error) {
+  if (segment->is_host)
+    return sl_write_host_segment(segments->writer, segment->address, segment->bytes, segment->owner, segment->api,
+                                 segment->alloc_ns, free_ns, &segment->place, error);
   return sl_write_segment(segments->writer, segment->device, segment->address, segment->bytes, segment->owner,
                           segment->api, segment->stream, segment->alloc_ns, free_ns, &segment->place, error);
 }
@@ -90,6 +94,8 @@ static bool is_pooled(const struct segment *segment) {
 }
 
 static int count_in(struct sl_driver_segments *segments, const struct segment *segment, struct sl_error *error) {
+  if (segment->is_host)
+    return 0;
   struct sl_owner_total *total = total_of(segments, segment);
   if (!total)
     return sl_error_set(error, -ENOMEM, "out of memory");
@@ -102,6 +108,8 @@ static int count_in(struct sl_driver_segments *segments, const struct segment *s
 }
 
 static void count_out(struct sl_driver_segments *segments, const struct segment *segment) {
+  if (segment->is_host)
+    return;
   struct sl_owner_total *total = total_of(segments, segment); /* there since it was counted in */
   if (total) {
     total->bytes -= segment->bytes;
@@ -131,9 +139,12 @@ static int segment_begin(struct sl_driver_segments *segments, const struct segme
   return r < 0 ? r : count_in(segments, segment, error);
 }
 
-/* PyTorch calls the driver from libc10_cuda; everybody else goes by the library's own file name. */
-static const char *owner_name(const char *library) {
-  if (strncmp(library, "libc10_cuda", 11) == 0)
+/*
+ * PyTorch calls the driver from libc10_cuda, for pinned memory from libtorch_cuda; everybody else goes by the library's
+ * own file name.
+ */
+static const char *owner_name(const char *library, bool is_host) {
+  if (strncmp(library, "libc10_cuda", 11) == 0 || (is_host && strncmp(library, "libtorch_cuda", 13) == 0))
     return "pytorch";
   return *library ? library : "unknown";
 }
@@ -149,22 +160,21 @@ int sl_driver_segments_add(struct sl_driver_segments *segments, const struct sl_
                            struct sl_error *error) {
   const struct sl_event_driver_allocation *e = event->payload;
   segments->driver_seen = true;
-  /*
-   * Host memory is not the device's. Kind unknown are handles, whose memory counts when it is mapped, and mappings of
-   * what another process holds.
-   */
-  if (e->kind == SL_MEMORY_PINNED || e->kind == SL_MEMORY_PAGEABLE || e->kind == SL_MEMORY_UNKNOWN)
+  /* Kind unknown are handles, whose memory counts when it is mapped, and mappings of what another process holds. */
+  if (e->kind == SL_MEMORY_PAGEABLE || e->kind == SL_MEMORY_UNKNOWN)
     return 0;
+  const bool is_host = e->kind == SL_MEMORY_PINNED;
   struct segment segment = {
       .address = e->address,
       .bytes = e->bytes,
       .stream = e->stream,
       .alloc_ns = event->time_ns,
       .device = e->device,
-      .owner = owner_name(sl_log_string(segments->log, e->owner)),
+      .owner = owner_name(sl_log_string(segments->log, e->owner), is_host),
       .api = sl_log_string(segments->log, e->api),
       .place = sl_segment_place_of(phase),
       .from_driver = true,
+      .is_host = is_host,
   };
   struct segment *known = segment_find(segments, e->address);
   if (known && !known->from_driver && known->alloc_ns > event->time_ns) {

@@ -1,6 +1,7 @@
 /*
  * Driver-level memory: which library holds which range, from when to when. Fed by the CUDA driver's calls where they
- * were recorded, else by the segments of PyTorch's allocator. Writes one `segment` row when a range is freed.
+ * were recorded, else by the segments of PyTorch's allocator. Writes one `segment` row when a range is freed, and for
+ * pinned memory of the host, which the driver's calls tell as well, one of `host_segment`.
  */
 #ifndef SHARDLEDGER_DRIVER_SEGMENTS_H
 #define SHARDLEDGER_DRIVER_SEGMENTS_H

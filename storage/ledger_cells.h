@@ -21,6 +21,7 @@
   X(phase, "INSERT INTO phase VALUES(?,?,?,?,?,?,?,?,?,?,?)")                                                          \
   X(allocation, "INSERT INTO allocation VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)")                            \
   X(segment, "INSERT INTO segment VALUES(NULL,?,?,?,?,?,?,?,?,?,?,?,?)")                                               \
+  X(host_segment, "INSERT INTO host_segment VALUES(NULL,?,?,?,?,?,?,?,?,?,?)")                                         \
   X(gpu_code, "INSERT INTO gpu_code VALUES(?,?,?,?,?,?,?,?)")                                                          \
   X(context, "INSERT INTO context VALUES(?,?,?,?,?)")                                                                  \
   X(snapshot, "INSERT OR REPLACE INTO snapshot VALUES(?,?,?,?,?,?,?,?,?)")                                             \

@@ -158,6 +158,21 @@ int sl_write_segment(struct sl_ledger_writer *writer, uint32_t device, uint64_t 
   return row_end(writer, error);
 }
 
+int sl_write_host_segment(struct sl_ledger_writer *writer, uint64_t address, uint64_t bytes, const char *owner,
+                          const char *api, uint64_t alloc_ns, uint64_t free_ns, const struct sl_segment_place *place,
+                          struct sl_error *error) {
+  row_begin(writer, INSERT_host_segment);
+  put_int(writer, writer->rank);
+  put_int(writer, (int64_t)address);
+  put_int(writer, (int64_t)bytes);
+  put_text(writer, owner);
+  put_text(writer, api);
+  put_int(writer, (int64_t)alloc_ns);
+  put_known(writer, (int64_t)free_ns, 0);
+  put_place(writer, place);
+  return row_end(writer, error);
+}
+
 int sl_write_gpu_code(struct sl_ledger_writer *writer, uint32_t device, uint64_t at_ns, bool loaded,
                       uint64_t image_bytes, const struct sl_segment_place *place, struct sl_error *error) {
   row_begin(writer, INSERT_gpu_code);

@@ -116,6 +116,9 @@ struct sl_segment_place { /* what its thread was doing; 0, 0 and -1: nothing kno
 int sl_write_segment(struct sl_ledger_writer *writer, uint32_t device, uint64_t address, uint64_t bytes,
                      const char *owner, const char *api, uint64_t stream, uint64_t alloc_ns, uint64_t free_ns,
                      const struct sl_segment_place *place, struct sl_error *error);
+int sl_write_host_segment(struct sl_ledger_writer *writer, uint64_t address, uint64_t bytes, const char *owner,
+                          const char *api, uint64_t alloc_ns, uint64_t free_ns, const struct sl_segment_place *place,
+                          struct sl_error *error);
 /* GPU code was loaded or unloaded. */
 int sl_write_gpu_code(struct sl_ledger_writer *writer, uint32_t device, uint64_t at_ns, bool loaded,
                       uint64_t image_bytes, const struct sl_segment_place *place, struct sl_error *error);

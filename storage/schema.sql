@@ -136,6 +136,20 @@ CREATE TABLE segment( -- one driver-level allocation or mapping
   step INTEGER -- NULL outside steps
 );
 
+CREATE TABLE host_segment( -- one allocation of pinned (page-locked) host memory by the driver: the host's memory, not the GPU's
+  id INTEGER PRIMARY KEY,
+  rank INTEGER NOT NULL,
+  address INTEGER NOT NULL,
+  bytes INTEGER NOT NULL,
+  owner TEXT NOT NULL, -- pytorch, or the file name of the library that called the driver
+  api TEXT NOT NULL, -- driver function; cuMemHostRegister pins memory that is there already
+  alloc_ns INTEGER NOT NULL,
+  free_ns INTEGER, -- NULL: alive at the end of the log
+  phase_id INTEGER, -- innermost phase of the calling thread
+  module_id INTEGER, -- module that this phase serves
+  step INTEGER -- NULL outside steps
+);
+
 CREATE TABLE gpu_code( -- GPU code was loaded or unloaded: kernels are, when they are first needed
   rank INTEGER NOT NULL,
   device INTEGER NOT NULL,

@@ -322,6 +322,21 @@ static int print_foreign(struct sl_db *db, struct sl_output *out, const struct m
                      moment, error);
 }
 
+/* Beside the GPU's memory: what CPU offload, data loaders and libraries pin on the host. */
+static int print_pinned(struct sl_db *db, struct sl_output *out, const struct moment *moment, struct sl_error *error) {
+  static const struct sl_column columns[] = {
+      {"rank", "Rank", SL_UNIT_number, SL_COLUMN_DATA_ONLY},
+      {"owner", "Owner", SL_UNIT_text, 0},
+      {"bytes", "Bytes", SL_UNIT_bytes, 0},
+      {"count", "Allocations", SL_UNIT_number, 0},
+  };
+  return print_table(db, out, "pinned", "Pinned host memory at that time (the host's, not the GPU's)", columns,
+                     sizeof columns / sizeof columns[0],
+                     "SELECT :rank, owner, sum(bytes), count(*) FROM host_segment WHERE rank = :rank"
+                     " AND alloc_ns <= :at AND (free_ns IS NULL OR free_ns > :at) GROUP BY owner ORDER BY 3 DESC, 2",
+                     moment, error);
+}
+
 /* What can't be told apart, and why. Text only. */
 static int print_unknown(struct sl_db *db, struct sl_output *out, const struct moment *moment, struct sl_error *error) {
   struct sl_statement *statement = NULL;
@@ -469,6 +484,8 @@ static int print_device(struct sl_db *db, struct sl_output *out, void *context, 
     r = print_growth(db, out, &moment, error);
   if (r == 0)
     r = print_cache(db, out, &moment, error);
+  if (r == 0)
+    r = print_pinned(db, out, &moment, error);
   return r < 0 ? r : print_foreign(db, out, &moment, error);
 }
 

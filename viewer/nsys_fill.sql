@@ -115,20 +115,26 @@ SELECT at_ns - zero_ns, at_ns - zero_ns + 1, 1, global_pid | (tid & 0xffffff), f
 FROM launch JOIN process p USING (rank) ORDER BY at_ns;
 
 -- ---- memory ----
--- PyTorch's blocks, and what other libraries took from the driver. PyTorch's own segments would count its blocks twice:
--- they stand in for them where a rank's blocks were not recorded.
+-- PyTorch's blocks, what other libraries took from the driver, and pinned memory of the host. PyTorch's own segments
+-- would count its blocks twice: they stand in for them where a rank's blocks were not recorded.
 CREATE TEMP TABLE with_blocks AS SELECT rank FROM ledger.rank r WHERE EXISTS (SELECT 1 FROM ledger.allocation a
   WHERE a.rank = r.rank);
 INSERT INTO CUDA_GPU_MEMORY_USAGE_EVENTS(start, globalPid, deviceId, contextId, address, pc, bytes, memKind,
   memoryOperationType, name)
-SELECT at_ns - zero_ns, global_pid, e.device, e.device + 1, e.address, 0, e.bytes, 2, e.operation, e.name
+SELECT at_ns - zero_ns, global_pid, e.device, e.device + 1, e.address, 0, e.bytes, e.kind, e.operation, e.name
 FROM (
-  SELECT rank, device, address, bytes, category AS name, alloc_ns AS at_ns, 0 AS operation FROM ledger.allocation
-  UNION ALL SELECT rank, device, address, bytes, category, free_ns, 1 FROM ledger.allocation WHERE free_ns IS NOT NULL
-  UNION ALL SELECT rank, device, address, bytes, owner, alloc_ns, 0 FROM ledger.segment
+  SELECT rank, device, address, bytes, 2 AS kind, category AS name, alloc_ns AS at_ns, 0 AS operation
+    FROM ledger.allocation
+  UNION ALL SELECT rank, device, address, bytes, 2, category, free_ns, 1 FROM ledger.allocation
+    WHERE free_ns IS NOT NULL
+  UNION ALL SELECT rank, device, address, bytes, 2, owner, alloc_ns, 0 FROM ledger.segment
     WHERE owner <> 'pytorch' OR rank NOT IN (SELECT rank FROM with_blocks)
-  UNION ALL SELECT rank, device, address, bytes, owner, free_ns, 1 FROM ledger.segment
-    WHERE free_ns IS NOT NULL AND (owner <> 'pytorch' OR rank NOT IN (SELECT rank FROM with_blocks))) e
+  UNION ALL SELECT rank, device, address, bytes, 2, owner, free_ns, 1 FROM ledger.segment
+    WHERE free_ns IS NOT NULL AND (owner <> 'pytorch' OR rank NOT IN (SELECT rank FROM with_blocks))
+  UNION ALL SELECT rank, r.device, address, bytes, 1, owner, alloc_ns, 0 FROM ledger.host_segment
+    JOIN ledger.rank r USING (rank)
+  UNION ALL SELECT rank, r.device, address, bytes, 1, owner, free_ns, 1 FROM ledger.host_segment
+    JOIN ledger.rank r USING (rank) WHERE free_ns IS NOT NULL) e
 JOIN process p USING (rank) WHERE progress(e.at_ns) ORDER BY 1, operation;
 
 -- ---- NVTX: domains, categories, calls of NCCL, and what a reader should not overlook ----

@@ -136,7 +136,7 @@ def test_memory_events_give_the_allocated_bytes_of_each_step(training):
         live, total, series = {}, 0, []
         for start, address, size, operation, name in rows(nsys, """
                 SELECT start, address, bytes, memoryOperationType, name FROM CUDA_GPU_MEMORY_USAGE_EVENTS
-                WHERE (globalPid >> 24) & 0xffffff = ? ORDER BY rowid""", pid):
+                WHERE memKind = 2 AND (globalPid >> 24) & 0xffffff = ? ORDER BY rowid""", pid):
             if name in owners:
                 continue
             if operation == 0:
@@ -149,6 +149,13 @@ def test_memory_events_give_the_allocated_bytes_of_each_step(training):
         for start, end, peak in rows(ledger, "SELECT start_ns, end_ns, peak_allocated_bytes FROM step WHERE rank = ?", rank):
             before = max((at, total) for at, total in series if at <= start)[1]
             assert max([total for at, total in series if start < at <= end] + [before]) == peak
+
+
+def test_pinned_host_memory_is_told_apart(training):
+    ledger, nsys = training
+    told = rows(nsys, """SELECT m.name, count(*), sum(bytes) FROM CUDA_GPU_MEMORY_USAGE_EVENTS m JOIN ENUM_CUDA_MEM_KIND k
+                         ON k.id = memKind WHERE k.label = 'Pinned' AND memoryOperationType = 0 GROUP BY 1 ORDER BY 1""")
+    assert told and told == rows(ledger, "SELECT owner, count(*), sum(bytes) FROM host_segment GROUP BY owner ORDER BY owner")
 
 
 def test_nsys_tui_reads_it(training):

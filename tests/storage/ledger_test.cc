@@ -361,6 +361,32 @@ TEST_F(Ledger, DriverAllocationsOfPyTorchAreNotCountedTwice) {
             (std::vector<std::string>{"pytorch|2097152|10|0", "libnccl.so.2|4194304|10|20"}));
 }
 
+TEST_F(Ledger, PinnedHostMemoryHasATableOfItsOwnAndIsNoPartOfTheDevices) {
+  {
+    LogBuilder log(directory / "host-1-1", 50);
+    auto &main = log.thread(1);
+    auto pin = [&](uint64_t address, uint64_t bytes, const char *owner, const char *api) {
+      main.append(
+          sl_event_driver_allocation{address, bytes, 0, log.string(owner), log.string(api), 0, SL_MEMORY_PINNED});
+    };
+    main.at(10);
+    pin(0x1000000, 4096, "libtorch_cuda.so", "cuMemHostAlloc");
+    pin(0x2000000, 65536, "libnccl.so.2", "cuMemHostAlloc");
+    pin(0x3000000, 8192, "libtorch_cuda.so", "cuMemHostRegister_v2");
+    main.at(20).append(sl_event_driver_free{0x2000000, 0, log.string("libnccl.so.2"), log.string("cuMemFreeHost")});
+    main.at(30).append(sl_event_device_sample{1000 * kMiB, 900 * kMiB, 0, 0});
+  }
+  ASSERT_EQ(build(), 0) << error.text;
+  EXPECT_EQ(rows("SELECT printf('%x', address), owner, api, bytes, alloc_ns, coalesce(free_ns, 0) FROM host_segment"
+                 " ORDER BY address"),
+            (std::vector<std::string>{"1000000|pytorch|cuMemHostAlloc|4096|10|0",
+                                      "2000000|libnccl.so.2|cuMemHostAlloc|65536|10|20",
+                                      "3000000|pytorch|cuMemHostRegister_v2|8192|10|0"}));
+  EXPECT_EQ(rows("SELECT count(*) FROM segment"), (std::vector<std::string>{"0"}));
+  EXPECT_EQ(rows("SELECT count(*) FROM device_owner WHERE owner IN ('pytorch', 'libnccl.so.2', 'nccl') AND bytes > 0"),
+            (std::vector<std::string>{"0"}));
+}
+
 TEST_F(Ledger, UnderCudaMallocAsyncTheDriversCallsAreTheTensors) {
   {
     LogBuilder log(directory / "host-1-1", 50);

@@ -379,7 +379,8 @@ TEST_P(RepeatedRuns, EveryViewAnswersForEveryStepAsIfAllWereKept) {
                 "<= s.end_ns AND p.id"
                 " NOT IN (SELECT coalesce(phase_id, 0) FROM allocation UNION SELECT coalesce(free_phase_id, 0) FROM"
                 " allocation UNION SELECT coalesce(phase_id, 0) FROM segment UNION SELECT coalesce(phase_id, 0) FROM"
-                " gpu_code UNION SELECT coalesce(parent_id, 0) FROM phase)"),
+                " host_segment UNION SELECT coalesce(phase_id, 0) FROM gpu_code UNION SELECT coalesce(parent_id, 0) "
+                "FROM phase)"),
             "0");
   // What was alive at a kept step's peak and end is there, to the byte.
   for (const char *what : {"peak", "end"})

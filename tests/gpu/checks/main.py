@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 from . import report
+from .devices import check_devices
 from .harness import PLUGIN, ROOT, SHARDLEDGER, Harness, Result
 from .oom import JOBS, check_oom
 from .overhead import check_overhead
@@ -28,6 +29,7 @@ def checks(record):
         "torch-profiler": (check_torch_profiler, 35),
         **{f"oom-{name}": (functools.partial(check_oom, name=name, record=record), 20) for name in JOBS},
         "overhead": (check_overhead, 85),
+        "devices": (functools.partial(check_devices, record=record), 22),
         "demo": (check_demo, 20),
         **variants,
         "programs": (check_programs, 30),

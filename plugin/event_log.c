@@ -32,6 +32,7 @@
 #define WORDS_MAX 255u
 /* Room for what may have to go before an event: a time base and a gap. */
 #define PRELUDE_BYTES (2 * HEADER_BYTES + sizeof(struct sl_event_time_base) + sizeof(struct sl_event_gap))
+#define THREAD_BYTES (HEADER_BYTES + sizeof(struct sl_event_thread)) /* told where a thread goes on in a chain */
 #define PENDING_MAX (16u * 1024 * 1024)
 #define IDLE_WAIT_NS 50000000u /* for threads that are inside an append when the log ends */
 
@@ -39,12 +40,16 @@
 enum { OFF_PAUSED = 1, OFF_FAILED = 2, OFF_ENDED = 4, OFF_FORKED = 8 };
 #define OFF_FOR_GOOD (OFF_FAILED | OFF_ENDED | OFF_FORKED)
 
-/* A thread's place in the log. Made once, reused by later threads, never freed: a late event may still look at it. */
+/*
+ * A thread's place in the log. Made once, never freed: a late event may still look at it. When its thread ends, the
+ * next new thread goes on in it, also in its segment: threads that live for a few events cost a few bytes each.
+ */
 struct chain {
   char *cursor, *end; /* where the next record goes; both NULL without a segment */
   uint64_t base_ns;   /* what delta_ns counts from */
   struct sl_segment *segment;
-  uint32_t ordinal, tid, sequence;
+  uint32_t ordinal, sequence;  /* of its segments: the ordinal is that of its first thread */
+  uint32_t thread, thread_tid; /* whose it is now, or was last */
   /*
    * Set while its thread writes. The thread sets it, then looks at `off`; sl_log_end sets `off`, makes every thread's
    * stores visible (membarrier), then waits for busy: so the thread needs no fence. It also turns away events from
@@ -52,6 +57,7 @@ struct chain {
    */
   atomic_bool busy;
   atomic_bool owned;
+  bool is_left;              /* it has a segment that no thread has gone on in since the last tick */
   bool is_new;               /* its thread has recorded nothing yet */
   atomic_uint_fast32_t lost; /* since the last gap record */
   struct chain *next;
@@ -149,6 +155,12 @@ static void put_gap(struct chain *chain, uint64_t now) {
   put_timed(chain, now, SL_EVENT_gap, &gap, sizeof(gap), NULL, 0);
 }
 
+/* Tells that the chain is another thread's than the one it is named after. There is room. */
+static void put_thread(struct chain *chain, uint64_t now) {
+  const struct sl_event_thread thread = {chain->thread, chain->thread_tid};
+  put_timed(chain, now, SL_EVENT_thread, &thread, sizeof(thread), NULL, 0);
+}
+
 /* Gives the chain its next segment. `segment` is taken over; NULL leaves it without one. */
 static void chain_continue(struct chain *chain, struct sl_segment *segment, uint64_t now) {
   if (chain->segment)
@@ -160,13 +172,15 @@ static void chain_continue(struct chain *chain, struct sl_segment *segment, uint
   struct sl_segment_header *header = segment->map;
   header->thread = chain->ordinal;
   header->sequence = chain->sequence++;
-  header->tid = chain->tid;
+  header->tid = chain->thread_tid;
   header->base_ns = now;
   uint64_t check = XXH3_64bits(header, offsetof(struct sl_segment_header, check));
   __atomic_store_n(&header->check, check, __ATOMIC_RELEASE);
   chain->base_ns = now;
   chain->cursor = (char *)(header + 1);
   chain->end = (char *)header + SL_SEGMENT_BYTES;
+  if (chain->thread != chain->ordinal)
+    put_thread(chain, now);
 }
 
 /*
@@ -185,31 +199,46 @@ static __attribute__((noinline)) bool chain_next_segment(struct chain *chain, ui
 
 /* ---- threads ---- */
 
-/* The thread ends: its segment goes back. Events that still follow start a chain of their own. */
+/*
+ * The thread ends: its chain is free for another. Losses that no gap record has told yet stay with it: its next owner,
+ * or the end, tells them. Events that still follow are those of a new thread.
+ */
 static void thread_leave(void *value) {
   struct chain *chain = value;
   mine = NULL;
-  atomic_store_explicit(&chain->busy, true, memory_order_relaxed);
-  atomic_signal_fence(memory_order_seq_cst);
-  if (!is_over()) {
-    /* Losses that no gap record has told yet stay with the chain: its next owner, or the end, tells them. */
-    chain_continue(chain, NULL, 0);
-    atomic_store_explicit(&chain->busy, false, memory_order_release);
-    atomic_store_explicit(&chain->owned, false, memory_order_release);
-    return;
-  }
-  atomic_store_explicit(&chain->busy, false, memory_order_release);
+  chain->is_left = false;
+  atomic_store_explicit(&chain->owned, false, memory_order_release);
 }
 
-static struct chain *chain_find(void) {
-  for (struct chain *c = atomic_load_explicit(&the.chains, memory_order_acquire); c; c = c->next) {
-    bool owned = false;
-    if (atomic_compare_exchange_strong_explicit(&c->owned, &owned, true, memory_order_acquire, memory_order_relaxed))
-      return c;
+static bool chain_take(struct chain *chain) {
+  bool owned = false;
+  return atomic_compare_exchange_strong_explicit(&chain->owned, &owned, true, memory_order_acquire,
+                                                 memory_order_relaxed);
+}
+
+/* On the helper thread, every second: a segment that no thread went on in is sealed like a full one. */
+static void retire_left_segments(void) {
+  for (struct chain *chain = atomic_load(&the.chains); chain; chain = chain->next) {
+    if (!chain_take(chain))
+      continue;
+    atomic_store_explicit(&chain->busy, true, memory_order_relaxed);
+    atomic_signal_fence(memory_order_seq_cst);
+    if (chain->is_left && !is_over())
+      chain_continue(chain, NULL, 0);
+    chain->is_left = chain->segment != NULL;
+    atomic_store_explicit(&chain->busy, false, memory_order_release);
+    atomic_store_explicit(&chain->owned, false, memory_order_release);
   }
+}
+
+static struct chain *chain_find(uint32_t ordinal) {
+  for (struct chain *c = atomic_load_explicit(&the.chains, memory_order_acquire); c; c = c->next)
+    if (chain_take(c))
+      return c;
   struct chain *chain = calloc(1, sizeof(*chain));
   if (!chain)
     return NULL;
+  chain->ordinal = ordinal;
   atomic_store_explicit(&chain->owned, true, memory_order_relaxed);
   chain->next = atomic_load_explicit(&the.chains, memory_order_relaxed);
   while (!atomic_compare_exchange_weak_explicit(&the.chains, &chain->next, chain, memory_order_release,
@@ -218,19 +247,29 @@ static struct chain *chain_find(void) {
   return chain;
 }
 
+/* The thread goes on in the segment of the one before it; without the room for saying so it begins one of its own. */
+static void chain_enter(struct chain *chain) {
+  atomic_store_explicit(&chain->busy, true, memory_order_relaxed);
+  atomic_signal_fence(memory_order_seq_cst);
+  if (!is_over() && (size_t)(chain->end - chain->cursor) >= THREAD_BYTES + PRELUDE_BYTES)
+    put_thread(chain, clock_ns(CLOCK_REALTIME));
+  atomic_store_explicit(&chain->busy, false, memory_order_release);
+}
+
 static void log_open(void);
 
 static __attribute__((noinline)) struct chain *thread_enter(void) {
   log_open();
   if (is_over())
     return NULL;
-  struct chain *chain = chain_find();
+  const uint32_t ordinal = atomic_fetch_add_explicit(&the.next_ordinal, 1, memory_order_relaxed);
+  struct chain *chain = chain_find(ordinal);
   if (!chain)
     return NULL;
-  chain->ordinal = atomic_fetch_add_explicit(&the.next_ordinal, 1, memory_order_relaxed);
-  chain->tid = sl_log_tid();
-  chain->sequence = 0;
+  chain->thread = ordinal;
+  chain->thread_tid = sl_log_tid();
   chain->is_new = true;
+  chain_enter(chain);
   mine = chain;
   pthread_setspecific(the.key, chain);
   return chain;
@@ -494,6 +533,7 @@ static int open_locked(void) {
   describe_process_locked();
   the.have_barrier = syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
   atexit(at_exit);
+  sl_log_on_tick(retire_left_segments);
   sl_log_on_tick(write_what_is_in_memory);
   return sl_log_helper_start(helper_work);
 }

@@ -7,8 +7,9 @@
  * A full segment is first appended to sealed.slogz and then unlinked; after a kill between the two it exists twice,
  * with the same number, and the reader takes the frame.
  *
- * A segment belongs to one thread. Thread ordinal 0 is nobody's: it is the chain of definitions (names, devices,
- * modules …), written under a lock because it is rare, read before all others.
+ * A segment belongs to one thread. When that has ended a new thread may go on in the segment and in those that follow
+ * it: an event `thread` then says whose the next records are. Thread ordinal 0 is nobody's: it is the chain of
+ * definitions (names, devices, modules …), written under a lock because it is rare, read before all others.
  *
  *   segment   ┌──────────────────────────┬────────┬────────┬─ … ─┬────────┬──────────────
  *             │ struct sl_segment_header │ record │ record │     │ record │ 0 0 0 0 …
@@ -48,11 +49,11 @@ struct sl_segment_header { /* 64 bytes */
   uint32_t version;        /* SL_LOG_VERSION */
   uint32_t number;         /* of the segment, unique in the process */
   uint32_t bytes;          /* of the whole segment, header included, as allocated */
-  uint32_t thread;         /* ordinal of the thread in the process; 0: definitions */
-  uint32_t sequence;       /* of this segment within its thread: 0, 1, … without holes */
-  uint32_t tid;            /* kernel thread id; 0 for definitions */
+  uint32_t thread;         /* ordinal of the first thread of the chain of segments; 0: definitions */
+  uint32_t sequence;       /* of this segment within its chain: 0, 1, … without holes */
+  uint32_t tid;            /* kernel id of the thread that took the segment; 0 for definitions */
   uint32_t reserved0;      /* 0 */
-  uint64_t base_ns;        /* CLOCK_REALTIME when the thread took the segment */
+  uint64_t base_ns;        /* CLOCK_REALTIME when it was taken */
   uint64_t process_key;    /* random per process: segments of another process are not ours */
   uint64_t reserved1;      /* 0 */
   uint64_t check;          /* XXH3_64bits of the 56 bytes before it; written last: 0 until a thread owns the segment */

@@ -48,9 +48,10 @@ struct stream {
   struct sl_records records;
   char *at, *stop;
   uint64_t base_ns;
-  uint32_t thread, tid, next_sequence;
-  bool in_gap; /* the next event is `gap`, not a record */
-  bool idle;   /* there is no next event, until the log has grown */
+  uint32_t thread, next_sequence; /* of the segments */
+  uint32_t given, tid;            /* the thread whose events these are now */
+  bool in_gap;                    /* the next event is `gap`, not a record */
+  bool idle;                      /* there is no next event, until the log has grown */
   struct sl_event_gap gap;
 
   /* The next event. */
@@ -162,6 +163,7 @@ static bool stream_load(struct sl_log *log, struct stream *stream) {
   entry->done = true;
   stream->next_sequence = entry->sequence + 1;
   stream->base_ns = entry->base_ns;
+  stream->given = entry->thread;
   stream->tid = entry->tid;
   if (log->opened)
     log->bytes_read += entry->disk_bytes;
@@ -220,6 +222,14 @@ static bool stream_advance(struct sl_log *log, struct stream *stream) {
     stream->at += header.words * 8u;
     if (UNLIKELY(header.type == SL_EVENT_time_base)) {
       stream->base_ns = ((const struct sl_event_time_base *)stream->payload)->realtime_ns;
+      continue;
+    }
+    if (UNLIKELY(header.type == SL_EVENT_thread)) {
+      const struct sl_event_thread *thread = stream->payload;
+      if (thread->ordinal != 0) { /* which only definitions have */
+        stream->given = thread->ordinal;
+        stream->tid = thread->tid;
+      }
       continue;
     }
     uint64_t time = stream->base_ns + header.delta_ns;
@@ -355,7 +365,7 @@ static void look_at_head(const struct sl_log *log, struct stream *stream) {
 
 static void give(struct sl_log *log, const struct stream *stream, struct sl_event *event) {
   *event = (struct sl_event){.type = stream->type,
-                             .thread = stream->thread,
+                             .thread = stream->given,
                              .tid = stream->tid,
                              .bytes = stream->bytes,
                              .time_ns = stream->time_ns,
@@ -368,7 +378,7 @@ static void give(struct sl_log *log, const struct stream *stream, struct sl_even
 static void give_hole(struct sl_log *log, const struct stream *behind, uint32_t lost, struct sl_event *event) {
   log->gap = (struct sl_event_gap){.source = OWN_STRING + OWN_ALLOCATOR, .reason = OWN_STRING + OWN_HOLE, .lost = lost};
   *event = (struct sl_event){.type = SL_EVENT_gap,
-                             .thread = behind->thread,
+                             .thread = behind->given,
                              .tid = behind->tid,
                              .bytes = sizeof(log->gap),
                              .time_ns = behind->time_ns,
@@ -460,6 +470,7 @@ static void stream_start(struct stream *stream, struct sl_segment_entry *first, 
   *stream = (struct stream){.next = first,
                             .end = end,
                             .thread = first->thread,
+                            .given = first->thread,
                             .tid = first->tid,
                             .base_ns = first->base_ns,
                             .time_ns = first->base_ns,

@@ -275,6 +275,11 @@ static int fsdp_backward_before(struct sl_phases *phases, const struct sl_event 
     phase->derived = true;
     phases->listener.opened(phases->listener.context, phase);
   }
+  struct sl_phase *reduced = point == SL_POINT_reduce_scatter ? module_backward_find(phases, module) : NULL;
+  if (reduced && reduced->resharded) {
+    reduced->resharded = false;
+    reduced->end_ns = reduced->end_at = 0;
+  }
   return 0;
 }
 

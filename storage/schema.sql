@@ -93,7 +93,7 @@ CREATE TABLE phase( -- a stretch of time on one thread: a range with a meaning
   call_index INTEGER, -- 0, 1, … among the phases of this kind and module in the step
   start_ns INTEGER NOT NULL,
   end_ns INTEGER, -- NULL: still open when the log ended
-  parent_id INTEGER -- enclosing phase on the same thread
+  parent_id INTEGER -- phase around its start; what autograd's threads run lies in the backward of the thread that called it
 );
 
 CREATE TABLE allocation( -- one tensor-level allocation of PyTorch's allocator, from malloc to free

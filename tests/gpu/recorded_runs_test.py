@@ -8,6 +8,7 @@ import pytest
 from checks.attribution import check_attribution
 from checks.balance import check_balance
 from checks.bounds import check_bounds
+from checks.consistency import check_consistency
 from checks.harness import ROOT, shardledger
 from checks.tracker import check_tracker
 from checks.truth import check_exact, read_truth
@@ -56,11 +57,9 @@ def test_peaks_are_attributed(prefix, ledger_of):
 
 
 @pytest.mark.parametrize("run", [pytest.param(run, id=str(run.relative_to(DATA))) for run in RUNS])
-def test_categories_at_peaks_are_those_of_their_owners(run, ledger_of):
-    query = """SELECT c.rank, c.step, c.category, c.bytes, (SELECT sum(o.bytes) FROM peak_owner AS o
-                   WHERE o.rank = c.rank AND o.step = coalesce(s.same_as, s.step) AND o.category = c.category) AS owned
-               FROM category_at_peak AS c JOIN step AS s USING (rank, step) WHERE c.bytes <> coalesce(owned, 0)"""
-    assert ledger_of(run).execute(query).fetchall() == []
+def test_the_tables_tell_one_story(run, ledger_of):
+    result = check_consistency(run.name, ledger_of(run))
+    assert result.passed, result.figure
 
 
 @pytest.mark.parametrize("prefix", prefixes())

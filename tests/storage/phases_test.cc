@@ -149,6 +149,24 @@ TEST_F(Phases, AutogradsThreadBelongsToTheModuleWhoseBackwardIsOpen) {
   EXPECT_EQ(module->parent, find("backward"));
 }
 
+TEST_F(Phases, ABackwardLastsUntilItsReduceHasEndedWhateverRunsInIt) {
+  main().at(10).range_push("Model", SL_KIND_forward, 1).at(20).range_pop();
+  main().at(30).range_push("backward", SL_KIND_backward, 0);
+  autograd().at(40).range_push("FSDP::pre_backward (blocks.1)", SL_KIND_record_function).at(41).range_pop();
+  autograd().at(51).range_push("FSDP::post_backward_reshard (blocks.1)", SL_KIND_record_function).at(52).range_pop();
+  autograd().at(53).range_push("FSDP::post_backward_reduce (blocks.1)", SL_KIND_record_function);
+  autograd().at(54).range_push("Optimizer.step#AdamW.step", SL_KIND_record_function).at(57).range_pop();
+  autograd().at(58).range_pop();
+  autograd().at(60).range_push("FSDP::pre_backward (blocks.0)", SL_KIND_record_function).at(61).range_pop();
+  autograd().at(62).range_push("FSDP::post_backward_reshard (blocks.0)", SL_KIND_record_function).at(63).range_pop();
+  autograd().at(64).range_push("FSDP::post_backward_reduce (blocks.0)", SL_KIND_record_function);
+  autograd().at(65).range_push("Optimizer.step#AdamW.step", SL_KIND_record_function); /* and there the process dies */
+  read();
+  EXPECT_EQ(find("blocks.1")->end_ns, 58u);
+  EXPECT_EQ(find("Optimizer.step#AdamW.step")->end_ns, 57u);
+  EXPECT_EQ(find("blocks.0")->end_ns, 0u) << "it had not ended when the log did";
+}
+
 TEST_F(Phases, ABackwardWithoutGradientSyncEndsWithItsReshard) {
   main().at(10).range_push("Model", SL_KIND_forward, 1).at(20).range_pop();
   main().at(30).range_push("backward", SL_KIND_backward, 0);

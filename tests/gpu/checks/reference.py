@@ -5,6 +5,7 @@ import json
 from .attribution import check_attribution
 from .balance import check_balance
 from .bounds import check_bounds
+from .consistency import check_consistency
 from .harness import ROOT, CheckFailed, Result, shardledger
 from .tracker import check_tracker
 from .truth import check_exact, read_truth
@@ -18,6 +19,7 @@ def check_job(name, run, ranks, tracked):
         yield check_exact(name, read_truth(run.truth), ledger)
         yield check_attribution(name, ledger)
         yield check_balance(name, ledger)
+        yield check_consistency(name, ledger)
         if tracked:
             yield check_tracker(name, run.truth, ledger)
         recorded = ledger.execute("SELECT count(*) FROM rank").fetchone()[0]

@@ -4,7 +4,7 @@
 #include "log_reader.h"
 #include "one_job.h"
 #include "part_file.h"
-#include "rank_ledger.h"
+#include "rank_jobs.h"
 #include "run_directory.h"
 
 #include <errno.h>
@@ -70,7 +70,6 @@ int sl_ledger_merge(const char *const *directories, size_t count, const char *ou
   struct sl_run run = {0};
   struct sl_ledger_writer *writer = NULL;
   struct sl_part_file part = SL_PART_FILE_NONE;
-  uint64_t done = 0, total = 0;
   error->text[0] = 0;
   int r = sl_run_open(directories, count, &run, note, error);
   if (r < 0)
@@ -89,21 +88,9 @@ int sl_ledger_merge(const char *const *directories, size_t count, const char *ou
   r = sl_part_file_make(output, &part, error);
   if (r < 0)
     goto finish;
-  for (size_t i = 0; i < run.count; i++)
-    total += run.processes[i].bytes;
   r = sl_ledger_writer_open(part.path, &writer, error);
-  for (size_t i = 0; i < run.count && r == 0; i++) {
-    struct sl_run_process *process = &run.processes[i];
-    r = sl_ledger_writer_begin(writer, process->rank, error);
-    if (r == 0)
-      r = sl_rank_ledger_build(process->log, writer, &own, done, total, error);
-    if (r == 0)
-      r = sl_ledger_writer_commit(writer, error);
-    done += process->bytes;
-    process->log = sl_log_close(process->log);
-    if (r == 0 && own.progress)
-      own.progress(own.progress_context, done, total);
-  }
+  if (r == 0)
+    r = sl_rank_jobs_run(&run, writer, &own, error);
   if (r == 0 && count > 1)
     r = sl_check_one_job(sl_ledger_writer_db(writer), &run, directories, error);
   if (r == 0)

@@ -13,8 +13,9 @@
 
 #define SL_LEDGER_VERSION 2            /* PRAGMA user_version */
 #define SL_LEDGER_NAME "ledger.sqlite" /* inside a run directory */
+#define SL_LEDGER_JOBS_MAX 16          /* each takes memory of its own: that of two steps */
 
-/* Called now and then during a build; done and total are bytes of log. */
+/* Called now and then during a build, by one thread at a time; done and total are bytes of log. */
 typedef void sl_progress(void *context, uint64_t done, uint64_t total);
 
 struct sl_ledger_options {
@@ -26,6 +27,7 @@ struct sl_ledger_options {
    */
   const struct sl_user_rules *rules;
   bool keep_all; /* also the rows of steps that repeat another one */
+  size_t jobs;   /* ranks that are read at once; 0: as many as there are processors, at most SL_LEDGER_JOBS_MAX */
 };
 
 /*

@@ -20,8 +20,8 @@
   X(step, "INSERT INTO step VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)")                                      \
   X(phase, "INSERT INTO phase VALUES(?,?,?,?,?,?,?,?,?,?,?)")                                                          \
   X(allocation, "INSERT INTO allocation VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)")                            \
-  X(segment, "INSERT INTO segment VALUES(NULL,?,?,?,?,?,?,?,?,?,?,?,?)")                                               \
-  X(host_segment, "INSERT INTO host_segment VALUES(NULL,?,?,?,?,?,?,?,?,?,?)")                                         \
+  X(segment, "INSERT INTO segment VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?)")                                                  \
+  X(host_segment, "INSERT INTO host_segment VALUES(?,?,?,?,?,?,?,?,?,?,?)")                                            \
   X(gpu_code, "INSERT INTO gpu_code VALUES(?,?,?,?,?,?,?,?)")                                                          \
   X(context, "INSERT INTO context VALUES(?,?,?,?,?)")                                                                  \
   X(snapshot, "INSERT OR REPLACE INTO snapshot VALUES(?,?,?,?,?,?,?,?,?)")                                             \
@@ -52,11 +52,12 @@ struct sl_ledger_writer {
   struct sl_statement *inserts[INSERT_count];
   struct sl_ledger_listener listener;
   uint32_t rank;
-  int64_t kernels_before;   /* kernel.rowid of the last row of other ranks */
-  bool computes;            /* kernels other than NCCL's were written for this rank */
-  struct sl_row row;        /* being put together */
-  struct sl_rows *waiting;  /* where it goes; NULL: into its table */
-  sl_collective_sink *sink; /* NULL: none */
+  uint64_t ids[INSERT_count]; /* last one of this rank, of tables that number their rows themselves */
+  int64_t kernels_before;     /* kernel.rowid of the last row of other ranks */
+  bool computes;              /* kernels other than NCCL's were written for this rank */
+  struct sl_row row;          /* being put together */
+  struct sl_rows *waiting;    /* where it goes; NULL: into its table */
+  sl_collective_sink *sink;   /* NULL: none */
   void *sink_context;
 };
 
@@ -87,6 +88,11 @@ static inline void put_id(struct sl_ledger_writer *writer, uint64_t local) {
     put_int(writer, id_of(writer, local));
   else
     put_null(writer);
+}
+
+/* The id of a row that has no number of its own. */
+static inline void put_next_id(struct sl_ledger_writer *writer) {
+  put_int(writer, id_of(writer, ++writer->ids[writer->row.table]));
 }
 
 /* NULL for values that mean "unknown". */

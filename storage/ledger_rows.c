@@ -145,6 +145,7 @@ int sl_write_segment(struct sl_ledger_writer *writer, uint32_t device, uint64_t 
                      const char *owner, const char *api, uint64_t stream, uint64_t alloc_ns, uint64_t free_ns,
                      const struct sl_segment_place *place, struct sl_error *error) {
   row_begin(writer, INSERT_segment);
+  put_next_id(writer);
   put_int(writer, writer->rank);
   put_int(writer, device);
   put_int(writer, (int64_t)address);
@@ -162,6 +163,7 @@ int sl_write_host_segment(struct sl_ledger_writer *writer, uint64_t address, uin
                           const char *api, uint64_t alloc_ns, uint64_t free_ns, const struct sl_segment_place *place,
                           struct sl_error *error) {
   row_begin(writer, INSERT_host_segment);
+  put_next_id(writer);
   put_int(writer, writer->rank);
   put_int(writer, (int64_t)address);
   put_int(writer, (int64_t)bytes);

@@ -39,7 +39,7 @@ int sl_ledger_writer_open(const char *path, struct sl_ledger_writer **out, struc
     goto finish;
   /* The file is built beside the real one and renamed when it is whole, so it needs no journal of its own. */
   r = sl_db_execute(writer->db, "PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; PRAGMA temp_store=FILE;", error);
-  if (r == 0)
+  if (r == 0 && *path)
     r = sort_beside(writer->db, path, error);
   if (r == 0)
     r = sl_db_execute(writer->db, sl_schema_sql, error);
@@ -54,6 +54,34 @@ finish:
     writer = sl_ledger_writer_close(writer);
   *out = writer;
   return r;
+}
+
+/* A file without a name lies where those for sorting do: SQLite unlinks it as it makes it. */
+int sl_ledger_writer_open_aside(struct sl_ledger_writer **out, struct sl_error *error) {
+  return sl_ledger_writer_open("", out, error);
+}
+
+int sl_ledger_writer_move(struct sl_ledger_writer *aside, struct sl_ledger_writer *ledger, struct sl_error *error) {
+  static const char *const tables[INSERT_count] = {
+#define X(table, sql) [INSERT_##table] = #table,
+      INSERTS(X)
+#undef X
+  };
+  struct sl_statement *attach = NULL;
+  int r = sl_db_prepare(aside->db, "ATTACH :path AS ledger", &attach, error);
+  if (r < 0)
+    return r;
+  sl_bind_named_text(attach, ":path", sl_db_path(ledger->db));
+  r = sl_statement_run(attach, error);
+  attach = sl_statement_close(attach);
+  if (r == 0)
+    r = sl_db_execute(aside->db, "PRAGMA ledger.journal_mode=OFF; PRAGMA ledger.synchronous=OFF; BEGIN", error);
+  for (int i = 0; i < INSERT_count && r == 0; i++) {
+    char sql[100];
+    snprintf(sql, sizeof sql, "INSERT INTO ledger.%s SELECT * FROM main.%s", tables[i], tables[i]);
+    r = sl_db_execute(aside->db, sql, error);
+  }
+  return r < 0 ? r : sl_db_execute(aside->db, "COMMIT", error);
 }
 
 int sl_ledger_writer_listen(const struct sl_ledger_listener *listener, struct sl_ledger_writer **out,
@@ -79,6 +107,7 @@ struct sl_ledger_writer *sl_ledger_writer_close(struct sl_ledger_writer *writer)
 int sl_ledger_writer_begin(struct sl_ledger_writer *writer, uint32_t rank, struct sl_error *error) {
   writer->rank = rank;
   writer->computes = false;
+  memset(writer->ids, 0, sizeof writer->ids);
   int r = sl_db_int(writer->db, "SELECT coalesce(max(rowid), 0) FROM kernel", &writer->kernels_before, error);
   return r < 0 ? r : sl_db_execute(writer->db, "BEGIN", error);
 }

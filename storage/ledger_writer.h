@@ -21,6 +21,15 @@ int sl_ledger_writer_open(const char *path, struct sl_ledger_writer **out, struc
 struct sl_ledger_writer *
 sl_ledger_writer_close(struct sl_ledger_writer *writer); /* returns NULL; drops what is not committed */
 
+/*
+ * A writer for one rank's rows on another thread, while a ledger is open. Its database has no name, lies in the
+ * ledger's directory, and is gone with the writer, also when the process is killed.
+ */
+int sl_ledger_writer_open_aside(struct sl_ledger_writer **out, struct sl_error *error);
+
+/* Puts all that was committed into the ledger, behind the rows that are there. Nobody may use the ledger meanwhile. */
+int sl_ledger_writer_move(struct sl_ledger_writer *aside, struct sl_ledger_writer *ledger, struct sl_error *error);
+
 /* Who wants to hear of rows. Each may be NULL; pointers in a row are valid during the call only, its names longer. */
 struct sl_step_row;
 struct sl_collective_row;

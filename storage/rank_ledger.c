@@ -368,7 +368,7 @@ int sl_rank_builder_finish(struct sl_rank_builder *b) {
 }
 
 int sl_rank_ledger_build(struct sl_log *log, struct sl_ledger_writer *writer, const struct sl_ledger_options *options,
-                         uint64_t done, uint64_t total, struct sl_error *error) {
+                         uint64_t total, struct sl_error *error) {
   struct sl_rank_builder *b = sl_rank_builder_new(log, writer, options ? options->rules : NULL, error);
   struct sl_event event;
   int r = b ? 0 : -ENOMEM;
@@ -377,7 +377,7 @@ int sl_rank_ledger_build(struct sl_log *log, struct sl_ledger_writer *writer, co
   while (r == 0 && (r = sl_log_next(log, &event, error)) > 0) {
     r = sl_rank_builder_event(b, &event);
     if (options && options->progress && b->at % PROGRESS_EVENTS == 0)
-      options->progress(options->progress_context, done + sl_log_bytes_read(log), total);
+      options->progress(options->progress_context, sl_log_bytes_read(log), total);
   }
   if (r == 0)
     r = sl_rank_builder_finish(b);

@@ -15,10 +15,10 @@
 #include "log_reader.h"
 
 /*
- * Reads log to its end and writes all rows of the writer's current rank. done bytes of earlier ranks are added to
- * progress reports, total is handed on. 0, or a negative errno.
+ * Reads log to its end and writes all rows of the writer's current rank. Progress is told in bytes of this log, of
+ * total. 0, or a negative errno.
  */
 int sl_rank_ledger_build(struct sl_log *log, struct sl_ledger_writer *writer, const struct sl_ledger_options *options,
-                         uint64_t done, uint64_t total, struct sl_error *error);
+                         uint64_t total, struct sl_error *error);
 
 #endif

@@ -29,11 +29,13 @@ int sl_cmd_merge(const struct sl_command *command, int argc, char **argv) {
   const char *output = NULL, *rules_path = NULL;
   struct sl_user_rules *rules = NULL;
   int keep = SL_KEEP_changes;
+  int64_t jobs = 0;
   const struct sl_argument arguments[] = {
       {"output", 'o', "FILE", "where to put the ledger", SL_ARGUMENT_TEXT, &output},
       {"rules", 0, "FILE", "what names of ranges and modules mean; default: the rules kept in the directories",
        SL_ARGUMENT_TEXT, &rules_path},
       SL_KEEP_ARGUMENT(keep),
+      SL_JOBS_ARGUMENT(jobs),
   };
   struct sl_error error = {{0}};
   const char **directories = calloc(argc, sizeof(*directories));
@@ -55,8 +57,9 @@ int sl_cmd_merge(const struct sl_command *command, int argc, char **argv) {
   if (check_directories(directories, count) < 0)
     goto finish;
   int r = rules_path ? sl_user_rules_read(rules_path, &rules, &error) : 0;
+  const struct sl_ledger_options options = {.rules = rules, .keep_all = keep == SL_KEEP_all, .jobs = (size_t)jobs};
   if (r == 0)
-    r = sl_ingest_job(directories, count, output, rules, keep == SL_KEEP_all, &error);
+    r = sl_ingest_job(directories, count, output, &options, &error);
   if (r < 0) {
     sl_complain("%s", error.text);
     goto finish;

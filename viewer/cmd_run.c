@@ -206,7 +206,8 @@ static void show_results(const char *directory, bool keep_all) {
   struct sl_output out;
   struct sl_error error = {{0}};
   struct sl_db *db = NULL;
-  int r = keep_all ? sl_ingest(directory, NULL, NULL, true, &error) : 0;
+  const struct sl_ledger_options options = {.keep_all = keep_all};
+  int r = keep_all ? sl_ingest(directory, NULL, &options, &error) : 0;
   if (r == 0)
     r = sl_open_ledger(directory, &db, &error);
 

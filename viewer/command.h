@@ -80,6 +80,10 @@ enum sl_keep { SL_KEEP_changes, SL_KEEP_all };
         SL_ARGUMENT_CHOICE, &(target)                                                                                  \
   }
 
+/* How many ranks are ingested at once. target is an int64_t, 0 by default: storage decides. */
+#define SL_JOBS_ARGUMENT(target)                                                                                       \
+  { "jobs", 'j', "N", "ranks to ingest at once; default: one a processor, 16 at most", SL_ARGUMENT_NUMBER, &(target) }
+
 /* The options of every command that prints tables. */
 struct sl_output_arguments {
   bool csv, json, bytes;

@@ -18,13 +18,16 @@ const struct sl_command sl_commands[] = {
      "shardledger run -- torchrun --nproc-per-node 2 train.py\n"
      "shardledger run -o before-change --kernels all -- python train.py",
      sl_cmd_run},
-    {"ingest", "make the ledger of a recorded run", "[DIR] [-o FILE] [--keep changes|all] [--rules FILE]",
+    {"ingest", "make the ledger of a recorded run", "[DIR] [-o FILE] [--keep changes|all] [--jobs N] [--rules FILE]",
      "Other commands do this by themselves when a run directory's ledger is missing or old.\n\n"
      "A step that does to the byte what an earlier one did is stored once: step.same_as names the one whose rows "
      "speak\n"
      "for it. The first ten steps, the last one and every step that differs are there in full; so is whatever "
      "outlives\n"
      "the next step. --keep all keeps the rows of every step, for timelines without holes.\n\n"
+     "Ranks are ingested side by side, one on each processor that the process may use, at most 16; --jobs N takes "
+     "another\n"
+     "number. The ledger is the same for any number.\n\n"
      "Rules say what the names of your ranges and modules mean, one a line; an empty file takes kept ones away:\n"
      "  range GLOB kind KIND [module=FQN-GLOB]   such a range is a step, a forward, a backward, an optimizer_step …\n"
      "  range GLOB category CATEGORY             untagged memory made inside of such a range has this category\n"
@@ -35,7 +38,7 @@ const struct sl_command sl_commands[] = {
      "shardledger ingest shardledger-out --rules my.rules",
      sl_cmd_ingest},
     {"merge", "make one ledger of the run directories of several nodes",
-     "DIR… -o FILE [--keep changes|all] [--rules FILE]",
+     "DIR… -o FILE [--keep changes|all] [--jobs N] [--rules FILE]",
      "For jobs whose nodes share no disk: collect what SHARDLEDGER_DIR was on each of them. Ranks keep their numbers "
      "and\n"
      "hosts. Directories of different jobs are refused. All commands read the result.",

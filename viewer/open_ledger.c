@@ -130,12 +130,13 @@ static int explain_build(const char *directory, const char *output, int r, struc
   }
 }
 
-int sl_ingest_job(const char *const *directories, int count, const char *output, const struct sl_user_rules *rules,
-                  bool keep_all, struct sl_error *error) {
-  struct sl_ledger_options options = {.progress = sl_progress_show, .rules = rules, .keep_all = keep_all};
+int sl_ingest_job(const char *const *directories, int count, const char *output,
+                  const struct sl_ledger_options *options, struct sl_error *error) {
+  struct sl_ledger_options shown = *options;
   struct sl_error note = {{0}};
   error->text[0] = '\0';
-  int r = sl_ledger_merge(directories, count, output, &options, &note, error);
+  shown.progress = sl_progress_show;
+  int r = sl_ledger_merge(directories, count, output, &shown, &note, error);
   sl_progress_clear();
   if (note.text[0])
     sl_complain("%s", note.text);
@@ -144,7 +145,7 @@ int sl_ingest_job(const char *const *directories, int count, const char *output,
   return r < 0 ? r : 0;
 }
 
-int sl_ingest(const char *directory, const char *output, const struct sl_user_rules *rules, bool keep_all,
+int sl_ingest(const char *directory, const char *output, const struct sl_ledger_options *options,
               struct sl_error *error) {
   char *own_output = NULL;
   if (!output) {
@@ -153,7 +154,7 @@ int sl_ingest(const char *directory, const char *output, const struct sl_user_ru
       return sl_error_set(error, r, "out of memory");
     output = own_output;
   }
-  int r = sl_ingest_job(&directory, 1, output, rules, keep_all, error);
+  int r = sl_ingest_job(&directory, 1, output, options, error);
   if (r < 0)
     r = explain_build(directory, output, r, error);
   free(own_output);
@@ -250,7 +251,8 @@ int sl_open_ledger(const char *path, struct sl_db **out, struct sl_error *error)
     goto finish;
   }
   if (process_count > 0 && (!has_ledger || is_outdated(ledger) || sl_ledger_is_stale(path, ledger) > 0)) {
-    r = sl_ingest(path, NULL, NULL, has_ledger && keeps_all(ledger), error);
+    const struct sl_ledger_options options = {.keep_all = has_ledger && keeps_all(ledger)};
+    r = sl_ingest(path, NULL, &options, error);
     /* What was built before is better than nothing where nothing can be built. */
     if (r < 0 && has_ledger && r != -EPROTO) {
       sl_complain("using the older ledger: %s", error->text);

@@ -4,7 +4,7 @@
 
 #include "storage/db.h"
 #include "storage/error.h"
-#include "storage/user_rules.h"
+#include "storage/ledger.h"
 
 #include <stdbool.h>
 
@@ -25,16 +25,15 @@ int sl_list_processes(const char *directory, char ***out);
 void sl_free_names(char **names, int count);
 
 /*
- * Builds the ledger of directory at output, or at its own place when output is NULL, with a progress bar on terminals.
- * rules NULL: those that are kept in the directory. keep_all: also the rows of steps that repeat another one. Notes go
- * to stderr. 0, or a negative errno with the sentence in error.
+ * Builds the ledger of directory at output, or at its own place when output is NULL, with a progress bar on terminals,
+ * whatever options says about progress. Notes go to stderr. 0, or a negative errno with the sentence in error.
  */
-int sl_ingest(const char *directory, const char *output, const struct sl_user_rules *rules, bool keep_all,
+int sl_ingest(const char *directory, const char *output, const struct sl_ledger_options *options,
               struct sl_error *error);
 
 /* The same of the directories of one job on several nodes. */
-int sl_ingest_job(const char *const *directories, int count, const char *output, const struct sl_user_rules *rules,
-                  bool keep_all, struct sl_error *error);
+int sl_ingest_job(const char *const *directories, int count, const char *output,
+                  const struct sl_ledger_options *options, struct sl_error *error);
 
 /*
  * Opens a ledger for reading; a run directory is ingested first when its ledger is missing or old. *out belongs to the

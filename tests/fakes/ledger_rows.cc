@@ -32,3 +32,17 @@ std::vector<std::string> ledger_rows(const std::string &path, const std::string 
   }
   return found;
 }
+
+std::vector<std::string> ledger_dump(const std::string &path) {
+  std::vector<std::string> found;
+  for (const auto &object : ledger_cells(path, "SELECT name, type, sql FROM sqlite_schema ORDER BY name")) {
+    found.push_back(object[2]);
+    if (object[1] != "table")
+      continue;
+    const bool has_rowid = object[2].find("WITHOUT ROWID") == std::string::npos;
+    for (const std::string &row :
+         ledger_rows(path, std::string("SELECT ") + (has_rowid ? "rowid, " : "") + "* FROM " + object[0]))
+      found.push_back(object[0] + " " + row);
+  }
+  return found;
+}

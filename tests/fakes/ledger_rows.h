@@ -9,3 +9,6 @@ std::vector<std::vector<std::string>> ledger_cells(const std::string &path, cons
 
 /* Each row as one text, its cells by '|'. */
 std::vector<std::string> ledger_rows(const std::string &path, const std::string &sql);
+
+/* All that a ledger has, as lines: its schema, and every row of every table, in order and with its rowid. */
+std::vector<std::string> ledger_dump(const std::string &path);

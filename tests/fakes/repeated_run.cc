@@ -59,6 +59,9 @@ public:
 
   void add(const Event &event) {
     Thread &thread = threads[event.thread];
+    if (event.type == SL_EVENT_string)
+      strings[event.payload.substr(sizeof(sl_event_string), event.as<sl_event_string>().length)] =
+          event.as<sl_event_string>().id;
     if (thread.records.size() + event.payload.size() + 64 > SL_SEGMENT_BYTES - sizeof(sl_segment_header))
       seal(event.thread);
     if (thread.records.empty()) {
@@ -79,6 +82,26 @@ public:
       seal(thread.first);
   }
 
+  /* What this rank alone says: a raw segment that goes on with the definitions. After finish(). */
+  void add_definitions(const std::filesystem::path &directory, const std::map<std::string, std::string> &facts) {
+    std::string records;
+    uint32_t last = 0;
+    for (const auto &string : strings)
+      last = std::max(last, string.second);
+    for (const auto &[key, value] : facts) {
+      sl_event_string name = {++last, (uint32_t)value.size()};
+      sl_event_info info = {strings.at(key), name.id};
+      std::string payload = std::string((const char *)&name, sizeof(name)) + value;
+      payload.resize((payload.size() + 7) / 8 * 8);
+      checked_record(records, SL_EVENT_string, payload);
+      checked_record(records, SL_EVENT_info, std::string((const char *)&info, sizeof(info)));
+    }
+    const sl_segment_header header = segment_header(0);
+    char name[32];
+    snprintf(name, sizeof(name), "%08x" SL_SEGMENT_SUFFIX, header.number);
+    std::ofstream(directory / name, std::ios::binary).write((const char *)&header, sizeof(header)) << records;
+  }
+
   uint64_t count = 0;
 
 private:
@@ -93,21 +116,34 @@ private:
     thread.records.append((const char *)&header, sizeof(header)).append(payload);
   }
 
-  void seal(uint32_t ordinal) {
-    Thread &thread = threads[ordinal];
-    if (thread.records.empty())
-      return;
+  static void checked_record(std::string &records, uint8_t type, const std::string &payload) {
+    sl_record_header header = {type, (uint8_t)(1 + payload.size() / 8), 0, 0};
+    header.check = XXH3_64bits_withSeed(payload.data(), payload.size(), (uint64_t)header.type | header.words << 8);
+    records.append((const char *)&header, sizeof(header)).append(payload);
+  }
+
+  sl_segment_header segment_header(uint32_t ordinal) const {
+    const Thread &thread = threads.at(ordinal);
     sl_segment_header header = {};
     header.magic = SL_SEGMENT_MAGIC;
     header.version = SL_LOG_VERSION;
     header.number = number;
     header.bytes = SL_SEGMENT_BYTES;
     header.thread = ordinal;
-    header.sequence = thread.sequence++;
+    header.sequence = thread.sequence;
     header.tid = thread.tid;
     header.base_ns = thread.first;
     header.process_key = 1;
     header.check = XXH3_64bits(&header, offsetof(sl_segment_header, check));
+    return header;
+  }
+
+  void seal(uint32_t ordinal) {
+    Thread &thread = threads[ordinal];
+    if (thread.records.empty())
+      return;
+    const sl_segment_header header = segment_header(ordinal);
+    thread.sequence++;
     std::string compressed(ZSTD_compressBound(thread.records.size()), '\0');
     compressed.resize(
         ZSTD_compress(&compressed[0], compressed.size(), thread.records.data(), thread.records.size(), 1));
@@ -125,6 +161,7 @@ private:
 
   std::ofstream sealed;
   std::map<uint32_t, Thread> threads;
+  std::map<std::string, uint32_t> strings; /* their ids */
   uint32_t number = 0;
 };
 
@@ -178,7 +215,8 @@ std::map<std::pair<bool, uint64_t>, uint64_t> memory(const std::vector<Event> &e
 
 class Repeater {
 public:
-  Repeater(const RepeatedRun &run, Recorded &recorded) : run(run), recorded(recorded), writer(run.to) {}
+  Repeater(const RepeatedRun &run, Recorded &recorded)
+      : run(run), recorded(recorded), writer(run.ranks > 1 ? rank_directory(0) : run.to) {}
 
   uint64_t write() {
     std::vector<Event> &events = recorded.events;
@@ -219,10 +257,22 @@ public:
       if (run.ends)
         emit(events[i], run.times - 1, false);
     writer.finish();
+    for (uint32_t rank = 0; run.ranks > 1 && rank < run.ranks; rank++) {
+      if (rank > 0) {
+        std::filesystem::create_directories(rank_directory(rank));
+        std::filesystem::create_hard_link(rank_directory(0) / SL_SEALED_NAME, rank_directory(rank) / SL_SEALED_NAME);
+      }
+      writer.add_definitions(rank_directory(rank),
+                             {{"rank", std::to_string(rank)}, {"world_size", std::to_string(run.ranks)}});
+    }
     return writer.count;
   }
 
 private:
+  std::filesystem::path rank_directory(uint32_t rank) const {
+    return run.to.string() + "-" + std::to_string(rank);
+  }
+
   void emit(Event event, uint64_t round, bool repeated) {
     uint64_t shift = round * period_ns;
     if (event.thread == 0) { /* a definition: it says nothing about the time */

@@ -17,13 +17,15 @@ struct RepeatedRun {
   std::filesystem::path from, to; /* process directories; to is made */
   int64_t first = 0, last = 0;    /* steps that are repeated */
   uint64_t times = 1;             /* in all: 1 writes the run as it was recorded */
+  /* More than 1: so many ranks, in to-0, to-1 … All do the same, and share one file on disk but for their rank. */
+  uint32_t ranks = 1;
   /* Whether what the recorded process did after the last repeated step follows; if not, its log just stops. */
   bool ends = true;
   /* Bytes of an allocation of one round (0, 1, …), NULL: as they were. For steps that stand out. */
   std::function<uint64_t(uint64_t round, uint64_t bytes)> bytes = nullptr;
 };
 
-/* Returns the number of events, or 0 with a sentence in error. */
+/* Returns the number of events of a rank, or 0 with a sentence in error. */
 uint64_t repeat_steps(const RepeatedRun &run, std::string &error);
 
 #endif

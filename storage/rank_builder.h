@@ -2,6 +2,7 @@
  * A rank's ledger in the making: the state that its parts share. Nobody outside of rank_*.c includes this.
  *
  *   rank_ledger.c       the loop over the log: what each event is for, and the facts about the rank
+ *   rank_device.c       samples of the device, loaded code, and refused requests
  *   rank_allocations.c  allocator events, what was there before recording began, tags
  *   rank_steps.c        what is decided, summed up and written when a step ends
  *   rank_pattern.c      what a step did, as a number that tells whether another one did the same
@@ -201,7 +202,14 @@ int sl_rank_period_end(struct sl_rank_builder *b);    /* and all its rows are ma
 int sl_rank_periods_last(struct sl_rank_builder *b);  /* no step will follow: everything from here on is kept */
 int sl_rank_periods_finish(struct sl_rank_builder *b); /* the log has ended, and all collectives are known */
 
-/* rank_ledger.c: from event to event, the device as a whole, and refused requests. */
+/* rank_device.c: the device as a whole, and refused requests. */
+int sl_rank_on_device_sample(struct sl_rank_builder *b, const struct sl_event *event);
+int sl_rank_on_driver_failure(struct sl_rank_builder *b, const struct sl_event *event);
+int sl_rank_on_out_of_memory(struct sl_rank_builder *b, const struct sl_event *event, uint32_t device);
+int sl_rank_on_gpu_module(struct sl_rank_builder *b, const struct sl_event *event);
+uint64_t sl_rank_workspace_bytes(void *context, uint32_t device, uint64_t at);
+
+/* rank_ledger.c: from event to event. */
 struct sl_rank_builder *sl_rank_builder_new(struct sl_log *log, struct sl_ledger_writer *writer,
                                             const struct sl_user_rules *rules,
                                             struct sl_error *error);     /* NULL: no memory */
@@ -209,7 +217,5 @@ struct sl_rank_builder *sl_rank_builder_free(struct sl_rank_builder *b); /* retu
 void sl_rank_builder_keep_all(struct sl_rank_builder *b); /* also steps that repeat another; before the first event */
 int sl_rank_builder_event(struct sl_rank_builder *b, const struct sl_event *event);
 int sl_rank_builder_finish(struct sl_rank_builder *b); /* the log has ended */
-int sl_rank_on_out_of_memory(struct sl_rank_builder *b, const struct sl_event *event, uint32_t device);
-uint64_t sl_rank_workspace_bytes(void *context, uint32_t device, uint64_t at);
 
 #endif

@@ -21,89 +21,6 @@ static int categories_of_rules(struct sl_rank_builder *b, const struct sl_user_r
   return 0;
 }
 
-static int refusal_add(struct sl_rank_builder *b, const struct sl_event *event, uint32_t device, const char *source,
-                       uint64_t requested_bytes, int64_t free_bytes) {
-  struct sl_refusal refusal = {
-      .at = b->at,
-      .at_ns = event->time_ns,
-      .thread = event->thread,
-      .device = device,
-      .source = source,
-      .row = {.requested_bytes = requested_bytes,
-              .free_bytes = free_bytes,
-              .place = sl_segment_place_of(sl_phases_current(b->phases, event->thread))},
-  };
-  if (device < MAX_DEVICES && b->maps[device]) {
-    refusal.row.recorded = true;
-    refusal.row.drivers_pool = b->drivers_pool;
-    refusal.row.totals = *sl_block_map_totals(b->maps[device]);
-    refusal.row.free_blocks = sl_block_map_free_blocks(b->maps[device]);
-  }
-  return sl_refusals_add(b->refusals, &refusal, b->error);
-}
-
-/*
- * PyTorch's own allocator retries by itself and tells how that ended; of all others, cudaMallocAsync among them, only
- * the driver's word is known.
- */
-static int on_driver_failure(struct sl_rank_builder *b, const struct sl_event *event) {
-  const struct sl_event_driver_failure *failure = event->payload;
-  const char *owner = sl_log_string(b->log, failure->owner);
-  bool tells = b->device >= 0 && !b->drivers_pool && strncmp(owner, "libc10_cuda", 11) == 0;
-  if (failure->result != CUDA_OUT_OF_MEMORY || tells)
-    return 0;
-  return refusal_add(b, event, failure->device, owner, failure->bytes, -1);
-}
-
-uint64_t sl_rank_workspace_bytes(void *context, uint32_t device, uint64_t at) {
-  const struct sl_rank_builder *b = context;
-  uint64_t bytes = 0;
-  for (size_t i = 0; i < b->allocation_count; i++) {
-    const struct sl_allocation *a = b->allocations[i];
-    const struct place *place = &b->places[a->place];
-    if (a->rule == SL_RULE_cublas_workspace && a->device == device && a->alloc_at <= at &&
-        (!a->free_at || a->free_at > at) && !place->pool_owner && !place->pool_id)
-      bytes += a->bytes;
-  }
-  return bytes;
-}
-
-static int device_sample_take(struct sl_rank_builder *b, const struct sl_event *event, uint32_t device,
-                              uint64_t total_bytes, uint64_t used_bytes) {
-  struct sl_allocator_memory allocator = {0};
-  if (device < MAX_DEVICES && b->maps[device])
-    allocator = (struct sl_allocator_memory){*sl_block_map_totals(b->maps[device]), b->private_pools[device]};
-  if ((int)device == b->device) {
-    b->device_used_bytes = used_bytes;
-    if (used_bytes > b->step.peak_device_bytes)
-      b->step.peak_device_bytes = used_bytes;
-  }
-  return sl_device_balance_sample(b->balance, device, b->at, event->time_ns, total_bytes, used_bytes, &allocator,
-                                  b->error);
-}
-
-static int on_device_sample(struct sl_rank_builder *b, const struct sl_event *event) {
-  const struct sl_event_device_sample *sample = event->payload;
-  return device_sample_take(b, event, sample->device, sample->total_bytes, sample->total_bytes - sample->free_bytes);
-}
-
-/* PyTorch asked the driver for the free bytes when it gave up: a sample like any other. */
-int sl_rank_on_out_of_memory(struct sl_rank_builder *b, const struct sl_event *event, uint32_t device) {
-  const struct sl_event_allocator *e = event->payload;
-  uint64_t total_bytes = b->devices[device].total_bytes;
-  int r = refusal_add(b, event, device, "allocator", e->bytes, (int64_t)e->address);
-  if (r == 0 && total_bytes >= e->address && total_bytes)
-    r = device_sample_take(b, event, device, total_bytes, total_bytes - e->address);
-  return r;
-}
-
-static int on_gpu_module(struct sl_rank_builder *b, const struct sl_event *event) {
-  const struct sl_event_gpu_module *code = event->payload;
-  struct sl_segment_place place = sl_segment_place_of(sl_phases_current(b->phases, event->thread));
-  sl_device_balance_event(b->balance, event);
-  return sl_write_gpu_code(b->writer, code->device, event->time_ns, code->loaded, code->bytes, &place, b->error);
-}
-
 /* How the companion begins to say why PyTorch's allocator has no trace, when it has no cache either. */
 #define UNCACHED "PYTORCH_NO_CUDA_MEMORY_CACHING"
 
@@ -132,15 +49,15 @@ static int on_event(struct sl_rank_builder *b, const struct sl_event *event) {
   case SL_EVENT_allocator_existing: return sl_rank_on_allocator_existing(b, event);
   case SL_EVENT_allocator_stats: sl_rank_on_allocator_stats(b, event); return 0;
   case SL_EVENT_tag: return sl_rank_on_tag(b, event);
-  case SL_EVENT_device_sample: return on_device_sample(b, event);
+  case SL_EVENT_device_sample: return sl_rank_on_device_sample(b, event);
   case SL_EVENT_driver_allocation: {
     const struct sl_event_driver_allocation *e = payload;
     sl_refusals_saved(b->refusals, event->thread, sl_log_string(b->log, e->owner), e->bytes);
     int r = sl_driver_segments_add(b->segments, event, sl_phases_current(b->phases, event->thread), b->error);
     return r < 0 ? r : sl_rank_on_driver_allocation(b, event);
   }
-  case SL_EVENT_driver_failure: return on_driver_failure(b, event);
-  case SL_EVENT_gpu_module: return on_gpu_module(b, event);
+  case SL_EVENT_driver_failure: return sl_rank_on_driver_failure(b, event);
+  case SL_EVENT_gpu_module: return sl_rank_on_gpu_module(b, event);
   case SL_EVENT_process_memory: sl_device_balance_event(b->balance, event); return 0;
   case SL_EVENT_context: {
     const struct sl_event_context *e = payload;

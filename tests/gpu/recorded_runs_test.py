@@ -22,8 +22,8 @@ RECORDED_EARLY = {"fsdp2-2rank": 0.995, "fsdp2-mixed-recompute-2rank": 0.98}
 
 
 def prefixes():
-    """The truth prefix of every recorded run: <run directory>/<prefix>.rank0."""
-    found = (path.with_suffix("") for path in sorted(DATA.glob("*/*.rank0")) if ".tracker." not in path.name)
+    """The truth prefix of every recorded run: <run directory>/<prefix>.rank0, beside <prefix>.tracker.rank0 and others."""
+    found = (path.with_suffix("") for path in sorted(DATA.glob("*/*.rank0")) if path.name.count(".") == 1)
     return [pytest.param(prefix, id=prefix.parent.name) for prefix in found]
 
 

@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { DEVICES = 64 }; /* of one process; more than any host has */
+
 struct writer {
   struct sl_export *export;
   FILE *file;
@@ -37,44 +39,50 @@ static void text_argument(struct writer *w, const char *key, const char *value) 
   sl_json_text(w->file, value);
 }
 
-/* NCCL's calls as torch.distributed names them. */
-static const char *torch_collective(const char *operation) {
-  static const struct {
-    const char *nccl, *torch;
-  } names[] = {
-      {"AllGather", "_allgather_base"},
-      {"ReduceScatter", "_reduce_scatter_base"},
-      {"AllReduce", "allreduce"},
-      {"Broadcast", "broadcast"},
-      {"Reduce", "reduce"},
-      {"AlltoAll", "all_to_all"},
-      {"Gather", "gather"},
-      {"Scatter", "scatter"},
-      {"Send", "send"},
-      {"Recv", "recv"},
-  };
-  for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-    if (strcmp(names[i].nccl, operation) == 0)
-      return names[i].torch;
-  return operation;
+/* NCCL's calls as torch.distributed names them: in record_param_comms, and the range around a call. TensorBoard's
+ * plugin finds collectives by the ranges. */
+static const struct operation {
+  const char *nccl, *torch, *range;
+} operations[] = {
+    {"AllGather", "_allgather_base", "nccl:all_gather"},
+    {"ReduceScatter", "_reduce_scatter_base", "nccl:reduce_scatter"},
+    {"AllReduce", "allreduce", "nccl:all_reduce"},
+    {"Broadcast", "broadcast", "nccl:broadcast"},
+    {"Reduce", "reduce", "nccl:reduce"},
+    {"AlltoAll", "all_to_all", "nccl:all_to_all"},
+    {"Gather", "gather", "nccl:gather"},
+    {"Scatter", "scatter", "nccl:scatter"},
+    {"Send", "send", "nccl:send"},
+    {"Recv", "recv", "nccl:recv"},
+};
+
+static const struct operation *find_operation(const char *nccl) {
+  for (size_t i = 0; i < sizeof(operations) / sizeof(operations[0]); i++)
+    if (strcmp(operations[i].nccl, nccl) == 0)
+      return &operations[i];
+  return NULL;
 }
 
-/* Element sizes of NCCL's types, and torch's names for them. What is not told counts in bytes. */
+static bool is_call_range(const char *name) {
+  for (size_t i = 0; i < sizeof(operations) / sizeof(operations[0]); i++)
+    if (strcmp(operations[i].range, name) == 0)
+      return true;
+  return false;
+}
+
+/* Element sizes of NCCL's types, and torch's names for them, in collectives and in inputs of operators. What is not
+ * told counts in bytes. NCCL calls bytes int8 where it moves them only, as in an all-gather; readers know unsigned
+ * ones. */
 static const struct datatype {
-  const char *nccl, *torch;
+  const char *nccl, *torch, *input;
   int bytes;
 } datatypes[] = {
-    {"ncclInt8", "Char", 1},
-    {"ncclUint8", "Byte", 1},
-    {"ncclInt32", "Int", 4},
-    {"ncclUint32", "UInt32", 4},
-    {"ncclInt64", "Long", 8},
-    {"ncclUint64", "UInt64", 8},
-    {"ncclFloat16", "Half", 2},
-    {"ncclFloat32", "Float", 4},
-    {"ncclFloat64", "Double", 8},
-    {"ncclBfloat16", "BFloat16", 2},
-    {"", "Byte", 1},
+    {"ncclInt8", "Char", "unsigned char", 1}, {"ncclUint8", "Byte", "unsigned char", 1},
+    {"ncclInt32", "Int", "int", 4},           {"ncclUint32", "UInt32", "unsigned int", 4},
+    {"ncclInt64", "Long", "long int", 8},     {"ncclUint64", "UInt64", "unsigned long", 8},
+    {"ncclFloat16", "Half", "c10::Half", 2},  {"ncclFloat32", "Float", "float", 4},
+    {"ncclFloat64", "Double", "double", 8},   {"ncclBfloat16", "BFloat16", "c10::BFloat16", 2},
+    {"", "Byte", "unsigned char", 1},
 };
 
 static const struct datatype *find_datatype(const char *nccl) {
@@ -103,19 +111,38 @@ struct collective {
   int64_t bytes, comm, seq, nranks; /* comm, seq: 0 where NCCL does not say */
 };
 
+/* What Kineto numbers through all operators: phases have the even ones, NCCL's calls the odd ones. */
+static int64_t phase_external_id(int64_t id) {
+  return 2 * id;
+}
+
+static int64_t call_external_id(int64_t id) {
+  return 2 * id + 1;
+}
+
+/* A rank's part of the data is told; what is spread over ranks, or comes from all, is as many times that. */
+static int64_t ranks_if(const struct collective *c, const char *operation, const char *other) {
+  bool is = strcmp(c->operation, operation) == 0 || strcmp(c->operation, other) == 0;
+  return is && c->nranks > 0 ? c->nranks : 1;
+}
+
+static int64_t inward_elements(const struct collective *c) {
+  return c->bytes / find_datatype(c->datatype)->bytes * ranks_if(c, "ReduceScatter", "Scatter");
+}
+
+static int64_t outward_elements(const struct collective *c) {
+  return c->bytes / find_datatype(c->datatype)->bytes * ranks_if(c, "AllGather", "Gather");
+}
+
 static int write_collective(struct writer *w, struct sl_statement *group, const struct collective *c,
                             struct sl_error *error) {
-  const struct datatype *type = find_datatype(c->datatype);
-  int64_t elements = c->bytes / type->bytes, nranks = c->nranks > 0 ? c->nranks : 1;
-  bool gathers = strcmp(c->operation, "AllGather") == 0 || strcmp(c->operation, "Gather") == 0;
-  bool scatters = strcmp(c->operation, "ReduceScatter") == 0 || strcmp(c->operation, "Scatter") == 0;
-  text_argument(w, "Collective name", torch_collective(c->operation));
+  const struct operation *operation = find_operation(c->operation);
+  text_argument(w, "Collective name", operation ? operation->torch : c->operation);
   fprintf(w->file,
           ", \"In msg nelems\": %" PRId64 ", \"Out msg nelems\": %" PRId64 ", \"Group size\": %" PRId64
           ", \"dtype\": \"%s\", \"In split size\": \"[]\", \"Out split size\": \"[]\", \"Seq\": %" PRId64
           ", \"Process Group Name\": \"%" PRId64 "\", \"Process Group Description\": \"\", \"Process Group Ranks\": \"",
-          scatters ? elements * nranks : elements, gathers ? elements * nranks : elements, c->nranks, type->torch,
-          c->seq, c->comm);
+          inward_elements(c), outward_elements(c), c->nranks, find_datatype(c->datatype)->torch, c->seq, c->comm);
   int r = write_group(w, group, c->comm, error);
   fputc('"', w->file);
   return r;
@@ -142,15 +169,16 @@ static int write_phases(struct writer *w, struct sl_error *error) {
     if (tid != thread)
       nesting.depth = 0;
     thread = tid;
-    /* Slices of a thread have to nest; those that don't are asynchronous ones. */
-    bool nests = sl_nesting_fits(&nesting, start, end);
+    /* Slices of a thread have to nest; those that don't are asynchronous ones. So are torch's own ranges of calls that
+     * are written with each call: readers of slices would count such a call twice. */
+    bool nests = !is_call_range(name) && sl_nesting_fits(&nesting, start, end);
     begin(w, nests ? "X" : "b", "user_annotation", name);
     place(w, w->pid, tid, start);
     if (nests)
       microseconds(w, "dur", end - start);
     else
       fprintf(w->file, ", \"id\": %" PRId64, id);
-    fprintf(w->file, ", \"args\": {\"External id\": %" PRId64, id);
+    fprintf(w->file, ", \"args\": {\"External id\": %" PRId64, phase_external_id(id));
     text_argument(w, "Kind", kind);
     if (!sl_column_is_null(phases, SL_PHASE_module))
       text_argument(w, "Module", sl_column_text(phases, SL_PHASE_module));
@@ -216,6 +244,7 @@ static int write_kernels(struct writer *w, struct sl_statement *group, struct sl
             ", \"correlation\": %" PRId64,
             device, device + 1, stream, correlation);
     if (joined) {
+      fprintf(w->file, ", \"External id\": %" PRId64, call_external_id(sl_column_int(kernels, SL_KERNEL_collective)));
       struct collective c = {.operation = sl_column_text(kernels, SL_KERNEL_operation),
                              .datatype = sl_column_text(kernels, SL_KERNEL_datatype),
                              .bytes = sl_column_int(kernels, SL_KERNEL_bytes),
@@ -238,6 +267,19 @@ static int write_kernels(struct writer *w, struct sl_statement *group, struct sl
   return r;
 }
 
+/* The range that torch.distributed puts around a call. How long the call took is not known. */
+static void write_range(struct writer *w, const struct collective *c, int64_t id, int64_t tid, int64_t at_ns) {
+  const struct operation *operation = find_operation(c->operation);
+  if (!operation)
+    return;
+  begin(w, "X", "user_annotation", operation->range);
+  place(w, w->pid, tid, at_ns);
+  fprintf(w->file,
+          ", \"dur\": 0, \"args\": {\"External id\": %" PRId64 ", \"Input Dims\": [[%" PRId64
+          "]], \"Input type\": [\"%s\"]}}",
+          call_external_id(id), inward_elements(c), find_datatype(c->datatype)->input);
+}
+
 static int write_calls(struct writer *w, struct sl_statement *group, struct sl_error *error) {
   struct sl_statement *calls = NULL;
   int r = sl_db_prepare(w->export->db,
@@ -257,11 +299,12 @@ static int write_calls(struct writer *w, struct sl_statement *group, struct sl_e
                            .nranks = sl_column_int(calls, 8)};
     begin(w, "X", "cpu_op", "record_param_comms");
     place(w, w->pid, sl_column_int(calls, 1), sl_column_int(calls, 2));
-    fprintf(w->file, ", \"dur\": 1, \"args\": {\"External id\": %" PRId64, sl_column_int(calls, 0));
+    fprintf(w->file, ", \"dur\": 1, \"args\": {\"External id\": %" PRId64, call_external_id(sl_column_int(calls, 0)));
     r = write_collective(w, group, &c, error);
     if (r < 0)
       break;
     fputs("}}", w->file);
+    write_range(w, &c, sl_column_int(calls, 0), sl_column_int(calls, 1), sl_column_int(calls, 2));
     sl_export_progress(w->export, 1);
   }
   calls = sl_statement_close(calls);
@@ -299,7 +342,6 @@ static int write_copies(struct writer *w, struct sl_error *error) {
 
 /* torch.profiler's "[memory]" events: each block with what is then allocated and reserved on its device. */
 static int write_memory(struct writer *w, struct sl_error *error) {
-  enum { DEVICES = 64 }; /* of one process; more than any host has */
   int64_t allocated[DEVICES] = {0}, reserved[DEVICES] = {0};
   struct sl_statement *memory = NULL;
   int r = sl_db_prepare(w->export->db, sl_export_memory_sql, &memory, error);
@@ -398,19 +440,48 @@ static int write_groups(struct writer *w, struct sl_statement *group, struct sl_
   return r;
 }
 
+/* Readers look a device up by its place in this list. Of those that are another rank's only the place is known here. */
+static int write_devices(struct writer *w, struct sl_statement *ranks, struct sl_error *error) {
+  struct sl_statement *last = NULL;
+  int64_t own = sl_column_int(ranks, SL_RANK_device);
+  int r = sl_db_prepare(w->export->db, "SELECT max(coalesce(max(device), 0), :own) FROM allocation WHERE rank = :rank",
+                        &last, error);
+  if (r < 0)
+    return r;
+  sl_bind_named_int(last, ":rank", w->rank);
+  sl_bind_named_int(last, ":own", own);
+  r = sl_statement_step(last, error);
+  int64_t count = r > 0 ? sl_column_int(last, 0) + 1 : 0;
+  last = sl_statement_close(last);
+  if (r < 0)
+    return r;
+  fputs("\"deviceProperties\": [", w->file);
+  for (int64_t device = 0; device < count && device < DEVICES; device++) {
+    fprintf(w->file, "%s{\"id\": %" PRId64, device ? ", " : "", device);
+    if (device == own)
+      text_argument(w, "name", sl_column_text(ranks, SL_RANK_device_name));
+    if (device == own && !sl_column_is_null(ranks, SL_RANK_device_bytes))
+      fprintf(w->file, ", \"totalGlobalMem\": %" PRId64, sl_column_int(ranks, SL_RANK_device_bytes));
+    fputc('}', w->file);
+  }
+  fputs("]", w->file);
+  return 0;
+}
+
 /* HTA finds a file's rank by the first `"rank": N` in it. */
 static int write_header(struct writer *w, struct sl_statement *ranks, struct sl_statement *group,
                         struct sl_error *error) {
-  fprintf(w->file, "{\n\"schemaVersion\": 1,\n\"deviceProperties\": [{\"id\": %" PRId64 ", \"name\": ",
-          sl_column_int(ranks, SL_RANK_device));
-  sl_json_text(w->file, sl_column_text(ranks, SL_RANK_device_name));
+  fputs("{\n\"schemaVersion\": 1,\n", w->file);
+  int r = write_devices(w, ranks, error);
+  if (r < 0)
+    return r;
   fprintf(w->file,
-          ", \"totalGlobalMem\": %" PRId64 "}],\n\"distributedInfo\": {\"backend\": \"nccl\", \"rank\": %" PRId64
-          ", \"world_size\": %" PRId64 ", \"nccl_version\": ",
-          sl_column_int(ranks, SL_RANK_device_bytes), w->rank, sl_column_int(ranks, SL_RANK_world_size));
+          ",\n\"distributedInfo\": {\"backend\": \"nccl\", \"rank\": %" PRId64 ", \"world_size\": %" PRId64
+          ", \"nccl_version\": ",
+          w->rank, sl_column_int(ranks, SL_RANK_world_size));
   sl_json_text(w->file, sl_column_text(ranks, SL_RANK_nccl_version));
   fputs(", \"pg_config\": [", w->file);
-  int r = write_groups(w, group, error);
+  r = write_groups(w, group, error);
   fprintf(w->file, "]},\n\"displayTimeUnit\": \"ms\",\n\"baseTimeNanoseconds\": %" PRId64 ",\n\"traceEvents\": [",
           w->zero - sl_column_int(ranks, SL_RANK_offset));
   return r;

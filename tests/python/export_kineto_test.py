@@ -28,6 +28,14 @@ def events(trace, *categories):
     return [event for event in trace["traceEvents"] if event.get("cat") in categories]
 
 
+def phases(trace):
+    return [event for event in events(trace, "user_annotation") if event["ph"] in "Xb" and "Kind" in event["args"]]
+
+
+def call_ranges(trace):
+    return [event for event in events(trace, "user_annotation") if event["ph"] == "X" and "Kind" not in event["args"]]
+
+
 def test_each_rank_has_a_file_that_says_whose_it_is(traces):
     ledger, files = traces
     for rank, trace in enumerate(files):
@@ -36,8 +44,11 @@ def test_each_rank_has_a_file_that_says_whose_it_is(traces):
         assert sorted(group["pg_size"] for group in info["pg_config"]) == [
             size for size, in rows(ledger, "SELECT nranks FROM communicator WHERE rank = ? ORDER BY 1", rank)]
         assert all(group["ranks"] == [0, 1] for group in info["pg_config"])
-        assert trace["deviceProperties"][0]["name"] == rows(ledger, "SELECT coalesce(device_name, '') FROM rank WHERE rank"
-                                                                    " = ?", rank)[0][0]
+        (own, name, size), = rows(ledger, "SELECT coalesce(device, 0), device_name, device_bytes FROM rank WHERE rank = ?", rank)
+        for place, device in enumerate(trace["deviceProperties"]):
+            assert device["id"] == place  # readers take the one at a device's number
+            assert (device.get("name") or None, device.get("totalGlobalMem")) == ((name, size) if place == own else (None, None))
+        assert len(trace["deviceProperties"]) > own
 
 
 def test_every_event_has_what_its_kind_needs(traces):
@@ -55,7 +66,7 @@ def test_every_event_has_what_its_kind_needs(traces):
 def test_phases_are_annotations_and_steps_are_profiler_steps(traces):
     ledger, files = traces
     for rank, trace in enumerate(files):
-        names = collections.Counter(e["name"] for e in events(trace, "user_annotation") if e["ph"] in "Xb")
+        names = collections.Counter(e["name"] for e in phases(trace))
         told = collections.Counter(dict(rows(ledger, """
             SELECT iif(kind = 'step', 'ProfilerStep#' || step, name), count(*) FROM phase WHERE rank = ? GROUP BY 1""", rank)))
         assert names == told and len(told) > 1
@@ -109,6 +120,26 @@ def test_collectives_have_torchs_arguments(traces):
             assert {"_allgather_base": outward == 2 * inward, "_reduce_scatter_base": inward == 2 * outward}.get(
                 args["Collective name"], inward == outward)
             assert re.match("nccl", kernel["name"])
+
+
+def test_each_collective_has_torchs_range_around_it(traces):
+    """Whose External id its kernel has, and nothing else: readers join the two by it."""
+    for trace in traces[1]:
+        calls = {e["args"]["External id"]: e for e in events(trace, "cpu_op") if e["name"] == "record_param_comms"}
+        ranges = {e["args"]["External id"]: e for e in call_ranges(trace)}
+        assert calls.keys() == ranges.keys() and ranges
+        kernels = {e["args"]["External id"]: e for e in events(trace, "kernel") if "External id" in e["args"]}
+        assert kernels.keys() <= ranges.keys()
+        for number, around in ranges.items():
+            call = calls[number]["args"]
+            assert (around["ts"], around["tid"]) == (calls[number]["ts"], calls[number]["tid"])
+            assert around["args"]["Input Dims"] == [[call["In msg nelems"]]]
+            same_calls_kernel = kernels.get(number, calls[number])["args"]
+            assert same_calls_kernel["Collective name"] == call["Collective name"] and same_calls_kernel["Seq"] == call["Seq"]
+        assert not {e["args"]["External id"] for e in phases(trace)} & ranges.keys()
+        slices = collections.Counter(e["name"] for e in events(trace, "user_annotation") if e["ph"] == "X")
+        for name, count in collections.Counter(e["name"] for e in ranges.values()).items():
+            assert slices[name] == count  # torch's own range of a call is not a second slice of that name
 
 
 def test_data_types_are_torchs_where_they_are_known(tmp_path):
@@ -180,3 +211,50 @@ def test_hta_analyses_a_directory_of_them(training):
                                          " FROM collective WHERE operation = 'AllGather' AND step < 4 GROUP BY 1"):
         assert summed[rank, name] == pytest.approx(time, rel=0.02)  # HTA counts in whole microseconds
     assert told["launches"] == {"0": 60, "1": 60}
+
+
+ASK_TENSORBOARD = """
+import json, sys
+from torch_tb_profiler import io
+from torch_tb_profiler.profiler.loader import RunLoader
+run = RunLoader("run", sys.argv[1], io.Cache()).load()
+ranks = {name: profile for (name, _), profile in run.profiles.items() if name != "All"}
+together = run.get_profile("All", "default")
+print("told", json.dumps({
+    "views": {name: [view.display_name for view in profile.views] for name, profile in ranks.items()},
+    "devices": {name: profile.gpu_summary for name, profile in ranks.items()},
+    "steps": {name: [row[0] for row in profile.overview["steps"]["rows"]] for name, profile in ranks.items()},
+    "peaks": {name: profile.get_memory_curve(memory_metric="B")["metadata"]["peaks"] for name, profile in ranks.items()},
+    "blocks": {name: {device: len(rows) for device, rows in profile.get_memory_events()["rows"].items()}
+               for name, profile in ranks.items()},
+    "kernels": {name: profile.kernel_table["data"]["rows"] for name, profile in ranks.items()},
+    "together": {"steps": list(together.steps_to_wait["data"]), "overlap": together.steps_to_overlap["data"]["all"],
+                 "operations": {name: table["rows"] for name, table in together.comm_ops["data"].items()}}}))
+"""
+
+
+def test_tensorboards_plugin_shows_memory_kernels_and_all_ranks_collectives(tmp_path):
+    """https://pypi.org/project/torch-tb-profiler: what its tabs are made of, without TensorBoard around it."""
+    pytest.importorskip("pandas")
+    place = readers.install("torch-tb-profiler==0.4.3", "absl-py==2.3.1", "--no-deps")
+    ledger, directory = export("fsdp2-2rank-kernels", tmp_path, "kineto", "traces")
+    output = readers.run(place, "-c", ASK_TENSORBOARD, directory)
+    told = json.loads(output[output.index("told ") + 5 :])
+    steps = [str(step) for step, in rows(ledger, "SELECT step FROM step WHERE rank = 0 ORDER BY step")]
+    for rank in (0, 1):
+        name, device = f"rank{rank}", f"GPU{rank}"
+        assert told["views"][name] == ["Overview", "Operator", "Kernel", "Trace", "Memory"]
+        summary = {row["title"]: row["value"] for row in told["devices"][name]}
+        assert [summary["Name"]] == [name for name, in rows(ledger, "SELECT device_name FROM rank WHERE rank = ?", rank)]
+        assert told["steps"][name] == steps
+        highest, = rows(ledger, "SELECT max(peak_allocated_bytes) FROM step WHERE rank = ?", rank)[0]
+        assert told["peaks"][name] == {device: f"Peak Memory Usage: {highest:.1f}B"}
+        assert told["blocks"][name] == {device: rows(ledger, "SELECT count(*) FROM allocation WHERE rank = ?", rank)[0][0]}
+        assert sum(row[2] for row in told["kernels"][name]) == rows(ledger, "SELECT count(*) FROM kernel WHERE rank = ?", rank)[0][0]
+        operations = {row[0]: row[1:] for row in told["together"]["operations"][name]}
+        for operation, word, times in (("AllGather", "nccl:all_gather", 1), ("ReduceScatter", "nccl:reduce_scatter", 2)):
+            calls, size, took = rows(ledger, "SELECT count(*), sum(bytes), sum(end_ns - start_ns) / 1e3 FROM collective"
+                                             " WHERE rank = ? AND operation = ?", rank, operation)[0]
+            assert operations[word][:2] == [calls, times * size]  # it counts inputs: of a reduce-scatter, all ranks' parts
+            assert operations[word][3] == pytest.approx(took, rel=0.001)
+    assert told["together"]["steps"] == ["all"] + steps

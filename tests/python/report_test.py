@@ -474,9 +474,8 @@ def test_a_clicked_moment_shows_owners_that_add_up_to_what_was_allocated(run, re
         moments.append(at)
         assert at == pytest.approx(start + (end - start) * part, abs=(end - start) / 200)
         shown = browser.js("return [...document.querySelectorAll('#moment tbody [data-bytes]')].map(e => +e.dataset.bytes)")
-        more = browser.driver.find_elements("css selector", "#moment .more")
-        if more:
-            more[0].click()
+        if browser.texts("#moment .more"):
+            browser.click("#moment .more")
             shown = browser.js("return [...document.querySelectorAll('#moment tbody [data-bytes]')].map(e => +e.dataset.bytes)")
         rank = browser.js("return window.shardledger.view.rank")
         alive = rows(ledger, "SELECT coalesce(sum(bytes), 0) FROM allocation WHERE rank = ? AND alloc_ns <= ? AND"

@@ -1,0 +1,109 @@
+"""The report's page in Firefox: what tests/python/report_test.py asks of Chromium, as far as browsers can differ."""
+
+import functools
+import pathlib
+
+import firefox
+import pytest
+import readers
+import report_test
+from exported import pytestmark  # noqa: F401
+from report_test import RUNS, reported  # noqa: F401
+
+
+class Browser(report_test.Browser):
+    """Browser's questions, put to Firefox."""
+
+    def open(self, path, width=1400):
+        self.driver.ask("browsingContext.setViewport", context=self.driver.tab, viewport={"width": width, "height": 1000})
+        self.driver.ask("browsingContext.navigate", context=self.driver.tab, url=pathlib.Path(path).as_uri(), wait="complete")
+        self.wait("return document.documentElement.dataset.ready")
+        return self
+
+    def js(self, script, *arguments):
+        return self.driver.run(script, *arguments)
+
+    def complaints(self):
+        self.js("return 0")  # what was said before has come before the answer
+        said, self.driver.log = self.driver.log, []
+        return [entry["text"] for entry in said]
+
+    def keys(self, *keys):
+        self.js("document.getElementById('time-area').focus()")
+        self.driver.act("key", *({"type": f"key{way}", "value": key} for key in keys for way in ("Down", "Up")))
+
+    def mouse(self, kind, x, y, buttons=0):
+        actions = [{"type": "pointerMove", "x": round(x), "y": round(y)}]
+        if kind != "mouseMoved":
+            actions.append({"type": "pointerDown" if kind == "mousePressed" else "pointerUp", "button": 0})
+        self.driver.act("pointer", *actions)
+
+    def click(self, selector):
+        x, y = self.js("""const e = document.querySelector(arguments[0]); e.scrollIntoView({block: "center"});
+                          const b = e.getBoundingClientRect(); return [b.left + b.width / 2, b.top + b.height / 2]""", selector)
+        self.mouse("mousePressed", x, y, 1)
+        self.mouse("mouseReleased", x, y)
+
+
+@pytest.fixture(scope="module")
+def process(tmp_path_factory):
+    """One for all tests, on a system with dark colours."""
+    if not firefox.FIREFOX:
+        pytest.skip("no Firefox here (Debian: firefox-esr)")
+    with readers.importing(readers.install(report_test.SELENIUM)):  # it brings what speaks WebSocket
+        import websocket
+    started = firefox.Firefox(websocket, tmp_path_factory.mktemp("firefox"), dark=True)
+    yield started
+    started.quit()
+
+
+@pytest.fixture
+def browser(process):
+    found = Browser(process)
+    found.complaints()
+    yield found
+    assert found.complaints() == []
+
+
+@pytest.mark.parametrize("run, width", [(run, 1400) for run in RUNS + ["nccl-2rank"]] + [("oom-forward-2rank", 390)])
+def test_it_opens_without_a_complaint(run, width, reported, browser):
+    _, page = reported(run)
+    browser.open(page, width)
+    text = browser.text("#page")
+    assert "events lost" in browser.text("#coverage") and not [word for word in ("NaN", "undefined", "null") if word in text]
+    for command in ("whole", "in", "next", "right", "left", "previous", "peak", "out", "rank"):
+        browser.js("window.shardledger.command(arguments[0])", command)
+    assert browser.js("return document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.parametrize("behaviour", [
+    report_test.test_every_layer_is_drawn_in_its_colour,
+    report_test.test_mouse_and_keys_zoom_to_one_step,
+    functools.partial(report_test.test_a_clicked_moment_shows_owners_that_add_up_to_what_was_allocated, "oom-forward-2rank"),
+    report_test.test_hovering_tells_what_is_alive_and_which_phase,
+    report_test.test_collectives_are_on_the_time_axis,
+    report_test.test_ranks_are_over_each_other_on_the_time_in_view,
+    report_test.test_running_out_of_memory_comes_first,
+], ids=lambda behaviour: getattr(behaviour, "func", behaviour).__name__.removeprefix("test_"))
+def test_it_does_what_it_does_in_chromium(behaviour, reported, browser):
+    behaviour(reported=reported, browser=browser)
+
+
+def test_modules_sort_by_the_heading_that_is_clicked(reported, browser):
+    browser.open(reported("fsdp2-2rank")[1])
+    browser.click("#modules th:nth-child(5) button")  # Own
+    sizes = browser.js("return [...document.querySelectorAll('#modules tbody td:nth-child(5) [data-bytes]')].map(e => +e.dataset.bytes)")
+    assert sizes == sorted(sizes, reverse=True) and len(set(sizes)) > 1
+
+
+def test_dark_follows_the_system_and_the_button(reported, browser):
+    browser.open(reported("fsdp2-2rank")[1])
+
+    def paper():
+        return browser.js("return getComputedStyle(document.documentElement).backgroundColor")
+
+    dark = paper()
+    browser.click("#look")
+    assert (paper(), dark) == ("rgb(255, 255, 255)", "rgb(18, 24, 30)")
+    assert browser.pixels("#time-chart canvas")
+    browser.js("localStorage.clear()")

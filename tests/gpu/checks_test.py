@@ -15,6 +15,7 @@ from checks.main import run_check
 from checks.oom import refused
 from checks.tracker import check_tracker
 from checks.truth import QUANTITIES, check_exact, read_truth
+from checks.watch import pictured
 from peers import Peer
 
 SIZES = {"requested": 900, "allocated": 1024, "active": 1024, "reserved": 2 << 20}
@@ -253,6 +254,26 @@ def test_a_refused_request_needs_its_phase_its_owners_and_its_words(refusal):
     assert not refused("forward", refusal, 1, "forward", "No request was refused").passed
     refusal.execute("UPDATE oom_owner SET bytes = 25 WHERE bytes = 24")
     assert not refused("forward", refusal, 1, "forward", SAID).passed
+
+
+def watched_job(rank=0, **changed):
+    """Two ranks in step 3 of a job whose peak grew in step 1."""
+    truth = {(r, step): {"allocated_peak": 900 if step == 0 else 1024} for r in range(2) for step in range(4)}
+    rows = [dict(rank=r, status="running", step=3, peak_allocated_bytes=1024, steps_differed=0, events_lost=0) for r in range(2)]
+    rows[rank].update(changed)
+    text = "0 events lost\n\n" + "".join(f"   {row['rank']}  {row['status']}  {row['step']}\n" for row in rows)
+    return {"ranks": rows, "categories": [{}]}, text, truth
+
+
+def test_a_picture_of_a_running_job_has_every_rank_its_step_and_its_peak():
+    told, text, truth = watched_job()
+    assert pictured("watch", told, text, truth, 2, ended=3, alive=True).passed
+    assert not pictured("watch", told, text, truth, 2, ended=3, alive=False).passed
+    assert not pictured("watch", told, text, truth, 3, ended=3, alive=True).passed
+    assert not pictured("watch", told, "0 events lost\n", truth, 2, ended=3, alive=True).passed
+    for wrong in ({"status": "ended"}, {"step": None}, {"step": 0}, {"peak_allocated_bytes": 900}, {"steps_differed": 1}, {"events_lost": 1}):
+        told, text, truth = watched_job(**wrong)
+        assert not pictured("watch", told, text, truth, 2, ended=3, alive=True).passed, wrong
 
 
 def test_a_device_balance_that_does_not_add_up_or_explain_fails(ledger):

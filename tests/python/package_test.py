@@ -13,6 +13,7 @@ import zipfile
 
 import pytest
 from conftest import BUILD, PLUGIN
+from exported import COMMAND
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RUN = ROOT / "tests" / "data" / "fsdp2-2rank"
@@ -175,6 +176,19 @@ def test_uninstalling_leaves_nothing(wheel, tmp_path, recorded):
     pip(python, "uninstall", "-y", "shardledger")
     assert files(tmp_path / "environment") == before
     assert not list((tmp_path / "environment").rglob("*shardledger*"))  # no empty directories either
+
+
+def test_the_gpu_check_of_a_wheel_finds_it_whole_and_removed(wheel, tmp_path, recorded, monkeypatch):
+    """scripts/gpu-check --wheel, with a recorded run in the place of its jobs."""
+    monkeypatch.syspath_prepend(str(ROOT / "tests" / "gpu"))
+    from checks import harness, wheel as check
+
+    run(COMMAND, "ingest", recorded)
+    played = harness.Run("wheel-run", recorded, recorded / "truth", tmp_path / "log", 0, 1.0)
+    monkeypatch.setattr(check, "check_jobs", lambda installed: [check.check_answers(installed, played)])
+    results = list(check.check_wheel(harness.Harness(tmp_path, tmp_path, 2), wheel))
+    assert [(result.name, result.passed) for result in results] == [
+        ("wheel: installed", True), ("wheel: commands", True), ("wheel: uninstalled", True)], results
 
 
 def test_cmake_installs_a_prefix_that_can_be_moved_and_removed(tmp_path, recorded):

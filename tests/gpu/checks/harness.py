@@ -62,10 +62,10 @@ class Run:
         return contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True))
 
 
-def shardledger(*arguments, timeout=60):
+def shardledger(*arguments, command=SHARDLEDGER, timeout=60):
     """Runs the command and returns its stdout; a failure carries its own words."""
     done = subprocess.run(
-        [SHARDLEDGER, *map(str, arguments)], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout
+        [command, *map(str, arguments)], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout
     )
     if done.returncode:
         words = done.stderr.strip().splitlines() or ["no message"]
@@ -93,6 +93,8 @@ def stop(process):
 class Harness:
     """Runs jobs of `ranks` processes, one after the other, below `work`; keeps what they print in `out`."""
 
+    command, plugin = SHARDLEDGER, PLUGIN  # of the build
+
     def __init__(self, out, work, ranks):
         self.out, self.work, self.ranks = out, work, ranks
 
@@ -115,11 +117,11 @@ class Harness:
         env = {**clean_environment(), **(environment or {})}
         if attach == "run":
             directory = place / "run"
-            command = [str(SHARDLEDGER), "run", "-o", str(directory), "--", *job]
+            command = [str(self.command), "run", "-o", str(directory), "--", *job]
         else:
             directory = place / "shardledger-out"
             command = job
-            env["CUDA_INJECTION64_PATH"] = str(PLUGIN)
+            env["CUDA_INJECTION64_PATH"] = str(self.plugin)
         log = self.out / f"{name}.log"
         with open(log, "w") as output:
             process = subprocess.Popen(

@@ -11,28 +11,34 @@ from pathlib import Path
 from . import report
 from .devices import check_devices
 from .harness import PLUGIN, ROOT, SHARDLEDGER, Harness, Result
-from .oom import JOBS, check_oom
+from .oom import JOBS, check_fix, check_oom
 from .overhead import check_overhead
 from .programs import check_programs
 from .reference import check_demo, check_environment, check_reference
 from .robustness import check_kill, check_torch_profiler
 from .variants import VARIANTS, check_variant
+from .watch import check_watch
+from .wheel import check_wheel
 
 
-def checks(record):
+def checks(record, wheel=None):
     """{name: (function of the harness, seconds it takes)}: what matters most first, in case the time runs out."""
+    installed = {"wheel": (functools.partial(check_wheel, wheel=wheel), 70)} if wheel else {}
     variants = {name: (functools.partial(check_variant, name=name, record=record), 22) for name in VARIANTS}
     return {
+        **installed,
         "reference": (check_reference, 45),
         "environment": (check_environment, 30),
         "kill": (functools.partial(check_kill, record=record), 30),
         "torch-profiler": (check_torch_profiler, 35),
         **{f"oom-{name}": (functools.partial(check_oom, name=name, record=record), 20) for name in JOBS},
+        "watch": (check_watch, 20),
         "overhead": (check_overhead, 85),
         "devices": (functools.partial(check_devices, record=record), 22),
         "demo": (check_demo, 20),
         **variants,
         "programs": (check_programs, 30),
+        "oom-fix": (functools.partial(check_fix, record=record), 35),
     }
 
 
@@ -40,12 +46,13 @@ def parse(arguments):
     p = argparse.ArgumentParser(prog="scripts/gpu-check", description="Checks ShardLedger on a machine with GPUs.")
     p.add_argument("--only", action="append", metavar="NAME", help="run only this check (repeat it for more)")
     p.add_argument("--record", type=Path, metavar="DIR", help="keep the variants' logs and truth files here, as tests/data does")
+    p.add_argument("--wheel", type=Path, metavar="FILE", help="check this wheel too, in an environment that is made for it")
     p.add_argument("--out", type=Path, metavar="DIR", help="where the table and the logs go ($OUT, else build/gpu-check)")
     p.add_argument("--ranks", type=int, default=2, help="processes of each job (2)")
     p.add_argument("--budget", type=float, default=480, metavar="SECONDS", help="start nothing that would end later (480)")
     p.add_argument("--list", action="store_true", help="name the checks and exit")
     options = p.parse_args(arguments)
-    options.checks = checks(options.record and options.record.resolve())
+    options.checks = checks(options.record and options.record.resolve(), options.wheel and options.wheel.resolve())
     unknown = sorted(set(options.only or []) - set(options.checks))
     if unknown:
         p.error(f"no check is named {unknown[0]}; there are: {', '.join(options.checks)}")

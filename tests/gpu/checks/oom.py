@@ -1,6 +1,6 @@
 """Jobs that run out of memory: the ledger says where, why, and what was alive, to the byte."""
 
-from .harness import CheckFailed, Result, shardledger
+from .harness import MIB, CheckFailed, Result, shardledger
 
 JOBS = {  # name: (options, kind of the phase that must be around the refused request)
     "forward": (["--where", "forward"], "forward"),
@@ -29,6 +29,32 @@ def check_oom(harness, name, record=None):
         (harness.out / "oom-leak-survivors.txt").write_text(survivors)
         grows = [line for line in survivors.splitlines() if line.startswith("Every step leaves")]
         yield Result("oom leak: survivors", bool(grows), grows[0] if grows else "no growth was found")
+
+
+LIMIT = ["--limit", "1.7"]
+
+
+def check_fix(harness, record=None):
+    """docs/tutorial.md's fix: a job that a limit is too small for, and the same one with its loss in chunks, which fits."""
+    with harness.started("oom-limit", "oom_job.py", LIMIT) as (process, before):
+        before.status = process.wait(120)
+    after = harness.train("oom-limit-fixed", "oom_job.py", [*LIMIT, "--loss-chunks", 8])
+    if record:
+        from .variants import keep
+
+        for run in (before, after):
+            yield keep(run, record / f"{run.name}-2rank")
+    text = shardledger("oom", before.directory)
+    (harness.out / "oom-limit.txt").write_text(text)
+    with before.ledger() as ledger:
+        yield refused("limit", ledger, before.status, None, text)
+    (harness.out / "oom-limit-diff.txt").write_text(shardledger("diff", before.directory, after.directory))
+    (harness.out / "oom-limit-check.txt").write_text(shardledger("check", after.directory, "--max-peak", "1.5GiB"))
+    with after.ledger() as ledger:
+        steps, peak = ledger.execute("SELECT count(*), max(peak_allocated_bytes) FROM step").fetchone()
+        unclean = ledger.execute("SELECT count(*) FROM rank WHERE clean_exit IS NOT 1").fetchone()[0]
+    figure = f"{steps} steps of {harness.ranks} ranks under the same limit, highest peak {peak / MIB:.1f} MiB"
+    yield Result("oom fixed", steps == 4 * harness.ranks and not unclean, figure)
 
 
 def refused(name, ledger, status, kind, text):

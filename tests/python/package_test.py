@@ -1,11 +1,13 @@
 """What installing puts in place: the wheel of scripts/wheel in a virtual environment that has nothing else, and CMake's."""
 
+import contextlib
 import importlib.util
 import json
 import os
 import pathlib
 import re
 import shutil
+import sqlite3
 import subprocess
 import sys
 import venv
@@ -115,6 +117,17 @@ def test_the_command_finds_the_plugin_and_reads_runs(installed, recorded):
     checks = {check["what"]: check for check in json.loads(out)}
     assert checks["plugin"]["found"] == str(installed.prefix / "lib" / "libshardledger.so")
     assert "2 ranks" in run(installed.command, "info", recorded)
+
+
+def test_the_command_makes_the_same_ledger_as_that_of_a_build_by_hand(installed, recorded, tmp_path):
+    if not COMMAND.exists():
+        pytest.skip(f"{COMMAND} is not built")
+    told = []
+    for command in (COMMAND, installed.command):
+        run(command, "ingest", recorded, "-o", tmp_path / "ledger.sqlite")
+        with contextlib.closing(sqlite3.connect(tmp_path / "ledger.sqlite")) as ledger:
+            told.append([line for line in ledger.iterdump() if not line.startswith('INSERT INTO "meta"')])  # says when
+    assert len(told[0]) > 1000 and told[0] == told[1]
 
 
 def test_python_m_is_the_same_command(installed, recorded):

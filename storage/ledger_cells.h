@@ -7,6 +7,7 @@
 
 #include "db.h"
 #include "ledger_writer.h"
+#include "rank_sums.h"
 #include "rows.h"
 
 #include <errno.h>
@@ -37,6 +38,8 @@
   X(memset, "INSERT INTO memset VALUES(?,?,?,?,?,?,?)")                                                                \
   X(collective, "INSERT INTO collective VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,NULL,?)")             \
   X(collective_total, "INSERT INTO collective_total VALUES(?,?,?,?,?,?,?,?,?,?,?,?)")                                  \
+  X(rank_steps, "INSERT INTO rank_steps VALUES(?,?,?,?,?,?,?)")                                                        \
+  X(rank_collectives, "INSERT INTO rank_collectives VALUES(?,?,?,?,?,?,?)")                                            \
   X(communicator, "INSERT INTO communicator VALUES(?,?,?,?,?,?,?,?)")                                                  \
   X(source, "INSERT INTO source VALUES(?,?,?,?,?)")
 
@@ -47,17 +50,21 @@ enum insert {
       INSERT_count,
 };
 
+/* The rows of what was summed up of the rank (ledger_rows.c). */
+int sl_write_rank_sums(struct sl_ledger_writer *writer, struct sl_error *error);
+
 struct sl_ledger_writer {
   struct sl_db *db; /* NULL: there is a listener only */
   struct sl_statement *inserts[INSERT_count];
   struct sl_ledger_listener listener;
   uint32_t rank;
   uint64_t ids[INSERT_count]; /* last one of this rank, of tables that number their rows themselves */
-  int64_t kernels_before;     /* kernel.rowid of the last row of other ranks */
-  bool computes;              /* kernels other than NCCL's were written for this rank */
-  struct sl_row row;          /* being put together */
-  struct sl_rows *waiting;    /* where it goes; NULL: into its table */
-  sl_collective_sink *sink;   /* NULL: none */
+  struct sl_rank_sums sums;
+  int64_t kernels_before;   /* kernel.rowid of the last row of other ranks */
+  bool computes;            /* kernels other than NCCL's were written for this rank */
+  struct sl_row row;        /* being put together */
+  struct sl_rows *waiting;  /* where it goes; NULL: into its table */
+  sl_collective_sink *sink; /* NULL: none */
   void *sink_context;
 };
 

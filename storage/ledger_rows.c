@@ -71,6 +71,7 @@ int sl_write_module(struct sl_ledger_writer *writer, const struct sl_module_info
 int sl_write_step(struct sl_ledger_writer *writer, const struct sl_step_row *row, struct sl_error *error) {
   if (writer->listener.step)
     writer->listener.step(writer->listener.context, row);
+  sl_rank_sums_step(&writer->sums, row);
   const bool cache = row->recorded && !row->drivers_pool;
   row_begin(writer, INSERT_step);
   put_int(writer, writer->rank);
@@ -328,6 +329,8 @@ int sl_write_collective(struct sl_ledger_writer *writer, const struct sl_collect
 
 int sl_write_collective_total(struct sl_ledger_writer *writer, const struct sl_collective_total_row *row,
                               struct sl_error *error) {
+  if (sl_rank_sums_collective(&writer->sums, row) < 0)
+    return sl_error_set(error, -ENOMEM, "out of memory");
   row_begin(writer, INSERT_collective_total);
   put_int(writer, writer->rank);
   put_int(writer, row->step);
@@ -345,6 +348,39 @@ int sl_write_collective_total(struct sl_ledger_writer *writer, const struct sl_c
   put_sum(writer, row->max_duration_ns, row->timed);
   put_int(writer, row->delay_ns);
   return row_end(writer, error);
+}
+
+static int write_rank_steps(struct sl_ledger_writer *writer, struct sl_error *error) {
+  const struct sl_rank_sums *sums = &writer->sums;
+  row_begin(writer, INSERT_rank_steps);
+  put_int(writer, writer->rank);
+  put_int(writer, (int64_t)sums->steps);
+  put_int(writer, (int64_t)sums->steps_in_full);
+  put_int(writer, (int64_t)sums->steps_agreed);
+  put_int(writer, (int64_t)sums->steps_differed);
+  put_int(writer, sums->first_step);
+  put_int(writer, sums->last_step);
+  return row_end(writer, error);
+}
+
+int sl_write_rank_sums(struct sl_ledger_writer *writer, struct sl_error *error) {
+  int r = writer->sums.steps ? write_rank_steps(writer, error) : 0;
+  for (size_t i = 0; r == 0 && i < writer->sums.collective_count; i++) {
+    const struct sl_collective_total_row *sum = &writer->sums.collectives[i];
+    row_begin(writer, INSERT_rank_collectives);
+    put_int(writer, writer->rank);
+    if (sum->has_comm)
+      put_int(writer, (int64_t)sum->comm);
+    else
+      put_null(writer);
+    put_text(writer, sum->operation);
+    put_int(writer, (int64_t)sum->calls);
+    put_int(writer, (int64_t)sum->bytes);
+    put_int(writer, (int64_t)sum->timed);
+    put_int(writer, (int64_t)sum->duration_ns);
+    r = row_end(writer, error);
+  }
+  return r;
 }
 
 int sl_write_collective_row(struct sl_ledger_writer *writer, const struct sl_collective_row *row,

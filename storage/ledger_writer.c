@@ -100,6 +100,7 @@ struct sl_ledger_writer *sl_ledger_writer_close(struct sl_ledger_writer *writer)
   for (int i = 0; i < INSERT_count; i++)
     writer->inserts[i] = sl_statement_close(writer->inserts[i]);
   writer->db = sl_db_close(writer->db);
+  sl_rank_sums_clear(&writer->sums);
   free(writer);
   return NULL;
 }
@@ -108,12 +109,14 @@ int sl_ledger_writer_begin(struct sl_ledger_writer *writer, uint32_t rank, struc
   writer->rank = rank;
   writer->computes = false;
   memset(writer->ids, 0, sizeof writer->ids);
+  sl_rank_sums_clear(&writer->sums);
   int r = sl_db_int(writer->db, "SELECT coalesce(max(rowid), 0) FROM kernel", &writer->kernels_before, error);
   return r < 0 ? r : sl_db_execute(writer->db, "BEGIN", error);
 }
 
 int sl_ledger_writer_commit(struct sl_ledger_writer *writer, struct sl_error *error) {
-  return sl_db_execute(writer->db, "COMMIT", error);
+  int r = sl_write_rank_sums(writer, error);
+  return r < 0 ? r : sl_db_execute(writer->db, "COMMIT", error);
 }
 
 int sl_ledger_writer_finish(struct sl_ledger_writer *writer, struct sl_error *error) {
@@ -126,6 +129,8 @@ int sl_ledger_writer_finish(struct sl_ledger_writer *writer, struct sl_error *er
                         "CREATE INDEX kernel_of_nccl ON kernel(rank) WHERE name GLOB '*nccl*Kernel*';"
                         "CREATE INDEX allocation_survivor ON allocation(rank, step) WHERE last_step > step;"
                         "CREATE INDEX step_by_peak ON step(rank, peak_allocated_bytes DESC);"
+                        "CREATE INDEX step_by_time ON step(rank, end_ns);"
+                        "CREATE INDEX collective_total_by_step ON collective_total(rank, step);"
                         "CREATE INDEX peak_owner_by_step ON peak_owner(rank, step);"
                         "CREATE INDEX device_sample_by_time ON device_sample(rank, at_ns);"
                         "CREATE INDEX device_sample_by_use ON device_sample(rank, used_bytes, at_ns);"

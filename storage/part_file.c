@@ -52,8 +52,11 @@ static void remove_left(const char *output) {
 
 int sl_part_file_make(const char *output, struct sl_part_file *out, struct sl_error *error) {
   struct sl_part_file part = SL_PART_FILE_NONE;
+  struct stat status;
   int r = 0;
   *out = part;
+  if (stat(output, &status) == 0 && !S_ISREG(status.st_mode)) /* a device or a pipe would be gone afterwards */
+    return sl_error_set(error, -EINVAL, "%s is no file; name one with -o", output);
   remove_left(output);
   if (asprintf(&part.path, "%s.%ld" SUFFIX, output, (long)getpid()) < 0)
     return sl_error_set(error, -ENOMEM, "out of memory");

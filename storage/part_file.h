@@ -13,7 +13,7 @@ struct sl_part_file {
 };
 #define SL_PART_FILE_NONE ((struct sl_part_file){NULL, -1})
 
-/* Makes it, empty. On failure *out is none. */
+/* Makes it, empty. On failure *out is none; -EINVAL: output is there and is no file. */
 int sl_part_file_make(const char *output, struct sl_part_file *out, struct sl_error *error);
 
 /* Puts it in the output's place in one step. */

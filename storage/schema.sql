@@ -275,6 +275,26 @@ CREATE TABLE collective_total( -- NCCL's calls of steps that repeat another one 
   delay_ns INTEGER NOT NULL -- of the timed ones, from the host's call to the start on the device, in sum
 );
 
+CREATE TABLE rank_steps( -- a rank's steps, counted: `step` has one row for each
+  rank INTEGER PRIMARY KEY, -- ranks with steps
+  steps INTEGER NOT NULL,
+  steps_in_full INTEGER NOT NULL, -- steps with rows of their own: step.same_as is NULL
+  steps_agreed INTEGER NOT NULL, -- step.checked is 1
+  steps_differed INTEGER NOT NULL, -- step.checked is 0
+  first_step INTEGER NOT NULL,
+  last_step INTEGER NOT NULL -- numbers in between may be missing, where events were lost
+);
+
+CREATE TABLE rank_collectives( -- collective_total, summed up over a rank's steps
+  rank INTEGER NOT NULL,
+  comm INTEGER, -- communicator.comm; NULL when NCCL does not say
+  operation TEXT NOT NULL, -- AllGather, ReduceScatter, …
+  calls INTEGER NOT NULL,
+  bytes INTEGER NOT NULL, -- of all calls
+  timed INTEGER NOT NULL, -- calls whose kernel is known
+  duration_ns INTEGER NOT NULL -- of the timed ones on the device, in sum
+);
+
 CREATE TABLE device_sample( -- cuMemGetInfo: the whole device, all processes
   rank INTEGER NOT NULL,
   device INTEGER NOT NULL,

@@ -150,7 +150,7 @@ WITH made_in(id, kind) AS MATERIALIZED (
 SELECT a.rank, a.step, coalesce(m.name, '') AS module, p.kind AS phase, a.category, a.detail, a.decided_by,
   a.bytes AS size_bytes, sum(a.bytes) AS bytes, count(*) AS allocations,
   sum(CASE WHEN a.last_step = l.step THEN a.bytes ELSE 0 END) AS kept_bytes
-FROM (SELECT rank, max(step) AS step FROM step GROUP BY rank) l
+FROM (SELECT rank, last_step AS step FROM rank_steps) l
 CROSS JOIN allocation a ON a.rank = l.rank
 LEFT JOIN module_name m ON m.id = a.module_id
 LEFT JOIN made_in p ON p.id = a.phase_id

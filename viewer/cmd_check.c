@@ -149,8 +149,7 @@ static int check_growth(struct sl_db *db, int64_t limit, struct verdicts *verdic
   struct verdict *v = NULL;
   char bytes[SL_UNIT_CHARS], end[128];
   int64_t steps = 0;
-  int r =
-      sl_db_int(db, "SELECT coalesce(min(n), 0) FROM (SELECT count(*) AS n FROM step GROUP BY rank)", &steps, error);
+  int r = sl_db_int(db, "SELECT coalesce(min(steps), 0) FROM rank_steps", &steps, error);
   if (r == 0 && steps < 3)
     r = sl_error_set(error, -ENODATA, "growth can't be told from %lld step%s; three are the least", (long long)steps,
                      steps == 1 ? "" : "s");
@@ -230,11 +229,11 @@ static int compare_ranks(struct sl_db *db, double tolerance, struct verdicts *ve
     r = sl_error_set(error, -EINVAL, "the two runs have different ranks (%lld are in one only): they don't compare",
                      (long long)strangers);
   if (r == 0)
-    r = sl_db_prepare(
-        db,
-        "SELECT a.rank, max(a.peak_allocated_bytes), (SELECT max(peak_allocated_bytes) FROM base.step AS b"
-        "  WHERE b.rank = a.rank) FROM main.step AS a GROUP BY a.rank ORDER BY a.rank",
-        &statement, error);
+    r = sl_db_prepare(db,
+                      "SELECT k.rank, (SELECT max(peak_allocated_bytes) FROM main.step AS a WHERE a.rank = k.rank),"
+                      " (SELECT max(peak_allocated_bytes) FROM base.step AS b WHERE b.rank = k.rank)"
+                      " FROM main.rank_steps AS k ORDER BY k.rank",
+                      &statement, error);
   if (r < 0)
     return r;
   while ((r = sl_statement_step(statement, error)) > 0) {
@@ -357,7 +356,7 @@ static int check_budgets(struct sl_db *db, struct sl_output *out, void *context,
   int64_t steps = 0;
   int r = sl_print_coverage(db, out, error);
   if (r == 0)
-    r = sl_db_int(db, "SELECT count(peak_allocated_bytes) FROM step", &steps, error);
+    r = sl_db_int(db, "SELECT EXISTS(SELECT 1 FROM step WHERE peak_allocated_bytes IS NOT NULL)", &steps, error);
   if (r == 0 && steps == 0)
     r = sl_error_set(error, -ENODATA, "no step with allocations was recorded, so no budget can be checked");
   if (r == 0 && b->peak >= 0)

@@ -59,7 +59,8 @@ static int read_moment(struct sl_db *db, const struct selection *selection, stru
       " p.total_bytes, (SELECT sum(bytes) FROM device_owner AS o WHERE o.rank = p.rank AND o.at_ns ="
       "  p.at_ns AND o.device = p.device AND owner IN ('allocated', 'cublas_workspace', 'pending', "
       "'cached', 'private_pools', 'pytorch', 'pytorch_other')),"
-      " (SELECT step FROM step AS s WHERE s.rank = p.rank AND p.at_ns BETWEEN start_ns AND end_ns),"
+      " (SELECT iif(start_ns <= p.at_ns, step, NULL) FROM step AS s WHERE s.rank = p.rank AND end_ns >= p.at_ns"
+      "  ORDER BY end_ns LIMIT 1),"
       " (SELECT allocator_backend IN ('cudaMallocAsync', 'uncached') FROM rank AS r WHERE r.rank = p.rank)"
       " FROM sample AS p ORDER BY p.used_bytes DESC, p.rank LIMIT 1",
       &statement, error);
@@ -260,9 +261,12 @@ static int print_cache(struct sl_db *db, struct sl_output *out, const struct mom
   struct sl_statement *statement = NULL;
   char cached[SL_UNIT_CHARS], largest[SL_UNIT_CHARS], split[SL_UNIT_CHARS];
   int r = sl_db_prepare(db,
-                        "SELECT step, end_reserved_bytes - end_active_bytes, end_largest_free_bytes,"
-                        " end_inactive_split_bytes FROM step WHERE rank = :rank AND end_reserved_bytes IS NOT NULL"
-                        " ORDER BY abs(end_ns - :at) LIMIT 1",
+                        "WITH near AS (SELECT * FROM (SELECT * FROM step WHERE rank = :rank AND end_ns <= :at"
+                        "   AND end_reserved_bytes IS NOT NULL ORDER BY end_ns DESC LIMIT 1)"
+                        "  UNION ALL SELECT * FROM (SELECT * FROM step WHERE rank = :rank AND end_ns > :at"
+                        "   AND end_reserved_bytes IS NOT NULL ORDER BY end_ns LIMIT 1))"
+                        " SELECT step, end_reserved_bytes - end_active_bytes, end_largest_free_bytes,"
+                        " end_inactive_split_bytes FROM near ORDER BY abs(end_ns - :at) LIMIT 1",
                         &statement, error);
   if (r < 0)
     return r;
@@ -341,9 +345,9 @@ static int print_pinned(struct sl_db *db, struct sl_output *out, const struct mo
 static int print_unknown(struct sl_db *db, struct sl_output *out, const struct moment *moment, struct sl_error *error) {
   struct sl_statement *statement = NULL;
   int r = sl_db_prepare(db,
-                        "SELECT (SELECT count(other_bytes) FROM device_sample WHERE rank = :rank),"
+                        "SELECT EXISTS(SELECT 1 FROM device_sample WHERE rank = :rank AND other_bytes IS NOT NULL),"
                         " (SELECT reason FROM source WHERE rank = :rank AND source = 'nvml' AND state = 'off'),"
-                        " (SELECT count(*) FROM segment WHERE rank = :rank AND owner <> 'pytorch')",
+                        " EXISTS(SELECT 1 FROM segment WHERE rank = :rank AND owner <> 'pytorch')",
                         &statement, error);
   if (r < 0)
     return r;

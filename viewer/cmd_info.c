@@ -72,13 +72,13 @@ static int print_ranks(struct sl_db *db, struct sl_output *out, struct sl_error 
   int r = sl_db_prepare(
       db,
       "SELECT r.rank, host, pid, device, device_name, device_uuid, device_bytes, r.start_ns, r.end_ns,"
-      " r.end_ns - r.start_ns, count(s.step), count(s.step) - count(s.same_as), events, events_lost, clean_exit,"
-      " " SL_SQL_ENDED ", coalesce(sum(s.checked = 1), 0), coalesce(sum(s.checked = 0), 0),"
-      " CASE WHEN count(s.checked) = 0 THEN 'not possible'"
-      "  WHEN sum(s.checked = 0) > 0 THEN sum(s.checked = 0) || ' of ' || count(s.checked) || ' steps differ'"
-      "  ELSE count(s.checked) || ' of ' || count(s.step) || ' steps exact' END,"
+      " r.end_ns - r.start_ns, coalesce(steps, 0), coalesce(steps_in_full, 0), events, events_lost, clean_exit,"
+      " " SL_SQL_ENDED ", coalesce(steps_agreed, 0), coalesce(steps_differed, 0),"
+      " CASE WHEN coalesce(steps_agreed + steps_differed, 0) = 0 THEN 'not possible'"
+      "  WHEN steps_differed > 0 THEN steps_differed || ' of ' || (steps_agreed + steps_differed) || ' steps differ'"
+      "  ELSE steps_agreed || ' of ' || steps || ' steps exact' END,"
       " fidelity, torch_version, nccl_version, cuda_version, allocator_backend, allocator_config, world_size,"
-      " local_rank FROM rank AS r LEFT JOIN step AS s ON s.rank = r.rank GROUP BY r.rank ORDER BY r.rank",
+      " local_rank FROM rank AS r LEFT JOIN rank_steps AS k ON k.rank = r.rank ORDER BY r.rank",
       &statement, error);
   if (r < 0)
     return r;

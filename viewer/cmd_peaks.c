@@ -232,10 +232,13 @@ static int choose_rank(struct sl_db *db, struct sl_output *out, struct selection
   int r = 0;
   if (out->format != SL_FORMAT_text || selection->rank >= 0)
     return 0;
-  r = sl_db_int(db, "SELECT count(DISTINCT rank) FROM step", &ranks, error);
+  r = sl_db_int(db, "SELECT count(*) FROM rank_steps", &ranks, error);
   if (r < 0 || ranks <= SL_RANKS_SIDE_BY_SIDE)
     return r;
-  r = sl_db_int(db, "SELECT rank FROM step ORDER BY peak_allocated_bytes DESC, rank LIMIT 1", &selection->rank, error);
+  r = sl_db_int(db,
+                "SELECT rank FROM rank_steps AS k ORDER BY (SELECT max(peak_allocated_bytes) FROM step AS s WHERE "
+                "s.rank = k.rank) DESC, rank LIMIT 1",
+                &selection->rank, error);
   if (r == 0)
     sl_output_line(out, "Rank %lld of %lld, the highest; the others with --rank R", (long long)selection->rank,
                    (long long)ranks);

@@ -68,10 +68,9 @@ static int print_verdict(struct sl_db *db, struct sl_output *out, const struct s
                          struct sl_statement *statement, bool any, struct sl_error *error) {
   int64_t steps = 0, ranks = 0, growth = any ? sl_column_int(statement, TOTAL_GROWTH) : 0;
   char bytes[SL_UNIT_CHARS];
-  int r =
-      sl_db_int(db, "SELECT coalesce(max(n), 0) FROM (SELECT count(*) AS n FROM step GROUP BY rank)", &steps, error);
+  int r = sl_db_int(db, "SELECT coalesce(max(steps), 0) FROM rank_steps", &steps, error);
   if (r == 0)
-    r = sl_db_int(db, "SELECT count(DISTINCT rank) FROM step", &ranks, error);
+    r = sl_db_int(db, "SELECT count(*) FROM rank_steps", &ranks, error);
   if (r < 0)
     return r;
   sl_output_line(out, "%s", "");

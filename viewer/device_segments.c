@@ -92,7 +92,7 @@ static int resolve(struct sl_db *db, const struct sl_segments_question *question
 
 static int say_why_not(struct sl_db *db, const struct sl_segments_question *question, struct sl_error *error) {
   int64_t steps = 0, pools = 0;
-  int r = sl_db_int(db, "SELECT count(end_reserved_bytes) FROM step", &steps, error);
+  int r = sl_db_int(db, "SELECT EXISTS(SELECT 1 FROM step WHERE end_reserved_bytes IS NOT NULL)", &steps, error);
   if (r == 0)
     r = sl_db_int(db, "SELECT count(*) FROM rank WHERE allocator_backend IN ('cudaMallocAsync', 'uncached')", &pools,
                   error);

@@ -17,7 +17,10 @@
   "  sum(bytes) AS all_bytes, sum(kept_bytes) AS kept_bytes"                                                           \
   " FROM survivors WHERE :rank IS NULL OR rank = :rank"                                                                \
   " GROUP BY rank, module, phase, category, detail, decided_by, size_bytes),"                                          \
-  " span AS (SELECT made.*, (SELECT count(*) - 1 FROM step AS s WHERE s.rank = made.rank AND s.step >= first_step)"    \
+  " span AS (SELECT made.*, (SELECT iif(k.last_step - k.first_step = k.steps - 1,"                                     \
+  "   k.last_step - max(made.first_step, k.first_step), /* no number is missing, so none needs to be looked at */"     \
+  "   (SELECT count(*) - 1 FROM step AS s WHERE s.rank = made.rank AND s.step >= made.first_step))"                    \
+  "   FROM rank_steps AS k WHERE k.rank = made.rank)"                                                                  \
   "  AS possible FROM made WHERE bytes > 0 AND (:min IS NULL OR bytes >= :min)),"                                      \
   " sorted AS (SELECT *, CASE WHEN kept_steps = possible AND possible >= 2 THEN 'growth'"                              \
   "  WHEN kept_bytes < all_bytes THEN 'passing' WHEN steps > 1 THEN 'some_steps' ELSE 'once' END AS pattern FROM "     \

@@ -9,8 +9,8 @@
 int sl_nccl_totals_read(struct sl_db *db, struct sl_nccl_totals *out, struct sl_error *error) {
   struct sl_statement *statement = NULL;
   int r = sl_db_prepare(db,
-                        "SELECT coalesce(sum(calls), 0), coalesce(sum(timed), 0), (SELECT count(same_as) FROM step)"
-                        " FROM collective_total",
+                        "SELECT coalesce(sum(calls), 0), coalesce(sum(timed), 0),"
+                        " (SELECT coalesce(sum(steps - steps_in_full), 0) FROM rank_steps) FROM rank_collectives",
                         &statement, error);
   if (r < 0)
     return r;
@@ -62,16 +62,19 @@ int sl_nccl_totals_add(struct sl_db *db, const struct sl_nccl_calls *calls, enum
                        int64_t rank, int64_t step, struct sl_nccl_group **groups, size_t *count,
                        struct sl_error *error) {
   struct sl_statement *statement = NULL;
+#define SUMS_OF(rows)                                                                                                  \
+  "SELECT operation, comm, count(DISTINCT rank), sum(calls), sum(bytes), sum(timed), sum(duration_ns) FROM " rows      \
+  " AND (:rank IS NULL OR rank = :rank) GROUP BY iif(:by_comm, coalesce(comm, ''), operation)"
   int r = sl_db_prepare(db,
-                        "SELECT operation, comm, count(DISTINCT rank), sum(calls), sum(bytes), sum(timed),"
-                        " sum(duration_ns) FROM collective_total WHERE (:rank IS NULL OR rank = :rank)"
-                        "  AND (:step IS NULL OR (step = :step AND NOT before))"
-                        " GROUP BY iif(:by_comm, coalesce(comm, ''), operation)",
+                        step < 0 ? SUMS_OF("rank_collectives WHERE true")
+                                 : SUMS_OF("rank_steps CROSS JOIN collective_total USING (rank)"
+                                           " WHERE step = :step AND NOT before"),
                         &statement, error);
   if (r < 0)
     return r;
   sl_bind_optional(statement, ":rank", rank);
-  sl_bind_optional(statement, ":step", step);
+  if (step >= 0)
+    sl_bind_named_int(statement, ":step", step);
   sl_bind_named_int(statement, ":by_comm", grouping == SL_NCCL_BY_COMMUNICATOR);
   while ((r = sl_statement_step(statement, error)) > 0) {
     int64_t comm = sl_column_is_null(statement, 1) ? SL_NO_NUMBER : sl_column_int(statement, 1);

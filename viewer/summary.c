@@ -85,8 +85,8 @@ int sl_print_repeated(struct sl_db *db, struct sl_output *out, int64_t step, str
   if (step < 0)
     return 0;
   int r = sl_db_prepare(db,
-                        "SELECT count(*), group_concat(same_as, ', ') FROM (SELECT DISTINCT same_as FROM step"
-                        " WHERE step = :step AND same_as IS NOT NULL ORDER BY same_as)",
+                        "SELECT count(*), group_concat(same_as, ', ') FROM (SELECT DISTINCT same_as FROM rank_steps"
+                        " CROSS JOIN step USING (rank) WHERE step = :step AND same_as IS NOT NULL ORDER BY same_as)",
                         &statement, error);
   if (r < 0)
     return r;
@@ -345,7 +345,7 @@ int sl_print_summary(struct sl_db *db, struct sl_output *out, struct sl_error *e
     goto finish;
   if (peaks.count == 0) {
     int64_t steps = 0;
-    r = sl_db_int(db, "SELECT count(*) FROM step", &steps, error);
+    r = sl_db_int(db, "SELECT EXISTS(SELECT 1 FROM step)", &steps, error);
     sl_output_line(out, "No %s recorded, so there is no peak to show; 'shardledger info' says %s.",
                    steps ? "allocations were" : "step was", steps ? "why" : "what there is");
     goto finish;

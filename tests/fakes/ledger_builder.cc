@@ -35,6 +35,13 @@ int64_t sum(const LedgerBuilder::Categories &categories) {
 
 } // namespace
 
+const char *const ledger_sums_sql =
+    "DELETE FROM rank_steps; DELETE FROM rank_collectives;"
+    "INSERT INTO rank_steps SELECT rank, count(*), count(*) - count(same_as), sum(checked IS 1), sum(checked IS 0),"
+    " min(step), max(step) FROM step GROUP BY rank;"
+    "INSERT INTO rank_collectives SELECT rank, comm, operation, sum(calls), sum(bytes), sum(timed), sum(duration_ns)"
+    " FROM collective_total GROUP BY rank, comm, operation";
+
 LedgerBuilder::LedgerBuilder(const std::string &path) {
   struct sl_error error = {};
   if (sl_db_open(path.c_str(), SL_DB_WRITE, &db, &error) < 0)
@@ -47,6 +54,7 @@ LedgerBuilder::LedgerBuilder(const std::string &path) {
 }
 
 LedgerBuilder::~LedgerBuilder() {
+  sql(ledger_sums_sql);
   sql("COMMIT");
   db = sl_db_close(db);
 }

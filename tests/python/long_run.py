@@ -73,6 +73,8 @@ def repeat(source, target, ranks, steps, full_every):
             values = [str(rank) if name == "rank" else f"{name} + {(rank - rank % 2) << 40}" if name in IDS else name
                       for name in names]
             db.execute(f"INSERT INTO {table}({', '.join(names)}) SELECT {', '.join(values)} FROM {table} WHERE rank = {rank % 2}")
+    db.executescript("DELETE FROM rank_steps; INSERT INTO rank_steps SELECT rank, count(*), count(*) - count(same_as),"
+                     " sum(checked IS 1), sum(checked IS 0), min(step), max(step) FROM step GROUP BY rank")
     db.commit()
     db.close()
     return target

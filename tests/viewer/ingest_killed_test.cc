@@ -119,6 +119,17 @@ TEST_F(IngestKilled, ALimitOnFileSizesIsAnErrorAndNoDeath) {
   }
 }
 
+TEST_F(IngestKilled, WhatIsNoFileIsNotReplacedByALedger) {
+  const std::string link = directory / "null";
+  fs::create_symlink("/dev/null", link);
+  for (const std::string &output : {link, run}) {
+    CommandResult result = shardledger({"ingest", run, "-o", output});
+    EXPECT_EQ(result.status, 2);
+    EXPECT_TRUE(contains(result.error, output + " is no file; name one with -o")) << result.error;
+  }
+  EXPECT_TRUE(fs::is_symlink(link));
+}
+
 TEST_F(IngestKilled, RunDoesNotHandItsOwnSignalsToTheCommand) {
   CommandResult result = shardledger({"run", "-o", directory / "out", "--", "sh", "-c", "kill -XFSZ $$"});
   EXPECT_EQ(result.status, 128 + SIGXFSZ);

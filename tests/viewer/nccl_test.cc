@@ -51,7 +51,8 @@ std::map<std::string, std::map<std::string, std::string>> sorted_columns(const s
 void change_ledger(const std::string &path, const char *sql) {
   struct sl_db *db = nullptr;
   struct sl_error error = {};
-  if (sl_db_open(path.c_str(), SL_DB_WRITE, &db, &error) < 0 || sl_db_execute(db, sql, &error) < 0)
+  if (sl_db_open(path.c_str(), SL_DB_WRITE, &db, &error) < 0 || sl_db_execute(db, sql, &error) < 0 ||
+      sl_db_execute(db, ledger_sums_sql, &error) < 0)
     ADD_FAILURE() << error.text;
   sl_db_close(db);
 }

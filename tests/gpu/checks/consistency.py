@@ -83,6 +83,15 @@ QUERIES = {
     "the device's owners add up to what is used": """
         SELECT count(*) FROM (SELECT sum(CASE WHEN owner = 'used' THEN -bytes ELSE bytes END) AS difference
           FROM device_balance GROUP BY rank, at_ns HAVING difference <> 0)""",
+    "a rank's steps are counted": """
+        SELECT (SELECT count(*) FROM (SELECT rank, count(*), count(*) - count(same_as), sum(checked IS 1), sum(checked IS 0),
+            min(step), max(step) FROM step GROUP BY rank EXCEPT SELECT * FROM rank_steps))
+          + (SELECT count(*) FROM rank_steps WHERE rank NOT IN (SELECT rank FROM step))""",
+    "a rank's totals of collectives add up": """
+        SELECT (SELECT count(*) FROM (SELECT rank, comm, operation, sum(calls), sum(bytes), sum(timed), sum(duration_ns)
+            FROM collective_total GROUP BY rank, comm, operation EXCEPT SELECT * FROM rank_collectives))
+          + abs((SELECT count(*) FROM rank_collectives)
+            - (SELECT count(*) FROM (SELECT DISTINCT rank, comm, operation FROM collective_total)))""",
 }
 
 

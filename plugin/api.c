@@ -30,6 +30,7 @@ static struct place *_Atomic place_slots[PLACE_SLOTS]; /* open addressing, never
 static struct {
   _Alignas(64) atomic_uint_fast32_t next; /* sequence number of the next event */
   atomic_uint_fast32_t recorded;          /* one more than that of the last one in the log */
+  const struct place *_Atomic place;      /* of the last event: mostly that of the next one too */
   atomic_bool has_segment;
 } allocators[DEVICES_MAX];
 
@@ -112,8 +113,8 @@ static struct place *place_define(const struct place *key) {
   return place;
 }
 
-/* Id of a place, 0 when there are too many. No lock, except at a place's first use. */
-static uint16_t place_id(const struct place *key) {
+/* The known place that equals key; NULL when there are too many. No lock, except at a place's first use. */
+static const struct place *place_find(const struct place *key) {
   uint64_t hash = XXH3_64bits(key, offsetof(struct place, id));
   struct place *mine = NULL;
   for (unsigned probe = 0; probe < PLACE_SLOTS; probe++) {
@@ -121,14 +122,24 @@ static uint16_t place_id(const struct place *key) {
     struct place *place = atomic_load_explicit(slot, memory_order_acquire);
     if (!place) {
       if (!mine && !(mine = place_define(key)))
-        return 0;
+        return NULL;
       if (atomic_compare_exchange_strong_explicit(slot, &place, mine, memory_order_acq_rel, memory_order_acquire))
-        return (uint16_t)mine->id;
+        return mine;
     }
     if (place_equal(place, key))
-      return (uint16_t)place->id;
+      return place;
   }
-  return 0;
+  return NULL;
+}
+
+/* Id of a place of a device below DEVICES_MAX, 0 when there are too many. */
+static uint16_t place_id(const struct place *key) {
+  const struct place *place = atomic_load_explicit(&allocators[key->device].place, memory_order_acquire);
+  if (!place || !place_equal(place, key)) {
+    place = place_find(key);
+    atomic_store_explicit(&allocators[key->device].place, place, memory_order_release);
+  }
+  return place ? (uint16_t)place->id : 0;
 }
 
 /* Holes in the sequence show a reader what is missing, but not behind the last event: that is told here. */

@@ -1,5 +1,6 @@
 #include "rank_jobs.h"
 
+#include "log_reader.h"
 #include "rank_ledger.h"
 
 #include <pthread.h>
@@ -96,12 +97,15 @@ static int rank_write(struct job *job, struct sl_ledger_writer *writer, struct s
   struct sl_ledger_options options = *job->jobs->options;
   options.progress = progress_add;
   options.progress_context = job;
-  int r = sl_ledger_writer_begin(writer, process->rank, error);
+  struct sl_log *log = NULL;
+  int r = sl_log_open(process->path, &log, error);
   if (r == 0)
-    r = sl_rank_ledger_build(process->log, writer, &options, job->jobs->total, error);
+    r = sl_ledger_writer_begin(writer, process->rank, error);
+  if (r == 0)
+    r = sl_rank_ledger_build(log, writer, &options, job->jobs->total, error);
   if (r == 0)
     r = sl_ledger_writer_commit(writer, error);
-  process->log = sl_log_close(process->log);
+  log = sl_log_close(log);
   if (r == 0)
     progress_add(job, process->bytes, job->jobs->total);
   return r;

@@ -14,9 +14,8 @@
 #include "run_directory.h"
 
 /*
- * Writes the rows of all ranks and closes their logs. options has the number of threads, and their progress together is
- * told. 0; or a negative errno and the reason: that of the lowest rank which failed, and none above it is in the
- * ledger.
+ * Writes the rows of all ranks. options has the number of threads, and is told how far all logs together are read. 0,
+ * or a negative errno with the reason: that of the lowest rank that failed, and none above it is in the ledger.
  */
 int sl_rank_jobs_run(struct sl_run *run, struct sl_ledger_writer *ledger, const struct sl_ledger_options *options,
                      struct sl_error *error);

@@ -1,6 +1,7 @@
 #include "run_directory.h"
 
 #include "../plugin/log_format.h"
+#include "log_reader.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -78,24 +79,22 @@ static int process_open(void *context, const char *path) {
   }
   if (r < 0)
     return r;
+  struct sl_log_counts counts;
+  sl_log_counts(log, &counts);
+  int64_t rank = number_of(log, "rank"), start = number_of(log, "start_ns"), world_size = number_of(log, "world_size");
+  log = sl_log_close(log);
   void *grown = realloc(run->processes, (run->count + 1) * sizeof *run->processes);
   char *copy = grown ? strdup(path) : NULL;
   if (grown)
     run->processes = grown;
-  if (!copy) {
-    sl_log_close(log);
+  if (!copy)
     return sl_error_set(opening->error, -ENOMEM, "out of memory");
-  }
-  struct sl_log_counts counts;
-  sl_log_counts(log, &counts);
-  int64_t rank = number_of(log, "rank"), start = number_of(log, "start_ns");
   run->processes[run->count++] = (struct sl_run_process){
       .path = copy,
-      .log = log,
       .rank = rank < 0 ? 0 : (uint32_t)rank,
       .bytes = counts.bytes,
       .start_ns = start < 0 ? 0 : (uint64_t)start,
-      .world_size = number_of(log, "world_size"),
+      .world_size = world_size,
   };
   return 0;
 }
@@ -118,7 +117,6 @@ static bool has_rank(const struct sl_run *run, size_t count, uint32_t rank) {
 }
 
 static void process_close(struct sl_run_process *process) {
-  process->log = sl_log_close(process->log);
   free(process->path);
   process->path = NULL;
 }

@@ -6,16 +6,14 @@
 #define SHARDLEDGER_RUN_DIRECTORY_H
 
 #include "error.h"
-#include "log_reader.h"
 
 #include <stddef.h>
 #include <stdint.h>
 
 struct sl_run_process {
-  char *path;         /* of the process directory; owned by the run */
-  struct sl_log *log; /* open; owned by the run */
-  uint32_t rank;      /* unique within the run */
-  uint64_t bytes;     /* of its log, on disk */
+  char *path;     /* of the process directory; owned by the run */
+  uint32_t rank;  /* unique within the run */
+  uint64_t bytes; /* of its log, on disk */
   uint64_t start_ns;
   int64_t world_size; /* -1: unknown */
   size_t directory;   /* which of the directories that were opened it is in */
@@ -27,7 +25,8 @@ struct sl_run {
 };
 
 /*
- * Opens the run or process directories of one job, mostly one; of a job on several nodes there may be one a node.
+ * Looks into the run or process directories of one job, mostly one; of a job on several nodes there may be one a node.
+ * No log stays open: there may be more ranks than files that may be open, and each takes memory.
  * note: one sentence about what was left out, or "". -ENOENT, -ENODATA, -EBADMSG, -EPROTO as in ledger.h; -EINVAL: a
  * rank is in several of the directories, or they speak of different numbers of ranks. Close with sl_run_close, also
  * after a failure.

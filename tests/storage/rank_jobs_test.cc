@@ -7,6 +7,7 @@ extern "C" {
 }
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -101,6 +102,19 @@ TEST_F(RankJobs, ADamagedLogCostsItsOwnRankOnly) {
   EXPECT_EQ(build(run, 3), one);
   EXPECT_EQ(ledger_rows(ledger, "SELECT DISTINCT rank FROM gap ORDER BY rank"), (Lines{"0", "2"}));
   EXPECT_EQ(ledger_rows(ledger, "SELECT rank FROM rank WHERE events = " + whole), (Lines{"1", "3"}));
+}
+
+TEST_F(RankJobs, ThereMayBeMoreRanksThanOpenFiles) {
+  record(40);
+  rlimit before{}, few{};
+  getrlimit(RLIMIT_NOFILE, &before);
+  few = {30, before.rlim_max};
+  setrlimit(RLIMIT_NOFILE, &few);
+  options.jobs = 3;
+  const int r = sl_ledger_build(run.c_str(), ledger.c_str(), &options, &note, &error);
+  setrlimit(RLIMIT_NOFILE, &before);
+  EXPECT_EQ(r, 0) << error.text;
+  EXPECT_EQ(ledger_rows(ledger, "SELECT count(*), sum(steps) FROM rank JOIN rank_steps USING (rank)"), Lines{"40|320"});
 }
 
 TEST_F(RankJobs, TheirProgressIsThatOfAllLogsTogetherAndNeverGoesBack) {

@@ -30,7 +30,10 @@
   OPTION(modules, "SHARDLEDGER_MODULES", "fsdp", "fsdp|all|N, a depth from 0",                                         \
          "which modules get phases of their own: FSDP units, all, or those down to a depth")                           \
   OPTION(max_bytes, "SHARDLEDGER_MAX_BYTES", "0", "bytes, with KiB, MiB, GiB or TiB; 0 for no limit",                  \
-         "how large the log of one process may grow; recording stops there")                                           \
+         "how large the log of one process may grow")                                                                  \
+  OPTION(at_max, "SHARDLEDGER_AT_MAX", "stop", "stop|keep-last",                                                       \
+         "what happens when the log has grown to SHARDLEDGER_MAX_BYTES: recording stops, or older steps are dropped, " \
+         "but the first ones")                                                                                         \
   OPTION(files, "SHARDLEDGER_FILES", "auto", "auto|mapped|written",                                                    \
          "how the log gets on disk: mapped keeps every record at a kill; written, which auto takes on network file "   \
          "systems and where files can't be mapped, all but the last second")                                           \

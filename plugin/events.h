@@ -21,6 +21,9 @@ enum sl_allocator_action {
   SL_ALLOCATOR_OTHER = 10,   /* newer entries (annotations); move no bytes */
 };
 
+/* What a kept_calls event counts. */
+enum sl_calls_kind { SL_CALLS_collectives = 0, SL_CALLS_sends = 1, SL_CALLS_receives = 2 };
+
 /* Of one block of PyTorch's allocator. */
 enum sl_block_state {
   SL_BLOCK_FREE = 0,

@@ -4,6 +4,9 @@
  * A process owns one directory, <host>-<pid>-<start>/, with
  *   NNNNNNNN.slog   one raw segment each (8 hexadecimal digits: the segment's number, from 0, unique in the process)
  *   sealed.slogz    segments that are full, compressed, one frame after the other (struct sl_frame_header)
+ * and, with keep-last (docs/log-format.md),
+ *   sealed-NNNNNNNN.slogz   later ones of these, so that they can be dropped file by file
+ *   dropped.slog            one raw segment, of nobody's thread, that stands for what was dropped
  * A full segment is first appended to sealed.slogz and then unlinked; after a kill between the two it exists twice,
  * with the same number, and the reader takes the frame.
  *
@@ -42,7 +45,11 @@
 #define SL_LOG_VERSION 1u            /* a reader refuses others, and says so */
 #define SL_SEGMENT_BYTES (256u * 1024u)
 #define SL_SEGMENT_SUFFIX ".slog"
-#define SL_SEALED_NAME "sealed.slogz"
+#define SL_SEALED_PREFIX "sealed-"
+#define SL_SEALED_SUFFIX ".slogz"
+#define SL_SEALED_NAME "sealed" SL_SEALED_SUFFIX
+#define SL_DROPPED_NAME "dropped" SL_SEGMENT_SUFFIX
+#define SL_DROPPED_THREAD UINT32_MAX /* ordinal of nobody: the chain of SL_DROPPED_NAME */
 
 struct sl_segment_header { /* 64 bytes */
   uint32_t magic;          /* SL_SEGMENT_MAGIC */

@@ -2,6 +2,7 @@
 
 #include "config.h"
 #include "events.h"
+#include "sealed_files.h"
 #include "segment_written.h"
 
 #define XXH_INLINE_ALL
@@ -188,6 +189,7 @@ int sl_pool_start(const char *directory, uint64_t process_key, uint64_t max_byte
   pool.process_key = process_key;
   pool.max_bytes = max_bytes;
   pool.wake = wake;
+  sl_sealed_start(pool.directory, max_bytes, strcmp(sl_option_text(SL_OPTION_at_max), "keep-last") == 0);
   const char *files = sl_option_text(SL_OPTION_files);
   pool.written = strcmp(files, "written") == 0 || (strcmp(files, "auto") == 0 && sl_written_is_better(directory));
   pool.compressor = ZSTD_createCCtx();
@@ -227,10 +229,11 @@ static void segment_free(struct sl_segment *segment) {
   free(segment);
 }
 
-/* Appends all parts to sealed.slogz, or nothing: a torn frame is cut off again. */
-static int frame_append(const struct iovec *parts, int count) {
+/* Appends all parts to the sealed file that the segment belongs in, or nothing: a torn frame is cut off again. */
+static int frame_append(const struct sl_segment_header *segment, uint64_t last_ns, const struct iovec *parts,
+                        int count) {
   char path[PATH_BYTES];
-  snprintf(path, sizeof(path), "%s/" SL_SEALED_NAME, pool.directory);
+  sl_sealed_path(segment, path, sizeof(path));
   int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, S_IRUSR | S_IWUSR);
   if (fd < 0)
     return -errno;
@@ -254,14 +257,16 @@ static int frame_append(const struct iovec *parts, int count) {
     goto finish;
   }
   atomic_fetch_add(&pool.bytes, bytes);
+  sl_sealed_grew(segment, last_ns, bytes);
 
 finish:
   close(fd);
   return r;
 }
 
-/* Copies records in the encoding SL_FRAME_DIFFERENCES. */
-static void records_encode(const char *records, size_t bytes, char *out) {
+/* Copies records in the encoding SL_FRAME_DIFFERENCES. Returns the time of the latest. */
+static uint64_t records_encode(uint64_t base_ns, const char *records, size_t bytes, char *out) {
+  uint64_t last_ns = base_ns;
   uint32_t delta_before = 0, sequence_before = 0;
   memcpy(out, records, bytes);
   for (size_t at = 0; at < bytes;) {
@@ -271,6 +276,10 @@ static void records_encode(const char *records, size_t bytes, char *out) {
     header.check = 0;
     header.delta_ns = delta - delta_before;
     delta_before = delta;
+    if (header.type == SL_EVENT_time_base)
+      memcpy(&base_ns, records + at + sizeof(header), sizeof(base_ns));
+    if (base_ns + delta > last_ns && header.type != SL_EVENT_time_base)
+      last_ns = base_ns + delta;
     memcpy(out + at, &header, sizeof(header));
     if (header.type == SL_EVENT_allocator) {
       char *field = out + at + sizeof(header) + offsetof(struct sl_event_allocator, sequence);
@@ -282,11 +291,13 @@ static void records_encode(const char *records, size_t bytes, char *out) {
     }
     at += header.words ? header.words * 8u : bytes;
   }
+  return last_ns;
 }
 
 static int segment_seal(const struct sl_segment *segment) {
   const size_t raw_bytes = segment->used - sizeof(struct sl_segment_header);
-  records_encode((const char *)(segment->map + 1), raw_bytes, pool.encoded);
+  const uint64_t last_ns =
+      records_encode(segment->map->base_ns, (const char *)(segment->map + 1), raw_bytes, pool.encoded);
   size_t size = ZSTD_compressCCtx(pool.compressor, pool.compressed, pool.compressed_size, pool.encoded, raw_bytes,
                                   COMPRESSION_LEVEL);
   if (ZSTD_isError(size))
@@ -303,7 +314,7 @@ static int segment_seal(const struct sl_segment *segment) {
       XXH3_64bits_withSeed(pool.compressed, size, XXH3_64bits(&header, offsetof(struct sl_frame_header, check)));
   struct iovec parts[] = {
       {&header, sizeof(header)}, {segment->map, sizeof(struct sl_segment_header)}, {pool.compressed, size}};
-  int r = frame_append(parts, 3);
+  int r = frame_append(segment->map, last_ns, parts, 3);
   if (r < 0)
     return r;
   char path[PATH_BYTES];
@@ -329,6 +340,16 @@ static void collect_full(void) {
   *end = first;
 }
 
+/* Makes room by dropping what is older: one piece of it. Returns whether there may be more to do. */
+static bool drop_some(void) {
+  int64_t freed;
+  const uint32_t number = atomic_load(&pool.next_number);
+  if (sl_sealed_drop(number, &freed))
+    atomic_fetch_add(&pool.next_number, 1);
+  atomic_fetch_sub(&pool.bytes, (uint64_t)freed);
+  return sl_sealed_is_dropping();
+}
+
 int sl_pool_work(void) {
   if (atomic_load_explicit(&pool.ready_count, memory_order_relaxed) <
       atomic_load_explicit(&pool.wanted, memory_order_relaxed)) {
@@ -339,15 +360,16 @@ int sl_pool_work(void) {
       return 1;
     }
     /* At the limit, the ready ones can still be used up, and sealing makes room. */
-    bool room = atomic_load(&pool.ready_count) > 0 || pool.sealing || atomic_load(&pool.full);
+    bool room = atomic_load(&pool.ready_count) > 0 || pool.sealing || atomic_load(&pool.full) || sl_sealed_makes_room();
     if (r != -E2BIG || !room)
       return r;
   }
+  const bool dropped = sl_sealed_is_due(atomic_load(&pool.bytes)) && drop_some();
   if (!pool.sealing)
     collect_full();
   struct sl_segment *segment = pool.sealing;
   if (!segment)
-    return 0;
+    return dropped;
   pool.sealing = segment->next;
   const bool behind = atomic_fetch_sub_explicit(&pool.full_count, 1, memory_order_relaxed) > FULL_MAX;
   if (!behind && !pool.cannot_seal && segment_seal(segment) < 0) {
@@ -378,6 +400,7 @@ void sl_pool_truncate(struct sl_segment *segment, uint32_t used) {
 }
 
 void sl_pool_end(void) {
+  sl_sealed_end();
   collect_full();
   for (struct sl_segment *segment = pool.sealing; segment; segment = segment->next)
     sl_pool_truncate(segment, segment->used);

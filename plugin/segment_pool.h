@@ -1,7 +1,7 @@
 /*
  * The files of the log: mapped segments made ahead, handed to threads without a lock, and sealed when they are full.
  *
- *   make ──► ready ──take──► a thread's ──retire──► full ──work──► sealed.slogz
+ *   make ──► ready ──take──► a thread's ──retire──► full ──work──► sealed.slogz (or others: sealed_files.h)
  *
  * Taking and retiring never block and make no system call, except that a retired segment or a low supply wakes the
  * helper thread. Everything else runs on the helper thread, or once at the start and the end.

@@ -24,9 +24,11 @@ struct sl_allocation {
   uint64_t phase_id, free_phase_id; /* their ids, set with the decision */
   enum sl_kind phase_kind;          /* of the phase that decided, for "who allocated at the peak" */
 
-  bool restored;    /* there before recording began */
-  bool workspace;   /* PyTorch's table of workspaces for cuBLAS has it */
-  int tag_category; /* -1: no tag */
+  uint32_t sequence; /* of the allocator event that made it */
+  bool restored;     /* there before recording began */
+  bool dropped;      /* made in a part of the log that was dropped */
+  bool workspace;    /* PyTorch's table of workspaces for cuBLAS has it */
+  int tag_category;  /* -1: no tag */
   uint32_t tag_module;
   int64_t tag_step;     /* the step of the last tag */
   const char *tag_name; /* owned by the log; "" or NULL: none */

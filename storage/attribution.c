@@ -153,6 +153,7 @@ static enum sl_attribution_rule rule_by_phase(const struct sl_allocation *alloca
 void sl_attribute(struct sl_allocation *allocation, const struct sl_step_facts *facts) {
   struct sl_phase *by = NULL;
   enum sl_attribution_rule rule = allocation->workspace  ? SL_RULE_cublas_workspace
+                                  : allocation->dropped  ? SL_RULE_dropped
                                   : allocation->restored ? SL_RULE_restored
                                                          : rule_by_phase(allocation, facts, &by);
   allocation->phase_kind = by ? by->kind : allocation->phase ? allocation->phase->kind : SL_KIND_none;

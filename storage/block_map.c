@@ -286,3 +286,25 @@ struct sl_free_blocks sl_block_map_free_blocks(const struct sl_block_map *map) {
   }
   return free_blocks;
 }
+
+static int compare_addresses(const void *left, const void *right) {
+  const struct sl_block *a = left, *b = right;
+  return (a->address > b->address) - (a->address < b->address);
+}
+
+struct sl_block *sl_block_map_blocks(const struct sl_block_map *map, size_t *count) {
+  *count = HASH_COUNT(map->blocks);
+  struct sl_block *blocks = *count ? malloc(*count * sizeof *blocks) : NULL, *at = blocks;
+  if (!blocks)
+    return NULL;
+  for (struct block *block = map->blocks; block; block = block->hh.next)
+    *at++ = (struct sl_block){.address = block->address,
+                              .bytes = block->bytes,
+                              .requested_bytes = block->requested,
+                              .place = block->place,
+                              .state = block->state,
+                              .starts_segment = !block->previous,
+                              .user = block->user};
+  qsort(blocks, *count, sizeof *blocks, compare_addresses);
+  return blocks;
+}

@@ -13,6 +13,7 @@
 #include "allocator_config.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct sl_block_map;
@@ -58,6 +59,17 @@ void sl_block_map_set_user(struct sl_block_map *map, void *user);
 void *sl_block_map_find(const struct sl_block_map *map, uint64_t address);
 
 const struct sl_block_totals *sl_block_map_totals(const struct sl_block_map *map);
+
+struct sl_block {
+  uint64_t address, bytes, requested_bytes;
+  uint32_t place;
+  int state; /* enum sl_block_state */
+  bool starts_segment;
+  void *user;
+};
+
+/* All blocks by address, as sl_block_map_restore takes them; to be freed. NULL with *count 0: none, else no memory. */
+struct sl_block *sl_block_map_blocks(const struct sl_block_map *map, size_t *count);
 
 struct sl_free_blocks {
   uint64_t largest_bytes;        /* of one block */

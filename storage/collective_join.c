@@ -1,5 +1,7 @@
 #include "collective_join.h"
 
+#include "nccl_payload.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,28 +15,6 @@ enum {
 };
 #define CLOCK_SLACK_NS 100000u /* the device's clock may be this far behind the host's */
 
-/* Names in kernels, and the operations that such kernels run. */
-static const struct {
-  const char *kernel;
-  const char *operations[6];
-} kinds[] = {
-    {"AllGather", {"AllGather"}},
-    {"AllReduce", {"AllReduce"}},
-    {"Broadcast", {"Broadcast", "Bcast"}},
-    {"ReduceScatter", {"ReduceScatter"}},
-    {"Reduce", {"Reduce"}},
-    {"SendRecv", {"Send", "Recv", "AlltoAll", "Gather", "Scatter"}},
-};
-enum { KINDS = sizeof kinds / sizeof kinds[0] };
-
-int sl_kernel_kind(const char *operation) {
-  for (int i = 0; i < KINDS; i++)
-    for (int j = 0; j < 6 && kinds[i].operations[j]; j++)
-      if (strcmp(operation, kinds[i].operations[j]) == 0)
-        return i;
-  return -1;
-}
-
 /*
  * ncclDevKernel_AllGather_RING_LL(…), mangled or not. Algorithm and protocol in the name are those of the variant that
  * was compiled in line, not of the call: NCCL runs all others through it as well. So only the operation is read.
@@ -45,9 +25,10 @@ static int kernel_kind(const char *name) {
   if (!at)
     return -1;
   at += strlen("Kernel_");
-  for (int i = 0; i < KINDS; i++) {
-    size_t length = strlen(kinds[i].kernel);
-    char after = strncmp(at, kinds[i].kernel, length) == 0 ? at[length] : 'x';
+  const char *word;
+  for (int i = 0; (word = sl_kernel_word(i)); i++) {
+    size_t length = strlen(word);
+    char after = strncmp(at, word, length) == 0 ? at[length] : 'x';
     if (!((after >= 'A' && after <= 'Z') || (after >= 'a' && after <= 'z')))
       return i;
   }
@@ -487,7 +468,7 @@ int sl_joiner_finish(struct sl_joiner *joiner, struct sl_error *error) {
   int r = 0;
   if (joiner->kernel_count)
     qsort(joiner->kernels, joiner->kernel_count, sizeof *joiner->kernels, compare_starts);
-  for (int kind = 0; kind < KINDS && r == 0 && joiner->kernel_count && !joiner->given_up; kind++)
+  for (int kind = 0; sl_kernel_word(kind) && r == 0 && joiner->kernel_count && !joiner->given_up; kind++)
     r = join_by_order(joiner, kind, error);
   while (joiner->batches && r == 0)
     r = batch_write(joiner, joiner->batches, error);

@@ -28,9 +28,6 @@ struct sl_call {
   struct sl_call *next;           /* of its batch */
 };
 
-/* Kind of kernels that run an operation (AllGather, Send …); -1 when it is none of NCCL's kernel operations. */
-int sl_kernel_kind(const char *operation);
-
 struct sl_batch; /* calls launched together */
 struct sl_joiner;
 

@@ -272,26 +272,31 @@ static bool is_point_to_point(const char *operation) {
   return strcmp(operation, "Send") == 0 || strcmp(operation, "Recv") == 0;
 }
 
+/* How often its peer has been sent to, or received from. NULL: no memory. */
+static struct peer_count *peer_of(struct communicator *communicator, int64_t number, bool receives) {
+  struct peer_count *peer, search;
+  memset(&search, 0, sizeof search);
+  search.key.peer = number;
+  search.key.receives = receives;
+  HASH_FIND(hh, communicator->peers, &search.key, sizeof search.key, peer);
+  if (!peer && (peer = malloc(sizeof *peer))) {
+    *peer = search;
+    HASH_ADD(hh, communicator->peers, key, sizeof peer->key, peer);
+  }
+  return peer;
+}
+
 /* Collectives count within their communicator, sends and receives with their peer: so the two ends' numbers agree. */
 static int call_number(struct communicator *communicator, struct sl_collective_row *row, struct sl_error *error) {
   if (!is_point_to_point(row->operation)) {
     row->seq = (int64_t)communicator->calls++;
     return 0;
   }
-  struct peer_count *peer, search;
   if (row->peer < 0)
     return 0;
-  memset(&search, 0, sizeof search);
-  search.key.peer = row->peer;
-  search.key.receives = row->operation[0] == 'R';
-  HASH_FIND(hh, communicator->peers, &search.key, sizeof search.key, peer);
-  if (!peer) {
-    peer = malloc(sizeof *peer);
-    if (!peer)
-      return no_memory(error);
-    *peer = search;
-    HASH_ADD(hh, communicator->peers, key, sizeof peer->key, peer);
-  }
+  struct peer_count *peer = peer_of(communicator, row->peer, row->operation[0] == 'R');
+  if (!peer)
+    return no_memory(error);
   row->seq = (int64_t)peer->count++;
   return 0;
 }
@@ -365,8 +370,7 @@ static int call_add(struct sl_collectives *c, struct thread *thread, struct sl_c
 static enum range_kind range_kind(const char *operation) {
   if (sl_kernel_kind(operation) >= 0)
     return RANGE_operation;
-  if (strncmp(operation, "CommInit", 8) == 0 || strcmp(operation, "CommSplit") == 0 ||
-      strcmp(operation, "CommShrink") == 0 || strcmp(operation, "CommGrow") == 0)
+  if (sl_nccl_makes_communicator(operation))
     return RANGE_initialisation;
   return strcmp(operation, "GroupEnd") == 0 ? RANGE_group_end : RANGE_other;
 }
@@ -631,6 +635,22 @@ static int communicator_made(struct sl_collectives *c, const struct sl_event *ev
   return 0;
 }
 
+/* Numbers go on behind a part of the log that was dropped. */
+static int counts_jump(struct sl_collectives *c, const struct sl_event_kept_calls *e, struct sl_error *error) {
+  struct communicator *communicator = communicator_named(c, e->communicator);
+  if (!communicator)
+    return no_memory(error);
+  if (e->kind == SL_CALLS_collectives) {
+    communicator->calls = e->calls;
+    return 0;
+  }
+  struct peer_count *peer = peer_of(communicator, e->peer, e->kind == SL_CALLS_receives);
+  if (!peer)
+    return no_memory(error);
+  peer->count = e->calls;
+  return 0;
+}
+
 /* ---- all together ---- */
 
 static bool is_nccl(const struct sl_collectives *c, uint32_t domain) {
@@ -661,6 +681,7 @@ int sl_collectives_event(struct sl_collectives *c, const struct sl_event *event,
   case SL_EVENT_process_end: sl_joiner_ended(c->joiner); return 0;
   case SL_EVENT_nccl_call: return profiled(c, event, error);
   case SL_EVENT_nccl_communicator: return communicator_made(c, event, error);
+  case SL_EVENT_kept_calls: return event->salvaged ? counts_jump(c, payload, error) : 0;
   case SL_EVENT_driver_allocation: return memory_begin(c, event, error);
   case SL_EVENT_driver_free: memory_end(c, ((const struct sl_event_driver_free *)payload)->address); return 0;
   default: return 0;

@@ -68,8 +68,20 @@ struct order {
   uint32_t waiting; /* streams that wait for theirs */
 };
 
+/* A part of the log that was dropped to make room. */
+struct dropped {
+  uint64_t from_ns, until_ns; /* both 0: nothing was */
+  struct {
+    bool known;
+    uint32_t from, until; /* sequence numbers */
+  } allocators[DEVICES_MAX];
+  struct sl_event_dropped_segments *segments;
+  size_t segment_count;
+};
+
 struct sl_log {
   struct sl_segments segments;
+  struct dropped dropped;
   struct stream definitions;
   struct stream **streams; /* one a thread */
   size_t stream_count, stream_capacity;
@@ -143,10 +155,20 @@ static bool is_being_written(const struct stream *stream) {
   return stream->next == stream->end && !stream->records.checked && stream->records.modified_ns + FRESH_NS > now_ns;
 }
 
+/* Were the segments before this one, which are missing, dropped? */
+static bool is_dropped(const struct dropped *dropped, uint32_t thread, uint32_t from, uint32_t until) {
+  for (size_t i = 0; i < dropped->segment_count; i++) {
+    const struct sl_event_dropped_segments *range = &dropped->segments[i];
+    if (range->thread == thread && from >= range->from && until <= range->until)
+      return true;
+  }
+  return false;
+}
+
 /* The next segment, or false at the thread's end. A segment that is missing or can't be loaded becomes a gap. */
 static bool stream_load(struct sl_log *log, struct stream *stream) {
   if (stream->next == stream->end) {
-    if (!log->following) { /* else the segment may get more records */
+    if (log->opened && !log->following) { /* else it is read again, or the segment may get more records */
       sl_records_free(&stream->records);
       stream->at = stream->stop = NULL;
     }
@@ -155,7 +177,10 @@ static bool stream_load(struct sl_log *log, struct stream *stream) {
   struct sl_segment_entry *entry = stream->next;
   stream->at = stream->stop = NULL;
   if (entry->sequence > stream->next_sequence) {
+    const bool dropped = is_dropped(&log->dropped, entry->thread, stream->next_sequence, entry->sequence);
     stream->next_sequence = entry->sequence;
+    if (dropped)
+      return true;
     damage(log, stream, 0, OWN_MISSING);
     return true;
   }
@@ -185,6 +210,26 @@ static void stream_take_gap(struct stream *stream) {
   stream->type = SL_EVENT_gap;
   stream->bytes = sizeof(stream->gap);
   stream->payload = &stream->gap;
+}
+
+/*
+ * Is the record from the part that was dropped? Some are left of it, in segments that began before it or that were
+ * still in use. An allocator event is by its number, like everything about its order.
+ */
+static bool is_left_over(const struct sl_log *log, const struct stream *stream, uint64_t time) {
+  const struct dropped *dropped = &log->dropped;
+  if (stream->thread == SL_DROPPED_THREAD || stream->thread == 0)
+    return false;
+  if (stream->type == SL_EVENT_allocator) {
+    const struct sl_event_allocator *event = stream->payload;
+    const uint8_t device = log->place_device[event->place];
+    if (device != NO_DEVICE && dropped->allocators[device].known)
+      return event->sequence - dropped->allocators[device].from <
+             dropped->allocators[device].until - dropped->allocators[device].from;
+  }
+  if (sl_event_is_of_device(stream->type)) /* recorded some time after it happened */
+    memcpy(&time, stream->payload, sizeof(time));
+  return time >= dropped->from_ns && time < dropped->until_ns;
 }
 
 /* Makes the next event of the stream its head; false at its end. Times never go back within a stream. */
@@ -233,6 +278,8 @@ static bool stream_advance(struct sl_log *log, struct stream *stream) {
       continue;
     }
     uint64_t time = stream->base_ns + header.delta_ns;
+    if (UNLIKELY(log->dropped.until_ns) && is_left_over(log, stream, time))
+      continue;
     if (time > stream->time_ns)
       stream->time_ns = time;
     return true;
@@ -359,7 +406,7 @@ static uint32_t skip_hole(struct sl_log *log, struct stream **at) {
 /* The stream's next event becomes known: where it is an allocator event, of which device? */
 static void look_at_head(const struct sl_log *log, struct stream *stream) {
   stream->device = NO_DEVICE;
-  if (stream->type == SL_EVENT_allocator)
+  if (stream->type == SL_EVENT_allocator && stream->thread != SL_DROPPED_THREAD)
     stream->device = log->place_device[allocator_event(stream)->place];
 }
 
@@ -369,8 +416,17 @@ static void give(struct sl_log *log, const struct stream *stream, struct sl_even
                              .tid = stream->tid,
                              .bytes = stream->bytes,
                              .time_ns = stream->time_ns,
+                             .salvaged = stream->thread == SL_DROPPED_THREAD,
                              .payload = stream->payload};
   log->counts.events++;
+  if (UNLIKELY(stream->type == SL_EVENT_dropped_allocator) && event->salvaged) {
+    /* The order goes on behind the gap. */
+    const struct sl_event_dropped_allocator *gap = stream->payload;
+    if (gap->device < DEVICES_MAX) {
+      log->orders[gap->device].due = gap->until;
+      log->to_release = log->orders[gap->device].waiting ? (uint8_t)gap->device : log->to_release;
+    }
+  }
   if (UNLIKELY(stream->type == SL_EVENT_gap))
     log->counts.lost += ((const struct sl_event_gap *)stream->payload)->lost;
 }
@@ -477,7 +533,7 @@ static void stream_start(struct stream *stream, struct sl_segment_entry *first, 
                             .device = NO_DEVICE};
 }
 
-static int stream_add(struct sl_log *log, struct sl_segment_entry *first, struct sl_segment_entry *end) {
+static int streams_reserve(struct sl_log *log) {
   if (log->stream_count == log->stream_capacity) {
     size_t capacity = log->stream_capacity ? 2 * log->stream_capacity : 16;
     struct stream ***lists[] = {&log->streams, &log->heap, &log->waiting};
@@ -489,7 +545,11 @@ static int stream_add(struct sl_log *log, struct sl_segment_entry *first, struct
     }
     log->stream_capacity = capacity;
   }
-  struct stream *stream = calloc(1, sizeof(*stream));
+  return 0;
+}
+
+static int stream_add(struct sl_log *log, struct sl_segment_entry *first, struct sl_segment_entry *end) {
+  struct stream *stream = streams_reserve(log) < 0 ? NULL : calloc(1, sizeof(*stream));
   if (!stream)
     return -ENOMEM;
   stream_start(stream, first, end);
@@ -512,6 +572,56 @@ static int start_streams(struct sl_log *log) {
   return r;
 }
 
+/* What was dropped must be known before the first event; the rest of these records are a stream like any other. */
+static int read_dropped(struct sl_log *log) {
+  struct dropped *dropped = &log->dropped;
+  struct stream *stream = calloc(1, sizeof(*stream));
+  if (!stream)
+    return -ENOMEM;
+  *stream = (struct stream){.records = log->segments.dropped,
+                            .at = log->segments.dropped.data,
+                            .stop = log->segments.dropped.data + log->segments.dropped.bytes,
+                            .base_ns = log->segments.dropped_base_ns,
+                            .time_ns = log->segments.dropped_base_ns,
+                            .thread = SL_DROPPED_THREAD,
+                            .given = SL_DROPPED_THREAD};
+  log->segments.dropped = (struct sl_records){0};
+  struct stream scan = *stream;
+  int r = 0;
+  while (r == 0 && stream_advance(log, &scan)) {
+    if (scan.type == SL_EVENT_dropped) {
+      const struct sl_event_dropped *event = scan.payload;
+      dropped->from_ns = event->from_ns;
+      dropped->until_ns = event->until_ns;
+    } else if (scan.type == SL_EVENT_dropped_allocator) {
+      const struct sl_event_dropped_allocator *event = scan.payload;
+      if (event->device < DEVICES_MAX) {
+        dropped->allocators[event->device].known = true;
+        dropped->allocators[event->device].from = event->from;
+        dropped->allocators[event->device].until = event->until;
+      }
+    } else if (scan.type == SL_EVENT_dropped_segments) {
+      struct sl_event_dropped_segments *larger =
+          reallocarray(dropped->segments, dropped->segment_count + 1, sizeof(*larger));
+      r = larger ? 0 : -ENOMEM;
+      if (larger) {
+        dropped->segments = larger;
+        larger[dropped->segment_count++] = *(const struct sl_event_dropped_segments *)scan.payload;
+      }
+    }
+  }
+  if (r == 0)
+    r = streams_reserve(log);
+  if (r < 0) {
+    sl_records_free(&stream->records);
+    free(stream);
+    return r;
+  }
+  log->streams[log->stream_count++] = stream;
+  heap_add(log, stream);
+  return 0;
+}
+
 int sl_log_open(const char *directory, struct sl_log **out, struct sl_error *error) {
   struct sl_log *log = calloc(1, sizeof(*log));
   *out = NULL;
@@ -525,7 +635,10 @@ int sl_log_open(const char *directory, struct sl_log **out, struct sl_error *err
     free(log);
     return r;
   }
-  r = start_streams(log);
+  if (log->segments.dropped.data)
+    r = read_dropped(log);
+  if (r == 0)
+    r = start_streams(log);
   const struct stream definitions = log->definitions;
   if (r == 0 && definitions.next)
     r = read_definitions(log);
@@ -642,6 +755,19 @@ uint64_t sl_log_held(const struct sl_log *log) {
   return log->heap_count && log->heap[0]->time_ns > log->until_ns ? log->heap[0]->time_ns : 0;
 }
 
+uint64_t sl_log_dropped_from(const struct sl_log *log) {
+  return log->dropped.until_ns ? log->dropped.from_ns : 0;
+}
+
+const struct sl_event_dropped_segments *sl_log_dropped_segments(const struct sl_log *log, size_t *count) {
+  *count = log->dropped.segment_count;
+  return log->dropped.segments;
+}
+
+const struct sl_segments *sl_log_segments(const struct sl_log *log) {
+  return &log->segments;
+}
+
 const char *sl_log_string(const struct sl_log *log, uint32_t id) {
   if (id >= OWN_STRING && id - OWN_STRING < OWN_COUNT)
     return own_strings[id - OWN_STRING];
@@ -671,6 +797,7 @@ struct sl_log *sl_log_close(struct sl_log *log) {
   sl_records_free(&log->definitions.records);
   sl_log_names_free(&log->names);
   sl_segments_close(&log->segments);
+  free(log->dropped.segments);
   free(log->streams);
   free(log->heap);
   free(log->waiting);

@@ -9,11 +9,14 @@
 #define SHARDLEDGER_LOG_READER_H
 
 #include "error.h"
+#include "plugin/events.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 struct sl_log;
+struct sl_segments;
 
 struct sl_event {
   uint8_t type;        /* enum sl_event_type */
@@ -21,6 +24,7 @@ struct sl_event {
   uint32_t tid;        /* kernel thread id */
   uint32_t bytes;      /* of payload, tail and padding included */
   uint64_t time_ns;    /* CLOCK_REALTIME */
+  bool salvaged;       /* copied from a part of the log that was dropped */
   const void *payload; /* struct sl_event_<type>, 8-byte aligned; owned by the log, valid until the next sl_log_next */
 };
 
@@ -65,6 +69,19 @@ const char *sl_log_string(const struct sl_log *log, uint32_t id);
 
 /* The last value of an `info` key, or NULL. Owned by the log. */
 const char *sl_log_info(const struct sl_log *log, const char *key);
+
+/* Where the part begins that was dropped; 0: none was. And the segments that have gone with it. Owned by the log. */
+uint64_t sl_log_dropped_from(const struct sl_log *log);
+const struct sl_event_dropped_segments *sl_log_dropped_segments(const struct sl_log *log, size_t *count);
+
+/* Whether events of this type tell when something happened on the device: their first field does, not their time. */
+static inline bool sl_event_is_of_device(uint8_t type) {
+  return type == SL_EVENT_kernel || type == SL_EVENT_memory_copy || type == SL_EVENT_memory_set ||
+         type == SL_EVENT_activity_memory;
+}
+
+/* What is there on disk: log_segments.h. */
+const struct sl_segments *sl_log_segments(const struct sl_log *log);
 
 void sl_log_counts(const struct sl_log *log, struct sl_log_counts *out);
 

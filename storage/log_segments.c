@@ -80,7 +80,7 @@ static enum finding judge_header(const struct sl_segment_header *header) {
 
 static int entry_take(struct sl_segments *segments, const struct sl_segment_header *header,
                       struct sl_segment_entry entry) {
-  if (segments->process_key && header->process_key != segments->process_key) {
+  if ((segments->process_key && header->process_key != segments->process_key) || header->thread == SL_DROPPED_THREAD) {
     count_damage(segments, entry.disk_bytes);
     return 0;
   }
@@ -94,14 +94,14 @@ static int entry_take(struct sl_segments *segments, const struct sl_segment_head
 }
 
 /* Reads the compressed bytes behind a frame header at `at` into segments->compressed; false when they are not right. */
-static bool frame_read(struct sl_segments *segments, const struct sl_frame_header *frame, uint64_t at) {
+static bool frame_read(struct sl_segments *segments, int fd, const struct sl_frame_header *frame, uint64_t at) {
   const uint64_t body = at + sizeof(*frame) + sizeof(struct sl_segment_header);
   void *room = grow(segments->compressed, &segments->compressed_size, frame->compressed_bytes);
   if (!room)
     return false;
   segments->compressed = room;
   const uint64_t seed = XXH3_64bits(frame, offsetof(struct sl_frame_header, check));
-  return read_at(segments->sealed_fd, room, frame->compressed_bytes, body) == 0 &&
+  return read_at(fd, room, frame->compressed_bytes, body) == 0 &&
          frame->check == XXH3_64bits_withSeed(room, frame->compressed_bytes, seed);
 }
 
@@ -111,18 +111,17 @@ static bool is_frame_at(int fd, uint64_t at, uint64_t size) {
   return size - at < sizeof(magic) || (read_at(fd, &magic, sizeof(magic), at) == 0 && magic == SL_FRAME_MAGIC);
 }
 
-static enum finding judge_frame(struct sl_segments *segments, const struct sl_frame_header *frame, uint64_t at,
+static enum finding judge_frame(struct sl_segments *segments, int fd, const struct sl_frame_header *frame, uint64_t at,
                                 uint64_t size, struct sl_segment_header *header) {
   const uint64_t body = at + sizeof(*frame) + sizeof(*header);
   if (frame->magic != SL_FRAME_MAGIC || body > size || frame->compressed_bytes > size - body)
     return DAMAGED;
   if (frame->version != SL_LOG_VERSION)
-    return frame_read(segments, frame, at) ? NEWER : DAMAGED;
+    return frame_read(segments, fd, frame, at) ? NEWER : DAMAGED;
   /* A frame whose length is wrong must not swallow its successors: what follows it shows, or else its check. */
-  if (!is_frame_at(segments->sealed_fd, body + frame->compressed_bytes, size) && !frame_read(segments, frame, at))
+  if (!is_frame_at(fd, body + frame->compressed_bytes, size) && !frame_read(segments, fd, frame, at))
     return DAMAGED;
-  if (frame->raw_bytes > SEGMENT_BYTES_MAX ||
-      read_at(segments->sealed_fd, header, sizeof(*header), at + sizeof(*frame)))
+  if (frame->raw_bytes > SEGMENT_BYTES_MAX || read_at(fd, header, sizeof(*header), at + sizeof(*frame)))
     return DAMAGED;
   enum finding finding = judge_header(header);
   return finding == NOBODYS || header->number != frame->number ? DAMAGED : finding;
@@ -148,49 +147,60 @@ static uint64_t find_frame(int fd, uint64_t at, uint64_t size) {
  * Is the last frame only cut short? The process was killed while it sealed a segment, or is just doing so, and the raw
  * file is still there. The frame goes into the index all the same: it is damage when there is no such file.
  */
-static bool is_torn(struct sl_segments *segments, const struct sl_frame_header *frame, uint64_t at, uint64_t size,
+static bool is_torn(int fd, const struct sl_frame_header *frame, uint64_t at, uint64_t size,
                     struct sl_segment_header *header) {
   const uint64_t body = at + sizeof(*frame) + sizeof(*header);
   return frame->magic == SL_FRAME_MAGIC && body <= size && frame->compressed_bytes > size - body &&
-         read_at(segments->sealed_fd, header, sizeof(*header), at + sizeof(*frame)) == 0 &&
-         judge_header(header) == FOUND && header->number == frame->number;
+         read_at(fd, header, sizeof(*header), at + sizeof(*frame)) == 0 && judge_header(header) == FOUND &&
+         header->number == frame->number;
 }
 
-/* Looks at the frames from sealed_end on. */
-static int index_frames(struct sl_segments *segments, struct sl_error *error) {
-  const uint64_t size = file_size(segments->sealed_fd);
-  uint64_t at = segments->sealed_end;
+/* Looks at the frames that the file has got since the last time. */
+static int index_frames(struct sl_segments *segments, uint32_t index, struct sl_error *error) {
+  struct sl_sealed_file *file = &segments->sealed[index];
+  const uint64_t size = file_size(file->fd);
+  uint64_t at = file->end;
   while (at < size) {
     struct sl_frame_header frame;
     struct sl_segment_header header;
-    segments->sealed_end = at;
-    if (size - at < sizeof(frame) + sizeof(header) || read_at(segments->sealed_fd, &frame, sizeof(frame), at))
+    file->end = at;
+    if (size - at < sizeof(frame) + sizeof(header) || read_at(file->fd, &frame, sizeof(frame), at))
       break;
-    enum finding finding = judge_frame(segments, &frame, at, size, &header);
+    enum finding finding = judge_frame(segments, file->fd, &frame, at, size, &header);
     if (finding == NEWER)
       return sl_error_set(error, -EPROTO, "%s was recorded by a newer version (log version %u; this one reads %u)",
                           segments->directory, frame.version == SL_LOG_VERSION ? header.version : frame.version,
                           SL_LOG_VERSION);
     const uint64_t bytes = sizeof(frame) + sizeof(header) + frame.compressed_bytes;
     if (finding == DAMAGED) {
-      const uint64_t next = find_frame(segments->sealed_fd, at + 1, size);
-      if (next == size && is_torn(segments, &frame, at, size, &header))
-        return entry_take(segments, &header, (struct sl_segment_entry){.frame_at = at, .disk_bytes = size - at});
+      const uint64_t next = find_frame(file->fd, at + 1, size);
+      if (next == size && is_torn(file->fd, &frame, at, size, &header))
+        return entry_take(segments, &header,
+                          (struct sl_segment_entry){.frame_at = at, .file = index, .disk_bytes = size - at});
       count_damage(segments, next - at);
       at = next;
       continue;
     }
-    int r = entry_take(segments, &header, (struct sl_segment_entry){.frame_at = at, .disk_bytes = bytes});
+    int r =
+        entry_take(segments, &header, (struct sl_segment_entry){.frame_at = at, .file = index, .disk_bytes = bytes});
     if (r < 0)
       return sl_error_set(error, r, "out of memory");
     at += bytes;
   }
-  segments->sealed_end = at;
+  file->end = at;
   return 0;
 }
 
 static bool is_segment_name(const char *name) {
   return strspn(name, "0123456789abcdef") == 8 && strcmp(name + 8, SL_SEGMENT_SUFFIX) == 0;
+}
+
+/* sealed.slogz, or sealed-NNNNNNNN.slogz. */
+static bool is_sealed_name(const char *name) {
+  const size_t prefix = strlen(SL_SEALED_PREFIX);
+  return strcmp(name, SL_SEALED_NAME) == 0 ||
+         (strncmp(name, SL_SEALED_PREFIX, prefix) == 0 && strspn(name + prefix, "0123456789abcdef") == 8 &&
+          strcmp(name + prefix + 8, SL_SEALED_SUFFIX) == 0);
 }
 
 static int open_file(const struct sl_segments *segments, const char *name) {
@@ -287,6 +297,65 @@ static void drop_duplicates(struct sl_segments *segments) {
   qsort(segments->entries, segments->count, sizeof(*segments->entries), compare_places);
 }
 
+/* Opens a sealed file, unless it is already. One that can't be, as it has gone, is not there. */
+static int sealed_open(struct sl_segments *segments, const char *name, struct sl_error *error) {
+  struct sl_sealed_file *place = NULL;
+  for (uint32_t i = 0; i < segments->sealed_count; i++) {
+    struct sl_sealed_file *file = &segments->sealed[i];
+    if (file->fd < 0) {
+      place = file;
+    } else if (strcmp(file->name, name) == 0) {
+      file->seen = true;
+      return 0;
+    }
+  }
+  struct sl_sealed_file opened = {.fd = open_file(segments, name), .seen = true};
+  if (opened.fd < 0)
+    return 0;
+  if (!place) {
+    struct sl_sealed_file *larger =
+        reallocarray(segments->sealed, segments->sealed_count + 1, sizeof(*segments->sealed));
+    if (!larger) {
+      close(opened.fd);
+      return sl_error_set(error, -ENOMEM, "out of memory");
+    }
+    segments->sealed = larger;
+    place = &larger[segments->sealed_count++];
+  }
+  snprintf(opened.name, sizeof(opened.name), "%s", name);
+  *place = opened;
+  return 0;
+}
+
+/* A file that has gone is closed when nothing more is to be read from it. */
+static void sealed_forget(struct sl_segments *segments, uint32_t index) {
+  struct sl_sealed_file *file = &segments->sealed[index];
+  for (size_t i = 0; i < segments->count; i++)
+    if (segments->entries[i].frame_at != SL_NOT_THERE && segments->entries[i].file == index &&
+        !segments->entries[i].done)
+      return;
+  close(file->fd);
+  file->fd = -1;
+}
+
+static int index_sealed(struct sl_segments *segments, DIR *listing, struct sl_error *error) {
+  int r = 0;
+  for (uint32_t i = 0; i < segments->sealed_count; i++)
+    segments->sealed[i].seen = false;
+  rewinddir(listing);
+  for (struct dirent *file; r == 0 && (file = readdir(listing));)
+    if (is_sealed_name(file->d_name))
+      r = sealed_open(segments, file->d_name, error);
+  for (uint32_t i = 0; i < segments->sealed_count && r == 0; i++) {
+    if (segments->sealed[i].fd < 0)
+      continue;
+    r = index_frames(segments, i, error);
+    if (r == 0 && !segments->sealed[i].seen)
+      sealed_forget(segments, i);
+  }
+  return r;
+}
+
 /* One look at the directory: names first and frames after, so a segment that is sealed meanwhile is in one of them. */
 static int look(struct sl_segments *segments, struct sl_error *error) {
   DIR *listing = opendir(segments->directory);
@@ -299,13 +368,11 @@ static int look(struct sl_segments *segments, struct sl_error *error) {
   for (struct dirent *file; r == 0 && (file = readdir(listing));)
     if (is_segment_name(file->d_name))
       r = index_raw(segments, file->d_name, error);
-  closedir(listing);
   segments->raw_damaged = segments->damaged - damaged;
   segments->raw_damaged_bytes = segments->damaged_bytes - damaged_bytes;
-  if (segments->sealed_fd < 0)
-    segments->sealed_fd = open_file(segments, SL_SEALED_NAME);
-  if (r == 0 && segments->sealed_fd >= 0)
-    r = index_frames(segments, error);
+  if (r == 0)
+    r = index_sealed(segments, listing, error);
+  closedir(listing);
   if (r == 0 && !segments->process_key)
     drop_strangers(segments);
   if (r == 0)
@@ -313,9 +380,52 @@ static int look(struct sl_segments *segments, struct sl_error *error) {
   return r;
 }
 
+/*
+ * Reads what stands for the part that was dropped. *identity tells two states of the file apart; 0: there is none.
+ * Writers put a new file into its place before they remove what it stands for.
+ */
+static void read_dropped(struct sl_segments *segments, uint64_t *identity) {
+  struct sl_segment_header header;
+  struct stat info;
+  sl_records_free(&segments->dropped);
+  *identity = 0;
+  int fd = open_file(segments, SL_DROPPED_NAME);
+  if (fd < 0)
+    return;
+  const uint64_t size = file_size(fd), bytes = size - sizeof(header);
+  if (fstat(fd, &info) == 0)
+    *identity = (uint64_t)info.st_ino ^ (uint64_t)info.st_mtim.tv_sec << 32 ^ (uint64_t)info.st_mtim.tv_nsec;
+  char *data = size > sizeof(header) && size <= SEGMENT_BYTES_MAX ? malloc(bytes + 8) : NULL;
+  if (data && read_at(fd, &header, sizeof(header), 0) == 0 && judge_header(&header) == FOUND &&
+      header.thread == SL_DROPPED_THREAD && read_at(fd, data, bytes, sizeof(header)) == 0) {
+    segments->dropped = (struct sl_records){.data = data, .size = bytes + 8, .bytes = bytes};
+    segments->dropped_base_ns = header.base_ns;
+    segments->process_key = header.process_key;
+  } else {
+    count_damage(segments, size);
+    free(data);
+  }
+  close(fd);
+}
+
 static int index_directory(const char *directory, struct sl_segments *out, struct sl_error *error) {
-  *out = (struct sl_segments){.sealed_fd = -1, .directory = strdup(directory)};
-  int r = out->directory ? look(out, error) : sl_error_set(error, -ENOMEM, "out of memory");
+  uint64_t before, after;
+  int r;
+  for (int attempt = 0; attempt < 5; attempt++) {
+    *out = (struct sl_segments){.directory = strdup(directory)};
+    if (!out->directory)
+      return sl_error_set(error, -ENOMEM, "out of memory");
+    read_dropped(out, &before);
+    r = look(out, error);
+    if (r < 0)
+      break;
+    struct sl_segments now = {.directory = out->directory};
+    read_dropped(&now, &after);
+    sl_records_free(&now.dropped);
+    if (after == before) /* else files that were looked for had been dropped meanwhile */
+      return 0;
+    sl_segments_close(out);
+  }
   if (r < 0)
     sl_segments_close(out);
   return r;
@@ -429,9 +539,10 @@ static void records_decode(char *records, size_t bytes) {
   }
 }
 
-static int load_frame(struct sl_segments *segments, uint64_t at, struct sl_records *records) {
+static int load_frame(struct sl_segments *segments, const struct sl_segment_entry *entry, struct sl_records *records) {
   struct sl_frame_header frame;
-  int r = read_at(segments->sealed_fd, &frame, sizeof(frame), at);
+  const int fd = segments->sealed[entry->file].fd;
+  int r = read_at(fd, &frame, sizeof(frame), entry->frame_at);
   /* The file may have changed since it was indexed, so the lengths are looked at again. */
   if (r < 0 || frame.magic != SL_FRAME_MAGIC || frame.raw_bytes > SEGMENT_BYTES_MAX ||
       frame.compressed_bytes > ZSTD_compressBound(SEGMENT_BYTES_MAX))
@@ -440,7 +551,7 @@ static int load_frame(struct sl_segments *segments, uint64_t at, struct sl_recor
   if (!data)
     return -ENOMEM;
   records->data = data;
-  if (!frame_read(segments, &frame, at))
+  if (!frame_read(segments, fd, &frame, entry->frame_at))
     return -EBADMSG;
   size_t bytes = ZSTD_decompress(data, frame.raw_bytes, segments->compressed, frame.compressed_bytes);
   if (ZSTD_isError(bytes) || bytes != frame.raw_bytes || frame.encoding > SL_FRAME_DIFFERENCES)
@@ -453,37 +564,38 @@ static int load_frame(struct sl_segments *segments, uint64_t at, struct sl_recor
 }
 
 /* The segment was sealed after it was indexed: its frame is among the new ones. */
-static uint64_t find_new_frame(struct sl_segments *segments, uint32_t number) {
-  struct sl_segments later = {
-      .directory = segments->directory, .sealed_fd = segments->sealed_fd, .sealed_end = segments->sealed_end};
-  uint64_t at = SL_NOT_THERE;
-  if (later.sealed_fd < 0) {
-    int fd = open_file(segments, SL_SEALED_NAME);
-    if (fd < 0)
-      return SL_NOT_THERE;
-    later.sealed_fd = segments->sealed_fd = fd;
+static int load_new_frame(struct sl_segments *segments, uint32_t number, struct sl_records *records) {
+  struct sl_segments later = {.directory = segments->directory};
+  DIR *listing = opendir(segments->directory);
+  if (!listing)
+    return -errno;
+  for (uint32_t i = 0; i < segments->sealed_count; i++) {
+    const uint32_t count = later.sealed_count;
+    if (segments->sealed[i].fd >= 0 && sealed_open(&later, segments->sealed[i].name, NULL) == 0 &&
+        later.sealed_count > count)
+      later.sealed[count].end = segments->sealed[i].end;
   }
-  index_frames(&later, NULL);
-  for (size_t i = 0; i < later.count && at == SL_NOT_THERE; i++)
+  int r = index_sealed(&later, listing, NULL);
+  closedir(listing);
+  const struct sl_segment_entry *found = NULL;
+  for (size_t i = 0; i < later.count && !found; i++)
     if (later.entries[i].number == number)
-      at = later.entries[i].frame_at;
-  free(later.entries);
-  free(later.compressed);
-  return at;
+      found = &later.entries[i];
+  r = found ? load_frame(&later, found, records) : -ENOENT;
+  later.directory = NULL;
+  sl_segments_close(&later);
+  return r;
 }
 
 int sl_segments_load(struct sl_segments *segments, const struct sl_segment_entry *entry, struct sl_records *records) {
   int r = -ENOENT;
   records->bytes = 0;
   if (entry->frame_at != SL_NOT_THERE)
-    r = load_frame(segments, entry->frame_at, records);
+    r = load_frame(segments, entry, records);
   if (r < 0 && entry->raw)
     r = load_raw(segments, entry->number, records, 0);
-  if (r == -ENOENT && entry->raw) {
-    uint64_t at = find_new_frame(segments, entry->number);
-    if (at != SL_NOT_THERE)
-      r = load_frame(segments, at, records);
-  }
+  if (r == -ENOENT && entry->raw)
+    r = load_new_frame(segments, entry->number, records);
   if (r < 0)
     records->bytes = 0;
   return r;
@@ -493,7 +605,7 @@ int sl_segments_load_more(struct sl_segments *segments, const struct sl_segment_
                           struct sl_records *records, size_t from) {
   /* The raw file first: a frame is of no use here until it is whole, and has nothing more than the file had. */
   int r = entry->raw ? load_raw(segments, entry->number, records, from) : -ENOENT;
-  return r == -ENOENT && entry->frame_at != SL_NOT_THERE ? load_frame(segments, entry->frame_at, records) : r;
+  return r == -ENOENT && entry->frame_at != SL_NOT_THERE ? load_frame(segments, entry, records) : r;
 }
 
 void sl_records_free(struct sl_records *records) {
@@ -502,10 +614,13 @@ void sl_records_free(struct sl_records *records) {
 }
 
 void sl_segments_close(struct sl_segments *segments) {
-  if (segments->sealed_fd >= 0)
-    close(segments->sealed_fd);
+  for (uint32_t i = 0; i < segments->sealed_count; i++)
+    if (segments->sealed[i].fd >= 0)
+      close(segments->sealed[i].fd);
+  free(segments->sealed);
+  sl_records_free(&segments->dropped);
   free(segments->directory);
   free(segments->entries);
   free(segments->compressed);
-  *segments = (struct sl_segments){.sealed_fd = -1};
+  *segments = (struct sl_segments){0};
 }

@@ -18,24 +18,11 @@ struct sl_segment_entry {
   uint32_t number, thread, sequence, tid;
   uint64_t base_ns;
   uint64_t process_key;
-  uint64_t frame_at;   /* offset of the frame header in sealed.slogz, or SL_NOT_THERE */
+  uint64_t frame_at;   /* offset of the frame header in its sealed file, or SL_NOT_THERE */
+  uint32_t file;       /* that file: an index of sl_segments.sealed */
   uint64_t disk_bytes; /* of the file or frame */
   bool raw;            /* there is, or was, a raw file */
   bool done;           /* the reader's: not needed any more */
-};
-
-struct sl_segments {
-  char *directory;                  /* owned */
-  struct sl_segment_entry *entries; /* owned; by thread, then sequence */
-  size_t count;
-  uint64_t disk_bytes;
-  uint64_t damaged, damaged_bytes;         /* files and frames that could not even be put into the index */
-  int sealed_fd;                           /* owned; -1 without a sealed file */
-  uint64_t sealed_end;                     /* how far frames have been looked at */
-  uint64_t process_key;                    /* of the process whose log this is; 0 before the first look */
-  uint64_t raw_damaged, raw_damaged_bytes; /* the part of the damage that the next look counts again */
-  void *compressed;                        /* owned; room for loading */
-  size_t compressed_size;
 };
 
 /* One segment's records in memory. Owned by whoever declares it; zero-initialise, and free with sl_records_free. */
@@ -44,6 +31,29 @@ struct sl_records {
   size_t size, bytes;
   bool checked;         /* the whole was checked: records need not be */
   uint64_t modified_ns; /* when the file was, of a raw one */
+};
+
+struct sl_sealed_file {
+  char name[32];
+  int fd;       /* -1: the file has gone, and its place is free */
+  bool seen;    /* at the last look */
+  uint64_t end; /* how far frames have been looked at */
+};
+
+struct sl_segments {
+  char *directory;                  /* owned */
+  struct sl_segment_entry *entries; /* owned; by thread, then sequence */
+  size_t count;
+  uint64_t disk_bytes;
+  uint64_t damaged, damaged_bytes; /* files and frames that could not even be put into the index */
+  struct sl_sealed_file *sealed;   /* owned; in no order */
+  uint32_t sealed_count;
+  struct sl_records dropped; /* owned; of SL_DROPPED_NAME, as at the first look; empty without it */
+  uint64_t dropped_base_ns;
+  uint64_t process_key;                    /* of the process whose log this is; 0 before the first look */
+  uint64_t raw_damaged, raw_damaged_bytes; /* the part of the damage that the next look counts again */
+  void *compressed;                        /* owned; room for loading */
+  size_t compressed_size;
 };
 
 /* As sl_log_open. On failure nothing is owned. */

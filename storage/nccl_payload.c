@@ -245,3 +245,34 @@ void sl_nccl_payload_read(const struct sl_nccl_schemas *schemas, uint32_t domain
   else
     read_by_length(schema, data, length, out);
 }
+
+/* Names in kernels, and the operations that such kernels run. */
+static const struct {
+  const char *kernel;
+  const char *operations[6];
+} kinds[] = {
+    {"AllGather", {"AllGather"}},
+    {"AllReduce", {"AllReduce"}},
+    {"Broadcast", {"Broadcast", "Bcast"}},
+    {"ReduceScatter", {"ReduceScatter"}},
+    {"Reduce", {"Reduce"}},
+    {"SendRecv", {"Send", "Recv", "AlltoAll", "Gather", "Scatter"}},
+};
+enum { KINDS = sizeof kinds / sizeof kinds[0] };
+
+int sl_kernel_kind(const char *operation) {
+  for (int i = 0; i < KINDS; i++)
+    for (int j = 0; j < 6 && kinds[i].operations[j]; j++)
+      if (strcmp(operation, kinds[i].operations[j]) == 0)
+        return i;
+  return -1;
+}
+
+const char *sl_kernel_word(int kind) {
+  return kind >= 0 && kind < KINDS ? kinds[kind].kernel : NULL;
+}
+
+bool sl_nccl_makes_communicator(const char *operation) {
+  return strncmp(operation, "CommInit", 8) == 0 || strcmp(operation, "CommSplit") == 0 ||
+         strcmp(operation, "CommShrink") == 0 || strcmp(operation, "CommGrow") == 0;
+}

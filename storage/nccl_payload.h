@@ -23,6 +23,13 @@ struct sl_nccl_payload {
   int64_t ranks, rank; /* of a communicator that is made or destroyed */
 };
 
+/* Kind of kernels that run an operation (AllGather, Send …); -1 when it is none of NCCL's kernel operations. */
+int sl_kernel_kind(const char *operation);
+const char *sl_kernel_word(int kind); /* in the kernels' names; NULL: there is no such kind */
+
+/* Whether a range of this name, without "nccl", makes a communicator. */
+bool sl_nccl_makes_communicator(const char *operation);
+
 struct sl_nccl_schemas;
 
 /* log gives the names and must outlive it. NULL: no memory. */

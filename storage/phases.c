@@ -564,6 +564,86 @@ int sl_phases_event(struct sl_phases *phases, const struct sl_event *event, uint
   }
 }
 
+static struct sl_phase *phase_open_already(struct sl_phases *phases, const struct sl_event_kept_range *range,
+                                           const char *name) {
+  for (struct sl_phase *phase = phases->first; phase; phase = phase->next)
+    if (!phase->end_at && !phase->kept && !phase->derived && phase->kind != SL_KIND_step &&
+        phase->thread == range->thread && phase->start_ns == range->start_ns && strcmp(phase->name, name) == 0)
+      return phase;
+  return NULL;
+}
+
+/* The phase of a range that was opened before or within a gap, and is open after it. */
+static int range_reopen(struct sl_phases *phases, const struct sl_event_kept_range *range, uint64_t at) {
+  const char *name = sl_log_string(phases->log, range->name);
+  const struct sl_event event = {.thread = range->thread, .tid = range->tid, .time_ns = range->start_ns};
+  struct sl_phase *phase = NULL;
+  bool is_new = false;
+  if (range->id || !sl_phases_ignores(phases, range->domain)) {
+    phase = phase_open_already(phases, range, name);
+    if (!phase) {
+      struct meaning meaning = meaning_of(phases, range->thread, range->domain, range->category, range->value, name);
+      enum sl_kind kind =
+          meaning.kind == SL_KIND_step || meaning.kind == SL_KIND_backward ? SL_KIND_user : meaning.kind;
+      phase = phase_open(phases, &event, at, kind, name, meaning.module, sl_phases_current(phases, range->thread));
+      if (!phase)
+        return -ENOMEM;
+      phase->point = meaning.point;
+      is_new = true;
+    }
+    phase->kept = true;
+  }
+  if (range->id) {
+    struct open_range *open = calloc(1, sizeof *open);
+    if (!open)
+      return -ENOMEM;
+    open->id = range->id;
+    open->phase = phase;
+    HASH_ADD(hh, phases->ranges, id, sizeof open->id, open);
+  } else {
+    struct thread_stack *stack = stack_of(phases, range->thread, true);
+    if (!stack)
+      return -ENOMEM;
+    if (stack->depth == MAX_DEPTH)
+      return 0;
+    stack->domains[stack->depth] = range->domain;
+    stack->phases[stack->depth++] = phase;
+  }
+  if (is_new)
+    phases->listener.opened(phases->listener.context, phase);
+  return 0;
+}
+
+int sl_phases_jump(struct sl_phases *phases, const struct sl_event_kept_range *ranges, size_t count, uint64_t time_ns,
+                   uint64_t at) {
+  struct open_range *range, *next;
+  int r = 0;
+  module_backwards_end(phases, time_ns, at);
+  HASH_ITER(hh, phases->ranges, range, next) {
+    HASH_DEL(phases->ranges, range);
+    free(range);
+  }
+  for (struct thread_stack *stack = phases->threads; stack; stack = stack->hh.next)
+    stack->depth = 0;
+  for (struct sl_phase *phase = phases->first; phase; phase = phase->next)
+    phase->kept = false;
+  for (size_t i = 0; i < count && r == 0; i++)
+    r = range_reopen(phases, &ranges[i], at);
+  for (struct sl_phase *phase = phases->first; phase; phase = phase->next)
+    if (!phase->end_at && !phase->kept) {
+      if (phase->kind == SL_KIND_step) {
+        phase->end_ns = time_ns;
+        phase->end_at = at;
+      } else {
+        phase_close(phases, phase, time_ns, at);
+      }
+    }
+  phases->step = NULL;
+  if (phases->whole_backward && phases->whole_backward->end_at)
+    phases->whole_backward = NULL;
+  return r;
+}
+
 bool sl_phases_is_aside(const struct sl_phases *phases, uint32_t module) {
   return sl_module_table_is_aside(phases->modules, module);
 }

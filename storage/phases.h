@@ -121,6 +121,13 @@ uint64_t sl_phases_unbalanced(const struct sl_phases *phases);
 /* Phases that are kept, oldest first; the owner walks ->next. */
 struct sl_phase *sl_phases_list(struct sl_phases *phases);
 
+/*
+ * From here on the log goes on after a gap that began at time_ns: these ranges are open, those of a thread from the
+ * outermost on, and no others. Steps that the gap cuts are none. 0 or -ENOMEM.
+ */
+int sl_phases_jump(struct sl_phases *phases, const struct sl_event_kept_range *ranges, size_t count, uint64_t time_ns,
+                   uint64_t at);
+
 /* Frees all closed phases. Nobody may hold one any more, except as the parent of an open phase (which are kept). */
 void sl_phases_prune(struct sl_phases *phases);
 

@@ -47,9 +47,8 @@ static struct sl_block_map *map_of(struct sl_rank_builder *b, uint32_t device) {
   return b->maps[device];
 }
 
-/* Keeps a new allocation, whose block is the one that its map handed out last. NULL: b->r says why. */
-static struct sl_allocation *allocation_add(struct sl_rank_builder *b, const struct sl_event *event,
-                                            const struct sl_allocation *made) {
+struct sl_allocation *sl_rank_allocation_add(struct sl_rank_builder *b, const struct sl_event *event,
+                                             const struct sl_allocation *made) {
   void *grown =
       sl_rank_list_grow(b, b->allocations, b->allocation_count, &b->allocation_capacity, sizeof *b->allocations);
   struct sl_allocation *a = grown ? malloc(sizeof *a) : NULL;
@@ -71,7 +70,7 @@ static struct sl_allocation *allocation_add(struct sl_rank_builder *b, const str
   return a;
 }
 
-static int allocation_begins(struct sl_rank_builder *b, struct sl_allocation *a) {
+int sl_rank_allocation_begins(struct sl_rank_builder *b, struct sl_allocation *a) {
   struct sl_item *item = (int)a->device == b->device ? sl_rank_item_add(b, SL_ITEM_alloc) : NULL;
   if (item)
     item->allocation = a;
@@ -86,15 +85,16 @@ static int on_allocator_alloc(struct sl_rank_builder *b, const struct sl_event *
       .requested_bytes = e->bytes,
       .place = e->place,
       .device = device,
+      .sequence = e->sequence,
       .step = sl_phases_step(b->phases),
       .phase = sl_phases_current(b->phases, event->thread),
   };
-  struct sl_allocation *a = allocation_add(b, event, &made);
+  struct sl_allocation *a = sl_rank_allocation_add(b, event, &made);
   if (!a)
     return b->r;
   if ((int)device == b->device)
     sl_module_states_allocated(b->states, a->phase);
-  return allocation_begins(b, a);
+  return sl_rank_allocation_begins(b, a);
 }
 
 static int on_allocator_free(struct sl_rank_builder *b, const struct sl_event *event, struct sl_allocation *a,
@@ -130,6 +130,19 @@ static void peak_update(struct sl_rank_builder *b, const struct sl_event *event,
   sl_rank_totals_max(&b->step.peak, now);
 }
 
+/* Only the driver's side of it: the blocks are told as a whole. */
+static int on_segment(struct sl_rank_builder *b, const struct sl_event *event, uint32_t device) {
+  const struct sl_event_allocator *e = event->payload;
+  if (e->action == SL_SEGMENT_ALLOC || e->action == SL_SEGMENT_MAP)
+    return sl_driver_segments_allocator_add(b->segments, device, e->address, e->bytes, b->places[e->place].stream,
+                                            event->time_ns,
+                                            e->action == SL_SEGMENT_MAP ? "segment_map" : "segment_alloc",
+                                            sl_phases_current(b->phases, event->thread), b->error);
+  if (e->action == SL_SEGMENT_FREE || e->action == SL_SEGMENT_UNMAP)
+    return sl_driver_segments_allocator_remove(b->segments, e->address, event->time_ns, b->error);
+  return 0;
+}
+
 int sl_rank_on_allocator(struct sl_rank_builder *b, const struct sl_event *event) {
   const struct sl_event_allocator *e = event->payload;
   const struct place *place = &b->places[e->place];
@@ -138,6 +151,8 @@ int sl_rank_on_allocator(struct sl_rank_builder *b, const struct sl_event *event
     b->replay_unknown++;
     return 0;
   }
+  if (event->salvaged)
+    return on_segment(b, event, device);
   if (!map_of(b, device))
     return b->r;
   if (b->restored[device].begun && (int32_t)(e->sequence - b->restored[device].sequence) < 0)
@@ -166,14 +181,8 @@ int sl_rank_on_allocator(struct sl_rank_builder *b, const struct sl_event *event
     break;
   case SL_SEGMENT_ALLOC:
   case SL_SEGMENT_MAP:
-    r = sl_driver_segments_allocator_add(b->segments, device, e->address, e->bytes, place->stream, event->time_ns,
-                                         e->action == SL_SEGMENT_MAP ? "segment_map" : "segment_alloc",
-                                         sl_phases_current(b->phases, event->thread), b->error);
-    break;
   case SL_SEGMENT_FREE:
-  case SL_SEGMENT_UNMAP:
-    r = sl_driver_segments_allocator_remove(b->segments, e->address, event->time_ns, b->error);
-    break;
+  case SL_SEGMENT_UNMAP: r = on_segment(b, event, device); break;
   case SL_OUT_OF_MEMORY: r = sl_rank_on_out_of_memory(b, event, device); break;
   default: break;
   }
@@ -225,7 +234,7 @@ int sl_rank_on_driver_allocation(struct sl_rank_builder *b, const struct sl_even
       .step = sl_phases_step(b->phases),
       .phase = sl_phases_current(b->phases, event->thread),
   };
-  struct sl_allocation *a = allocation_add(b, event, &made);
+  struct sl_allocation *a = sl_rank_allocation_add(b, event, &made);
   if (!a)
     return b->r;
   sl_rank_pattern_allocator(b, SL_ALLOC, a->place, a->bytes, a->bytes, NULL, event->thread);
@@ -233,7 +242,7 @@ int sl_rank_on_driver_allocation(struct sl_rank_builder *b, const struct sl_even
     sl_module_states_allocated(b->states, a->phase);
     peak_update(b, event, sl_block_map_totals(map));
   }
-  return allocation_begins(b, a);
+  return sl_rank_allocation_begins(b, a);
 }
 
 int sl_rank_on_driver_free(struct sl_rank_builder *b, const struct sl_event *event) {
@@ -276,6 +285,16 @@ static int restored_segment_end(struct sl_rank_builder *b) {
   return r;
 }
 
+void sl_rank_private_pool_restore(struct sl_rank_builder *b, uint32_t device, uint32_t place, uint64_t bytes,
+                                  int state) {
+  struct sl_block_totals *pools = &b->private_pools[device];
+  if (!b->places[place].pool_owner && !b->places[place].pool_id)
+    return;
+  pools->reserved_bytes += bytes;
+  pools->active_bytes += state == SL_BLOCK_FREE ? 0 : bytes;
+  pools->allocated_bytes += state == SL_BLOCK_ALLOCATED ? bytes : 0;
+}
+
 int sl_rank_on_allocator_existing(struct sl_rank_builder *b, const struct sl_event *event) {
   const struct sl_event_allocator_existing *e = event->payload;
   struct restored *restored = e->device < MAX_DEVICES ? &b->restored[e->device] : NULL;
@@ -290,13 +309,7 @@ int sl_rank_on_allocator_existing(struct sl_rank_builder *b, const struct sl_eve
   if (r < 0)
     return 0; /* it stays missing */
   restored->missing--;
-  const struct place *place = &b->places[e->place];
-  if (place->pool_owner || place->pool_id) {
-    struct sl_block_totals *pools = &b->private_pools[e->device];
-    pools->reserved_bytes += e->bytes;
-    pools->active_bytes += e->state == SL_BLOCK_FREE ? 0 : e->bytes;
-    pools->allocated_bytes += e->state == SL_BLOCK_ALLOCATED ? e->bytes : 0;
-  }
+  sl_rank_private_pool_restore(b, e->device, e->place, e->bytes, e->state);
   if (e->starts_segment || !b->restored_segment.bytes) {
     r = restored_segment_end(b);
     b->restored_segment.device = e->device;
@@ -317,7 +330,7 @@ int sl_rank_on_allocator_existing(struct sl_rank_builder *b, const struct sl_eve
       .restored = true,
   };
   b->restored_allocations++;
-  return allocation_add(b, event, &made) ? 0 : b->r;
+  return sl_rank_allocation_add(b, event, &made) ? 0 : b->r;
 }
 
 /* The definitions have ended: what was restored is there, and the rank's device is the one that holds most of it. */
@@ -334,7 +347,7 @@ int sl_rank_restore_finish(struct sl_rank_builder *b) {
   }
   int r = restored_segment_end(b);
   for (size_t i = 0; i < b->allocation_count && r == 0; i++)
-    r = allocation_begins(b, b->allocations[i]);
+    r = sl_rank_allocation_begins(b, b->allocations[i]);
   sl_rank_step_watch(b);
   return r;
 }

@@ -4,6 +4,7 @@
  *   rank_ledger.c       the loop over the log: what each event is for, and the facts about the rank
  *   rank_device.c       samples of the device, loaded code, and refused requests
  *   rank_allocations.c  allocator events, what was there before recording began, tags
+ *   rank_gap.c          what goes on after a part of the log that was dropped
  *   rank_steps.c        what is decided, summed up and written when a step ends
  *   rank_pattern.c      what a step did, as a number that tells whether another one did the same
  *   rank_periods.c      which steps' rows are kept
@@ -46,6 +47,17 @@ struct restored { /* an allocator_restore event */
   bool begun;
   uint32_t sequence; /* of the first allocator event that is not part of it */
   uint32_t missing;  /* blocks that did not come yet */
+};
+
+struct gap { /* what is there after it, until it is reached */
+  struct sl_event_kept_block *blocks;
+  size_t block_count, block_capacity;
+  struct sl_event_kept_range *ranges;
+  size_t range_count, range_capacity;
+  struct {
+    bool known;
+    uint32_t until; /* sequence of the next allocator event */
+  } devices[MAX_DEVICES];
 };
 
 struct positions { /* in the event sequence, increasing */
@@ -110,7 +122,9 @@ struct sl_rank_builder {
   bool drivers_pool; /* PyTorch keeps no cache of its own, so the driver's calls are the tensors': cudaMallocAsync, */
   bool uncached;     /* or PYTORCH_NO_CUDA_MEMORY_CACHING */
   uint64_t restored_allocations;
-  struct { /* the one that is being put together */
+  struct gap gap;
+  bool jumps; /* over a gap: what is summed up is not a step, but more will follow */
+  struct {    /* the one that is being put together */
     uint32_t device;
     uint64_t address, bytes, stream, at_ns;
   } restored_segment;
@@ -172,6 +186,20 @@ int sl_rank_on_driver_allocation(struct sl_rank_builder *b, const struct sl_even
 int sl_rank_on_driver_free(struct sl_rank_builder *b, const struct sl_event *event);
 int sl_rank_restore_finish(struct sl_rank_builder *b);
 
+/*
+ * An allocation, whose block is the one that its map handed out or restored last. NULL: b->r says why. And it becomes
+ * part of the sums.
+ */
+struct sl_allocation *sl_rank_allocation_add(struct sl_rank_builder *b, const struct sl_event *event,
+                                             const struct sl_allocation *made);
+int sl_rank_allocation_begins(struct sl_rank_builder *b, struct sl_allocation *a);
+void sl_rank_private_pool_restore(struct sl_rank_builder *b, uint32_t device, uint32_t place, uint64_t bytes,
+                                  int state);
+
+/* rank_gap.c: dropped_allocator, kept_block, kept_range and dropped events; others are ignored. */
+int sl_rank_on_gap_event(struct sl_rank_builder *b, const struct sl_event *event);
+void sl_rank_gap_free(struct gap *gap);
+
 /* rank_pattern.c: what goes into the pattern of the step in progress. Nothing is done where every step is kept. */
 struct sl_rank_pattern *sl_rank_pattern_new(void); /* NULL: no memory */
 struct sl_rank_pattern *sl_rank_pattern_free(struct sl_rank_pattern *pattern);
@@ -199,6 +227,7 @@ bool sl_rank_hold_device(struct sl_rank_builder *b, uint64_t at_ns); /* … of t
 void sl_rank_release(struct sl_rank_builder *b);                     /* … are of no step */
 int sl_rank_period_decide(struct sl_rank_builder *b); /* the step in progress is summed up; settles the one before it */
 int sl_rank_period_end(struct sl_rank_builder *b);    /* and all its rows are made */
+int sl_rank_periods_flush(struct sl_rank_builder *b); /* what was held back until here is kept */
 int sl_rank_periods_last(struct sl_rank_builder *b);  /* no step will follow: everything from here on is kept */
 int sl_rank_periods_finish(struct sl_rank_builder *b); /* the log has ended, and all collectives are known */
 

@@ -66,6 +66,11 @@ static int device_sample_take(struct sl_rank_builder *b, const struct sl_event *
 
 int sl_rank_on_device_sample(struct sl_rank_builder *b, const struct sl_event *event) {
   const struct sl_event_device_sample *sample = event->payload;
+  if (event->salvaged) { /* from before the blocks that are known again: only what the next step begins with */
+    if ((int)sample->device == b->device)
+      b->step.peak_device_bytes = b->device_used_bytes = sample->total_bytes - sample->free_bytes;
+    return 0;
+  }
   return device_sample_take(b, event, sample->device, sample->total_bytes, sample->total_bytes - sample->free_bytes);
 }
 

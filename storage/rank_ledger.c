@@ -48,6 +48,10 @@ static int on_event(struct sl_rank_builder *b, const struct sl_event *event) {
   case SL_EVENT_allocator_restore: return sl_rank_on_allocator_restore(b, payload);
   case SL_EVENT_allocator_existing: return sl_rank_on_allocator_existing(b, event);
   case SL_EVENT_allocator_stats: sl_rank_on_allocator_stats(b, event); return 0;
+  case SL_EVENT_dropped_allocator:
+  case SL_EVENT_kept_block:
+  case SL_EVENT_kept_range:
+  case SL_EVENT_dropped: return sl_rank_on_gap_event(b, event);
   case SL_EVENT_tag: return sl_rank_on_tag(b, event);
   case SL_EVENT_device_sample: return sl_rank_on_device_sample(b, event);
   case SL_EVENT_driver_allocation: {
@@ -164,6 +168,7 @@ struct sl_rank_builder *sl_rank_builder_free(struct sl_rank_builder *b) {
     free(peak);
   }
   free(b->allocations);
+  sl_rank_gap_free(&b->gap);
   for (int i = 0; b->places && i < MAX_PLACES; i++)
     free(b->places[i].pool);
   sl_rows_free(&b->current.rows);

@@ -377,12 +377,17 @@ int sl_rank_period_end(struct sl_rank_builder *b) {
   return r;
 }
 
-int sl_rank_periods_last(struct sl_rank_builder *b) {
+int sl_rank_periods_flush(struct sl_rank_builder *b) {
   int r = last_settle(b, true);
-  b->periods->keep_all = true;
   if (r == 0)
     r = sl_ledger_writer_put(b->writer, &b->current.rows, b->error);
   return r < 0 ? r : sl_ledger_writer_put(b->writer, &b->current.device_rows, b->error);
+}
+
+int sl_rank_periods_last(struct sl_rank_builder *b) {
+  int r = sl_rank_periods_flush(b);
+  b->periods->keep_all = true;
+  return r;
 }
 
 int sl_rank_periods_finish(struct sl_rank_builder *b) {

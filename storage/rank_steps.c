@@ -323,7 +323,7 @@ int sl_rank_step_finish(struct sl_rank_builder *b, const struct sl_phase *step) 
   b->step.end = sl_rank_totals_now(b);
   if (b->device >= 0 && b->maps[b->device])
     b->step.end_free = sl_block_map_free_blocks(b->maps[b->device]);
-  int r = step ? 0 : sl_rank_periods_last(b);
+  int r = step ? 0 : b->jumps ? sl_rank_periods_flush(b) : sl_rank_periods_last(b);
   if (r == 0)
     sl_rank_hold(b);
   if (r == 0)

@@ -12,9 +12,8 @@
 #include <sys/stat.h>
 
 static bool is_log_file(const char *name) {
-  size_t length = strlen(name), suffix = strlen(SL_SEGMENT_SUFFIX);
-  return strcmp(name, SL_SEALED_NAME) == 0 ||
-         (length > suffix && strcmp(name + length - suffix, SL_SEGMENT_SUFFIX) == 0);
+  const char *suffix = strrchr(name, '.');
+  return suffix && (strcmp(suffix, SL_SEGMENT_SUFFIX) == 0 || strcmp(suffix, SL_SEALED_SUFFIX) == 0);
 }
 
 /* Whether a directory holds log files itself; adds up their newest change. */

@@ -22,9 +22,8 @@ bool sl_path_exists(const char *path) {
 }
 
 static bool is_segment(const char *name) {
-  size_t length = strlen(name), suffix = strlen(SL_SEGMENT_SUFFIX);
-  return strcmp(name, SL_SEALED_NAME) == 0 ||
-         (length > suffix && strcmp(name + length - suffix, SL_SEGMENT_SUFFIX) == 0);
+  const char *suffix = strrchr(name, '.');
+  return suffix && (strcmp(suffix, SL_SEGMENT_SUFFIX) == 0 || strcmp(suffix, SL_SEALED_SUFFIX) == 0);
 }
 
 bool sl_has_segments(const char *directory) {

@@ -1,0 +1,188 @@
+/*
+ * A log whose middle was dropped to make room for the latest (plugin/log_format.h) goes on behind the gap with what the
+ * allocator holds then. What was there before the gap and still is keeps its owner; the rest of it ends with the gap.
+ * What was made within it is there, with the time and the step of its making, and without an owner.
+ */
+#include "rank_builder.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+void sl_rank_gap_free(struct gap *gap) {
+  free(gap->blocks);
+  free(gap->ranges);
+  *gap = (struct gap){0};
+}
+
+static int compare_blocks(const void *left, const void *right) {
+  const struct sl_event_kept_block *a = left, *b = right;
+  if (a->device != b->device)
+    return a->device < b->device ? -1 : 1;
+  return (a->address > b->address) - (a->address < b->address);
+}
+
+/* The allocation's block after the gap; NULL: it has gone. */
+static const struct sl_event_kept_block *block_of(const struct gap *gap, const struct sl_allocation *a) {
+  const struct sl_event_kept_block key = {.device = a->device, .address = a->address};
+  const struct sl_event_kept_block *block =
+      gap->block_count ? bsearch(&key, gap->blocks, gap->block_count, sizeof key, compare_blocks) : NULL;
+  if (!block || block->state != SL_BLOCK_ALLOCATED)
+    return NULL;
+  return (block->alloc_ns == 0 ? a->restored : !a->restored && block->sequence == a->sequence) ? block : NULL;
+}
+
+/* What has gone within the gap, nobody knows when, ends with it. */
+static int allocations_end(struct sl_rank_builder *b, const struct sl_event *event) {
+  for (size_t i = 0; i < b->allocation_count; i++) {
+    struct sl_allocation *a = b->allocations[i];
+    if (!b->gap.devices[a->device].known || (!a->free_at && block_of(&b->gap, a)))
+      continue;
+    if (!a->complete_ns)
+      a->complete_ns = event->time_ns;
+    if (a->free_at)
+      continue;
+    a->free_at = b->at;
+    a->free_ns = event->time_ns;
+    struct sl_item *item = (int)a->device == b->device ? sl_rank_item_add(b, SL_ITEM_free) : NULL;
+    if (item)
+      item->allocation = a;
+  }
+  return b->r;
+}
+
+/* 1: there is no such block, so nothing is in it. */
+static int block_take(struct sl_rank_builder *b, const struct sl_event_kept_block *block) {
+  struct sl_block_map *map = b->maps[block->device];
+  int r = sl_block_map_restore(map, block->address, block->bytes, block->requested_bytes, block->state, block->place,
+                               block->starts_segment);
+  if (r == -ENOMEM)
+    return sl_error_set(b->error, r, "out of memory");
+  if (r < 0) {
+    b->replay_unknown++;
+    return 1;
+  }
+  sl_rank_private_pool_restore(b, block->device, block->place, block->bytes, block->state);
+  return 0;
+}
+
+static int allocation_make(struct sl_rank_builder *b, const struct sl_event *event,
+                           const struct sl_event_kept_block *block) {
+  const struct sl_allocation made = {
+      .address = block->address,
+      .bytes = block->bytes,
+      .requested_bytes = block->requested_bytes,
+      .place = block->place,
+      .device = block->device,
+      .sequence = block->sequence,
+      .step = block->step == UINT32_MAX ? -1 : (int64_t)block->step,
+      .dropped = true,
+  };
+  struct sl_allocation *a = sl_rank_allocation_add(b, event, &made);
+  if (!a)
+    return b->r;
+  a->tid = block->tid;
+  a->alloc_ns = block->alloc_ns;
+  return sl_rank_allocation_begins(b, a);
+}
+
+/* The maps as they are after the gap, and whose the blocks in them are. */
+static int blocks_take(struct sl_rank_builder *b, const struct sl_event *event) {
+  struct sl_allocation **kept = calloc(b->gap.block_count + 1, sizeof *kept);
+  int r = kept ? 0 : sl_error_set(b->error, -ENOMEM, "out of memory");
+  for (size_t i = 0; i < b->allocation_count && r == 0; i++) {
+    const struct sl_event_kept_block *block = b->allocations[i]->free_at ? NULL : block_of(&b->gap, b->allocations[i]);
+    if (block)
+      kept[block - b->gap.blocks] = b->allocations[i];
+  }
+  for (int i = 0; i < MAX_DEVICES && r == 0; i++) {
+    if (!b->gap.devices[i].known)
+      continue;
+    sl_block_map_free(b->maps[i]);
+    b->maps[i] = sl_block_map_new(&b->config);
+    b->private_pools[i] = (struct sl_block_totals){0};
+    b->next_sequence[i] = b->gap.devices[i].until;
+    if (!b->maps[i])
+      r = sl_error_set(b->error, -ENOMEM, "out of memory");
+  }
+  for (size_t i = 0; i < b->gap.block_count && r == 0; i++) {
+    const struct sl_event_kept_block *block = &b->gap.blocks[i];
+    if (block->device >= MAX_DEVICES || !b->gap.devices[block->device].known)
+      continue;
+    r = block_take(b, block);
+    if (r > 0)
+      r = 0;
+    else if (r == 0 && block->state == SL_BLOCK_ALLOCATED) {
+      if (kept[i])
+        sl_block_map_set_user(b->maps[block->device], kept[i]);
+      else
+        r = allocation_make(b, event, block);
+    }
+  }
+  free(kept);
+  return r;
+}
+
+static int row_write(struct sl_rank_builder *b, const struct sl_event *event, const struct sl_event_dropped *e) {
+  char steps[64] = "a part between the first and the latest", reason[200];
+  if (e->first_step == e->last_step)
+    snprintf(steps, sizeof steps, "step %u", e->first_step);
+  else if (e->first_step < e->last_step)
+    snprintf(steps, sizeof steps, "steps %u to %u", e->first_step, e->last_step);
+  snprintf(reason, sizeof reason, "%s dropped to make room for the latest (SHARDLEDGER_AT_MAX=keep-last): %llu events",
+           steps, (unsigned long long)e->events);
+  return sl_write_gap(b->writer, event->time_ns, "log", 0, reason, b->error);
+}
+
+static int jump(struct sl_rank_builder *b, const struct sl_event *event) {
+  const struct sl_event_dropped *e = event->payload;
+  qsort(b->gap.blocks, b->gap.block_count, sizeof *b->gap.blocks, compare_blocks);
+  int r = allocations_end(b, event);
+  b->jumps = true;
+  if (r == 0)
+    r = sl_rank_step_finish(b, NULL);
+  b->jumps = false;
+  if (r == 0)
+    r = blocks_take(b, event);
+  if (r == 0 && sl_phases_jump(b->phases, b->gap.ranges, b->gap.range_count, e->from_ns, b->at) < 0)
+    r = sl_error_set(b->error, -ENOMEM, "out of memory");
+  if (r == 0)
+    r = row_write(b, event, e);
+  sl_rank_gap_free(&b->gap);
+  sl_rank_step_watch(b);
+  return r < 0 ? r : b->r;
+}
+
+int sl_rank_on_gap_event(struct sl_rank_builder *b, const struct sl_event *event) {
+  struct gap *gap = &b->gap;
+  if (!event->salvaged)
+    return 0;
+  switch (event->type) {
+  case SL_EVENT_dropped_allocator: {
+    const struct sl_event_dropped_allocator *e = event->payload;
+    if (e->device < MAX_DEVICES) {
+      gap->devices[e->device].known = true;
+      gap->devices[e->device].until = e->until;
+    }
+    return 0;
+  }
+  case SL_EVENT_kept_block: {
+    void *grown = sl_rank_list_grow(b, gap->blocks, gap->block_count, &gap->block_capacity, sizeof *gap->blocks);
+    if (!grown)
+      return b->r;
+    gap->blocks = grown;
+    gap->blocks[gap->block_count++] = *(const struct sl_event_kept_block *)event->payload;
+    return 0;
+  }
+  case SL_EVENT_kept_range: {
+    void *grown = sl_rank_list_grow(b, gap->ranges, gap->range_count, &gap->range_capacity, sizeof *gap->ranges);
+    if (!grown)
+      return b->r;
+    gap->ranges = grown;
+    gap->ranges[gap->range_count++] = *(const struct sl_event_kept_range *)event->payload;
+    return 0;
+  }
+  case SL_EVENT_dropped: return jump(b, event);
+  default: return 0;
+  }
+}

@@ -136,7 +136,8 @@ static int row_write(struct sl_rank_builder *b, const struct sl_event *event, co
 
 static int jump(struct sl_rank_builder *b, const struct sl_event *event) {
   const struct sl_event_dropped *e = event->payload;
-  qsort(b->gap.blocks, b->gap.block_count, sizeof *b->gap.blocks, compare_blocks);
+  if (b->gap.block_count)
+    qsort(b->gap.blocks, b->gap.block_count, sizeof *b->gap.blocks, compare_blocks);
   int r = allocations_end(b, event);
   b->jumps = true;
   if (r == 0)

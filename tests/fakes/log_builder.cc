@@ -171,12 +171,13 @@ void LogBuilder::finish(Files files) {
       header.process_key = process_key;
       header.check = XXH3_64bits(&header, offsetof(sl_segment_header, check));
       const std::string head((const char *)&header, sizeof(header));
-      if (files != Files::sealed) {
+      const bool dropped = ordinal == SL_DROPPED_THREAD;
+      if (files != Files::sealed || dropped) {
         char name[32];
-        snprintf(name, sizeof(name), "%08x" SL_SEGMENT_SUFFIX, number);
+        snprintf(name, sizeof(name), dropped ? SL_DROPPED_NAME : "%08x" SL_SEGMENT_SUFFIX, number);
         std::ofstream(directory / name, std::ios::binary) << head << records;
       }
-      if (files != Files::raw) {
+      if (files != Files::raw && !dropped) {
         std::string stripped = records;
         for (size_t at = 0; at < stripped.size(); at += (uint8_t)stripped[at + 1] * 8)
           memset(&stripped[at + 2], 0, 2);

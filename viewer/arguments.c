@@ -1,6 +1,6 @@
 #include "command.h"
+#include "output/units.h"
 #include "storage/words.h"
-#include "units.h"
 
 #include <ctype.h>
 #include <errno.h>

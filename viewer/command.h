@@ -1,8 +1,8 @@
-/* One command of `shardledger`: an entry of the table in main.c, a function in cmd_<name>.c. */
+/* One command of `shardledger`: an entry of the table in main.c, a function in commands/cmd_<name>.c. */
 #ifndef SHARDLEDGER_COMMAND_H
 #define SHARDLEDGER_COMMAND_H
 
-#include "table.h"
+#include "output/table.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,7 +1,7 @@
 #include "open_ledger.h"
+#include "output/terminal.h"
 #include "plugin/log_format.h"
 #include "storage/ledger.h"
-#include "terminal.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -32,7 +32,7 @@ UPLOT_WHEEL = "youplot==1.0.0"  # the package of PyPI that ships it: youplot/ven
 UPLOT_SHA256 = "2d27e8ad3d228164525ce213f9dc716f39b4e3aee0cc773fb3491c96cf4921a2"
 
 
-# ---- the page's data, read by the description in viewer/page_timeline.c ----
+# ---- the page's data, read by the description in viewer/report/page_timeline.c ----
 
 
 class Numbers:

@@ -3,7 +3,7 @@
 #include <string>
 
 extern "C" {
-#include "demangle.h"
+#include "exports/demangle.h"
 }
 
 namespace {

@@ -3,7 +3,7 @@
 #include <string>
 
 extern "C" {
-#include "text.h"
+#include "output/text.h"
 }
 
 namespace {

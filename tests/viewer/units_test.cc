@@ -3,7 +3,7 @@
 #include <string>
 
 extern "C" {
-#include "units.h"
+#include "output/units.h"
 }
 
 namespace {

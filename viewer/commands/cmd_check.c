@@ -1,0 +1,447 @@
+#include "ask_ledger.h"
+#include "command.h"
+#include "commands/growth_queries.h"
+#include "commands/peak_queries.h"
+#include "commands/summary.h"
+#include "open_ledger.h"
+#include "output/units.h"
+#include "storage/categories.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct budget {
+  const char *category; /* points into argv, not terminated */
+  int category_length;
+  int64_t bytes;
+};
+
+struct budgets {
+  int64_t peak, growth; /* -1: none */
+  struct budget categories[32];
+  int category_count;
+  const char *against; /* NULL: none */
+  double tolerance;
+  const char *junit; /* NULL: none */
+};
+
+/* What came of one budget. */
+struct verdict {
+  char name[128];
+  int64_t rank; /* -1: none that stands out */
+  int64_t bytes, limit;
+  char reason[768]; /* why it failed, or in what it was kept */
+};
+
+struct verdicts {
+  struct verdict *items;
+  int count, failed;
+};
+
+static struct verdict *add_verdict(struct verdicts *verdicts, struct sl_error *error) {
+  struct verdict *more = realloc(verdicts->items, (verdicts->count + 1) * sizeof(*more));
+  if (!more) {
+    sl_error_set(error, -ENOMEM, "out of memory");
+    return NULL;
+  }
+  verdicts->items = more;
+  more += verdicts->count++;
+  memset(more, 0, sizeof(*more));
+  return more;
+}
+
+static bool is_kept(const struct verdict *v) {
+  return v->bytes <= v->limit;
+}
+
+/* The end of every reason: how far it is from the limit. */
+static const char *distance(char buffer[128], const struct verdict *v, const char *limit_name) {
+  char limit[SL_UNIT_CHARS], difference[SL_UNIT_CHARS];
+  snprintf(buffer, 128, "%s %s the %s of %s",
+           sl_format_bytes(difference, is_kept(v) ? v->limit - v->bytes : v->bytes - v->limit, false),
+           is_kept(v) ? "under" : "over", limit_name, sl_format_bytes(limit, v->limit, false));
+  return buffer;
+}
+
+static int check_peak(struct sl_db *db, int64_t limit, struct verdicts *verdicts, struct sl_error *error) {
+  struct sl_statement *statement = NULL;
+  char bytes[SL_UNIT_CHARS], end[128];
+  struct verdict *v = add_verdict(verdicts, error);
+  int r = v ? sl_db_prepare(db,
+                            "WITH " SL_SQL_CHOSEN " SELECT c.rank, c.step, c.peak_allocated_bytes, " SL_SQL_WHERE_PEAK
+                            " FROM chosen AS c ORDER BY c.peak_allocated_bytes DESC, c.rank LIMIT 1",
+                            &statement, error)
+            : -ENOMEM;
+  if (r < 0)
+    return r;
+  sl_bind_named_null(statement, ":rank");
+  sl_bind_named_null(statement, ":step");
+  sl_bind_named_int(statement, ":text", 1);
+  r = sl_statement_step(statement, error);
+  if (r > 0) {
+    snprintf(v->name, sizeof(v->name), "max-peak");
+    v->rank = sl_column_int(statement, 0);
+    v->bytes = sl_column_int(statement, 2);
+    v->limit = limit;
+    snprintf(v->reason, sizeof(v->reason), "the peak is %s (rank %lld, step %lld, %.200s): %s",
+             sl_format_bytes(bytes, v->bytes, false), (long long)v->rank, (long long)sl_column_int(statement, 1),
+             sl_column_text(statement, 3), distance(end, v, "budget"));
+  }
+  statement = sl_statement_close(statement);
+  return r < 0 ? r : 0;
+}
+
+/* A misspelt category must not count as one that has nothing. */
+static int know_category(struct sl_db *db, const char *name, struct sl_error *error) {
+  struct sl_statement *statement = NULL;
+  if (sl_category_find(name) >= 0)
+    return 0;
+  int r = sl_db_prepare(db, "SELECT 1 FROM peak_category WHERE category = :category LIMIT 1", &statement, error);
+  if (r < 0)
+    return r;
+  sl_bind_named_text(statement, ":category", name);
+  r = sl_statement_step(statement, error);
+  statement = sl_statement_close(statement);
+  if (r == 0)
+    r = sl_error_set(error, -EINVAL, "there is no category '%s'; 'shardledger rules' lists them", name);
+  return r < 0 ? r : 0;
+}
+
+static int check_category(struct sl_db *db, const struct budget *budget, struct verdicts *verdicts,
+                          struct sl_error *error) {
+  struct sl_statement *statement = NULL;
+  char name[96], bytes[SL_UNIT_CHARS], end[128];
+  struct verdict *v = NULL;
+  snprintf(name, sizeof(name), "%.*s", budget->category_length, budget->category);
+  int r = know_category(db, name, error);
+  if (r == 0)
+    r = (v = add_verdict(verdicts, error)) ? 0 : -ENOMEM;
+  if (r == 0)
+    r = sl_db_prepare(db,
+                      "SELECT rank, step, bytes FROM peak_category" /* a step that repeats another has the same */
+                      " WHERE category = :category AND module_id IS NULL AND phase = 'step'"
+                      " ORDER BY bytes DESC, rank, step LIMIT 1",
+                      &statement, error);
+  if (r < 0)
+    return r;
+  sl_bind_named_text(statement, ":category", name);
+  r = sl_statement_step(statement, error);
+  snprintf(v->name, sizeof(v->name), "max-category %s", name);
+  v->rank = -1;
+  v->limit = budget->bytes;
+  if (r > 0) {
+    v->rank = sl_column_int(statement, 0);
+    v->bytes = sl_column_int(statement, 2);
+    snprintf(v->reason, sizeof(v->reason), "%s has %s at the peak of step %lld on rank %lld: %s", name,
+             sl_format_bytes(bytes, v->bytes, false), (long long)sl_column_int(statement, 1), (long long)v->rank,
+             distance(end, v, "budget"));
+  } else {
+    snprintf(v->reason, sizeof(v->reason), "%s has nothing at any peak", name);
+  }
+  statement = sl_statement_close(statement);
+  return r < 0 ? r : 0;
+}
+
+/* The module and category that grow most, as the end of a sentence. */
+static int check_growth(struct sl_db *db, int64_t limit, struct verdicts *verdicts, struct sl_error *error) {
+  struct sl_statement *statement = NULL;
+  struct verdict *v = NULL;
+  char bytes[SL_UNIT_CHARS], end[128];
+  int64_t steps = 0;
+  int r = sl_db_int(db, "SELECT coalesce(min(steps), 0) FROM rank_steps", &steps, error);
+  if (r == 0 && steps < 3)
+    r = sl_error_set(error, -ENODATA, "growth can't be told from %lld step%s; three are the least", (long long)steps,
+                     steps == 1 ? "" : "s");
+  if (r == 0)
+    r = (v = add_verdict(verdicts, error)) ? 0 : -ENOMEM;
+  if (r == 0)
+    r = sl_db_prepare(db,
+                      "WITH " SL_SQL_TOLD " SELECT rank, sum(growth) OVER (PARTITION BY rank) AS total, growth,"
+                      " category, module, phase FROM told WHERE growth > 0 ORDER BY total DESC, rank, growth DESC",
+                      &statement, error);
+  if (r < 0)
+    return r;
+  sl_bind_named_null(statement, ":rank");
+  sl_bind_named_null(statement, ":step");
+  sl_bind_named_null(statement, ":min");
+  r = sl_statement_step(statement, error);
+  snprintf(v->name, sizeof(v->name), "max-growth");
+  v->rank = -1;
+  v->limit = limit;
+  if (r > 0) {
+    const char *module = sl_column_text(statement, 4), *phase = sl_column_text(statement, 5);
+    char most[SL_UNIT_CHARS];
+    v->rank = sl_column_int(statement, 0);
+    v->bytes = sl_column_int(statement, 1);
+    snprintf(v->reason, sizeof(v->reason),
+             "each step leaves %s more behind on rank %lld: %s a step; most of it, %s, is %.60s%s%.200s%s%.40s"
+             " ('shardledger survivors' shows all)",
+             sl_format_bytes(bytes, v->bytes, false), (long long)v->rank, distance(end, v, "budget"),
+             sl_format_bytes(most, sl_column_int(statement, 2), false), sl_column_text(statement, 3),
+             *module ? " of " : "", module, *phase ? " from " : "", phase);
+  } else {
+    snprintf(v->reason, sizeof(v->reason), "nothing grows in every step (%lld steps)", (long long)steps);
+  }
+  statement = sl_statement_close(statement);
+  return r < 0 ? r : 0;
+}
+
+/* Appends what the rank's peak consists of more than the base's, the largest first. */
+static int explain_difference(struct sl_db *db, struct verdict *v, struct sl_error *error) {
+  struct sl_statement *statement = NULL;
+  char bytes[SL_UNIT_CHARS];
+  int r = sl_db_prepare(
+      db,
+      "WITH highest AS (SELECT"
+      "  (SELECT coalesce(same_as, step) FROM main.step WHERE rank = :rank ORDER BY peak_allocated_bytes DESC, step "
+      "LIMIT 1) AS now,"
+      "  (SELECT coalesce(same_as, step) FROM base.step WHERE rank = :rank ORDER BY peak_allocated_bytes DESC, step "
+      "LIMIT 1) AS before),"
+      " parts(category, bytes) AS ("
+      "  SELECT category, bytes FROM main.peak_category, highest"
+      "  WHERE rank = :rank AND step = now AND module_id IS NULL AND phase = 'step'"
+      "  UNION ALL SELECT category, -bytes FROM base.peak_category, highest"
+      "  WHERE rank = :rank AND step = before AND module_id IS NULL AND phase = 'step')"
+      " SELECT category, sum(bytes) AS more FROM parts GROUP BY category HAVING more > 0 ORDER BY more DESC LIMIT 3",
+      &statement, error);
+  if (r < 0)
+    return r;
+  sl_bind_named_int(statement, ":rank", v->rank);
+  for (const char *separator = "; "; (r = sl_statement_step(statement, error)) > 0; separator = ", ") {
+    size_t length = strlen(v->reason);
+    snprintf(v->reason + length, sizeof(v->reason) - length, "%s%.60s +%s", separator, sl_column_text(statement, 0),
+             sl_format_bytes(bytes, sl_column_int(statement, 1), false));
+  }
+  statement = sl_statement_close(statement);
+  return r;
+}
+
+static int compare_ranks(struct sl_db *db, double tolerance, struct verdicts *verdicts, struct sl_error *error) {
+  struct sl_statement *statement = NULL;
+  char bytes[SL_UNIT_CHARS], before[SL_UNIT_CHARS], end[128], name[64];
+  int64_t strangers = 0;
+  int r = sl_db_int(db,
+                    "SELECT (SELECT count(*) FROM main.rank WHERE rank NOT IN (SELECT rank FROM base.rank))"
+                    " + (SELECT count(*) FROM base.rank WHERE rank NOT IN (SELECT rank FROM main.rank))",
+                    &strangers, error);
+  if (r == 0 && strangers > 0)
+    r = sl_error_set(error, -EINVAL, "the two runs have different ranks (%lld are in one only): they don't compare",
+                     (long long)strangers);
+  if (r == 0)
+    r = sl_db_prepare(db,
+                      "SELECT k.rank, (SELECT max(peak_allocated_bytes) FROM main.step AS a WHERE a.rank = k.rank),"
+                      " (SELECT max(peak_allocated_bytes) FROM base.step AS b WHERE b.rank = k.rank)"
+                      " FROM main.rank_steps AS k ORDER BY k.rank",
+                      &statement, error);
+  if (r < 0)
+    return r;
+  while ((r = sl_statement_step(statement, error)) > 0) {
+    if (sl_column_is_null(statement, 1) || sl_column_is_null(statement, 2)) {
+      r = sl_error_set(error, -ENODATA, "rank %lld has no peak in one of the runs",
+                       (long long)sl_column_int(statement, 0));
+      break;
+    }
+    struct verdict *v = add_verdict(verdicts, error);
+    if (!v) {
+      r = -ENOMEM;
+      break;
+    }
+    v->rank = sl_column_int(statement, 0);
+    v->bytes = sl_column_int(statement, 1);
+    int64_t base = sl_column_int(statement, 2);
+    v->limit = base + (int64_t)((double)base * tolerance);
+    snprintf(v->name, sizeof(v->name), "against rank %lld", (long long)v->rank);
+    snprintf(name, sizeof(name), "limit (base and %.4g%%)", tolerance * 100);
+    snprintf(v->reason, sizeof(v->reason), "the peak of rank %lld is %s and was %s: %s", (long long)v->rank,
+             sl_format_bytes(bytes, v->bytes, false), sl_format_bytes(before, base, false), distance(end, v, name));
+    if (!is_kept(v))
+      r = explain_difference(db, v, error);
+    if (r < 0)
+      break;
+  }
+  statement = sl_statement_close(statement);
+  return r;
+}
+
+static int check_against(struct sl_db *db, const struct budgets *budgets, struct verdicts *verdicts,
+                         struct sl_error *error) {
+  int r = sl_attach_ledger(db, budgets->against, "base", error);
+  return r < 0 ? r : compare_ranks(db, budgets->tolerance, verdicts, error);
+}
+
+/* ---- JUnit ---- */
+
+static void write_escaped(FILE *file, const char *text) {
+  for (; *text; text++) {
+    unsigned char c = (unsigned char)*text;
+    if (c == '&')
+      fputs("&amp;", file);
+    else if (c == '<')
+      fputs("&lt;", file);
+    else if (c == '>')
+      fputs("&gt;", file);
+    else if (c == '"')
+      fputs("&quot;", file);
+    else
+      fputc(c < 0x20 ? ' ' : c, file); /* XML has no other control characters */
+  }
+}
+
+static int write_junit(const char *path, const struct verdicts *verdicts, struct sl_error *error) {
+  FILE *file = fopen(path, "w");
+  if (!file)
+    return sl_error_set(error, -errno, "%s can't be written: %s", path, strerror(errno));
+  fprintf(file,
+          "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
+          "<testsuites tests=\"%d\" failures=\"%d\">\n<testsuite name=\"shardledger check\" tests=\"%d\" "
+          "failures=\"%d\">\n",
+          verdicts->count, verdicts->failed, verdicts->count, verdicts->failed);
+  for (int i = 0; i < verdicts->count; i++) {
+    const struct verdict *v = &verdicts->items[i];
+    fputs("<testcase classname=\"shardledger.check\" name=\"", file);
+    write_escaped(file, v->name);
+    fputs(is_kept(v) ? "\"><system-out>" : "\"><failure message=\"", file);
+    write_escaped(file, v->reason);
+    fputs(is_kept(v) ? "</system-out></testcase>\n" : "\"/></testcase>\n", file);
+  }
+  fputs("</testsuite>\n</testsuites>\n", file);
+  bool failed = ferror(file) != 0;
+  if (fclose(file) != 0 || failed)
+    return sl_error_set(error, -EIO, "%s could not be written whole", path);
+  return 0;
+}
+
+/* ---- the command ---- */
+
+struct context {
+  struct budgets budgets;
+  int failed; /* out: budgets that were not kept */
+};
+
+static void print_verdicts(struct sl_output *out, const struct verdicts *verdicts) {
+  static const struct sl_column columns[] = {
+      {"check", "Check", SL_UNIT_text, 0},
+      {"result", "Result", SL_UNIT_text, 0},
+      {"rank", "Rank", SL_UNIT_number, SL_COLUMN_DATA_ONLY},
+      {"bytes", "Is", SL_UNIT_bytes, 0},
+      {"limit_bytes", "Limit", SL_UNIT_bytes, 0},
+      {"reason", "Reason", SL_UNIT_text, SL_COLUMN_DATA_ONLY},
+  };
+  struct sl_table *table = sl_table_begin(out, "checks", columns, sizeof(columns) / sizeof(columns[0]));
+  for (int i = 0; i < verdicts->count; i++) {
+    const struct verdict *v = &verdicts->items[i];
+    sl_cell_text(table, v->name);
+    sl_cell_text(table, is_kept(v) ? "kept" : "failed");
+    if (v->rank >= 0)
+      sl_cell_int(table, v->rank);
+    else
+      sl_cell_null(table);
+    sl_cell_int(table, v->bytes);
+    sl_cell_int(table, v->limit);
+    sl_cell_text(table, v->reason);
+  }
+  table = sl_table_end(table);
+  if (verdicts->failed > 0)
+    sl_output_line(out, "%s", "");
+  for (int i = 0; i < verdicts->count; i++)
+    if (!is_kept(&verdicts->items[i]))
+      sl_output_styled(out, SL_STYLE_red, "%s: %s", verdicts->items[i].name, verdicts->items[i].reason);
+}
+
+static int check_budgets(struct sl_db *db, struct sl_output *out, void *context, struct sl_error *error) {
+  struct context *c = context;
+  const struct budgets *b = &c->budgets;
+  struct verdicts verdicts = {0};
+  int64_t steps = 0;
+  int r = sl_print_coverage(db, out, error);
+  if (r == 0)
+    r = sl_db_int(db, "SELECT EXISTS(SELECT 1 FROM step WHERE peak_allocated_bytes IS NOT NULL)", &steps, error);
+  if (r == 0 && steps == 0)
+    r = sl_error_set(error, -ENODATA, "no step with allocations was recorded, so no budget can be checked");
+  if (r == 0 && b->peak >= 0)
+    r = check_peak(db, b->peak, &verdicts, error);
+  for (int i = 0; r == 0 && i < b->category_count; i++)
+    r = check_category(db, &b->categories[i], &verdicts, error);
+  if (r == 0 && b->growth >= 0)
+    r = check_growth(db, b->growth, &verdicts, error);
+  if (r == 0 && b->against)
+    r = check_against(db, b, &verdicts, error);
+  for (int i = 0; i < verdicts.count; i++)
+    verdicts.failed += !is_kept(&verdicts.items[i]);
+  if (r == 0 && b->junit)
+    r = write_junit(b->junit, &verdicts, error);
+  if (r == 0) {
+    sl_output_line(out, "%s", "");
+    print_verdicts(out, &verdicts);
+    c->failed = verdicts.failed;
+  }
+  free(verdicts.items);
+  return r;
+}
+
+static int read_category(const char *text, struct budget *out) {
+  const char *equals = strchr(text, '=');
+  if (equals && equals > text && sl_parse_bytes(equals + 1, &out->bytes) == 0) {
+    out->category = text;
+    out->category_length = (int)(equals - text);
+    return 0;
+  }
+  sl_complain("check: --max-category takes NAME=SIZE such as activation=10GiB, not '%s'", text);
+  return -EINVAL;
+}
+
+static int read_growth(const char *text, int64_t *out) {
+  static const char per_step[] = "/step";
+  char size[SL_UNIT_CHARS];
+  size_t length = strlen(text), suffix = sizeof(per_step) - 1;
+  if (length > suffix && strcmp(text + length - suffix, per_step) == 0 && length - suffix < sizeof(size)) {
+    snprintf(size, sizeof(size), "%.*s", (int)(length - suffix), text);
+    if (sl_parse_bytes(size, out) == 0)
+      return 0;
+  }
+  sl_complain("check: --max-growth takes SIZE/step such as 1MiB/step, not '%s'", text);
+  return -EINVAL;
+}
+
+int sl_cmd_check(const struct sl_command *command, int argc, char **argv) {
+  struct sl_output_arguments format = {0};
+  struct context context = {.budgets = {.peak = -1, .growth = -1}};
+  struct budgets *budgets = &context.budgets;
+  struct sl_text_list categories = {0};
+  const char *growth = NULL, *tolerance = NULL, *path = NULL;
+  const struct sl_argument arguments[] = {
+      {"max-peak", 0, "SIZE", "the most that any rank may have allocated", SL_ARGUMENT_SIZE, &budgets->peak},
+      {"max-category", 0, "NAME=SIZE", "the most of this category at any peak; may be given several times",
+       SL_ARGUMENT_LIST, &categories},
+      {"max-growth", 0, "SIZE/step", "the most that a step may leave behind for good", SL_ARGUMENT_TEXT, &growth},
+      {"against", 0, "BASE", "a ledger or run directory to compare the peaks with", SL_ARGUMENT_TEXT,
+       &budgets->against},
+      {"tolerance", 0, "PERCENT", "how much higher than those of BASE they may be; 0% when not given", SL_ARGUMENT_TEXT,
+       &tolerance},
+      {"junit", 0, "FILE", "write the results as JUnit XML too", SL_ARGUMENT_TEXT, &budgets->junit},
+      SL_OUTPUT_ARGUMENTS(format),
+  };
+  int r = sl_parse(command, arguments, sizeof(arguments) / sizeof(arguments[0]), argc, argv, &path, 1);
+  if (r < 0)
+    return sl_parse_exit(r);
+  r = growth ? read_growth(growth, &budgets->growth) : 0;
+  for (int i = 0; r == 0 && i < categories.count; i++)
+    r = read_category(categories.items[i], &budgets->categories[budgets->category_count++]);
+  if (r < 0)
+    return SL_EXIT_USAGE;
+  if (tolerance && !budgets->against) {
+    sl_complain("check: --tolerance goes with --against BASE");
+    return SL_EXIT_USAGE;
+  }
+  if (tolerance && sl_parse_percent(tolerance, &budgets->tolerance) < 0) {
+    sl_complain("check: --tolerance takes a percentage such as 1%%, not '%s'", tolerance);
+    return SL_EXIT_USAGE;
+  }
+  if (budgets->peak < 0 && budgets->growth < 0 && categories.count == 0 && !budgets->against) {
+    sl_complain("check: there is no budget to check; for example: --max-peak 40GiB");
+    return SL_EXIT_USAGE;
+  }
+  r = sl_print_report(path, &format, check_budgets, &context);
+  return r != SL_EXIT_OK ? r : context.failed > 0 ? SL_EXIT_CHECK_FAILED : SL_EXIT_OK;
+}

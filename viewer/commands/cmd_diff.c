@@ -1,0 +1,253 @@
+#include "ask_ledger.h"
+#include "command.h"
+#include "commands/peak_queries.h"
+#include "commands/summary.h"
+#include "open_ledger.h"
+#include "output/units.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct selection {
+  const char *other;       /* ledger or run directory of the second side; NULL: the same as the first */
+  int64_t step, rank, min; /* -1: not given */
+  int64_t other_rank;      /* -1: the same ranks as on the first side */
+};
+
+/*
+ * side: 0 is the first run (main), 1 the second (other). key_rank is what the two sides are aligned by: the rank
+ * itself, or 0 where one rank is held against another one.
+ */
+#define SL_SQL_SIDE(side, schema)                                                                                      \
+  "ranks_" side " AS (SELECT rank, iif(:rank_" side " IS NULL, rank, 0) AS key_rank FROM " schema ".rank"              \
+  "  WHERE :rank_" side " IS NULL OR rank = :rank_" side "),"                                                          \
+  " chosen_" side " AS (SELECT rank, key_rank, step, rows_step FROM (SELECT s.rank, k.key_rank, s.step,"               \
+  "   coalesce(s.same_as, s.step) AS rows_step,"                                                                       \
+  "   row_number() OVER (PARTITION BY s.rank ORDER BY s.peak_allocated_bytes DESC, s.step) AS place"                   \
+  "   FROM " schema ".step AS s JOIN ranks_" side " AS k ON k.rank = s.rank"                                           \
+  "   WHERE s.peak_allocated_bytes IS NOT NULL AND (:step IS NULL OR s.step = :step)) WHERE place = 1),"               \
+  " rows_" side "(what, key_rank, step, module, nth, phase, category, bytes, own) AS ("                                \
+  "  SELECT 'step', k.key_rank, s.step, NULL, 0, NULL, NULL, s.peak_allocated_bytes, NULL FROM " schema ".step AS s"   \
+  "   JOIN ranks_" side " AS k ON k.rank = s.rank WHERE s.peak_allocated_bytes IS NOT NULL"                            \
+  "   AND (:step IS NULL OR s.step = :step)"                                                                           \
+  "  UNION ALL SELECT 'category', c.key_rank, c.step, NULL, 0, NULL, b.category, b.bytes, NULL"                        \
+  "   FROM chosen_" side " AS c JOIN " schema ".peak_category AS b ON b.rank = c.rank AND b.step = c.rows_step"        \
+  "   AND b.module_id IS NULL AND b.phase = 'step'"                                                                    \
+  "  UNION ALL SELECT 'module', c.key_rank, c.step, m.fqn, m.nth, p.phase, NULL, p.allocated_bytes, p.own_bytes"       \
+  "   FROM chosen_" side " AS c JOIN " schema ".peak AS p ON p.rank = c.rank AND p.step = c.rows_step"                 \
+  "   JOIN (SELECT id, fqn, row_number() OVER (PARTITION BY rank, fqn ORDER BY id) AS nth FROM " schema ".module) AS"  \
+  "   m ON m.id = p.module_id)"
+
+/*
+ * Modules are aligned by FQN (and, where several models have the same one, by their order), steps by number, categories
+ * by name. A module that only one side has changes by what it owns: the device's peak in its phase is not its doing.
+ */
+static const char *const diff_sql = "WITH " SL_SQL_SIDE("0", "main") ", " SL_SQL_SIDE(
+    "1", "other") ","
+                  " cells AS (SELECT 0 AS side, * FROM rows_0 UNION ALL SELECT 1, * FROM rows_1),"
+                  " pairs AS (SELECT what, key_rank, module, phase, category,"
+                  "  max(step) FILTER (WHERE side = 0) AS step_a, max(step) FILTER (WHERE side = 1) AS step_b,"
+                  "  max(bytes) FILTER (WHERE side = 0) AS a, max(bytes) FILTER (WHERE side = 1) AS b,"
+                  "  max(own) FILTER (WHERE side = 0) AS own_a, max(own) FILTER (WHERE side = 1) AS own_b"
+                  " FROM cells GROUP BY what, key_rank, module, nth, phase, category, iif(what = 'step', step, NULL)),"
+                  " told AS (SELECT *, CASE WHEN what = 'category' THEN coalesce(b, 0) - coalesce(a, 0) ELSE b - a END "
+                  "AS change,"
+                  "  coalesce(own_b, 0) - coalesce(own_a, 0) AS own_change,"
+                  "  CASE what WHEN 'step' THEN 0 WHEN 'category' THEN 1 ELSE 2 END AS place FROM pairs)"
+                  " SELECT what, iif(:rank_0 IS NULL, key_rank, NULL), step_a, step_b, module, phase, category, a, b, "
+                  "change, own_a,"
+                  "  own_b, iif(what = 'module', own_change, NULL) FROM told"
+                  " WHERE NOT (what = 'step' AND (a IS NULL OR b IS NULL))"
+                  "  AND max(abs(coalesce(change, 0)), abs(own_change)) >= :min"
+                  " ORDER BY place, max(abs(coalesce(change, 0)), abs(own_change)) DESC, key_rank, step_a, module, "
+                  "phase, category";
+
+/* The highest peak of each side: rank, step and bytes. */
+static const char *const highest_sql = "WITH " SL_SQL_SIDE("0", "main") ", " SL_SQL_SIDE(
+    "1", "other") ","
+                  " tops AS (SELECT 0 AS side, s.rank, s.step, s.peak_allocated_bytes AS bytes FROM main.step AS s "
+                  "JOIN chosen_0 AS c"
+                  "  ON c.rank = s.rank AND c.step = s.step UNION ALL SELECT 1, s.rank, s.step, s.peak_allocated_bytes"
+                  "  FROM other.step AS s JOIN chosen_1 AS c ON c.rank = s.rank AND c.step = s.step)"
+                  " SELECT side, rank, step, max(bytes) FROM tops GROUP BY side ORDER BY side";
+
+/* Steps that have no partner, by side. */
+static const char *const alone_sql =
+    "SELECT (SELECT count(*) FROM (SELECT rank, step FROM main.step EXCEPT SELECT rank, step FROM other.step)),"
+    " (SELECT count(*) FROM (SELECT rank, step FROM other.step EXCEPT SELECT rank, step FROM main.step))";
+
+#define LARGEST 12 /* rows of a section that text shows */
+
+static const struct sl_column columns[] = {
+    {"what", "", SL_UNIT_text, SL_COLUMN_DATA_ONLY},
+    {"rank", "Rank", SL_UNIT_number, 0},
+    {"step_a", "Step A", SL_UNIT_number, 0},
+    {"step_b", "Step B", SL_UNIT_number, 0},
+    {"module", "Module", SL_UNIT_text, SL_COLUMN_HIDE_EMPTY},
+    {"phase", "Phase", SL_UNIT_text, SL_COLUMN_HIDE_EMPTY},
+    {"category", "Category", SL_UNIT_text, SL_COLUMN_HIDE_EMPTY},
+    {"a_bytes", "A", SL_UNIT_bytes, 0},
+    {"b_bytes", "B", SL_UNIT_bytes, 0},
+    {"change_bytes", "Change", SL_UNIT_change, 0},
+    {"a_own_bytes", "Own in A", SL_UNIT_bytes, SL_COLUMN_HIDE_EMPTY},
+    {"b_own_bytes", "Own in B", SL_UNIT_bytes, SL_COLUMN_HIDE_EMPTY},
+    {"own_change_bytes", "Own change", SL_UNIT_change, SL_COLUMN_HIDE_EMPTY},
+};
+enum { COLUMNS = sizeof(columns) / sizeof(columns[0]), WHAT = 0, MODULE = 4 };
+
+static const struct {
+  const char *what, *heading;
+} headings[] = {
+    {"step", "Peak of each step"},
+    {"category", "Categories at the peak"},
+    {"module", "Modules: the device's peak while they ran, and what they owned"},
+};
+
+static void bind(struct sl_statement *statement, const struct selection *selection) {
+  sl_bind_optional(statement, ":rank_0", selection->rank);
+  sl_bind_optional(statement, ":rank_1", selection->other_rank >= 0 ? selection->other_rank : selection->rank);
+  sl_bind_optional(statement, ":step", selection->step);
+}
+
+/* "Peak 205.5 MiB (rank 0, step 1) and 217.5 MiB (rank 0, step 1): +12.0 MiB". Text only. */
+static int print_verdict(struct sl_db *db, struct sl_output *out, const struct selection *selection,
+                         struct sl_error *error) {
+  struct sl_statement *statement = NULL;
+  char sides[2][96] = {"none", "none"}, bytes[SL_UNIT_CHARS];
+  int64_t peaks[2] = {-1, -1}, alone[2] = {0, 0};
+  int r = sl_db_prepare(db, highest_sql, &statement, error);
+  if (r < 0)
+    return r;
+  bind(statement, selection);
+  while ((r = sl_statement_step(statement, error)) > 0) {
+    int side = sl_column_int(statement, 0) != 0;
+    peaks[side] = sl_column_int(statement, 3);
+    snprintf(sides[side], sizeof(sides[side]), "%s (rank %lld, step %lld)",
+             sl_format_bytes(bytes, peaks[side], out->exact_bytes), (long long)sl_column_int(statement, 1),
+             (long long)sl_column_int(statement, 2));
+  }
+  statement = sl_statement_close(statement);
+  if (r == 0 && (peaks[0] < 0 || peaks[1] < 0))
+    return sl_error_set(error, -ENODATA,
+                        "%s side has no such step with allocations; 'shardledger peaks --by step' lists "
+                        "them",
+                        peaks[0] < 0 ? "the first" : "the second");
+  if (r == 0 && out->format == SL_FORMAT_text) {
+    int64_t change = peaks[1] - peaks[0];
+    sl_output_line(out, "%s", "");
+    sl_output_styled(out, change > 0 ? SL_STYLE_red : SL_STYLE_bold, "Peak A %s, B %s: %s%s", sides[0], sides[1],
+                     change > 0 ? "+" : "", sl_format_bytes(bytes, change, out->exact_bytes));
+  }
+  if (r == 0 && out->format == SL_FORMAT_text && selection->step < 0 && selection->rank < 0) {
+    r = sl_db_prepare(db, alone_sql, &statement, error);
+    if (r == 0 && (r = sl_statement_step(statement, error)) > 0) {
+      alone[0] = sl_column_int(statement, 0);
+      alone[1] = sl_column_int(statement, 1);
+      r = 0;
+    }
+    statement = sl_statement_close(statement);
+    if (alone[0] + alone[1] > 0)
+      sl_output_line(out, "Steps in A only: %lld, in B only: %lld (of all ranks); they are not compared",
+                     (long long)alone[0], (long long)alone[1]);
+  }
+  return r;
+}
+
+/* The rows of one heading; the statement is at its first row and then at what follows. Returns as step does. */
+static int print_section(struct sl_output *out, struct sl_statement *statement, struct sl_error *error) {
+  const char *heading = "";
+  char what[16];
+  int64_t rows = 0;
+  int r = 1;
+  snprintf(what, sizeof(what), "%s", sl_column_text(statement, WHAT));
+  for (size_t i = 0; i < sizeof(headings) / sizeof(headings[0]); i++)
+    if (strcmp(headings[i].what, what) == 0)
+      heading = headings[i].heading;
+  sl_output_line(out, "%s", "");
+  sl_output_styled(out, SL_STYLE_bold, "%s", heading);
+  struct sl_table *table = sl_table_begin(out, what, columns, COLUMNS);
+  while (r > 0 && strcmp(sl_column_text(statement, WHAT), what) == 0) {
+    if (rows++ < LARGEST)
+      for (int i = 0; i < COLUMNS; i++) {
+        bool root = i == MODULE && strcmp(what, "module") == 0 && *sl_column_text(statement, i) == '\0';
+        if (root)
+          sl_cell_text(table, "(root)");
+        else
+          sl_cell_column(table, statement, i);
+      }
+    r = sl_statement_step(statement, error);
+  }
+  table = sl_table_end(table);
+  if (rows > LARGEST)
+    sl_output_line(out, "and %lld smaller changes, all of them in --csv", (long long)(rows - LARGEST));
+  return r;
+}
+
+static int print_diff(struct sl_db *db, struct sl_output *out, void *context, struct sl_error *error) {
+  const struct selection *selection = context;
+  struct sl_statement *statement = NULL;
+  struct sl_db *other = NULL;
+  int64_t rows = 0;
+  int r = 0;
+  if (selection->other) {
+    r = sl_open_ledger(selection->other, &other, error);
+    if (r == 0)
+      r = sl_print_coverage(db, out, error);
+    if (r == 0)
+      r = sl_print_coverage(other, out, error);
+    other = sl_db_close(other);
+  } else {
+    r = sl_print_coverage(db, out, error);
+  }
+  if (r == 0)
+    r = sl_attach_ledger(db, selection->other ? selection->other : sl_db_path(db), "other", error);
+  if (r == 0)
+    r = print_verdict(db, out, selection, error);
+  if (r == 0)
+    r = sl_db_prepare(db, diff_sql, &statement, error);
+  if (r < 0)
+    return r;
+  bind(statement, selection);
+  sl_bind_named_int(statement, ":min", selection->min);
+  if (out->format != SL_FORMAT_text) {
+    struct sl_table *table = sl_table_begin(out, "changes", columns, COLUMNS);
+    rows = sl_table_rows(table, statement, error);
+    table = sl_table_end(table);
+    r = rows < 0 ? (int)rows : 0;
+  } else {
+    for (r = sl_statement_step(statement, error); r > 0; rows++)
+      r = print_section(out, statement, error);
+    if (r == 0 && rows == 0)
+      sl_output_line(out, "Nothing differs%s", selection->min > 1 ? " by that much" : "");
+  }
+  statement = sl_statement_close(statement);
+  return r;
+}
+
+int sl_cmd_diff(const struct sl_command *command, int argc, char **argv) {
+  struct sl_output_arguments format = {0};
+  struct selection selection = {NULL, -1, -1, 1, -1};
+  const struct sl_argument arguments[] = {
+      {"step", 0, "N", "this step of both instead of each side's highest", SL_ARGUMENT_NUMBER, &selection.step},
+      {"rank", 0, "R", "this rank only", SL_ARGUMENT_NUMBER, &selection.rank},
+      {"other-rank", 0, "R", "this rank of B against --rank of A; without B: of the same run", SL_ARGUMENT_NUMBER,
+       &selection.other_rank},
+      {"min", 0, "SIZE", "leave out smaller changes; 0 shows what is equal too", SL_ARGUMENT_SIZE, &selection.min},
+      SL_OUTPUT_ARGUMENTS(format),
+  };
+  const char *words[2] = {NULL, NULL};
+  int r = sl_parse(command, arguments, sizeof(arguments) / sizeof(arguments[0]), argc, argv, words, 2);
+  if (r < 0)
+    return sl_parse_exit(r);
+  selection.other = words[1];
+  if (selection.other_rank >= 0 && selection.rank < 0) {
+    sl_complain("diff: --other-rank goes with --rank");
+    return SL_EXIT_USAGE;
+  }
+  if (!words[1] && selection.other_rank < 0) {
+    sl_complain("diff: name two runs, or two ranks of one: diff A B, or diff A --rank 0 --other-rank 1");
+    return SL_EXIT_USAGE;
+  }
+  return sl_print_report(words[0], &format, print_diff, &selection);
+}

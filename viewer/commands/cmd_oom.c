@@ -1,0 +1,563 @@
+/*
+ * The post-mortem: what was asked for and by whom, why it did not fit, who held memory then, and what would help. Where
+ * a process was killed or crashed without a refused request, the end of its log is the instant to look at.
+ */
+#include "ask_ledger.h"
+#include "command.h"
+#include "commands/peak_queries.h"
+#include "commands/range_queries.h"
+#include "commands/summary.h"
+#include "output/units.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LARGEST = 10, OPTIONS = 8 };
+
+struct selection {
+  int64_t rank; /* -1: all */
+};
+
+struct death {
+  int64_t rank, at_ns; /* at_ns -1: the log's end */
+  int64_t step;        /* -1: outside steps */
+  int64_t phase;       /* innermost; 0: none */
+  int64_t requested_bytes, free_bytes, cached_bytes, allocated_bytes, reserved_bytes, largest_free_bytes;
+  int64_t other_bytes; /* of the device, of neither this process nor explained */
+  int64_t requests, ranks;
+  char source[64], reason[16];
+  bool free_known, allocated_known, reserved_known, clean, deadly;
+};
+
+/*
+ * Why a request did not fit, from its row (alias o): the cache would have been enough; the device was not full, so a
+ * limit of the process was; others hold what is missing; or too much is live.
+ */
+#define SQL_OTHERS                                                                                                     \
+  "coalesce((SELECT sum(b.bytes) FROM device_owner AS b WHERE b.rank = o.rank AND b.at_ns = o.at_ns"                   \
+  " AND b.device = o.device AND b.owner IN ('other_processes', 'unexplained')), 0)"
+#define SQL_REASON                                                                                                     \
+  "CASE WHEN o.source <> 'allocator' AND o.reserved_bytes - o.active_bytes >= o.requested_bytes THEN 'cached'"         \
+  " WHEN o.free_bytes >= o.requested_bytes THEN 'limit'"                                                               \
+  " WHEN o.reserved_bytes - o.active_bytes + coalesce(o.free_bytes, 0) >= o.requested_bytes THEN 'fragmentation'"      \
+  " WHEN " SQL_OTHERS " >= o.requested_bytes THEN 'others' ELSE 'live' END"
+#define SQL_DEADLY "NOT EXISTS (SELECT 1 FROM step AS s WHERE s.rank = o.rank AND s.start_ns > o.at_ns)"
+
+/* What lived then, in groups; :at NULL is the log's end. */
+#define SQL_LIVE                                                                                                       \
+  "live AS (SELECT category, detail, module_id, bytes, allocations FROM oom_owner WHERE rank = :rank AND at_ns = :at"  \
+  " UNION ALL SELECT category, detail, module_id, sum(bytes), count(*) FROM allocation"                                \
+  "  WHERE :at IS NULL AND rank = :rank AND free_ns IS NULL GROUP BY category, detail, module_id)"
+
+static void bind_death(struct sl_statement *statement, const struct death *death) {
+  sl_bind_named_int(statement, ":rank", death->rank);
+  sl_bind_optional(statement, ":at", death->at_ns);
+}
+
+/* ---- which one ---- */
+
+/* The first deadly request of all ranks: the others' are often its consequence. Else the last one that was survived. */
+static int read_request(struct sl_db *db, const struct selection *selection, struct death *out,
+                        struct sl_error *error) {
+  struct sl_statement *statement = NULL;
+  int r = sl_db_prepare(
+      db,
+      "SELECT o.rank, o.at_ns, coalesce(o.step, -1), coalesce(o.phase_id, 0), o.requested_bytes, o.free_bytes,"
+      " o.reserved_bytes - o.active_bytes, o.allocated_bytes, o.reserved_bytes, o.largest_free_bytes, " SQL_OTHERS
+      ", count(*) OVER (), (SELECT count(*) FROM rank), o.source, " SQL_REASON ", " SQL_DEADLY " AS deadly"
+      " FROM oom AS o WHERE :rank IS NULL OR o.rank = :rank"
+      " ORDER BY deadly DESC, iif(deadly, o.at_ns, -o.at_ns) LIMIT 1",
+      &statement, error);
+  if (r < 0)
+    return r;
+  sl_bind_optional(statement, ":rank", selection->rank);
+  r = sl_statement_step(statement, error);
+  if (r > 0) {
+    *out = (struct death){
+        .rank = sl_column_int(statement, 0),
+        .at_ns = sl_column_int(statement, 1),
+        .step = sl_column_int(statement, 2),
+        .phase = sl_column_int(statement, 3),
+        .requested_bytes = sl_column_int(statement, 4),
+        .free_bytes = sl_column_int(statement, 5),
+        .free_known = !sl_column_is_null(statement, 5),
+        .cached_bytes = sl_column_int(statement, 6),
+        .allocated_bytes = sl_column_int(statement, 7),
+        .reserved_bytes = sl_column_int(statement, 8),
+        .allocated_known = !sl_column_is_null(statement, 7),
+        .reserved_known = !sl_column_is_null(statement, 8),
+        .largest_free_bytes = sl_column_int(statement, 9),
+        .other_bytes = sl_column_int(statement, 10),
+        .requests = sl_column_int(statement, 11),
+        .ranks = sl_column_int(statement, 12),
+        .deadly = sl_column_int(statement, 15),
+    };
+    snprintf(out->source, sizeof out->source, "%s", sl_column_text(statement, 13));
+    snprintf(out->reason, sizeof out->reason, "%s", sl_column_text(statement, 14));
+  }
+  statement = sl_statement_close(statement);
+  return r;
+}
+
+/* A rank whose log just stops; the one that stopped first. */
+static int read_end(struct sl_db *db, const struct selection *selection, struct death *out, struct sl_error *error) {
+  struct sl_statement *statement = NULL;
+  int r =
+      sl_db_prepare(db,
+                    "SELECT r.rank, coalesce(p.step, -1), coalesce(p.id, 0), (SELECT count(*) FROM rank), r.clean_exit,"
+                    " (SELECT sum(bytes) FROM allocation AS a WHERE a.rank = r.rank AND a.free_ns IS NULL)"
+                    " FROM rank AS r LEFT JOIN phase AS p ON p.id = (SELECT id FROM phase AS o WHERE o.rank = r.rank"
+                    "  AND o.end_ns IS NULL ORDER BY start_ns DESC, id DESC LIMIT 1)"
+                    " WHERE (:rank IS NOT NULL AND r.rank = :rank) OR (:rank IS NULL AND NOT r.clean_exit)"
+                    " ORDER BY r.end_ns LIMIT 1",
+                    &statement, error);
+  if (r < 0)
+    return r;
+  sl_bind_optional(statement, ":rank", selection->rank);
+  r = sl_statement_step(statement, error);
+  if (r > 0)
+    *out = (struct death){
+        .rank = sl_column_int(statement, 0),
+        .at_ns = -1,
+        .step = sl_column_int(statement, 1),
+        .phase = sl_column_int(statement, 2),
+        .ranks = sl_column_int(statement, 3),
+        .clean = sl_column_int(statement, 4),
+        .allocated_bytes = sl_column_int(statement, 5),
+    };
+  statement = sl_statement_close(statement);
+  return r;
+}
+
+/* ---- the first lines ---- */
+
+/* The ranges around the request, from outside to inside: "step 3 > forward of Model > …". */
+static int print_ranges(struct sl_db *db, struct sl_output *out, const struct death *death, struct sl_error *error) {
+  struct sl_statement *statement = NULL;
+  int r = 0;
+  if (death->phase)
+    r = sl_db_prepare(db, "SELECT " SL_SQL_CHAIN(":phase"), &statement, error);
+  if (r == 0 && statement) {
+    sl_bind_named_int(statement, ":phase", death->phase);
+    r = sl_statement_step(statement, error);
+  }
+  if (r > 0)
+    sl_output_line(out, "     %s %s", death->at_ns < 0 ? "Within" : "In", sl_column_text(statement, 0));
+  else if (r == 0)
+    sl_output_line(out, "     In no range that was recorded");
+  statement = sl_statement_close(statement);
+  return r < 0 ? r : 0;
+}
+
+static void print_reason(struct sl_output *out, const struct death *death) {
+  char requested[SL_UNIT_CHARS], free_bytes[SL_UNIT_CHARS], cached[SL_UNIT_CHARS], largest[SL_UNIT_CHARS],
+      allocated[SL_UNIT_CHARS], reserved[SL_UNIT_CHARS], others[SL_UNIT_CHARS];
+  sl_format_bytes(requested, death->requested_bytes, out->exact_bytes);
+  sl_format_bytes(free_bytes, death->free_bytes, out->exact_bytes);
+  sl_format_bytes(cached, death->cached_bytes, out->exact_bytes);
+  sl_format_bytes(largest, death->largest_free_bytes, out->exact_bytes);
+  sl_format_bytes(allocated, death->allocated_bytes, out->exact_bytes);
+  sl_format_bytes(reserved, death->reserved_bytes, out->exact_bytes);
+  sl_format_bytes(others, death->other_bytes, out->exact_bytes);
+  if (death->reserved_known)
+    sl_output_line(out, "     %s allocated, %s reserved by PyTorch; its cache has %s free, the largest block %s",
+                   allocated, reserved, cached, largest);
+  else
+    sl_output_line(out, "     %s allocated by PyTorch; what it reserved is not known",
+                   death->allocated_known ? allocated : "an unknown amount");
+  if (strcmp(death->reason, "limit") == 0)
+    sl_output_line(out,
+                   "Why: a limit of this process, as of torch.cuda.set_per_process_memory_fraction: the device had %s "
+                   "free",
+                   free_bytes);
+  else if (strcmp(death->reason, "fragmentation") == 0) {
+    sl_output_line(
+        out, "Why: fragmentation: with %s free in the cache and %s on the device it would fit, but not in one block",
+        cached, death->free_known ? free_bytes : "an unknown rest");
+    sl_output_line(out, "     'shardledger device --segments' shows what keeps the segments");
+  } else if (strcmp(death->reason, "cached") == 0)
+    sl_output_line(out, "Why: PyTorch's cache keeps %s that it does not use, which %s could not have", cached,
+                   death->source);
+  else if (strcmp(death->reason, "others") == 0)
+    sl_output_line(out, "Why: others hold the device: %s are other processes' or unexplained", others);
+  else
+    sl_output_line(out, "Why: too much is live; %s of the device were free",
+                   death->free_known ? free_bytes : "unknown bytes");
+}
+
+static int print_headline(struct sl_db *db, struct sl_output *out, const struct death *death, struct sl_error *error) {
+  char requested[SL_UNIT_CHARS], when[48] = "outside of any step";
+  if (death->step >= 0)
+    snprintf(when, sizeof when, "in step %" PRId64, death->step);
+  sl_output_line(out, "%s", "");
+  if (death->at_ns < 0 && death->clean)
+    sl_output_styled(out, SL_STYLE_bold, "Rank %" PRId64 " ended in order, and no request was refused", death->rank);
+  else if (death->at_ns < 0)
+    sl_output_styled(out, SL_STYLE_red,
+                     "Rank %" PRId64 "'s log just stops, %s: it was killed, crashed, or is still running", death->rank,
+                     when);
+  else
+    sl_output_styled(out, death->deadly ? SL_STYLE_red : SL_STYLE_yellow,
+                     "Out of memory: rank %" PRId64 ", %s: %s asked for by %s%s", death->rank, when,
+                     sl_format_bytes(requested, death->requested_bytes, out->exact_bytes),
+                     strcmp(death->source, "allocator") == 0 ? "PyTorch's allocator" : death->source,
+                     death->deadly ? "" : ", and the job went on");
+  int r = print_ranges(db, out, death, error);
+  if (r == 0 && death->at_ns >= 0)
+    print_reason(out, death);
+  if (death->requests > 1)
+    sl_output_line(out, "%" PRId64 " requests were refused%s; this is the first that ended its rank's steps",
+                   death->requests, death->ranks > 1 ? ", of all ranks" : "");
+  return r;
+}
+
+/* ---- tables ---- */
+
+static int print_table(struct sl_db *db, struct sl_output *out, const char *name, const char *heading,
+                       const struct sl_column *columns, int count, const char *sql, const struct death *death,
+                       struct sl_error *error) {
+  struct sl_statement *statement = NULL;
+  struct sl_table *table = NULL;
+  int r = sl_db_prepare(db, sql, &statement, error);
+  if (r < 0)
+    return r;
+  bind_death(statement, death);
+  r = sl_statement_step(statement, error);
+  if (r > 0 || (r == 0 && out->format != SL_FORMAT_text)) {
+    sl_output_line(out, "%s", "");
+    if (heading)
+      sl_output_styled(out, SL_STYLE_bold, "%s", heading);
+    table = sl_table_begin(out, name, columns, count);
+    for (; r > 0; r = sl_statement_step(statement, error))
+      for (int i = 0; i < count; i++)
+        sl_cell_column(table, statement, i);
+    table = sl_table_end(table);
+  }
+  statement = sl_statement_close(statement);
+  return r;
+}
+#define COUNT(columns) ((int)(sizeof(columns) / sizeof((columns)[0])))
+
+/* Every refused request, for CSV and JSON. */
+static int print_requests(struct sl_db *db, struct sl_output *out, const struct selection *selection,
+                          struct sl_error *error) {
+  static const struct sl_column columns[] = {
+      {"rank", "Rank", SL_UNIT_number, 0},
+      {"at_ns", "At", SL_UNIT_instant, 0},
+      {"step", "Step", SL_UNIT_number, 0},
+      {"source", "Asked by", SL_UNIT_text, 0},
+      {"device", "GPU", SL_UNIT_number, 0},
+      {"requested_bytes", "Requested", SL_UNIT_bytes, 0},
+      {"free_bytes", "Free", SL_UNIT_bytes, 0},
+      {"allocated_bytes", "Allocated", SL_UNIT_bytes, 0},
+      {"reserved_bytes", "Reserved", SL_UNIT_bytes, 0},
+      {"largest_free_bytes", "Largest", SL_UNIT_bytes, 0},
+      {"reason", "Why", SL_UNIT_text, 0},
+      {"deadly", "Last", SL_UNIT_number, 0},
+      {"module", "Module", SL_UNIT_text, 0},
+      {"ranges", "In", SL_UNIT_text, 0},
+  };
+  struct sl_statement *statement = NULL;
+  int r =
+      sl_db_prepare(db,
+                    "SELECT o.rank, o.at_ns, o.step, o.source, o.device, o.requested_bytes, o.free_bytes,"
+                    " o.allocated_bytes, o.reserved_bytes, o.largest_free_bytes, " SQL_REASON ", " SQL_DEADLY
+                    ", m.name, " SL_SQL_CHAIN("o.phase_id") " FROM oom AS o LEFT JOIN module_name AS m ON m.id ="
+                                                            " o.module_id"
+                                                            " WHERE :rank IS NULL OR o.rank = :rank ORDER BY o.at_ns",
+                    &statement, error);
+  if (r < 0)
+    return r;
+  sl_bind_optional(statement, ":rank", selection->rank);
+  struct sl_table *table = sl_table_begin(out, "requests", columns, COUNT(columns));
+  int64_t rows = sl_table_rows(table, statement, error);
+  table = sl_table_end(table);
+  statement = sl_statement_close(statement);
+  return rows < 0 ? (int)rows : 0;
+}
+
+/*
+ * Against the step before: its highest point in the same phase of the same module, or in the whole step where that
+ * phase has no row. base is the step and phase compared with; NULL phase: there is no earlier step.
+ */
+static int print_categories(struct sl_db *db, struct sl_output *out, const struct death *death,
+                            struct sl_error *error) {
+  static const struct sl_column columns[] = {
+      {"category", "Alive", SL_UNIT_text, 0},
+      {"bytes", "Bytes", SL_UNIT_bytes, 0},
+      {"share", "Share", SL_UNIT_share, 0},
+      {"allocations", "Allocations", SL_UNIT_number, 0},
+      {"before_bytes", "A step before", SL_UNIT_bytes, SL_COLUMN_HIDE_EMPTY},
+      {"change_bytes", "Change", SL_UNIT_change, SL_COLUMN_HIDE_EMPTY},
+      {"compared_with", "Compared with", SL_UNIT_text, SL_COLUMN_DATA_ONLY},
+  };
+#define SQL_BEFORE                                                                                                     \
+  "here AS (SELECT id, kind, module_id, depth FROM (WITH RECURSIVE" SL_SQL_AROUND(                                     \
+      ":phase") "SELECT p.id, p.kind, p.module_id, depth FROM around"                                                  \
+                " JOIN phase AS p ON p.id = around.id)"                                                                \
+                " WHERE kind IN ('forward', 'backward', 'recompute', 'optimizer_step') ORDER BY depth LIMIT 1),"       \
+                " previous AS (SELECT step, coalesce(same_as, step) AS rows_step FROM step WHERE rank = :rank"         \
+                "  AND step = :step - 1),"                                                                             \
+                " same AS (SELECT v.step, v.rows_step, p.phase, p.module_id FROM here AS h JOIN previous AS v"         \
+                "  JOIN peak AS p ON p.rank = :rank AND p.step = v.rows_step AND p.phase = h.kind"                     \
+                "  AND p.module_id IS iif(h.kind = 'optimizer_step', NULL, h.module_id)),"                             \
+                " base AS (SELECT * FROM same UNION ALL SELECT step, rows_step, 'step', NULL FROM previous"            \
+                "  WHERE NOT EXISTS (SELECT 1 FROM same)),"                                                            \
+                " before AS (SELECT c.category, c.bytes, b.phase || coalesce(' of ' || n.name, '') || ' in step ' ||"  \
+                "  b.step AS what FROM base AS b JOIN peak_category AS c ON c.rank = :rank AND c.step = b.rows_step"   \
+                "  AND c.phase = b.phase AND c.module_id IS b.module_id LEFT JOIN module_name AS n ON n.id ="          \
+                "  b.module_id)"
+  struct sl_statement *statement = NULL;
+  struct sl_table *table = NULL;
+  char compared[160] = "";
+  int r = sl_db_prepare(db,
+                        "WITH " SQL_LIVE ", " SQL_BEFORE ","
+                        " now AS (SELECT category, sum(bytes) AS bytes, sum(allocations) AS allocations FROM live"
+                        "  GROUP BY category),"
+                        " whole AS (SELECT sum(bytes) AS bytes FROM now)"
+                        " SELECT n.category, n.bytes, n.bytes * 1.0 / whole.bytes, n.allocations, b.bytes,"
+                        "  iif(EXISTS (SELECT 1 FROM before), n.bytes - coalesce(b.bytes, 0), NULL),"
+                        "  (SELECT max(what) FROM before) FROM whole CROSS JOIN now AS n LEFT JOIN before AS b"
+                        "   ON b.category = n.category"
+                        " UNION ALL SELECT b.category, 0, 0.0, 0, b.bytes, -b.bytes, what FROM before AS b"
+                        "  WHERE b.category NOT IN (SELECT category FROM now) ORDER BY 2 DESC, 5 DESC",
+                        &statement, error);
+  if (r < 0)
+    return r;
+  bind_death(statement, death);
+  sl_bind_named_int(statement, ":phase", death->phase);
+  sl_bind_named_int(statement, ":step", death->step);
+  sl_output_line(out, "%s", "");
+  table = sl_table_begin(out, "categories", columns, COUNT(columns));
+  while ((r = sl_statement_step(statement, error)) > 0) {
+    for (int i = 0; i < COUNT(columns); i++)
+      sl_cell_column(table, statement, i);
+    snprintf(compared, sizeof compared, "%s", sl_column_text(statement, 6));
+  }
+  table = sl_table_end(table);
+  statement = sl_statement_close(statement);
+  if (r == 0 && *compared)
+    sl_output_line(out, "A step before is the highest point of: %s", compared);
+  else if (r == 0)
+    sl_output_line(out, "There is no earlier step to compare it with");
+  return r;
+}
+
+static int print_modules(struct sl_db *db, struct sl_output *out, const struct death *death, struct sl_error *error) {
+  static const struct sl_column columns[] = {
+      {"module", "Module", SL_UNIT_text, 0},
+      {"bytes", "Bytes", SL_UNIT_bytes, 0},
+      {"category", "Most of it", SL_UNIT_text, 0},
+      {"category_bytes", "Bytes", SL_UNIT_bytes, 0},
+  };
+  return print_table(
+      db, out, "modules", NULL, columns, COUNT(columns),
+      "WITH " SQL_LIVE ", parts AS (SELECT module_id, category, sum(bytes) AS bytes FROM live GROUP BY module_id,"
+      " category), placed AS (SELECT *, sum(bytes) OVER (PARTITION BY module_id) AS module_bytes,"
+      "  row_number() OVER (PARTITION BY module_id ORDER BY bytes DESC, category) AS place FROM parts)"
+      " SELECT coalesce(m.name, '(no module)'), module_bytes, category, p.bytes FROM placed AS p"
+      " LEFT JOIN module_name AS m ON m.id = p.module_id WHERE place = 1 ORDER BY module_bytes DESC, 1 LIMIT 10",
+      death, error);
+}
+
+static int print_largest(struct sl_db *db, struct sl_output *out, const struct death *death, struct sl_error *error) {
+  static const struct sl_column columns[] = {
+      {"id", "Largest", SL_UNIT_number, 0},
+      {"bytes", "Bytes", SL_UNIT_bytes, 0},
+      {"category", "Category", SL_UNIT_text, 0},
+      {"name", "Name", SL_UNIT_text, SL_COLUMN_HIDE_EMPTY},
+      {"module", "Module", SL_UNIT_text, SL_COLUMN_HIDE_EMPTY},
+      {"step", "Made in step", SL_UNIT_number, 0},
+      {"where", "In", SL_UNIT_text, 0},
+  };
+  return print_table(
+      db, out, "largest", NULL, columns, COUNT(columns),
+      "SELECT a.id, a.bytes, a.category || coalesce('/' || a.detail, ''), a.name, m.name, a.step,"
+      " (SELECT" SL_SQL_RANGE
+      "FROM phase AS p LEFT JOIN module_name AS n ON n.id = p.module_id WHERE p.id = a.phase_id)"
+      " FROM allocation AS a LEFT JOIN module_name AS m ON m.id = a.module_id JOIN rank AS r ON r.rank = a.rank"
+      " WHERE a.rank = :rank AND a.device IS r.device AND (:at IS NULL OR a.alloc_ns <= :at)"
+      "  AND (a.free_ns IS NULL OR a.free_ns > :at) ORDER BY a.bytes DESC, a.id LIMIT 10",
+      death, error);
+}
+
+static int print_device(struct sl_db *db, struct sl_output *out, const struct death *death, struct sl_error *error) {
+  static const struct sl_column columns[] = {
+      {"owner", "The device", SL_UNIT_text, 0},
+      {"bytes", "Bytes", SL_UNIT_bytes, 0},
+  };
+  return print_table(db, out, "device", NULL, columns, COUNT(columns),
+                     "SELECT owner, bytes FROM device_balance WHERE rank = :rank AND at_ns = coalesce(:at, (SELECT"
+                     " max(at_ns) FROM device_sample WHERE rank = :rank)) AND (bytes <> 0 OR owner = 'unexplained')"
+                     " ORDER BY owner <> 'used', owner = 'unexplained', bytes DESC",
+                     death, error);
+}
+
+/* ---- what would help ---- */
+
+/*
+ * Each query gives an estimate of bytes that would not have been there, how many things it is about, and a name. All
+ * are computed from what was alive; none knows what the change would add elsewhere.
+ */
+static const struct {
+  const char *word;
+  const char *text; /* # is the count, @ the name */
+  const char *sql;
+} options[] = {
+    {"reshard", "# modules keep their gathered parameters: fully_shard(…, reshard_after_forward=True)",
+     "SELECT sum(bytes) - 2 * max(bytes), count(*), '' FROM (SELECT sum(bytes) AS bytes FROM live"
+     " WHERE category = 'unsharded_param' AND module_id IS NOT NULL GROUP BY module_id) HAVING count(*) > 3"},
+    {"recompute", "activation checkpointing of # modules of class @, at most",
+     "SELECT sum(bytes) - max(bytes), count(*), class FROM (SELECT m.class, sum(bytes) AS bytes FROM live AS l"
+     " JOIN module AS m ON m.id = l.module_id WHERE category = 'activation' AND m.parent_id IS NOT NULL GROUP BY m.id)"
+     " GROUP BY class HAVING count(*) > 1 ORDER BY sum(bytes) DESC LIMIT 1"},
+    {"batch", "half the batch, or half the sequence",
+     "SELECT sum(bytes) / 2, 1, '' FROM live WHERE category IN ('activation', 'input')"},
+    {"expandable_segments", "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True makes the cache's free blocks usable",
+     "SELECT reserved_bytes - active_bytes, 1, '' FROM oom JOIN rank USING (rank) WHERE rank = :rank AND at_ns = :at"
+     " AND coalesce(allocator_config, '') NOT LIKE '%expandable_segments:True%'"},
+    {"optimizer_temporaries", "the optimizer with foreach=False or fused=True, of # temporaries",
+     "SELECT sum(bytes) - max(bytes / allocations), sum(allocations), '' FROM live WHERE category = 'temp'"
+     " AND detail = 'optimizer'"},
+    {"optimizer_in_backward", "optimizer steps in backward, each gradient freed at once (# gradients)",
+     "SELECT sum(bytes) - max(bytes), sum(allocations), '' FROM live WHERE category IN ('sharded_grad', 'gradient')"
+     " AND EXISTS (SELECT 1 FROM oom AS o WHERE o.rank = :rank AND o.at_ns = :at AND EXISTS (WITH "
+     "RECURSIVE" SL_SQL_AROUND("o.phase_id") "SELECT 1 FROM around JOIN phase AS p ON p.id = around.id"
+                                             " WHERE p.kind IN ('optimizer_step', 'backward')))"},
+    {"leak", "what the last # steps left behind: see 'shardledger survivors'",
+     "SELECT l.end_allocated_bytes - f.end_allocated_bytes, l.step - f.step, '' FROM step AS l JOIN step AS f"
+     " ON f.rank = l.rank WHERE l.rank = :rank AND l.end_ns <= coalesce(:at, l.end_ns) AND f.step = l.step - 3"
+     " AND f.step > 0 AND (SELECT min(grown) FROM (SELECT end_allocated_bytes - lag(end_allocated_bytes) OVER (ORDER BY"
+     "  step) AS grown FROM step AS s WHERE s.rank = l.rank AND s.step BETWEEN f.step AND l.step)) > 0"
+     " ORDER BY l.step DESC LIMIT 1"},
+    {"other_processes", "the other processes on this GPU",
+     "SELECT sum(bytes), 1, '' FROM device_owner WHERE rank = :rank AND at_ns = :at AND owner = 'other_processes'"},
+};
+
+struct option {
+  const char *word;
+  char text[160];
+  int64_t bytes;
+};
+
+static void option_say(struct option *option, const char *text, int64_t count, const char *name) {
+  size_t length = 0;
+  for (; *text && length + 1 < sizeof option->text; text++) {
+    size_t room = sizeof option->text - length;
+    int written = *text == '#'   ? snprintf(option->text + length, room, "%" PRId64, count)
+                  : *text == '@' ? snprintf(option->text + length, room, "%s", name)
+                                 : snprintf(option->text + length, room, "%c", *text);
+    length += (size_t)written < room ? (size_t)written : room - 1;
+  }
+  option->text[length] = 0;
+}
+
+static int larger(const void *a, const void *b) {
+  int64_t x = ((const struct option *)a)->bytes, y = ((const struct option *)b)->bytes;
+  return (x < y) - (x > y);
+}
+
+static int read_options(struct sl_db *db, const struct death *death, struct option found[OPTIONS], int *count,
+                        struct sl_error *error) {
+  int r = 0;
+  for (size_t i = 0; i < sizeof options / sizeof options[0] && r == 0; i++) {
+    struct sl_statement *statement = NULL;
+    char *sql = NULL;
+    if (asprintf(&sql, "WITH " SQL_LIVE " SELECT * FROM (%s) WHERE :rank = :rank AND (:at IS NULL OR :at = :at)",
+                 options[i].sql) < 0)
+      return sl_error_set(error, -ENOMEM, "out of memory");
+    r = sl_db_prepare(db, sql, &statement, error);
+    free(sql);
+    if (r < 0)
+      return r;
+    bind_death(statement, death);
+    r = sl_statement_step(statement, error);
+    if (r > 0 && sl_column_int(statement, 0) * 100 >= death->allocated_bytes && sl_column_int(statement, 0) > 0) {
+      struct option *option = &found[(*count)++];
+      option->word = options[i].word;
+      option->bytes = sl_column_int(statement, 0);
+      option_say(option, options[i].text, sl_column_int(statement, 1), sl_column_text(statement, 2));
+    }
+    statement = sl_statement_close(statement);
+    r = r < 0 ? r : 0;
+  }
+  qsort(found, (size_t)*count, sizeof *found, larger);
+  return r;
+}
+
+static int print_options(struct sl_db *db, struct sl_output *out, const struct death *death, struct sl_error *error) {
+  static const struct sl_column columns[] = {
+      {"option", "Option", SL_UNIT_text, SL_COLUMN_DATA_ONLY},
+      {"what", "What would help", SL_UNIT_text, 0},
+      {"estimated_bytes", "Estimate", SL_UNIT_bytes, 0},
+      {"enough", "Enough", SL_UNIT_text, 0},
+  };
+  struct option found[OPTIONS];
+  char missing_text[SL_UNIT_CHARS];
+  int count = 0;
+  int r = read_options(db, death, found, &count, error);
+  if (r < 0 || (count == 0 && out->format == SL_FORMAT_text))
+    return r;
+  int64_t there = death->largest_free_bytes;
+  if (death->free_known && death->free_bytes > there && strcmp(death->reason, "limit") != 0)
+    there = death->free_bytes;
+  int64_t missing = death->requested_bytes > there ? death->requested_bytes - there : 0;
+  sl_output_line(out, "%s", "");
+  sl_output_styled(out, SL_STYLE_bold, "Options, with estimates from what was alive; %s were missing for this request",
+                   sl_format_bytes(missing_text, missing, out->exact_bytes));
+  struct sl_table *table = sl_table_begin(out, "options", columns, COUNT(columns));
+  for (int i = 0; i < count; i++) {
+    sl_cell_text(table, found[i].word);
+    sl_cell_text(table, found[i].text);
+    sl_cell_int(table, found[i].bytes);
+    sl_cell_text(table, found[i].bytes >= missing ? "for this one" : "no");
+  }
+  table = sl_table_end(table);
+  return 0;
+}
+
+static int print_oom(struct sl_db *db, struct sl_output *out, void *context, struct sl_error *error) {
+  const struct selection *selection = context;
+  struct death death = {0};
+  int r = sl_print_coverage(db, out, error);
+  sl_output_document(out);
+  if (r == 0 && out->format != SL_FORMAT_text)
+    r = print_requests(db, out, selection, error);
+  if (r == 0)
+    r = read_request(db, selection, &death, error);
+  if (r == 0)
+    r = read_end(db, selection, &death, error);
+  if (r == 0) {
+    sl_output_line(out, "%s", "");
+    if (selection->rank >= 0)
+      sl_complain("there is no rank %" PRId64 " in this run", selection->rank);
+    else
+      sl_output_line(out, "No request was refused, and every rank ended in order.");
+    return 0;
+  }
+  if (r > 0)
+    r = print_headline(db, out, &death, error);
+  if (r == 0 && death.at_ns >= 0)
+    r = print_options(db, out, &death, error);
+  if (r == 0)
+    r = print_categories(db, out, &death, error);
+  if (r == 0)
+    r = print_modules(db, out, &death, error);
+  if (r == 0)
+    r = print_largest(db, out, &death, error);
+  return r < 0 ? r : print_device(db, out, &death, error);
+}
+
+int sl_cmd_oom(const struct sl_command *command, int argc, char **argv) {
+  struct sl_output_arguments format = {0};
+  struct selection selection = {-1};
+  const struct sl_argument arguments[] = {
+      {"rank", 0, "R", "this rank, also when it ended in order", SL_ARGUMENT_NUMBER, &selection.rank},
+      SL_OUTPUT_ARGUMENTS(format),
+  };
+  const char *path = NULL;
+  int r = sl_parse(command, arguments, sizeof(arguments) / sizeof(arguments[0]), argc, argv, &path, 1);
+  return r < 0 ? sl_parse_exit(r) : sl_print_report(path, &format, print_oom, &selection);
+}

@@ -1,0 +1,185 @@
+/* One HTML file about a run, with everything that it needs in it: viewer/report/ has its parts, page.h its data. */
+#include "command.h"
+#include "exports/export.h"
+#include "open_ledger.h"
+#include "output/terminal.h"
+#include "report/page.h"
+#include "report/page_text.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <zlib.h>
+
+/* ---- the data block ---- */
+
+static int begin_page(struct sl_page *page, struct sl_error *error) {
+  int r = sl_db_int(page->db, "SELECT count(*) FROM rank", &page->ranks, error);
+  if (r == 0 && page->ranks == 0)
+    r = sl_error_set(error, -ENODATA, "the ledger has no rank: nothing to report");
+  if (r == 0)
+    r = sl_db_int(page->db,
+                  "SELECT min(r.start_ns - coalesce((SELECT offset_ns FROM host_clock AS h WHERE h.host IS r.host), 0))"
+                  " FROM rank AS r",
+                  &page->first_ns, error);
+  if (r == 0)
+    r = sl_db_int(page->db, "SELECT (SELECT count(*) FROM allocation) + (SELECT count(*) FROM peak_category)",
+                  &page->rows, error);
+  if (r == 0 && page->step >= 0) {
+    char sql[96];
+    int64_t there = 0;
+    snprintf(sql, sizeof(sql), "SELECT count(*) FROM step WHERE step = %" PRId64, page->step);
+    r = sl_db_int(page->db, sql, &there, error);
+    if (r == 0 && !there)
+      r = sl_error_set(error, -ENOENT, "there is no step %" PRId64 "; 'shardledger peaks --by step' lists them",
+                       page->step);
+  }
+  return r;
+}
+
+/* json_length JSON, samples, deflated and as base64. The caller frees *out. */
+static int pack(const char *json, size_t json_length, const struct sl_bytes *samples, char **out) {
+  static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  uint8_t head[4] = {(uint8_t)json_length, (uint8_t)(json_length >> 8), (uint8_t)(json_length >> 16),
+                     (uint8_t)(json_length >> 24)};
+  struct sl_bytes whole = {0};
+  uint8_t *packed = NULL;
+  char *text = NULL, *end = NULL;
+  uLongf size = 0;
+  int r = -ENOMEM;
+
+  sl_bytes_add(&whole, head, sizeof(head));
+  sl_bytes_add(&whole, json, json_length);
+  sl_bytes_add(&whole, samples->data, samples->size);
+  if (whole.failed || json_length > UINT32_MAX)
+    goto finish;
+  size = compressBound(whole.size);
+  packed = malloc(size + 2);
+  if (!packed || compress2(packed, &size, whole.data, whole.size, 6) != Z_OK)
+    goto finish;
+  packed[size] = packed[size + 1] = 0;
+  end = text = malloc((size + 2) / 3 * 4 + 1);
+  if (!text)
+    goto finish;
+  for (size_t i = 0; i < size; i += 3) {
+    uint32_t three = (uint32_t)packed[i] << 16 | (uint32_t)packed[i + 1] << 8 | packed[i + 2];
+    for (int shift = 18; shift >= 0; shift -= 6)
+      *end++ = digits[three >> shift & 63];
+  }
+  for (size_t i = 1; i <= (3 - size % 3) % 3; i++)
+    end[-(ptrdiff_t)i] = '=';
+  *end = '\0';
+  *out = text;
+  r = 0;
+finish:
+  sl_bytes_free(&whole);
+  free(packed);
+  return r;
+}
+
+static int gather(struct sl_page *page, char **out, struct sl_error *error) {
+  char *json = NULL;
+  size_t length = 0;
+  int r = begin_page(page, error);
+  if (r < 0)
+    return r;
+  page->json = open_memstream(&json, &length);
+  if (!page->json)
+    return sl_error_set(error, -ENOMEM, "out of memory");
+  fputs("{\"version\":\"" SL_VERSION "\"", page->json);
+  r = sl_page_tables(page, error);
+  if (r == 0)
+    r = sl_page_timeline(page, error);
+  fputs("}", page->json);
+  bool failed = ferror(page->json) || page->samples.failed;
+  if (fclose(page->json) != 0 || failed)
+    r = r < 0 ? r : sl_error_set(error, -ENOMEM, "out of memory");
+  if (r == 0 && pack(json, length, &page->samples, out) < 0)
+    r = sl_error_set(error, -ENOMEM, "out of memory");
+  free(json);
+  sl_bytes_free(&page->samples);
+  return r;
+}
+
+/* ---- the file ---- */
+
+/* The template with its marks filled in: {{nonce}}, {{style}}, {{script}}, {{data}}. */
+static void write_page(FILE *file, const char *data) {
+  /* The data can't leave its element: it is base64. Should anything ever do so, it won't have the mark without which no
+   * script runs. The same ledger makes the same page, so the mark is no random number. */
+  char nonce[17];
+  snprintf(nonce, sizeof(nonce), "%08lx%08lx", crc32(0, (const Bytef *)data, (uInt)strlen(data)),
+           adler32(1, (const Bytef *)data, (uInt)strlen(data)));
+  const char *at = sl_page_template;
+  for (const char *mark = strstr(at, "{{"); mark; mark = strstr(at, "{{")) {
+    const char *const *part = NULL;
+    fwrite(at, 1, (size_t)(mark - at), file);
+    if (strncmp(mark, "{{nonce}}", 9) == 0)
+      fputs(nonce, file);
+    else if (strncmp(mark, "{{data}}", 8) == 0)
+      fputs(data, file);
+    else
+      part = strncmp(mark, "{{style}}", 9) == 0 ? sl_page_styles : sl_page_scripts;
+    for (; part && *part; part++) {
+      fputs(*part, file);
+      fputc('\n', file);
+    }
+    at = strstr(mark, "}}") + 2;
+  }
+  fputs(at, file);
+}
+
+/* A file takes the output's place when it is whole. What is no file (a pipe, a terminal) is written into. */
+static int write_file(const char *output, const char *data, struct sl_error *error) {
+  struct stat status;
+  bool direct = stat(output, &status) == 0 && !S_ISREG(status.st_mode);
+  char *staged = direct ? strdup(output) : sl_export_staged(output);
+  int r = 0;
+  if (!staged)
+    return sl_error_set(error, -ENOMEM, "out of memory");
+  FILE *file = fopen(staged, "w");
+  if (!file) {
+    r = sl_error_set(error, -errno, "%s can't be written: %s", output, strerror(errno));
+    goto finish;
+  }
+  errno = 0;
+  write_page(file, data);
+  bool failed = ferror(file);
+  if (fclose(file) != 0 || failed)
+    r = sl_error_set(error, -EIO, "%s can't be written: %s", output, strerror(errno ? errno : EIO));
+  if (!direct)
+    r = sl_export_commit(staged, output, r, error);
+finish:
+  free(staged);
+  return r;
+}
+
+int sl_cmd_report(const struct sl_command *command, int argc, char **argv) {
+  struct sl_page page = {.step = -1};
+  struct sl_error error = {{0}};
+  const char *path = NULL, *output = "report.html";
+  char *data = NULL;
+  const struct sl_argument arguments[] = {
+      {"output", 'o', "FILE", "where to write it; replaced when it is there; default: report.html", SL_ARGUMENT_TEXT,
+       &output},
+      {"step", 0, "N", "hold every allocation of this step, too", SL_ARGUMENT_NUMBER, &page.step},
+  };
+  int r = sl_parse(command, arguments, sizeof(arguments) / sizeof(arguments[0]), argc, argv, &path, 1);
+  if (r < 0)
+    return sl_parse_exit(r);
+  r = sl_open_ledger(path ? path : sl_default_directory(), &page.db, &error);
+  if (r == 0)
+    r = gather(&page, &data, &error);
+  if (r == 0)
+    r = write_file(output, data, &error);
+  sl_progress_clear();
+  page.db = sl_db_close(page.db);
+  free(data);
+  if (r < 0)
+    sl_complain("%s", error.text);
+  else
+    printf("%s\n", output);
+  return r < 0 ? SL_EXIT_USAGE : SL_EXIT_OK;
+}

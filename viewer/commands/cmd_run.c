@@ -1,0 +1,299 @@
+#include "command.h"
+#include "commands/child.h"
+#include "commands/summary.h"
+#include "installation.h"
+#include "open_ledger.h"
+#include "plugin/config.h"
+#include "storage/user_rules.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* The options that mirror the environment: one an entry of the plugin's table, so neither can know more. */
+struct mirrored {
+  const char *text; /* what the user gave, or NULL */
+  char name[40];    /* SHARDLEDGER_MAX_BYTES as max-bytes */
+  char value[100];  /* the accepted values, without the prose behind them */
+};
+
+static const struct {
+  const char *variable, *id, *values, *meaning;
+} table[SL_OPTION_count] = {
+#define OPTION(id, variable, fallback, values, meaning) [SL_OPTION_##id] = {variable, #id, values, meaning},
+    SL_OPTIONS(OPTION)
+#undef OPTION
+};
+
+/* True when the option takes one of a closed list of words; others have prose in the table. */
+static bool is_choice(int option) {
+  return strchr(table[option].values, '|') && !strpbrk(table[option].values, " ,");
+}
+
+static void fill_mirrored(struct mirrored *options, struct sl_argument *arguments) {
+  for (int i = 0; i < SL_OPTION_count; i++) {
+    options[i].text = NULL;
+    snprintf(options[i].name, sizeof(options[i].name), "%s", table[i].id);
+    for (char *c = options[i].name; *c; c++)
+      if (*c == '_')
+        *c = '-';
+    snprintf(options[i].value, sizeof(options[i].value), "%.*s", (int)strcspn(table[i].values, ",;"), table[i].values);
+    arguments[i] = (struct sl_argument){options[i].name, 0, options[i].value, table[i].meaning, SL_ARGUMENT_TEXT,
+                                        &options[i].text};
+  }
+}
+
+/* One of several tasks that srun, mpirun or a launcher above us started with the same command line. */
+static bool is_one_of_many(int64_t *task) {
+  static const struct {
+    const char *count, *task;
+  } launchers[] = {
+      {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID"},
+      {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"},
+      {"PMI_SIZE", "PMI_RANK"},
+      {"WORLD_SIZE", "RANK"},
+  };
+  for (size_t i = 0; i < sizeof(launchers) / sizeof(launchers[0]); i++) {
+    const char *count = getenv(launchers[i].count);
+    const char *number = getenv(launchers[i].task);
+    if (count && number && atoll(count) > 1) {
+      *task = atoll(number);
+      return true;
+    }
+  }
+  return false;
+}
+
+static bool holds_a_run(const char *directory) {
+  char **names = NULL;
+  int count = sl_list_processes(directory, &names);
+  sl_free_names(names, count > 0 ? count : 0);
+  return count > 0;
+}
+
+/* Returns 1 when it made the directory, 0 when that was there, or a negative errno. */
+static int make_directories(char *path) {
+  for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+    *slash = '\0';
+    int r = mkdir(path, 0777);
+    *slash = '/';
+    if (r != 0 && errno != EEXIST)
+      return -errno;
+  }
+  if (mkdir(path, 0700) == 0)
+    return 1;
+  return errno == EEXIST ? 0 : -errno;
+}
+
+/*
+ * Makes the run directory, or a sibling of it when it holds an earlier run, and gives its absolute path, since the
+ * command may change directories. The caller frees *out. Returns 1 when it made the directory, 0 when that was there,
+ * or a negative errno after saying why.
+ */
+static int prepare_directory(const char *wanted, bool siblings, char **out) {
+  char *path = strdup(wanted);
+  int r = path ? 0 : -ENOMEM;
+  while (path && strlen(path) > 1 && path[strlen(path) - 1] == '/')
+    path[strlen(path) - 1] = '\0';
+  for (int i = 2; r == 0 && siblings && holds_a_run(path); i++) {
+    size_t length = strlen(wanted);
+    free(path);
+    while (length > 1 && wanted[length - 1] == '/')
+      length--;
+    if (asprintf(&path, "%.*s-%d", (int)length, wanted, i) < 0) {
+      path = NULL;
+      r = -ENOMEM;
+    }
+  }
+  if (r == 0)
+    r = make_directories(path);
+  if (r >= 0 && access(path, W_OK | X_OK) != 0)
+    r = -errno;
+  if (r >= 0) {
+    *out = realpath(path, NULL);
+    r = *out ? r : -errno;
+  }
+  if (r < 0)
+    sl_complain("run: %s can't be used for the logs: %s; name another directory with -o", path ? path : wanted,
+                strerror(-r));
+  else if (strncmp(path, wanted, strlen(path)) != 0)
+    sl_complain("%s holds an earlier run; recording into %s", wanted, path);
+  free(path);
+  return r;
+}
+
+static bool is_word_of(const char *words, const char *text) {
+  size_t length = strlen(text);
+  for (const char *word = words; *word;) {
+    size_t size = strcspn(word, "|");
+    if (size == length && strncmp(word, text, length) == 0)
+      return true;
+    word += size + (word[size] == '|');
+  }
+  return false;
+}
+
+/* What the plugin would refuse is refused here, before the job starts. */
+static int check_options(const struct mirrored *options) {
+  for (int i = 0; i < SL_OPTION_count; i++)
+    if (options[i].text)
+      setenv(table[i].variable, options[i].text, 1);
+  for (int i = 0; i < SL_OPTION_count; i++) {
+    const char *text = options[i].text;
+    /* The parser takes the default in place of what it does not understand. */
+    if (!text || (is_choice(i) ? is_word_of(table[i].values, text) : strcmp(sl_option_text(i), text) == 0))
+      continue;
+    sl_complain("run: --%s takes %s, not '%s'", options[i].name, table[i].values, text);
+    return -EINVAL;
+  }
+  return 0;
+}
+
+/*
+ * The variables that attach the plugin. Another tool in CUDA's place is started by the plugin, before itself; in NVTX's
+ * there is room for one only, and that is said.
+ */
+static void set_injection(const char *plugin, const char *directory) {
+  const char *other = getenv("CUDA_INJECTION64_PATH");
+  if (other && *other && strcmp(other, plugin) != 0) {
+    sl_complain("CUDA_INJECTION64_PATH was %s; ShardLedger starts it first, and leaves CUPTI to it", other);
+    setenv("SHARDLEDGER_OTHER_INJECTION", other, 1);
+  }
+  setenv("CUDA_INJECTION64_PATH", plugin, 1);
+  other = getenv("NVTX_INJECTION64_PATH");
+  if (other && *other && strcmp(other, plugin) != 0)
+    sl_complain("NVTX_INJECTION64_PATH was %s; in this run the ranges go to ShardLedger instead", other);
+  setenv("NVTX_INJECTION64_PATH", plugin, 1);
+  setenv("SHARDLEDGER_DIR", directory, 1);
+}
+
+static int read_rules(const char *path, struct sl_user_rules **out) {
+  struct sl_error error = {{0}};
+  int r = sl_user_rules_read(path, out, &error);
+  if (r < 0)
+    sl_complain("run: %s", error.text);
+  return r;
+}
+
+/* Rules lie beside the logs from the start: whoever ingests them finds them, also on another machine. */
+static int keep_rules(const struct sl_user_rules *rules, const char *directory) {
+  struct sl_error error = {{0}};
+  char *staged = NULL;
+  int r = sl_user_rules_stage(rules, directory, &staged, &error);
+  if (r == 0)
+    r = sl_user_rules_keep(rules, directory, staged, &error);
+  if (r < 0)
+    sl_complain("run: %s", error.text);
+  return r;
+}
+
+/* It was made for nothing, then; it stays when something else than rules is in it. */
+static void remove_directory(const char *directory) {
+  char *rules = NULL;
+  if (rmdir(directory) == 0 || asprintf(&rules, "%s/" SL_USER_RULES_NAME, directory) < 0)
+    return;
+  unlink(rules);
+  rmdir(directory);
+  free(rules);
+}
+
+/* Ledger and summary. What fails here is said, and is not the command's failure. */
+static void show_results(const char *directory, bool keep_all) {
+  struct sl_output out;
+  struct sl_error error = {{0}};
+  struct sl_db *db = NULL;
+  const struct sl_ledger_options options = {.keep_all = keep_all};
+  int r = keep_all ? sl_ingest(directory, NULL, &options, &error) : 0;
+  if (r == 0)
+    r = sl_open_ledger(directory, &db, &error);
+
+  sl_output_open(&out, SL_FORMAT_text, false);
+  if (r == 0)
+    r = sl_print_coverage(db, &out, &error);
+  if (r == 0)
+    r = sl_print_summary(db, &out, &error);
+  db = sl_db_close(db);
+  sl_output_close(&out);
+  if (r < 0)
+    sl_complain("the run was recorded in %s, but can't be shown: %s", directory, error.text);
+  else
+    sl_complain("recorded in %s; go on with 'shardledger peaks %s'", directory, directory);
+}
+
+int sl_cmd_run(const struct sl_command *command, int argc, char **argv) {
+  struct mirrored options[SL_OPTION_count];
+  struct sl_argument arguments[SL_OPTION_count + 3];
+  bool help_env = false;
+  int keep = SL_KEEP_changes;
+  const char *rules_path = NULL;
+  struct sl_user_rules *rules = NULL;
+  char plugin[PATH_MAX];
+  char *directory = NULL;
+  int64_t task = 0;
+  int first = 0;
+
+  fill_mirrored(options, arguments);
+  /* -o is what every command calls its output. */
+  arguments[SL_OPTION_dir].name = "output";
+  arguments[SL_OPTION_dir].letter = 'o';
+  arguments[SL_OPTION_dir].value = "DIR";
+  arguments[SL_OPTION_count] =
+      (struct sl_argument){"help-env", 0, NULL, "explain the options and their variables", SL_ARGUMENT_FLAG, &help_env};
+  arguments[SL_OPTION_count + 1] = (struct sl_argument){
+      "rules",          0,          "FILE", "what names of ranges and modules mean: see 'shardledger ingest --help'",
+      SL_ARGUMENT_TEXT, &rules_path};
+  arguments[SL_OPTION_count + 2] = (struct sl_argument)SL_KEEP_ARGUMENT(keep);
+  int r = sl_parse_until_word(command, arguments, SL_OPTION_count + 3, argc, argv, &first);
+  if (r < 0)
+    return sl_parse_exit(r);
+  if (help_env) {
+    sl_options_print(stdout);
+    return SL_EXIT_OK;
+  }
+  if (first == argc) {
+    sl_complain("run: the command to run is missing; for example: shardledger run -- torchrun train.py");
+    return SL_EXIT_USAGE;
+  }
+  if (check_options(options) < 0)
+    return SL_EXIT_USAGE;
+  if (sl_find_plugin(plugin, sizeof(plugin)) < 0) {
+    sl_complain("run: %s is missing; build or install ShardLedger as a whole", plugin);
+    return SL_EXIT_USAGE;
+  }
+
+  if (rules_path && read_rules(rules_path, &rules) < 0)
+    return SL_EXIT_USAGE;
+
+  const char *wanted = options[SL_OPTION_dir].text ? options[SL_OPTION_dir].text : sl_default_directory();
+  bool many = is_one_of_many(&task);
+  int made = prepare_directory(wanted, !many, &directory);
+  if (made >= 0 && rules && keep_rules(rules, directory) < 0)
+    made = -EIO;
+  rules = sl_user_rules_free(rules);
+  if (made < 0) {
+    free(directory);
+    return SL_EXIT_USAGE;
+  }
+  set_injection(plugin, directory);
+
+  int status = sl_run_child(argv + first);
+
+  if (holds_a_run(directory)) {
+    if (!many)
+      show_results(directory, keep == SL_KEEP_all);
+    else if (task == 0)
+      sl_complain("recorded in %s; when all tasks have ended, go on with 'shardledger peaks %s'", directory, directory);
+  } else {
+    if (made)
+      remove_directory(directory);
+    if (!many || task == 0)
+      sl_complain(
+          "nothing was recorded: the command used no GPU, or could not be attached to; see 'shardledger doctor'");
+  }
+  free(directory);
+  return status;
+}

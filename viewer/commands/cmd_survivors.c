@@ -1,0 +1,172 @@
+#include "ask_ledger.h"
+#include "command.h"
+#include "commands/growth_queries.h"
+#include "commands/peak_queries.h"
+#include "commands/summary.h"
+#include "output/units.h"
+
+#include <string.h>
+
+struct selection {
+  int64_t step, rank, min; /* -1: all */
+};
+
+/* Text would say the same for every rank: it shows the one that grows most, else the one that keeps most. */
+static const char *const survivors_sql =
+    "WITH " SL_SQL_TOLD
+    " SELECT pattern, rank, module, phase, category, detail, decided_by, size_bytes, growth, bytes, kept_bytes,"
+    "  allocations, first_step, last_step, steps, possible, coalesce(sum(growth) OVER (PARTITION BY rank), 0) FROM told"
+    " WHERE NOT :text OR rank = (SELECT rank FROM told GROUP BY rank"
+    "  ORDER BY coalesce(sum(growth), 0) DESC, sum(kept_bytes) DESC, rank LIMIT 1)"
+    " ORDER BY CASE pattern WHEN 'growth' THEN 0 WHEN 'some_steps' THEN 1 WHEN 'once' THEN 2 ELSE 3 END,"
+    "  rank, growth DESC, bytes DESC, module, phase, category, size_bytes";
+
+#define LARGEST 10 /* groups of a section that text shows; of what grows it shows all */
+
+/* Columns of the query that text shows, in its order; the names are those of CSV and JSON. */
+static const struct sl_column columns[] = {
+    {"pattern", "Pattern", SL_UNIT_text, SL_COLUMN_DATA_ONLY},
+    {"rank", "Rank", SL_UNIT_number, SL_COLUMN_DATA_ONLY},
+    {"module", "Module", SL_UNIT_text, SL_COLUMN_HIDE_EMPTY},
+    {"phase", "Allocated in", SL_UNIT_text, SL_COLUMN_HIDE_EMPTY},
+    {"category", "Category", SL_UNIT_text, 0},
+    {"detail", "Detail", SL_UNIT_text, SL_COLUMN_HIDE_EMPTY},
+    {"decided_by", "Decided by", SL_UNIT_text, SL_COLUMN_DATA_ONLY},
+    {"size_bytes", "Size", SL_UNIT_bytes, 0},
+    {"growth_bytes_per_step", "Per step", SL_UNIT_change, SL_COLUMN_HIDE_EMPTY},
+    {"bytes", "Bytes", SL_UNIT_bytes, 0},
+    {"kept_bytes", "At the end", SL_UNIT_bytes, 0},
+    {"allocations", "Allocations", SL_UNIT_number, 0},
+    {"first_step", "First step", SL_UNIT_number, 0},
+    {"last_step", "Last step", SL_UNIT_number, 0},
+    {"steps", "Steps", SL_UNIT_number, SL_COLUMN_DATA_ONLY},
+    {"possible_steps", "Possible", SL_UNIT_number, SL_COLUMN_DATA_ONLY},
+};
+enum { COLUMNS = sizeof(columns) / sizeof(columns[0]), PATTERN = 0, RANK = 1, BYTES = 9, TOTAL_GROWTH = COLUMNS };
+
+static const struct {
+  const char *pattern, *heading;
+} headings[] = {
+    {"growth", "Growing: every step adds some that is never freed"},
+    {"some_steps", "From several steps, but not from every one"},
+    {"once", "From one step only: optimizer state, workspaces and the like"},
+    {"passing", "Passing: outlives the next step, and is freed later"},
+};
+
+static void print_heading(struct sl_output *out, const char *pattern) {
+  sl_output_line(out, "%s", "");
+  for (size_t i = 0; i < sizeof(headings) / sizeof(headings[0]); i++)
+    if (strcmp(headings[i].pattern, pattern) == 0)
+      sl_output_styled(out, i == 0 ? SL_STYLE_red : SL_STYLE_bold, "%s", headings[i].heading);
+}
+
+/*
+ * What to think of it, in one line: the total growth, that there is none, or that nobody can tell; and of which rank
+ * text speaks. statement is at its first row; any says whether there is one.
+ */
+static int print_verdict(struct sl_db *db, struct sl_output *out, const struct selection *selection,
+                         struct sl_statement *statement, bool any, struct sl_error *error) {
+  int64_t steps = 0, ranks = 0, growth = any ? sl_column_int(statement, TOTAL_GROWTH) : 0;
+  char bytes[SL_UNIT_CHARS];
+  int r = sl_db_int(db, "SELECT coalesce(max(steps), 0) FROM rank_steps", &steps, error);
+  if (r == 0)
+    r = sl_db_int(db, "SELECT count(*) FROM rank_steps", &ranks, error);
+  if (r < 0)
+    return r;
+  sl_output_line(out, "%s", "");
+  if (growth > 0)
+    sl_output_styled(out, SL_STYLE_red, "Every step leaves %s more behind than the one before it (%lld steps)",
+                     sl_format_bytes(bytes, growth, out->exact_bytes), (long long)steps);
+  else if (steps < 3)
+    sl_output_line(out, "%lld step%s: too few to tell what grows from what comes once; three are the least",
+                   (long long)steps, steps == 1 ? "" : "s");
+  else
+    sl_output_line(out, "Nothing grows in every step (%lld steps)", (long long)steps);
+  if (ranks > 1 && any)
+    sl_output_line(out, "Rank %lld of %lld%s", (long long)sl_column_int(statement, RANK), (long long)ranks,
+                   selection->rank >= 0 ? "" : ", the one that keeps most; the others with --rank R");
+  return 0;
+}
+
+/* Rows of one section in text; the statement is at its first row and then at what follows. Returns as step does. */
+static int print_section(struct sl_output *out, struct sl_statement *statement, struct sl_error *error) {
+  char pattern[16], bytes[SL_UNIT_CHARS];
+  int64_t rows = 0, left_out = 0, left_out_bytes = 0;
+  int r = 1;
+  snprintf(pattern, sizeof pattern, "%s", sl_column_text(statement, PATTERN));
+  print_heading(out, pattern);
+  struct sl_table *table = sl_table_begin(out, pattern, columns, COLUMNS);
+  while (r > 0 && strcmp(sl_column_text(statement, PATTERN), pattern) == 0) {
+    if (rows++ < LARGEST || strcmp(pattern, "growth") == 0) {
+      for (int i = 0; i < COLUMNS; i++)
+        sl_cell_column(table, statement, i);
+    } else {
+      left_out++;
+      left_out_bytes += sl_column_int(statement, BYTES);
+    }
+    r = sl_statement_step(statement, error);
+  }
+  table = sl_table_end(table);
+  if (left_out)
+    sl_output_line(out, "and %lld smaller one%s with %s together, all of them in --csv", (long long)left_out,
+                   left_out == 1 ? "" : "s", sl_format_bytes(bytes, left_out_bytes, out->exact_bytes));
+  return r;
+}
+
+static int print_text(struct sl_db *db, struct sl_output *out, const struct selection *selection,
+                      struct sl_statement *statement, int64_t *rows, struct sl_error *error) {
+  int r = sl_statement_step(statement, error);
+  if (r < 0)
+    return r;
+  int verdict = print_verdict(db, out, selection, statement, r > 0, error);
+  if (verdict < 0)
+    return verdict;
+  for (; r > 0; ++*rows)
+    r = print_section(out, statement, error);
+  return r;
+}
+
+static int print_data(struct sl_output *out, struct sl_statement *statement, int64_t *rows, struct sl_error *error) {
+  struct sl_table *table = sl_table_begin(out, "survivors", columns, COLUMNS);
+  int r = 0;
+  for (; (r = sl_statement_step(statement, error)) > 0; ++*rows)
+    for (int i = 0; i < COLUMNS; i++)
+      sl_cell_column(table, statement, i);
+  table = sl_table_end(table);
+  return r;
+}
+
+static int print_survivors(struct sl_db *db, struct sl_output *out, void *context, struct sl_error *error) {
+  const struct selection *selection = context;
+  struct sl_statement *statement = NULL;
+  int64_t rows = 0;
+  int r = sl_print_coverage(db, out, error);
+  if (r == 0)
+    r = sl_db_prepare(db, survivors_sql, &statement, error);
+  if (r < 0)
+    return r;
+  sl_bind_optional(statement, ":rank", selection->rank);
+  sl_bind_optional(statement, ":step", selection->step);
+  sl_bind_optional(statement, ":min", selection->min);
+  sl_bind_named_int(statement, ":text", out->format == SL_FORMAT_text);
+  r = out->format == SL_FORMAT_text ? print_text(db, out, selection, statement, &rows, error)
+                                    : print_data(out, statement, &rows, error);
+  statement = sl_statement_close(statement);
+  if (r == 0 && rows == 0 && (selection->step >= 0 || selection->rank >= 0 || selection->min >= 0))
+    sl_complain("nothing matches: 'shardledger survivors' without options shows what there is");
+  return r;
+}
+
+int sl_cmd_survivors(const struct sl_command *command, int argc, char **argv) {
+  struct sl_output_arguments format = {0};
+  struct selection selection = {-1, -1, -1};
+  const struct sl_argument arguments[] = {
+      {"step", 0, "N", "what was allocated in this step only", SL_ARGUMENT_NUMBER, &selection.step},
+      {"rank", 0, "R", "this rank only", SL_ARGUMENT_NUMBER, &selection.rank},
+      {"min", 0, "BYTES", "leave out what has fewer bytes together", SL_ARGUMENT_NUMBER, &selection.min},
+      SL_OUTPUT_ARGUMENTS(format),
+  };
+  const char *path = NULL;
+  int r = sl_parse(command, arguments, sizeof(arguments) / sizeof(arguments[0]), argc, argv, &path, 1);
+  return r < 0 ? sl_parse_exit(r) : sl_print_report(path, &format, print_survivors, &selection);
+}

@@ -1,0 +1,365 @@
+#include "commands/summary.h"
+#include "commands/peak_queries.h"
+#include "output/units.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LARGEST_OWNERS 6
+
+struct rank_peak {
+  int64_t rank, step, rows_step;
+  int64_t allocated_bytes, reserved_bytes, device_bytes, device_total_bytes; /* reserved_bytes: -1 where not known */
+  char *where;
+};
+
+struct rank_peaks {
+  struct rank_peak *ranks;
+  int count;
+  int worst; /* index of the highest */
+};
+
+enum sl_style sl_category_style(const char *category) {
+  static const struct {
+    const char *part;
+    enum sl_style style;
+  } styles[] = {
+      {"unattributed", SL_STYLE_red}, {"param", SL_STYLE_blue},          {"buffer", SL_STYLE_blue},
+      {"grad", SL_STYLE_magenta},     {"activation", SL_STYLE_yellow},   {"optstate", SL_STYLE_green},
+      {"all_gather", SL_STYLE_cyan},  {"reduce_scatter", SL_STYLE_cyan},
+  };
+  for (size_t i = 0; i < sizeof(styles) / sizeof(styles[0]); i++)
+    if (strstr(category, styles[i].part))
+      return styles[i].style;
+  return SL_STYLE_plain;
+}
+
+int sl_print_coverage(struct sl_db *db, struct sl_output *out, struct sl_error *error) {
+  struct sl_statement *statement = NULL;
+  char bytes[SL_UNIT_CHARS], share[SL_UNIT_CHARS];
+  int64_t unattributed = 0, allocated = 0, lost = 0, gaps = 0, ranks = 0, world_size = 0;
+  int r = sl_db_prepare(
+      db,
+      "WITH " SL_SQL_CHOSEN ", whole AS (SELECT coalesce(sum(peak_allocated_bytes), 0) AS bytes FROM chosen)"
+      " SELECT (SELECT coalesce(sum(events_lost), 0) FROM rank), (SELECT count(*) FROM gap),"
+      "  (SELECT coalesce(sum(o.bytes), 0) FROM chosen AS c JOIN peak_category AS o ON o.rank = c.rank"
+      "   AND o.step = c.rows_step AND o.module_id IS NULL AND o.phase = 'step'"
+      "   WHERE o.category = 'unattributed'), whole.bytes,"
+      "  (SELECT count(*) FROM rank), (SELECT coalesce(max(world_size), 0) FROM rank) FROM whole",
+      &statement, error);
+  if (r < 0)
+    return r;
+  sl_bind_named_null(statement, ":rank");
+  sl_bind_named_null(statement, ":step");
+  r = sl_statement_step(statement, error);
+  if (r > 0) {
+    lost = sl_column_int(statement, 0);
+    gaps = sl_column_int(statement, 1);
+    unattributed = sl_column_int(statement, 2);
+    allocated = sl_column_int(statement, 3);
+    ranks = sl_column_int(statement, 4);
+    world_size = sl_column_int(statement, 5);
+  }
+  statement = sl_statement_close(statement);
+  if (r < 0)
+    return r;
+
+  char line[160], missing[80] = "";
+  if (ranks < world_size)
+    snprintf(missing, sizeof(missing), "%lld of %lld ranks; ", (long long)ranks, (long long)world_size);
+  snprintf(line, sizeof(line), "%s%lld event%s lost, %lld gap%s; %s (%s) unattributed at the peak", missing,
+           (long long)lost, lost == 1 ? "" : "s", (long long)gaps, gaps == 1 ? "" : "s",
+           sl_format_bytes(bytes, unattributed, out->exact_bytes),
+           sl_format_share(share, sl_share(unattributed, allocated)));
+  if (out->format == SL_FORMAT_text)
+    sl_output_styled(out, *missing || lost || gaps || unattributed ? SL_STYLE_yellow : SL_STYLE_dim, "%s", line);
+  else if (*missing || lost || gaps || unattributed)
+    sl_complain("%s", line);
+  return 0;
+}
+
+int sl_print_repeated(struct sl_db *db, struct sl_output *out, int64_t step, struct sl_error *error) {
+  struct sl_statement *statement = NULL;
+  char line[160];
+  if (step < 0)
+    return 0;
+  int r = sl_db_prepare(db,
+                        "SELECT count(*), group_concat(same_as, ', ') FROM (SELECT DISTINCT same_as FROM rank_steps"
+                        " CROSS JOIN step USING (rank) WHERE step = :step AND same_as IS NOT NULL ORDER BY same_as)",
+                        &statement, error);
+  if (r < 0)
+    return r;
+  sl_bind_named_int(statement, ":step", step);
+  r = sl_statement_step(statement, error);
+  if (r > 0 && sl_column_int(statement, 0) > 0) {
+    snprintf(line, sizeof(line), "Step %lld did to the byte what step %.60s did, whose rows stand for it",
+             (long long)step, sl_column_text(statement, 1));
+    if (out->format == SL_FORMAT_text)
+      sl_output_line(out, "%s", line);
+    else
+      sl_complain("%s", line);
+  }
+  statement = sl_statement_close(statement);
+  return r < 0 ? r : 0;
+}
+
+static void free_peaks(struct rank_peaks *peaks) {
+  for (int i = 0; i < peaks->count; i++)
+    free(peaks->ranks[i].where);
+  free(peaks->ranks);
+  memset(peaks, 0, sizeof(*peaks));
+}
+
+static int read_peaks(struct sl_db *db, struct rank_peaks *out, struct sl_error *error) {
+  struct sl_statement *statement = NULL;
+  int r = sl_db_prepare(db,
+                        "WITH " SL_SQL_CHOSEN " SELECT c.rank, c.step, c.rows_step, c.peak_allocated_bytes,"
+                        " c.peak_reserved_bytes, c.peak_device_bytes, k.device_bytes, " SL_SQL_WHERE_PEAK
+                        " FROM chosen AS c LEFT JOIN rank AS k ON k.rank = c.rank ORDER BY c.rank",
+                        &statement, error);
+  if (r < 0)
+    return r;
+  sl_bind_named_null(statement, ":rank");
+  sl_bind_named_null(statement, ":step");
+  sl_bind_named_int(statement, ":text", 1);
+  while ((r = sl_statement_step(statement, error)) > 0) {
+    struct rank_peak *more = realloc(out->ranks, (out->count + 1) * sizeof(*more));
+    if (!more) {
+      r = sl_error_set(error, -ENOMEM, "out of memory");
+      break;
+    }
+    out->ranks = more;
+    more += out->count++;
+    more->rank = sl_column_int(statement, 0);
+    more->step = sl_column_int(statement, 1);
+    more->rows_step = sl_column_int(statement, 2);
+    more->allocated_bytes = sl_column_int(statement, 3);
+    more->reserved_bytes = sl_column_is_null(statement, 4) ? -1 : sl_column_int(statement, 4);
+    more->device_bytes = sl_column_int(statement, 5);
+    more->device_total_bytes = sl_column_int(statement, 6);
+    more->where = strdup(sl_column_text(statement, 7));
+    if (more->allocated_bytes > out->ranks[out->worst].allocated_bytes)
+      out->worst = out->count - 1;
+    if (!more->where) {
+      r = sl_error_set(error, -ENOMEM, "out of memory");
+      break;
+    }
+  }
+  statement = sl_statement_close(statement);
+  return r;
+}
+
+static void print_headline(struct sl_output *out, const struct rank_peaks *peaks) {
+  const struct rank_peak *worst = &peaks->ranks[peaks->worst];
+  char allocated[SL_UNIT_CHARS], reserved[SL_UNIT_CHARS], device[SL_UNIT_CHARS], total[SL_UNIT_CHARS],
+      share[SL_UNIT_CHARS];
+
+  sl_output_styled(out, SL_STYLE_bold, "Peak %s allocated: rank %lld, step %lld, %s",
+                   sl_format_bytes(allocated, worst->allocated_bytes, out->exact_bytes), (long long)worst->rank,
+                   (long long)worst->step, worst->where);
+  if (worst->reserved_bytes < 0)
+    (void)snprintf(reserved, sizeof(reserved), "%s", "an unknown amount");
+  else
+    sl_format_bytes(reserved, worst->reserved_bytes, out->exact_bytes);
+  sl_format_bytes(device, worst->device_bytes, out->exact_bytes);
+  sl_format_bytes(total, worst->device_total_bytes, out->exact_bytes);
+  sl_format_share(share, sl_share(worst->device_bytes, worst->device_total_bytes));
+  if (worst->device_bytes > 0 && worst->device_total_bytes > 0)
+    sl_output_line(out, "     %s reserved by PyTorch, %s of the device's %s in use (%s)", reserved, device, total,
+                   share);
+  else
+    sl_output_line(out, "     %s reserved by PyTorch; the device was not sampled", reserved);
+}
+
+static void print_ranks(struct sl_output *out, const struct rank_peaks *peaks) {
+  static const struct sl_column columns[] = {
+      {"rank", "Rank", SL_UNIT_number, 0},
+      {"step", "Step", SL_UNIT_number, 0},
+      {"allocated_bytes", "Allocated", SL_UNIT_bytes, 0},
+      {"reserved_bytes", "Reserved", SL_UNIT_bytes, 0},
+      {"device_bytes", "Device", SL_UNIT_bytes, SL_COLUMN_HIDE_EMPTY},
+      {"where", "Where", SL_UNIT_text, 0},
+  };
+  char lowest[SL_UNIT_CHARS], spread[SL_UNIT_CHARS];
+  int least = 0;
+  for (int i = 1; i < peaks->count; i++)
+    if (peaks->ranks[i].allocated_bytes < peaks->ranks[least].allocated_bytes)
+      least = i;
+  int64_t difference = peaks->ranks[peaks->worst].allocated_bytes - peaks->ranks[least].allocated_bytes;
+  if (difference == 0)
+    sl_output_line(out, "     The same peak on all %d ranks", peaks->count);
+  else
+    sl_output_line(out, "     Lowest peak of %d ranks: %s on rank %lld, %s less", peaks->count,
+                   sl_format_bytes(lowest, peaks->ranks[least].allocated_bytes, out->exact_bytes),
+                   (long long)peaks->ranks[least].rank, sl_format_bytes(spread, difference, out->exact_bytes));
+  if (peaks->count > SL_RANKS_SIDE_BY_SIDE)
+    return;
+  sl_output_line(out, "%s", "");
+  struct sl_table *table = sl_table_begin(out, "ranks", columns, sizeof(columns) / sizeof(columns[0]));
+  for (int i = 0; i < peaks->count; i++) {
+    const struct rank_peak *peak = &peaks->ranks[i];
+    sl_cell_int(table, peak->rank);
+    sl_cell_int(table, peak->step);
+    sl_cell_int(table, peak->allocated_bytes);
+    if (peak->reserved_bytes < 0)
+      sl_cell_null(table);
+    else
+      sl_cell_int(table, peak->reserved_bytes);
+    sl_cell_int(table, peak->device_bytes);
+    sl_cell_text(table, peak->where);
+  }
+  table = sl_table_end(table);
+}
+
+/*
+ * SELECT category, bytes of the highest rank, then bytes of every rank (few ranks) or the lowest and highest of all.
+ * Ranks and steps are numbers, so they can stand in the text.
+ */
+static char *category_sql(const struct rank_peaks *peaks) {
+  const struct rank_peak *worst = &peaks->ranks[peaks->worst];
+  char *sql = NULL;
+  size_t size = 0;
+  FILE *stream = open_memstream(&sql, &size);
+  if (!stream)
+    return NULL;
+  fprintf(stream, "WITH at(rank, step) AS (VALUES");
+  for (int i = 0; i < peaks->count; i++)
+    fprintf(stream, "%s(%lld,%lld)", i ? "," : "", (long long)peaks->ranks[i].rank,
+            (long long)peaks->ranks[i].rows_step);
+  fprintf(stream,
+          ") SELECT category, coalesce(sum(bytes) FILTER (WHERE rank = %lld), 0) AS worst,"
+          " iif(count(*) < %d, 0, min(bytes)), max(bytes)",
+          (long long)worst->rank, peaks->count);
+  for (int i = 0; i < peaks->count && peaks->count <= SL_RANKS_SIDE_BY_SIDE; i++)
+    fprintf(stream, ", coalesce(sum(bytes) FILTER (WHERE rank = %lld), 0)", (long long)peaks->ranks[i].rank);
+  fprintf(stream, " FROM at CROSS JOIN peak_category USING (rank, step) WHERE module_id IS NULL AND phase = 'step'"
+                  " GROUP BY category HAVING max(bytes) > 0 ORDER BY worst DESC, category");
+  if (fclose(stream) != 0) {
+    free(sql);
+    return NULL;
+  }
+  return sql;
+}
+
+static int print_categories(struct sl_db *db, struct sl_output *out, const struct rank_peaks *peaks,
+                            struct sl_error *error) {
+  const struct rank_peak *worst = &peaks->ranks[peaks->worst];
+  bool side_by_side = peaks->count <= SL_RANKS_SIDE_BY_SIDE;
+  struct sl_column columns[3 + SL_RANKS_SIDE_BY_SIDE + 1] = {{"category", "Alive at the peak", SL_UNIT_text, 0}};
+  char headers[SL_RANKS_SIDE_BY_SIDE + 1][32];
+  struct sl_statement *statement = NULL;
+  struct sl_table *table = NULL;
+  int count = 1;
+  int r = 0;
+  char *sql = category_sql(peaks);
+
+  if (!sql)
+    return sl_error_set(error, -ENOMEM, "out of memory");
+  r = sl_db_prepare(db, sql, &statement, error);
+  if (r < 0)
+    goto finish;
+
+  /* Bytes of one rank, share and bar belong together; with several ranks the bar is of the highest. */
+  for (int i = 0; i < (side_by_side ? peaks->count : 1); i++) {
+    snprintf(headers[i], sizeof(headers[i]), "Rank %lld",
+             (long long)(side_by_side ? peaks->ranks[i].rank : worst->rank));
+    columns[count++] = (struct sl_column){"bytes", peaks->count == 1 ? "Bytes" : headers[i], SL_UNIT_bytes, 0};
+  }
+  if (!side_by_side) {
+    columns[count++] = (struct sl_column){"lowest_bytes", "Lowest", SL_UNIT_bytes, 0};
+    columns[count++] = (struct sl_column){"highest_bytes", "Highest", SL_UNIT_bytes, 0};
+  }
+  columns[count++] = (struct sl_column){"share", "Share", SL_UNIT_share, 0};
+  columns[count++] = (struct sl_column){"bar", "", SL_UNIT_bar, 0};
+
+  table = sl_table_begin(out, "categories", columns, count);
+  double largest = 0;
+  while ((r = sl_statement_step(statement, error)) > 0) {
+    double share = sl_share(sl_column_int(statement, 1), worst->allocated_bytes);
+    largest = share > largest ? share : largest;
+    sl_cell_text(table, sl_column_text(statement, 0));
+    if (side_by_side) {
+      for (int i = 0; i < peaks->count; i++)
+        sl_cell_int(table, sl_column_int(statement, 4 + i));
+    } else {
+      for (int i = 1; i < 4; i++)
+        sl_cell_int(table, sl_column_int(statement, i));
+    }
+    sl_cell_double(table, share);
+    /* Against the largest, so that the shape shows even when no category dominates. */
+    sl_cell_bar(table, largest > 0 ? share / largest : 0, sl_category_style(sl_column_text(statement, 0)));
+  }
+  table = sl_table_end(table);
+
+finish:
+  statement = sl_statement_close(statement);
+  free(sql);
+  return r;
+}
+
+static int print_owners(struct sl_db *db, struct sl_output *out, const struct rank_peak *worst,
+                        struct sl_error *error) {
+  static const struct sl_column columns[] = {
+      {"module", "Largest owners", SL_UNIT_text, 0},     {"category", "Category", SL_UNIT_text, 0},
+      {"phase", "Allocated in", SL_UNIT_text, 0},        {"bytes", "Bytes", SL_UNIT_bytes, 0},
+      {"allocations", "Allocations", SL_UNIT_number, 0},
+  };
+  struct sl_statement *statement = NULL;
+  struct sl_table *table = NULL;
+  int r = sl_db_prepare(db,
+                        "SELECT coalesce(" SL_SQL_FQN ", '(no module)'), o.category || coalesce('/' || o.detail, ''),"
+                        " coalesce(o.phase, '(outside)'),"
+                        " sum(o.bytes) AS bytes, sum(o.allocations)"
+                        " FROM peak_owner AS o LEFT JOIN module AS m ON m.id = o.module_id"
+                        " WHERE o.rank = :rank AND o.step = :step GROUP BY o.module_id, o.category, o.detail, o.phase"
+                        " ORDER BY bytes DESC, 1, 2, 3 LIMIT :limit",
+                        &statement, error);
+  if (r < 0)
+    return r;
+  sl_bind_named_int(statement, ":text", 1);
+  sl_bind_named_int(statement, ":rank", worst->rank);
+  sl_bind_named_int(statement, ":step", worst->rows_step);
+  sl_bind_named_int(statement, ":limit", LARGEST_OWNERS);
+  r = sl_statement_step(statement, error);
+  if (r > 0) {
+    sl_output_line(out, "%s", "");
+    table = sl_table_begin(out, "owners", columns, sizeof(columns) / sizeof(columns[0]));
+    for (; r > 0; r = sl_statement_step(statement, error))
+      for (int i = 0; i < 5; i++)
+        sl_cell_column(table, statement, i);
+    table = sl_table_end(table);
+  }
+  statement = sl_statement_close(statement);
+  return r;
+}
+
+int sl_print_summary(struct sl_db *db, struct sl_output *out, struct sl_error *error) {
+  struct rank_peaks peaks = {0};
+  int r = 0;
+
+  if (out->format != SL_FORMAT_text)
+    return 0;
+  r = read_peaks(db, &peaks, error);
+  if (r < 0)
+    goto finish;
+  if (peaks.count == 0) {
+    int64_t steps = 0;
+    r = sl_db_int(db, "SELECT EXISTS(SELECT 1 FROM step)", &steps, error);
+    sl_output_line(out, "No %s recorded, so there is no peak to show; 'shardledger info' says %s.",
+                   steps ? "allocations were" : "step was", steps ? "why" : "what there is");
+    goto finish;
+  }
+  sl_output_line(out, "%s", "");
+  print_headline(out, &peaks);
+  if (peaks.count > 1)
+    print_ranks(out, &peaks);
+  sl_output_line(out, "%s", "");
+  r = print_categories(db, out, &peaks, error);
+  if (r == 0)
+    r = print_owners(db, out, &peaks.ranks[peaks.worst], error);
+
+finish:
+  free_peaks(&peaks);
+  return r;
+}

@@ -1,0 +1,28 @@
+/* The first things to know about a run: whether the record is whole, how high the peak was, and what it consisted of.
+ */
+#ifndef SHARDLEDGER_SUMMARY_H
+#define SHARDLEDGER_SUMMARY_H
+
+#include "output/table.h"
+
+#define SL_RANKS_SIDE_BY_SIDE 8 /* of more, reports show the highest and the spread */
+
+/*
+ * The first line of every report: lost events and unattributed bytes, also when there are none. CSV and JSON keep
+ * stdout to the data: there it goes to stderr, and only when something is missing. 0 or a negative errno.
+ */
+int sl_print_coverage(struct sl_db *db, struct sl_output *out, struct sl_error *error);
+
+/* The peak of every rank, where it was and its categories. Text output only. 0 or a negative errno. */
+int sl_print_summary(struct sl_db *db, struct sl_output *out, struct sl_error *error);
+
+/*
+ * Where the step that was asked for (-1: none) repeats another one: whose rows are shown for it. To stdout in text,
+ * else to stderr. 0 or a negative errno.
+ */
+int sl_print_repeated(struct sl_db *db, struct sl_output *out, int64_t step, struct sl_error *error);
+
+/* The colour that stands for a category, also for one that only this run knows. */
+enum sl_style sl_category_style(const char *category);
+
+#endif

@@ -1,0 +1,400 @@
+#include "commands/watch_view.h"
+
+#include "output/units.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SLOWEST = 4, LINES = 8, WHERE_CHARS = 320 }; /* LINES: of trouble, so that it does not hide the rest */
+
+/* "forward blocks.2": what is known of a place. */
+static const char *place_words(char buffer[WHERE_CHARS], const char *phase, const char *module) {
+  snprintf(buffer, WHERE_CHARS, "%s%s%s", phase && *phase ? phase : "", module && *module ? " " : "",
+           module ? module : "");
+  return buffer;
+}
+
+/* "step 3, backward blocks.2" */
+static const char *peak_words(char buffer[WHERE_CHARS], const struct sl_live_peak *peak) {
+  int used = peak->step < 0 ? snprintf(buffer, WHERE_CHARS, "outside of steps")
+                            : snprintf(buffer, WHERE_CHARS, "step %" PRId64, peak->step);
+  const char *phase = strcmp(peak->phase, "step") == 0 ? "" : peak->phase; /* the step itself was named */
+  if (*phase || *peak->module)
+    snprintf(buffer + used, WHERE_CHARS - (size_t)used, ", %s%s%s", phase, *peak->module ? " " : "", peak->module);
+  return buffer;
+}
+
+/* The user's own ranges say more by their name than by being the user's. */
+static const char *range_word(const struct sl_live_place *place) {
+  return strcmp(place->phase, "user") == 0 && place->name && *place->name ? place->name : place->phase;
+}
+
+/* What the rank is doing: the phase with a module that is nearest, and the range inside of it that says more. */
+static const char *doing_words(char buffer[WHERE_CHARS], const struct sl_live_state *state) {
+  const struct sl_live_place *inner = state->frame_count ? &state->frames[0] : NULL, *outer = NULL;
+  for (size_t i = 0; i < state->frame_count && !outer; i++)
+    if (state->frames[i].module && *state->frames[i].module)
+      outer = &state->frames[i];
+  if (!inner)
+    return place_words(buffer,
+                       state->step >= 0 ? "step"
+                       : state->steps   ? "between steps"
+                                        : "before the first step",
+                       NULL);
+  if (!outer && state->frame_count > 1 && strcmp(inner->phase, "user") == 0)
+    outer = &state->frames[1];
+  place_words(buffer, range_word(outer ? outer : inner), outer ? outer->module : inner->module);
+  if (outer && outer != inner) {
+    size_t used = strlen(buffer);
+    snprintf(buffer + used, WHERE_CHARS - used, ", %s", range_word(inner));
+  }
+  return buffer;
+}
+
+/* Roughly: a column that changes every second needs no more. */
+static const char *age_words(char buffer[SL_UNIT_CHARS], uint64_t ns) {
+  uint64_t seconds = ns / 1000000000u;
+  if (seconds < 100)
+    snprintf(buffer, SL_UNIT_CHARS, "%" PRIu64 " s", seconds);
+  else if (seconds < 100 * 60)
+    snprintf(buffer, SL_UNIT_CHARS, "%" PRIu64 " min", seconds / 60);
+  else
+    snprintf(buffer, SL_UNIT_CHARS, "%" PRIu64 " h", seconds / 3600);
+  return buffer;
+}
+
+static const char *status_words(char buffer[WHERE_CHARS], const struct sl_live_process *process,
+                                const struct sl_live_state *state, uint64_t now_ns) {
+  char time[SL_UNIT_CHARS];
+  uint64_t age = now_ns > process->news_ns ? now_ns - process->news_ns : 0;
+  if (state->ended)
+    return "ended";
+  if (!state->last_ns)
+    return "starting";
+  if (process->more)
+    snprintf(buffer, WHERE_CHARS, "%s behind", age_words(time, now_ns > state->last_ns ? now_ns - state->last_ns : 0));
+  else if (age > SL_WATCH_SILENT_NS)
+    snprintf(buffer, WHERE_CHARS, "silent %s", age_words(time, age));
+  else
+    return "running";
+  return buffer;
+}
+
+static void cell_bytes(struct sl_table *table, uint64_t bytes, bool known) {
+  if (known)
+    sl_cell_int(table, (int64_t)bytes);
+  else
+    sl_cell_null(table);
+}
+
+static void cell_step(struct sl_table *table, int64_t step) {
+  if (step >= 0)
+    sl_cell_int(table, step);
+  else
+    sl_cell_null(table);
+}
+
+static bool is_silent(const struct sl_live_process *process, const struct sl_live_state *state, uint64_t now_ns) {
+  return !state->ended && !process->more && state->last_ns && now_ns > process->news_ns + 2 * SL_WATCH_SILENT_NS;
+}
+
+/* What a rank has to say for itself where not all fit: trouble first, then the highest peaks. */
+static uint64_t importance(const struct sl_live_process *process, const struct sl_live_state *state, uint64_t now_ns) {
+  bool trouble = state->refusals || state->lost || is_silent(process, state, now_ns);
+  return (uint64_t)trouble << 63 | state->peak.bytes;
+}
+
+/* Whether fewer than limit ranks are more important; the lower rank counts as more where two are equal. */
+static bool fits(const struct sl_live_run *run, const struct sl_live_state *states, size_t i,
+                 const struct sl_watch_view *view) {
+  size_t above = 0;
+  uint64_t own = importance(&run->processes[i], &states[i], view->now_ns);
+  for (size_t other = 0; other < run->count && view->limit; other++) {
+    uint64_t theirs = importance(&run->processes[other], &states[other], view->now_ns);
+    above += theirs > own || (theirs == own && other < i);
+  }
+  return !view->limit || above < view->limit;
+}
+
+static void print_ranks(struct sl_output *out, const struct sl_live_run *run, const struct sl_live_state *states,
+                        const struct sl_watch_view *view) {
+  static const struct sl_column columns[] = {
+      {"rank", "Rank", SL_UNIT_number, 0},
+      {"status", "Status", SL_UNIT_text, 0},
+      {"step", "Step", SL_UNIT_number, 0},
+      {"steps_ended", "Steps ended", SL_UNIT_number, SL_COLUMN_DATA_ONLY},
+      {"allocated_bytes", "Allocated", SL_UNIT_bytes, 0},
+      {"active_bytes", "Active", SL_UNIT_bytes, SL_COLUMN_DATA_ONLY},
+      {"requested_bytes", "Requested", SL_UNIT_bytes, SL_COLUMN_DATA_ONLY},
+      {"reserved_bytes", "Reserved", SL_UNIT_bytes, 0},
+      {"device_bytes", "Device", SL_UNIT_bytes, 0},
+      {"peak_allocated_bytes", "Peak", SL_UNIT_bytes, 0},
+      {"last_step_ns", "Last took", SL_UNIT_duration, SL_COLUMN_HIDE_EMPTY},
+      {"doing", "Doing", SL_UNIT_text, SL_COLUMN_HIDE_EMPTY},
+      {"peak_reserved_bytes", "Peak reserved", SL_UNIT_bytes, SL_COLUMN_DATA_ONLY},
+      {"peak_device_bytes", "Peak device", SL_UNIT_bytes, SL_COLUMN_DATA_ONLY},
+      {"peak_step", "Peak step", SL_UNIT_number, SL_COLUMN_DATA_ONLY},
+      {"peak_phase", "Peak phase", SL_UNIT_text, SL_COLUMN_DATA_ONLY},
+      {"peak_module", "Peak module", SL_UNIT_text, SL_COLUMN_DATA_ONLY},
+      {"peak_at", "Peak at", SL_UNIT_text, SL_COLUMN_TEXT_ONLY},
+      {"events", "Events", SL_UNIT_number, SL_COLUMN_DATA_ONLY},
+      {"events_lost", "Lost", SL_UNIT_number, SL_COLUMN_DATA_ONLY},
+      {"gaps", "Gaps", SL_UNIT_number, SL_COLUMN_DATA_ONLY},
+      {"steps_agreed", "Agreed", SL_UNIT_number, SL_COLUMN_DATA_ONLY},
+      {"steps_differed", "Differed", SL_UNIT_number, SL_COLUMN_DATA_ONLY},
+      {"refused_requests", "Refused", SL_UNIT_number, SL_COLUMN_DATA_ONLY},
+      {"last_event_ns", "Last event", SL_UNIT_instant, SL_COLUMN_DATA_ONLY},
+  };
+  char words[WHERE_CHARS];
+  struct sl_table *table = sl_table_begin(out, "ranks", columns, sizeof columns / sizeof columns[0]);
+  for (size_t i = 0; i < run->count; i++) {
+    const struct sl_live_state *s = &states[i];
+    const bool cache = s->recorded && !s->drivers_pool;
+    if (out->format == SL_FORMAT_text && !fits(run, states, i, view))
+      continue;
+    sl_cell_int(table, run->processes[i].rank);
+    sl_cell_text(table, status_words(words, &run->processes[i], s, view->now_ns));
+    cell_step(table, s->step >= 0 ? s->step : s->last.step);
+    sl_cell_int(table, (int64_t)s->steps);
+    cell_bytes(table, s->now.allocated_bytes, s->recorded);
+    cell_bytes(table, s->now.active_bytes, s->recorded);
+    cell_bytes(table, s->now.requested_bytes, cache);
+    cell_bytes(table, s->now.reserved_bytes, cache);
+    cell_bytes(table, s->device_used, s->device_used != 0);
+    cell_bytes(table, s->peak.bytes, s->recorded);
+    cell_bytes(table, s->last.end_ns - s->last.start_ns, s->last.step >= 0);
+    sl_cell_text(table, s->ended ? "" : doing_words(words, s));
+    cell_bytes(table, s->peak_reserved, cache);
+    cell_bytes(table, s->peak_device, s->peak_device != 0);
+    cell_step(table, s->peak.bytes ? s->peak.step : -1);
+    sl_cell_text(table, *s->peak.phase ? s->peak.phase : NULL);
+    sl_cell_text(table, *s->peak.module ? s->peak.module : NULL);
+    sl_cell_text(table, s->peak.bytes ? peak_words(words, &s->peak) : "");
+    sl_cell_int(table, (int64_t)s->events);
+    sl_cell_int(table, (int64_t)s->lost);
+    sl_cell_int(table, (int64_t)s->gaps);
+    sl_cell_int(table, (int64_t)s->steps_agreed);
+    sl_cell_int(table, (int64_t)s->steps_differed);
+    sl_cell_int(table, (int64_t)s->refusals);
+    sl_cell_int(table, (int64_t)s->last_ns);
+  }
+  sl_table_end(table);
+  if (view->limit && run->count > view->limit)
+    sl_output_styled(out, SL_STYLE_dim, "%zu of %zu ranks: those in trouble, then the highest peaks", view->limit,
+                     run->count);
+}
+
+static const struct sl_live_share *share_of(const struct sl_live_state *state, const char *category) {
+  for (size_t i = 0; i < state->share_count; i++)
+    if (strcmp(state->shares[i].category, category) == 0)
+      return &state->shares[i];
+  return NULL;
+}
+
+static bool is_alive(const struct sl_live_state *state, const char *category) {
+  for (size_t i = 0; i < state->category_count; i++)
+    if (state->categories[i].decided && strcmp(state->categories[i].name, category) == 0)
+      return true;
+  return false;
+}
+
+static void category_row(struct sl_table *table, uint32_t rank, const struct sl_live_state *s, const char *name,
+                         bool decided, uint64_t bytes, const struct sl_live_share *share) {
+  char words[SL_LIVE_CATEGORY_CHARS + 4];
+  snprintf(words, sizeof words, "%s%s", name, decided ? "" : " ~");
+  sl_cell_int(table, rank);
+  sl_cell_text(table, words);
+  sl_cell_text(table, name);
+  sl_cell_int(table, decided);
+  cell_bytes(table, bytes, bytes || !share);
+  if (bytes)
+    sl_cell_double(table, sl_share((int64_t)bytes, (int64_t)s->now.allocated_bytes));
+  else
+    sl_cell_null(table);
+  sl_cell_bar(table, sl_share((int64_t)bytes, (int64_t)s->now.allocated_bytes), SL_STYLE_blue);
+  cell_bytes(table, share ? share->bytes : 0, share != NULL);
+}
+
+/* Data have every rank, text has the one in detail. */
+static void print_categories(struct sl_output *out, const struct sl_live_run *run, const struct sl_live_state *states,
+                             size_t detail) {
+  char alive[64], peak[64];
+  snprintf(alive, sizeof alive, "Alive on rank %u", run->processes[detail].rank);
+  snprintf(peak, sizeof peak, "Peak of step %" PRId64, states[detail].last.step);
+  const struct sl_column columns[] = {
+      {"rank", "Rank", SL_UNIT_number, SL_COLUMN_DATA_ONLY},
+      {"alive", alive, SL_UNIT_text, SL_COLUMN_TEXT_ONLY},
+      {"category", "", SL_UNIT_text, SL_COLUMN_DATA_ONLY},
+      {"decided", "", SL_UNIT_number, SL_COLUMN_DATA_ONLY},
+      {"bytes", "Now", SL_UNIT_bytes, 0},
+      {"share", "Share", SL_UNIT_share, SL_COLUMN_TEXT_ONLY},
+      {"bar", "", SL_UNIT_bar, 0},
+      {"peak_bytes", peak, SL_UNIT_bytes, states[detail].last.step < 0 ? SL_COLUMN_DATA_ONLY : 0},
+  };
+  struct sl_table *table = sl_table_begin(out, "categories", columns, sizeof columns / sizeof columns[0]);
+  for (size_t i = 0; i < run->count; i++) {
+    const struct sl_live_state *s = &states[i];
+    if (out->format == SL_FORMAT_text && i != detail)
+      continue;
+    for (size_t c = 0; c < s->category_count; c++)
+      category_row(table, run->processes[i].rank, s, s->categories[c].name, s->categories[c].decided,
+                   s->categories[c].bytes, s->categories[c].decided ? share_of(s, s->categories[c].name) : NULL);
+    for (size_t c = 0; c < s->share_count; c++)
+      if (!is_alive(s, s->shares[c].category))
+        category_row(table, run->processes[i].rank, s, s->shares[c].category, true, 0, &s->shares[c]);
+  }
+  sl_table_end(table);
+  for (size_t c = 0; c < states[detail].category_count; c++)
+    if (!states[detail].categories[c].decided) {
+      sl_output_styled(out, SL_STYLE_dim, "~ provisional: the step's end decides. The peak's categories are final.");
+      break;
+    }
+}
+
+static void print_collectives(struct sl_output *out, const struct sl_live_run *run) {
+  static const struct sl_column columns[] = {
+      {"operation", "Slowest collectives", SL_UNIT_text, 0},
+      {"module", "Module", SL_UNIT_text, SL_COLUMN_HIDE_EMPTY},
+      {"step", "Step", SL_UNIT_number, 0},
+      {"bytes", "Bytes", SL_UNIT_bytes, 0},
+      {"transfer_ns", "Transfer", SL_UNIT_duration, 0},
+      {"spread_ns", "Spread", SL_UNIT_duration, 0},
+      {"last_rank", "Last rank", SL_UNIT_number, 0},
+      {"ranks", "Ranks", SL_UNIT_number, SL_COLUMN_DATA_ONLY},
+  };
+  struct sl_live_slow slow[SLOWEST];
+  struct sl_live_late *late = calloc(run->count, sizeof *late);
+  size_t count = late ? sl_live_run_collectives(run, slow, SLOWEST, late) : 0, worst = 0;
+  if (count || out->format != SL_FORMAT_text) {
+    sl_output_line(out, "%s", "");
+    struct sl_table *table = sl_table_begin(out, "collectives", columns, sizeof columns / sizeof columns[0]);
+    for (size_t i = 0; i < count; i++) {
+      sl_cell_text(table, slow[i].operation);
+      sl_cell_text(table, slow[i].module);
+      cell_step(table, slow[i].step);
+      sl_cell_int(table, (int64_t)slow[i].bytes);
+      sl_cell_int(table, (int64_t)slow[i].transfer_ns);
+      cell_bytes(table, slow[i].spread_ns, slow[i].ranks > 1);
+      cell_step(table, slow[i].last_rank);
+      sl_cell_int(table, slow[i].ranks);
+    }
+    sl_table_end(table);
+  }
+  for (size_t i = 1; i < run->count && late; i++)
+    if (late[i].late_ns > late[worst].late_ns)
+      worst = i;
+  if (count && late[worst].last) {
+    char time[SL_UNIT_CHARS];
+    sl_output_line(out,
+                   "Behind: rank %u came last in %" PRIu64 " of the last %" PRIu64
+                   " collectives, %s after the first on average.",
+                   run->processes[worst].rank, late[worst].last, late[worst].collectives,
+                   sl_format_duration(time, (int64_t)(late[worst].late_ns / late[worst].last)));
+  }
+  free(late);
+}
+
+static void print_coverage(struct sl_output *out, const struct sl_live_run *run, const struct sl_live_state *states) {
+  uint64_t lost = 0, gaps = 0, agreed = 0, differed = 0, unattributed = 0;
+  for (size_t i = 0; i < run->count; i++) {
+    lost += states[i].lost;
+    gaps += states[i].gaps;
+    agreed += states[i].steps_agreed;
+    differed += states[i].steps_differed;
+    for (size_t s = 0; s < states[i].share_count; s++)
+      if (strcmp(states[i].shares[s].category, "unattributed") == 0)
+        unattributed += states[i].shares[s].bytes;
+  }
+  char bytes[SL_UNIT_CHARS];
+  sl_output_styled(out, lost || gaps || differed ? SL_STYLE_yellow : SL_STYLE_plain,
+                   "%" PRIu64 " events lost, %" PRIu64 " gap%s; %s unattributed at the last peaks; %" PRIu64
+                   " of %" PRIu64 " checked steps exact",
+                   lost, gaps, gaps == 1 ? "" : "s", sl_format_bytes(bytes, (int64_t)unattributed, false), agreed,
+                   agreed + differed);
+}
+
+/* Ranks that recorded nothing for a while, in one line. */
+static void print_silent(struct sl_output *out, const struct sl_live_run *run, const struct sl_live_state *states,
+                         uint64_t now_ns) {
+  char ranks[128] = "";
+  size_t count = 0, used = 0;
+  for (size_t i = 0; i < run->count; i++)
+    if (is_silent(&run->processes[i], &states[i], now_ns)) {
+      if (count++ < LINES)
+        used += (size_t)snprintf(ranks + used, sizeof ranks - used, "%s%u", used ? ", " : "", run->processes[i].rank);
+    }
+  if (count)
+    sl_output_styled(out, SL_STYLE_yellow, "Nothing new from rank%s %s%s: killed, stopped, or the machine is gone.",
+                     count == 1 ? "" : "s", ranks, count > LINES ? " and more" : "");
+}
+
+static void print_trouble(struct sl_output *out, const struct sl_live_run *run, const struct sl_live_state *states,
+                          uint64_t now_ns) {
+  char words[WHERE_CHARS], bytes[SL_UNIT_CHARS];
+  int lines = 0;
+  for (size_t i = 0; i < run->count && lines < LINES; i++) {
+    const struct sl_live_state *s = &states[i];
+    if (s->refusals)
+      sl_output_styled(out, SL_STYLE_red,
+                       "Rank %u: out of memory, %s, %s did not fit; 'shardledger oom %s' tells more.",
+                       run->processes[i].rank, peak_words(words, &s->refused_at),
+                       sl_format_bytes(bytes, (int64_t)s->refused_bytes, false), run->directory);
+    if (s->gap)
+      sl_output_styled(out, SL_STYLE_yellow, "Rank %u: %" PRIu64 " gap%s, the last: %s", run->processes[i].rank,
+                       s->gaps, s->gaps == 1 ? "" : "s", s->gap);
+    const bool blind = !s->recorded && s->steps;
+    if (blind)
+      sl_output_styled(out, SL_STYLE_yellow,
+                       "Rank %u: PyTorch's allocations are not recorded; see 'shardledger doctor'.",
+                       run->processes[i].rank);
+    lines += (s->refusals != 0) + (s->gap != NULL) + blind;
+  }
+  print_silent(out, run, states, now_ns);
+  if (run->note.text[0])
+    sl_output_line(out, "%s", run->note.text);
+}
+
+int sl_watch_print(struct sl_output *out, const struct sl_live_run *run, const struct sl_watch_view *view) {
+  struct sl_live_state *states = calloc(run->count ? run->count : 1, sizeof *states);
+  if (!states)
+    return -ENOMEM;
+  size_t detail = 0;
+  bool found = view->rank < 0;
+  for (size_t i = 0; i < run->count; i++) {
+    sl_live_rank_state(run->processes[i].live, &states[i]);
+    if (view->rank < 0 ? states[i].peak.bytes > states[detail].peak.bytes : run->processes[i].rank == view->rank) {
+      detail = i;
+      found = true;
+    }
+  }
+  if (!found || !run->count) {
+    free(states);
+    return -ENOENT;
+  }
+  sl_output_document(out);
+  print_coverage(out, run, states);
+  print_trouble(out, run, states, view->now_ns);
+  sl_output_line(out, "%s", "");
+  print_ranks(out, run, states, view);
+  sl_output_line(out, "%s", "");
+  for (size_t i = 0; i < run->count; i++)
+    if (i == detail || out->format == SL_FORMAT_json)
+      sl_live_rank_categories(run->processes[i].live, &states[i]);
+  if (states[detail].recorded || out->format != SL_FORMAT_text)
+    print_categories(out, run, states, detail);
+  print_collectives(out, run);
+  free(states);
+  return 0;
+}
+
+bool sl_watch_ended(const struct sl_live_run *run) {
+  bool ended = run->count > 0;
+  for (size_t i = 0; i < run->count && ended; i++) {
+    const char *size = sl_log_info(sl_live_rank_log(run->processes[i].live), "world_size");
+    ended = sl_live_rank_ended(run->processes[i].live) && !run->processes[i].more &&
+            (!size || (int64_t)run->count >= strtoll(size, NULL, 10));
+  }
+  return ended;
+}

@@ -1,0 +1,114 @@
+#include "exports/export.h"
+#include "output/terminal.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+
+void sl_export_progress(struct sl_export *export, uint64_t rows) {
+  static const uint64_t between = 1 << 15; /* rows between two looks at the terminal */
+  uint64_t before = export->rows_done / between;
+  export->rows_done += rows;
+  if (export->rows_done / between != before)
+    sl_progress_show_count("exporting", export->rows_done, export->rows, "rows");
+}
+
+char *sl_export_staged(const char *path) {
+  char *staged = NULL;
+  return asprintf(&staged, "%s.%ld.part", path, (long)getpid()) < 0 ? NULL : staged;
+}
+
+int sl_export_commit(const char *staged, const char *path, int r, struct sl_error *error) {
+  struct stat status;
+  if (r == 0 && stat(path, &status) == 0 && !S_ISREG(status.st_mode)) /* a device or a pipe would be gone afterwards */
+    r = sl_error_set(error, -EINVAL, "%s is no file; name one with -o", path);
+  if (r == 0 && rename(staged, path) != 0)
+    r = sl_error_set(error, -errno, "%s can't be written: %s", path, strerror(errno));
+  if (r < 0)
+    unlink(staged);
+  return r;
+}
+
+bool sl_nesting_fits(struct sl_nesting *nesting, int64_t start_ns, int64_t end_ns) {
+  while (nesting->depth > 0 && nesting->ends[nesting->depth - 1] <= start_ns)
+    nesting->depth--;
+  if (nesting->depth > 0 && end_ns > nesting->ends[nesting->depth - 1])
+    return false;
+  if (nesting->depth == (int)(sizeof(nesting->ends) / sizeof(nesting->ends[0])))
+    return false;
+  nesting->ends[nesting->depth++] = end_ns;
+  return true;
+}
+
+const char *const sl_export_phases_sql =
+    "SELECT p.id, p.tid, p.kind, p.name, p.start_ns, coalesce(p.end_ns, r.end_ns, p.start_ns) AS until_ns,"
+    " nullif(iif(m.fqn = '', m.class, m.fqn), ''), p.step, p.call_index"
+    " FROM phase AS p JOIN rank AS r ON r.rank = p.rank LEFT JOIN module AS m ON m.id = p.module_id"
+    " WHERE p.rank = :rank ORDER BY p.tid, p.start_ns, until_ns DESC, p.id";
+
+const char *const sl_export_ranks_sql =
+    "WITH moved AS (SELECT r.*, coalesce((SELECT offset_ns FROM host_clock AS h WHERE h.host IS r.host), 0) AS "
+    "offset_ns"
+    "  FROM rank AS r)"
+    " SELECT rank, world_size, host, pid, coalesce(device, 0), coalesce(device_name, ''), device_bytes, start_ns, "
+    "end_ns,"
+    " offset_ns + (SELECT min(start_ns - offset_ns) FROM moved), offset_ns, nccl_version FROM moved ORDER BY rank";
+
+int sl_export_each_rank(struct sl_export *export, sl_export_rank *write, struct sl_error *error) {
+  struct sl_statement *ranks = NULL;
+  if (mkdir(export->output, 0777) != 0 && errno != EEXIST)
+    return sl_error_set(error, -errno, "%s can't be made: %s", export->output, strerror(errno));
+  int r = sl_db_prepare(export->db, sl_export_ranks_sql, &ranks, error);
+  while (r == 0 && (r = sl_statement_step(ranks, error)) > 0)
+    r = write(export, ranks, error);
+  ranks = sl_statement_close(ranks);
+  return r;
+}
+
+const char *const sl_export_kernels_sql =
+    "SELECT k.device, k.stream, k.name, k.correlation, k.start_ns, k.end_ns, c.id, c.operation, c.bytes, c.comm, c.seq,"
+    " c.datatype, (SELECT nranks FROM communicator AS m WHERE m.rank = c.rank AND m.comm = c.comm), c.tid, c.enqueue_ns"
+    " FROM kernel AS k LEFT JOIN (SELECT *, row_number() OVER (PARTITION BY stream, start_ns, end_ns"
+    "  ORDER BY enqueue_ns <= start_ns DESC, enqueue_ns DESC) AS place FROM collective WHERE rank = :rank"
+    "  AND start_ns IS NOT NULL) AS c ON c.place = 1"
+    " AND c.stream = k.stream AND c.start_ns = k.start_ns AND c.end_ns = k.end_ns"
+    " WHERE k.rank = :rank ORDER BY k.start_ns";
+
+const char *const sl_export_memory_sql =
+    "SELECT alloc_ns AS at, 1 AS kind, device, address, bytes, tid, category, stream, requested_bytes, module_id"
+    "  FROM allocation"
+    "  WHERE rank = :rank"
+    " UNION ALL SELECT free_ns, 2, device, address, bytes, tid, category, stream, requested_bytes, module_id"
+    "  FROM allocation"
+    "  WHERE rank = :rank AND free_ns IS NOT NULL"
+    " UNION ALL SELECT alloc_ns, 0, device, address, bytes, 0, NULL, stream, bytes, NULL FROM segment"
+    "  WHERE rank = :rank AND owner = 'pytorch'"
+    " UNION ALL SELECT free_ns, 3, device, address, bytes, 0, NULL, stream, bytes, NULL FROM segment"
+    "  WHERE rank = :rank AND owner = 'pytorch' AND free_ns IS NOT NULL"
+    " ORDER BY at, kind";
+
+static ssize_t write_gzip(void *cookie, const char *data, size_t size) {
+  return gzwrite(cookie, data, (unsigned)size);
+}
+
+static int close_gzip(void *cookie) {
+  if (gzclose(cookie) == Z_OK)
+    return 0;
+  errno = EIO;
+  return EOF;
+}
+
+FILE *sl_gzip_open(const char *path) {
+  gzFile gzip = gzopen(path, "wb6");
+  if (!gzip)
+    return NULL;
+  FILE *file = fopencookie(gzip, "w", (cookie_io_functions_t){.write = write_gzip, .close = close_gzip});
+  if (!file)
+    gzclose(gzip);
+  else
+    setvbuf(file, NULL, _IOFBF, 1 << 16);
+  return file;
+}

@@ -1,0 +1,537 @@
+/*
+ * torch.profiler's JSON, one gzipped file a rank: what Kineto writes, as far as HTA and Perfetto read it.
+ * Times are microseconds on the run's one clock, with baseTimeNanoseconds as its zero.
+ */
+#include "exports/demangle.h"
+#include "exports/export.h"
+#include "output/text.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { DEVICES = 64 }; /* of one process; more than any host has */
+
+struct writer {
+  struct sl_export *export;
+  FILE *file;
+  int64_t rank, pid, zero;
+};
+
+static void begin(struct writer *w, const char *phase, const char *category, const char *name) {
+  fprintf(w->file, ",\n  {\"ph\": \"%s\", \"cat\": \"%s\", \"name\": ", phase, category);
+  sl_json_text(w->file, name);
+}
+
+static void microseconds(struct writer *w, const char *key, int64_t ns) {
+  fprintf(w->file, ", \"%s\": %s%" PRId64 ".%03d", key, ns < 0 ? "-" : "", (ns < 0 ? -ns : ns) / 1000,
+          (int)((ns < 0 ? -ns : ns) % 1000));
+}
+
+static void place(struct writer *w, int64_t pid, int64_t tid, int64_t at_ns) {
+  fprintf(w->file, ", \"pid\": %" PRId64 ", \"tid\": %" PRId64, pid, tid);
+  microseconds(w, "ts", at_ns - w->zero);
+}
+
+static void text_argument(struct writer *w, const char *key, const char *value) {
+  fprintf(w->file, ", \"%s\": ", key);
+  sl_json_text(w->file, value);
+}
+
+/* NCCL's calls as torch.distributed names them: in record_param_comms, and the range around a call. TensorBoard's
+ * plugin finds collectives by the ranges. */
+static const struct operation {
+  const char *nccl, *torch, *range;
+} operations[] = {
+    {"AllGather", "_allgather_base", "nccl:all_gather"},
+    {"ReduceScatter", "_reduce_scatter_base", "nccl:reduce_scatter"},
+    {"AllReduce", "allreduce", "nccl:all_reduce"},
+    {"Broadcast", "broadcast", "nccl:broadcast"},
+    {"Reduce", "reduce", "nccl:reduce"},
+    {"AlltoAll", "all_to_all", "nccl:all_to_all"},
+    {"Gather", "gather", "nccl:gather"},
+    {"Scatter", "scatter", "nccl:scatter"},
+    {"Send", "send", "nccl:send"},
+    {"Recv", "recv", "nccl:recv"},
+};
+
+static const struct operation *find_operation(const char *nccl) {
+  for (size_t i = 0; i < sizeof(operations) / sizeof(operations[0]); i++)
+    if (strcmp(operations[i].nccl, nccl) == 0)
+      return &operations[i];
+  return NULL;
+}
+
+static bool is_call_range(const char *name) {
+  for (size_t i = 0; i < sizeof(operations) / sizeof(operations[0]); i++)
+    if (strcmp(operations[i].range, name) == 0)
+      return true;
+  return false;
+}
+
+/* Element sizes of NCCL's types, and torch's names for them, in collectives and in inputs of operators. What is not
+ * told counts in bytes. NCCL calls bytes int8 where it moves them only, as in an all-gather; readers know unsigned
+ * ones. */
+static const struct datatype {
+  const char *nccl, *torch, *input;
+  int bytes;
+} datatypes[] = {
+    {"ncclInt8", "Char", "unsigned char", 1}, {"ncclUint8", "Byte", "unsigned char", 1},
+    {"ncclInt32", "Int", "int", 4},           {"ncclUint32", "UInt32", "unsigned int", 4},
+    {"ncclInt64", "Long", "long int", 8},     {"ncclUint64", "UInt64", "unsigned long", 8},
+    {"ncclFloat16", "Half", "c10::Half", 2},  {"ncclFloat32", "Float", "float", 4},
+    {"ncclFloat64", "Double", "double", 8},   {"ncclBfloat16", "BFloat16", "c10::BFloat16", 2},
+    {"", "Byte", "unsigned char", 1},
+};
+
+static const struct datatype *find_datatype(const char *nccl) {
+  const struct datatype *found = datatypes;
+  while (found->nccl[0] && strcmp(found->nccl, nccl) != 0)
+    found++;
+  return found;
+}
+
+/* The ranks of communicator :comm, in its order. */
+static const char *const group_sql =
+    "SELECT rank FROM communicator WHERE comm = :comm ORDER BY coalesce(comm_rank, rank), rank";
+
+static int write_group(struct writer *w, struct sl_statement *group, int64_t comm, struct sl_error *error) {
+  int r = 0, count = 0;
+  sl_bind_named_int(group, ":comm", comm);
+  fputc('[', w->file);
+  while ((r = sl_statement_step(group, error)) > 0)
+    fprintf(w->file, "%s%" PRId64, count++ ? ", " : "", sl_column_int(group, 0));
+  fputc(']', w->file);
+  return r;
+}
+
+struct collective {
+  const char *operation, *datatype;
+  int64_t bytes, comm, seq, nranks; /* comm, seq: 0 where NCCL does not say */
+};
+
+/* What Kineto numbers through all operators: phases have the even ones, NCCL's calls the odd ones. */
+static int64_t phase_external_id(int64_t id) {
+  return 2 * id;
+}
+
+static int64_t call_external_id(int64_t id) {
+  return 2 * id + 1;
+}
+
+/* A rank's part of the data is told; what is spread over ranks, or comes from all, is as many times that. */
+static int64_t ranks_if(const struct collective *c, const char *operation, const char *other) {
+  bool is = strcmp(c->operation, operation) == 0 || strcmp(c->operation, other) == 0;
+  return is && c->nranks > 0 ? c->nranks : 1;
+}
+
+static int64_t inward_elements(const struct collective *c) {
+  return c->bytes / find_datatype(c->datatype)->bytes * ranks_if(c, "ReduceScatter", "Scatter");
+}
+
+static int64_t outward_elements(const struct collective *c) {
+  return c->bytes / find_datatype(c->datatype)->bytes * ranks_if(c, "AllGather", "Gather");
+}
+
+static int write_collective(struct writer *w, struct sl_statement *group, const struct collective *c,
+                            struct sl_error *error) {
+  const struct operation *operation = find_operation(c->operation);
+  text_argument(w, "Collective name", operation ? operation->torch : c->operation);
+  fprintf(w->file,
+          ", \"In msg nelems\": %" PRId64 ", \"Out msg nelems\": %" PRId64 ", \"Group size\": %" PRId64
+          ", \"dtype\": \"%s\", \"In split size\": \"[]\", \"Out split size\": \"[]\", \"Seq\": %" PRId64
+          ", \"Process Group Name\": \"%" PRId64 "\", \"Process Group Description\": \"\", \"Process Group Ranks\": \"",
+          inward_elements(c), outward_elements(c), c->nranks, find_datatype(c->datatype)->torch, c->seq, c->comm);
+  int r = write_group(w, group, c->comm, error);
+  fputc('"', w->file);
+  return r;
+}
+
+static int write_phases(struct writer *w, struct sl_error *error) {
+  struct sl_statement *phases = NULL;
+  struct sl_nesting nesting = {.depth = 0};
+  int64_t thread = -1;
+  char step_name[48];
+  int r = sl_db_prepare(w->export->db, sl_export_phases_sql, &phases, error);
+  if (r < 0)
+    return r;
+  sl_bind_named_int(phases, ":rank", w->rank);
+  while ((r = sl_statement_step(phases, error)) > 0) {
+    int64_t id = sl_column_int(phases, SL_PHASE_id), tid = sl_column_int(phases, SL_PHASE_tid);
+    int64_t start = sl_column_int(phases, SL_PHASE_start), end = sl_column_int(phases, SL_PHASE_end);
+    const char *name = sl_column_text(phases, SL_PHASE_name), *kind = sl_column_text(phases, SL_PHASE_kind);
+    if (strcmp(kind, "step") == 0 && !sl_column_is_null(phases, SL_PHASE_step)) {
+      /* What readers of these files take for an iteration. */
+      snprintf(step_name, sizeof(step_name), "ProfilerStep#%" PRId64, sl_column_int(phases, SL_PHASE_step));
+      name = step_name;
+    }
+    if (tid != thread)
+      nesting.depth = 0;
+    thread = tid;
+    /* Slices of a thread have to nest; those that don't are asynchronous ones. So are torch's own ranges of calls that
+     * are written with each call: readers of slices would count such a call twice. */
+    bool nests = !is_call_range(name) && sl_nesting_fits(&nesting, start, end);
+    begin(w, nests ? "X" : "b", "user_annotation", name);
+    place(w, w->pid, tid, start);
+    if (nests)
+      microseconds(w, "dur", end - start);
+    else
+      fprintf(w->file, ", \"id\": %" PRId64, id);
+    fprintf(w->file, ", \"args\": {\"External id\": %" PRId64, phase_external_id(id));
+    text_argument(w, "Kind", kind);
+    if (!sl_column_is_null(phases, SL_PHASE_module))
+      text_argument(w, "Module", sl_column_text(phases, SL_PHASE_module));
+    if (!sl_column_is_null(phases, SL_PHASE_step))
+      fprintf(w->file, ", \"Step\": %" PRId64, sl_column_int(phases, SL_PHASE_step));
+    fputs("}}", w->file);
+    if (!nests) {
+      begin(w, "e", "user_annotation", name);
+      place(w, w->pid, tid, end);
+      fprintf(w->file, ", \"id\": %" PRId64 "}", id);
+    }
+    sl_export_progress(w->export, 1);
+  }
+  phases = sl_statement_close(phases);
+  return r;
+}
+
+static void write_launch(struct writer *w, int64_t tid, int64_t at_ns, int64_t correlation, int64_t device,
+                         int64_t stream, int64_t start_ns) {
+  begin(w, "X", "cuda_runtime", "cudaLaunchKernelExC"); /* the name by which HTA knows launches */
+  place(w, w->pid, tid, at_ns);
+  fprintf(w->file, ", \"dur\": 1, \"args\": {\"cbid\": 430, \"correlation\": %" PRId64 "}}", correlation);
+  begin(w, "s", "ac2g", "ac2g");
+  place(w, w->pid, tid, at_ns);
+  fprintf(w->file, ", \"id\": %" PRId64 "}", correlation);
+  begin(w, "f", "ac2g", "ac2g");
+  place(w, device, stream, start_ns);
+  fprintf(w->file, ", \"id\": %" PRId64 ", \"bp\": \"e\"}", correlation);
+}
+
+/*
+ * HTA drops kernels and copies that nothing in the iterations launched, and all that it says of them. When such a one
+ * was launched is not recorded: no name of a launch, so that nobody takes the instant for one.
+ */
+static void write_unknown_launch(struct writer *w, int64_t correlation, int64_t start_ns) {
+  begin(w, "X", "cuda_runtime", "launch not recorded");
+  place(w, w->pid, 0, start_ns);
+  fprintf(w->file, ", \"dur\": 0, \"args\": {\"correlation\": %" PRId64 "}}", correlation);
+}
+
+static int write_kernels(struct writer *w, struct sl_statement *group, struct sl_error *error) {
+  struct sl_statement *kernels = NULL;
+  int r = sl_db_prepare(w->export->db, sl_export_kernels_sql, &kernels, error);
+  if (r < 0)
+    return r;
+  sl_bind_named_int(kernels, ":rank", w->rank);
+  while ((r = sl_statement_step(kernels, error)) > 0) {
+    int64_t device = sl_column_int(kernels, SL_KERNEL_device), stream = sl_column_int(kernels, SL_KERNEL_stream);
+    int64_t start = sl_column_int(kernels, SL_KERNEL_start), end = sl_column_int(kernels, SL_KERNEL_end);
+    int64_t correlation = sl_column_int(kernels, SL_KERNEL_correlation);
+    bool joined = !sl_column_is_null(kernels, SL_KERNEL_collective);
+    char *name = sl_demangle(sl_column_text(kernels, SL_KERNEL_name));
+    if (!name) {
+      r = sl_error_set(error, -ENOMEM, "out of memory");
+      break;
+    }
+    begin(w, "X", "kernel", name);
+    free(name);
+    place(w, device, stream, start);
+    microseconds(w, "dur", end - start);
+    fprintf(w->file,
+            ", \"args\": {\"device\": %" PRId64 ", \"context\": %" PRId64 ", \"stream\": %" PRId64
+            ", \"correlation\": %" PRId64,
+            device, device + 1, stream, correlation);
+    if (joined) {
+      fprintf(w->file, ", \"External id\": %" PRId64, call_external_id(sl_column_int(kernels, SL_KERNEL_collective)));
+      struct collective c = {.operation = sl_column_text(kernels, SL_KERNEL_operation),
+                             .datatype = sl_column_text(kernels, SL_KERNEL_datatype),
+                             .bytes = sl_column_int(kernels, SL_KERNEL_bytes),
+                             .comm = sl_column_int(kernels, SL_KERNEL_comm),
+                             .seq = sl_column_int(kernels, SL_KERNEL_seq),
+                             .nranks = sl_column_int(kernels, SL_KERNEL_nranks)};
+      r = write_collective(w, group, &c, error);
+      if (r < 0)
+        break;
+    }
+    fputs("}}", w->file);
+    if (joined)
+      write_launch(w, sl_column_int(kernels, SL_KERNEL_tid), sl_column_int(kernels, SL_KERNEL_enqueue), correlation,
+                   device, stream, start);
+    else if (correlation)
+      write_unknown_launch(w, correlation, start);
+    sl_export_progress(w->export, 1);
+  }
+  kernels = sl_statement_close(kernels);
+  return r;
+}
+
+/* The range that torch.distributed puts around a call. How long the call took is not known. */
+static void write_range(struct writer *w, const struct collective *c, int64_t id, int64_t tid, int64_t at_ns) {
+  const struct operation *operation = find_operation(c->operation);
+  if (!operation)
+    return;
+  begin(w, "X", "user_annotation", operation->range);
+  place(w, w->pid, tid, at_ns);
+  fprintf(w->file,
+          ", \"dur\": 0, \"args\": {\"External id\": %" PRId64 ", \"Input Dims\": [[%" PRId64
+          "]], \"Input type\": [\"%s\"]}}",
+          call_external_id(id), inward_elements(c), find_datatype(c->datatype)->input);
+}
+
+static int write_calls(struct writer *w, struct sl_statement *group, struct sl_error *error) {
+  struct sl_statement *calls = NULL;
+  int r = sl_db_prepare(w->export->db,
+                        "SELECT c.id, c.tid, c.enqueue_ns, c.operation, c.bytes, c.comm, c.seq, c.datatype,"
+                        " (SELECT nranks FROM communicator AS m WHERE m.rank = c.rank AND m.comm = c.comm)"
+                        " FROM collective AS c WHERE c.rank = :rank ORDER BY c.enqueue_ns",
+                        &calls, error);
+  if (r < 0)
+    return r;
+  sl_bind_named_int(calls, ":rank", w->rank);
+  while ((r = sl_statement_step(calls, error)) > 0) {
+    struct collective c = {.operation = sl_column_text(calls, 3),
+                           .datatype = sl_column_text(calls, 7),
+                           .bytes = sl_column_int(calls, 4),
+                           .comm = sl_column_int(calls, 5),
+                           .seq = sl_column_int(calls, 6),
+                           .nranks = sl_column_int(calls, 8)};
+    begin(w, "X", "cpu_op", "record_param_comms");
+    place(w, w->pid, sl_column_int(calls, 1), sl_column_int(calls, 2));
+    fprintf(w->file, ", \"dur\": 1, \"args\": {\"External id\": %" PRId64, call_external_id(sl_column_int(calls, 0)));
+    r = write_collective(w, group, &c, error);
+    if (r < 0)
+      break;
+    fputs("}}", w->file);
+    write_range(w, &c, sl_column_int(calls, 0), sl_column_int(calls, 1), sl_column_int(calls, 2));
+    sl_export_progress(w->export, 1);
+  }
+  calls = sl_statement_close(calls);
+  return r;
+}
+
+static int write_copies(struct writer *w, struct sl_error *error) {
+  struct sl_statement *copies = NULL;
+  int r = sl_db_prepare(w->export->db,
+                        "SELECT device, stream, CASE kind WHEN 1 THEN 'Memcpy HtoD' WHEN 2 THEN 'Memcpy DtoH'"
+                        "  WHEN 8 THEN 'Memcpy DtoD' WHEN 10 THEN 'Memcpy PtoP' ELSE 'Memcpy' END, bytes, correlation,"
+                        " start_ns, end_ns, 'gpu_memcpy' FROM memcpy WHERE rank = :rank"
+                        " UNION ALL SELECT device, stream, 'Memset (Device)', bytes, correlation, start_ns, end_ns,"
+                        " 'gpu_memset' FROM memset WHERE rank = :rank",
+                        &copies, error);
+  if (r < 0)
+    return r;
+  sl_bind_named_int(copies, ":rank", w->rank);
+  while ((r = sl_statement_step(copies, error)) > 0) {
+    int64_t device = sl_column_int(copies, 0), stream = sl_column_int(copies, 1);
+    begin(w, "X", sl_column_text(copies, 7), sl_column_text(copies, 2));
+    place(w, device, stream, sl_column_int(copies, 5));
+    microseconds(w, "dur", sl_column_int(copies, 6) - sl_column_int(copies, 5));
+    fprintf(w->file,
+            ", \"args\": {\"device\": %" PRId64 ", \"context\": %" PRId64 ", \"stream\": %" PRId64
+            ", \"correlation\": %" PRId64 ", \"bytes\": %" PRId64 "}}",
+            device, device + 1, stream, sl_column_int(copies, 4), sl_column_int(copies, 3));
+    if (sl_column_int(copies, 4))
+      write_unknown_launch(w, sl_column_int(copies, 4), sl_column_int(copies, 5));
+    sl_export_progress(w->export, 1);
+  }
+  copies = sl_statement_close(copies);
+  return r;
+}
+
+/* torch.profiler's "[memory]" events: each block with what is then allocated and reserved on its device. */
+static int write_memory(struct writer *w, struct sl_error *error) {
+  int64_t allocated[DEVICES] = {0}, reserved[DEVICES] = {0};
+  struct sl_statement *memory = NULL;
+  int r = sl_db_prepare(w->export->db, sl_export_memory_sql, &memory, error);
+  if (r < 0)
+    return r;
+  sl_bind_named_int(memory, ":rank", w->rank);
+  while ((r = sl_statement_step(memory, error)) > 0) {
+    int64_t kind = sl_column_int(memory, SL_MEMORY_kind), device = sl_column_int(memory, SL_MEMORY_device);
+    int64_t bytes = sl_column_int(memory, SL_MEMORY_bytes);
+    sl_export_progress(w->export, 1);
+    if (device < 0 || device >= DEVICES)
+      continue;
+    bytes = kind == SL_BLOCK_FREED || kind == SL_SEGMENT_GIVEN_BACK ? -bytes : bytes;
+    if (kind == SL_SEGMENT_TAKEN || kind == SL_SEGMENT_GIVEN_BACK) {
+      reserved[device] += bytes;
+      continue;
+    }
+    allocated[device] += bytes;
+    begin(w, "i", "cpu_instant_event", "[memory]");
+    place(w, w->pid, sl_column_int(memory, SL_MEMORY_tid), sl_column_int(memory, SL_MEMORY_at));
+    fprintf(w->file,
+            ", \"s\": \"t\", \"args\": {\"Total Reserved\": %" PRId64 ", \"Total Allocated\": %" PRId64
+            ", \"Bytes\": %" PRId64 ", \"Addr\": %" PRId64 ", \"Device Id\": %" PRId64 ", \"Device Type\": 1",
+            reserved[device], allocated[device], bytes, sl_column_int(memory, SL_MEMORY_address), device);
+    text_argument(w, "Category", sl_column_text(memory, SL_MEMORY_category));
+    fputs("}}", w->file);
+  }
+  memory = sl_statement_close(memory);
+  return r;
+}
+
+static void write_name(struct writer *w, const char *what, int64_t pid, int64_t tid, const char *key,
+                       const char *value) {
+  fprintf(w->file,
+          ",\n  {\"ph\": \"M\", \"name\": \"%s\", \"pid\": %" PRId64 ", \"tid\": %" PRId64
+          ", \"ts\": 0, \"args\": {\"%s\": ",
+          what, pid, tid, key);
+  sl_json_text(w->file, value);
+  fputs("}}", w->file);
+}
+
+/* Names of the process, the GPUs and their streams. */
+static int write_names(struct writer *w, struct sl_error *error) {
+  struct sl_statement *streams = NULL;
+  char text[64];
+  int64_t known = -1;
+  int r = sl_db_prepare(w->export->db,
+                        "SELECT device, stream FROM kernel WHERE rank = :rank UNION SELECT device, stream FROM memcpy"
+                        " WHERE rank = :rank UNION SELECT device, stream FROM memset WHERE rank = :rank",
+                        &streams, error);
+  if (r < 0)
+    return r;
+  /* The first event has no comma before it. */
+  fprintf(w->file,
+          "\n  {\"ph\": \"M\", \"name\": \"process_name\", \"pid\": %" PRId64
+          ", \"tid\": 0, \"ts\": 0, \"args\": {\"name\": \"python\"}}",
+          w->pid);
+  write_name(w, "process_labels", w->pid, 0, "labels", "CPU");
+  sl_bind_named_int(streams, ":rank", w->rank);
+  while ((r = sl_statement_step(streams, error)) > 0) {
+    int64_t device = sl_column_int(streams, 0), stream = sl_column_int(streams, 1);
+    if (device != known) {
+      snprintf(text, sizeof(text), "GPU %" PRId64, device);
+      write_name(w, "process_name", device, 0, "name", "python");
+      write_name(w, "process_labels", device, 0, "labels", text);
+      known = device;
+    }
+    snprintf(text, sizeof(text), "stream %" PRId64, stream);
+    write_name(w, "thread_name", device, stream, "name", text);
+  }
+  streams = sl_statement_close(streams);
+  return r;
+}
+
+/* The communicators as torch.distributed's process groups. */
+static int write_groups(struct writer *w, struct sl_statement *group, struct sl_error *error) {
+  struct sl_statement *communicators = NULL;
+  int count = 0;
+  int r = sl_db_prepare(w->export->db, "SELECT comm, coalesce(name, ''), nranks FROM communicator WHERE rank = :rank",
+                        &communicators, error);
+  if (r < 0)
+    return r;
+  sl_bind_named_int(communicators, ":rank", w->rank);
+  while ((r = sl_statement_step(communicators, error)) > 0) {
+    int64_t comm = sl_column_int(communicators, 0);
+    fprintf(w->file, "%s{\"pg_name\": \"%" PRId64 "\", \"pg_desc\": ", count++ ? ", " : "", comm);
+    sl_json_text(w->file, sl_column_text(communicators, 1));
+    fprintf(w->file, ", \"backend_config\": \"cuda:nccl\", \"pg_size\": %" PRId64 ", \"ranks\": ",
+            sl_column_int(communicators, 2));
+    r = write_group(w, group, comm, error);
+    if (r < 0)
+      break;
+    fputc('}', w->file);
+  }
+  communicators = sl_statement_close(communicators);
+  return r;
+}
+
+/* Readers look a device up by its place in this list. Of those that are another rank's only the place is known here. */
+static int write_devices(struct writer *w, struct sl_statement *ranks, struct sl_error *error) {
+  struct sl_statement *last = NULL;
+  int64_t own = sl_column_int(ranks, SL_RANK_device);
+  int r = sl_db_prepare(w->export->db, "SELECT max(coalesce(max(device), 0), :own) FROM allocation WHERE rank = :rank",
+                        &last, error);
+  if (r < 0)
+    return r;
+  sl_bind_named_int(last, ":rank", w->rank);
+  sl_bind_named_int(last, ":own", own);
+  r = sl_statement_step(last, error);
+  int64_t count = r > 0 ? sl_column_int(last, 0) + 1 : 0;
+  last = sl_statement_close(last);
+  if (r < 0)
+    return r;
+  fputs("\"deviceProperties\": [", w->file);
+  for (int64_t device = 0; device < count && device < DEVICES; device++) {
+    fprintf(w->file, "%s{\"id\": %" PRId64, device ? ", " : "", device);
+    if (device == own)
+      text_argument(w, "name", sl_column_text(ranks, SL_RANK_device_name));
+    if (device == own && !sl_column_is_null(ranks, SL_RANK_device_bytes))
+      fprintf(w->file, ", \"totalGlobalMem\": %" PRId64, sl_column_int(ranks, SL_RANK_device_bytes));
+    fputc('}', w->file);
+  }
+  fputs("]", w->file);
+  return 0;
+}
+
+/* HTA finds a file's rank by the first `"rank": N` in it. */
+static int write_header(struct writer *w, struct sl_statement *ranks, struct sl_statement *group,
+                        struct sl_error *error) {
+  fputs("{\n\"schemaVersion\": 1,\n", w->file);
+  int r = write_devices(w, ranks, error);
+  if (r < 0)
+    return r;
+  fprintf(w->file,
+          ",\n\"distributedInfo\": {\"backend\": \"nccl\", \"rank\": %" PRId64 ", \"world_size\": %" PRId64
+          ", \"nccl_version\": ",
+          w->rank, sl_column_int(ranks, SL_RANK_world_size));
+  sl_json_text(w->file, sl_column_text(ranks, SL_RANK_nccl_version));
+  fputs(", \"pg_config\": [", w->file);
+  r = write_groups(w, group, error);
+  fprintf(w->file, "]},\n\"displayTimeUnit\": \"ms\",\n\"baseTimeNanoseconds\": %" PRId64 ",\n\"traceEvents\": [",
+          w->zero - sl_column_int(ranks, SL_RANK_offset));
+  return r;
+}
+
+static int write_rank(struct sl_export *export, struct sl_statement *ranks, struct sl_error *error) {
+  struct writer w = {.export = export,
+                     .rank = sl_column_int(ranks, SL_RANK_rank),
+                     .pid = sl_column_int(ranks, SL_RANK_pid),
+                     .zero = sl_column_int(ranks, SL_RANK_zero)};
+  struct sl_statement *group = NULL;
+  char *path = NULL, *staged = NULL;
+  int r = asprintf(&path, "%s/rank%" PRId64 ".pt.trace.json.gz", export->output, w.rank) < 0 ? -ENOMEM : 0;
+  if (r < 0 || !(staged = sl_export_staged(path))) {
+    r = sl_error_set(error, -ENOMEM, "out of memory");
+    goto finish;
+  }
+  w.file = sl_gzip_open(staged);
+  if (!w.file) {
+    r = sl_error_set(error, errno ? -errno : -ENOMEM, "%s can't be written: %s", path, strerror(errno));
+    goto finish;
+  }
+  r = sl_db_prepare(export->db, group_sql, &group, error);
+  if (r == 0)
+    r = write_header(&w, ranks, group, error);
+  if (r == 0)
+    r = write_names(&w, error);
+  if (r == 0)
+    r = write_phases(&w, error);
+  if (r == 0)
+    r = write_calls(&w, group, error);
+  if (r == 0)
+    r = write_kernels(&w, group, error);
+  if (r == 0)
+    r = write_copies(&w, error);
+  if (r == 0)
+    r = write_memory(&w, error);
+  fputs("\n]\n}\n", w.file);
+  bool failed = ferror(w.file) != 0;
+  if ((fclose(w.file) != 0 || failed) && r == 0)
+    r = sl_error_set(error, -EIO, "%s could not be written whole", path);
+  r = sl_export_commit(staged, path, r, error);
+
+finish:
+  group = sl_statement_close(group);
+  free(staged);
+  free(path);
+  return r;
+}
+
+int sl_export_kineto(struct sl_export *export, struct sl_error *error) {
+  return sl_export_each_rank(export, write_rank, error);
+}

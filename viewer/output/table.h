@@ -1,0 +1,101 @@
+/*
+ * Results as tables. A command declares its columns once; text, CSV and JSON come from the same declaration.
+ *
+ *   static const struct sl_column columns[] = {{"step", "Step", SL_UNIT_number, 0}, {"bytes", "Peak", SL_UNIT_bytes,
+ * 0}}; struct sl_table *table = sl_table_begin(out, "steps", columns, 2); sl_cell_int(table, 3); sl_cell_int(table,
+ * 2050293760); table = sl_table_end(table);
+ *
+ * Cells come row by row, from left to right. What runs out of memory or can't be written makes sl_output_close fail.
+ */
+#ifndef SHARDLEDGER_TABLE_H
+#define SHARDLEDGER_TABLE_H
+
+#include "output/terminal.h"
+#include "storage/db.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+enum sl_format { SL_FORMAT_text, SL_FORMAT_csv, SL_FORMAT_json };
+
+/* How a column prints as text. CSV and JSON always have the exact number. */
+enum sl_unit {
+  SL_UNIT_text,
+  SL_UNIT_number,
+  SL_UNIT_bytes,
+  SL_UNIT_change, /* bytes with their sign */
+  SL_UNIT_duration,
+  SL_UNIT_instant,
+  SL_UNIT_share, /* 0 … 1, as per cent */
+  SL_UNIT_bar,   /* 0 … 1, drawn; in text only */
+  SL_UNIT_any,   /* as the value's own type */
+};
+
+enum sl_column_flags {
+  SL_COLUMN_HIDE_EMPTY = 1, /* text leaves the column out when every cell is NULL, 0 or empty */
+  SL_COLUMN_TEXT_ONLY = 2,  /* not in CSV and JSON */
+  SL_COLUMN_DATA_ONLY = 4,  /* not in text */
+};
+
+struct sl_column {
+  const char *name;   /* in CSV and JSON; stays the same between versions */
+  const char *header; /* in text */
+  enum sl_unit unit;
+  unsigned flags;
+};
+
+struct sl_output {
+  FILE *file;
+  enum sl_format format;
+  bool exact_bytes; /* text: bytes as plain numbers */
+  struct sl_terminal terminal;
+  bool document; /* several named tables: one JSON object */
+  int tables;    /* printed so far */
+  int failed;    /* the first negative errno, or 0 */
+};
+
+struct sl_table;
+
+/* Results go to stdout. */
+void sl_output_open(struct sl_output *out, enum sl_format format, bool exact_bytes);
+
+/*
+ * From here to sl_output_close, tables are parts of one document: JSON makes an object with a key a table, CSV prints
+ * the first table only, since one CSV file is one table.
+ */
+void sl_output_document(struct sl_output *out);
+
+/* Ends the output; returns 0 or the first error, a negative errno, after saying it on stderr. */
+int sl_output_close(struct sl_output *out);
+
+/* A line of prose between tables; text output only. */
+void sl_output_line(struct sl_output *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* The same in a style. */
+void sl_output_styled(struct sl_output *out, enum sl_style style, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* columns and name are copied. Returns NULL when memory runs out, which every other function takes quietly. */
+struct sl_table *sl_table_begin(struct sl_output *out, const char *name, const struct sl_column *columns, int count);
+
+/*
+ * Prints what text output had to wait for and frees the table; returns NULL. Text waits for all rows, to find the
+ * widths, or for the first `rows` of them after sl_table_stream.
+ */
+struct sl_table *sl_table_end(struct sl_table *table);
+void sl_table_stream(struct sl_table *table, int rows);
+
+void sl_cell_null(struct sl_table *table);
+void sl_cell_int(struct sl_table *table, int64_t value);
+void sl_cell_double(struct sl_table *table, double value);
+void sl_cell_text(struct sl_table *table, const char *text); /* copied; NULL is a null */
+void sl_cell_bar(struct sl_table *table, double share, enum sl_style style);
+
+/* The value in a column of a statement's current row. */
+void sl_cell_column(struct sl_table *table, struct sl_statement *statement, int column);
+
+/* Every row of the statement, whose columns are those of the table. Returns the number of rows or a negative errno. */
+int64_t sl_table_rows(struct sl_table *table, struct sl_statement *statement, struct sl_error *error);
+
+#endif

@@ -55,8 +55,8 @@ class Done:
 
 
 class Jobs:
-    def __init__(self, work, device):
-        self.work, self.device = work, device
+    def __init__(self, work, device, out):
+        self.work, self.device, self.out = work, device, out
         self.count = 0
 
     def place(self, name):
@@ -214,7 +214,7 @@ def find_tool(name):
 
 
 def check_tool(jobs, tool, gpu):
-    """The tool around a job that is attached: the job ends well, and whatever could be recorded was."""
+    """The tool around a job that is attached: the job ends well, and its steps are recorded; if not, what the sources say."""
     path = find_tool(tool)
     if not path:
         return None, f"{tool} is not on this machine"
@@ -223,12 +223,14 @@ def check_tool(jobs, tool, gpu):
         return None, f"{tool} does not work here without the plugin either: exit status {alone.status}, {alone.last_words()}"
     done = jobs.run("memory", True, gpu, 90, before=[path, *TOOLS[tool][1:]])
     if done.status != 0 or not done.seen.get("finished"):
-        return False, f"exit status {done.status}: {done.last_words()}"
+        shutil.copy(done.place / "log", jobs.out / f"reliability-{tool}.log")
+        return False, f"exit status {done.status}: {done.last_words()}; see reliability-{tool}.log"
     if not done.directory.exists():
         return True, "the job ended well; the tool took the plugin's place, nothing was recorded"
     ledger = jobs.ledger(done)
-    state = ledger["sources"].get("cupti_callback", "not reported")
-    return ledger["wrong"] == 0, f"{ledger['steps']} steps, {ledger['wrong']} wrong; cupti_callback {state}"
+    said = ledger["sources"] if not ledger["steps"] else {"cupti_callback": ledger["sources"].get("cupti_callback", "not reported")}
+    states = ", ".join(f"{source} {state.strip(': ')}" for source, state in said.items())
+    return ledger["steps"] > 0 and ledger["wrong"] == 0, f"{ledger['steps']} steps, {ledger['wrong']} wrong; {states}"
 
 
 def main():
@@ -257,10 +259,11 @@ def main():
         except Exception as problem:  # noqa: BLE001
             return False, f"{type(problem).__name__}: {problem}"
 
+    options.out.mkdir(parents=True, exist_ok=True)
     on_gpu = options.device == "cuda"
     print(machine(), flush=True)
     with tempfile.TemporaryDirectory(prefix="shardledger-reliability-", ignore_cleanup_errors=True) as work:
-        jobs = Jobs(Path(work), options.device)
+        jobs = Jobs(Path(work), options.device, options.out)
         checks = []
         # Alone on the GPUs, and first: it also compiles the torch bridge that all others use.
         alone = {"gpu_memory": lambda: check_memory(jobs)} if on_gpu else {}
@@ -284,7 +287,6 @@ def main():
                 say(futures[future], future.result())
     counts = {word: sum(line.startswith(word) for line in lines) for word in ("PASS", "FAIL", "SKIP")}
     print(f"{counts['PASS']} passed, {counts['FAIL']} failed, {counts['SKIP']} skipped, in {time.monotonic() - begin:.0f} s")
-    options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "reliability.txt").write_text("\n".join([machine(), *sorted(lines)]) + "\n")
     return 0 if passed_all else 1
 

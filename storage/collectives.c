@@ -1,3 +1,5 @@
+/* One file above the usual size: calls, groups and launches of a thread are one state, which each kind of event
+ * changes. */
 #include "collectives.h"
 
 #include "../plugin/events.h"

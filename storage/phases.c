@@ -1,3 +1,7 @@
+/*
+ * One file above the usual size: what a range means depends on the ranges that are open, and which are open on what
+ * ranges mean.
+ */
 #include "phases.h"
 
 #include "../plugin/events.h"

@@ -531,6 +531,15 @@ def test_collectives_are_on_the_time_axis(reported, browser):
     assert browser.pixels("#lanes").get(colour[1:], 0) > 100
 
 
+def test_nothing_moves_once_the_page_is_there(reported, browser):
+    """A click that comes while something above it still grows would miss."""
+    where = "return [...document.querySelectorAll('h2, th button, .controls *')].map(e => e.getBoundingClientRect().top)"
+    browser.open(reported("fsdp2-2rank")[1])
+    at_first = browser.js(where)
+    browser.wait("const c = [...document.querySelectorAll('#strips canvas')]; return c.length === 2 && c.every(e => e.width > 300)")
+    assert browser.js(where) == at_first and len(at_first) > 10
+
+
 def test_the_module_tree_sorts(reported, browser):
     _, page = reported("fsdp2-2rank")
     browser.open(page)

@@ -8,37 +8,47 @@ class RankStrips {
     Object.assign(this, {box, layers, onRank, most: STRIPS_FIRST});
   }
 
-  // Soon, not at once: a drag changes the view many times.
+  // The rows at once, so that nothing below them moves later under the pointer; what is in them soon: a drag changes the view
+  // many times.
   show(ranks, current, from, to) {
     Object.assign(this, {ranks, current, from, to});
+    this.place();
     clearTimeout(this.timer);
     this.timer = setTimeout(() => this.draw(), 120);
   }
 
-  draw() {
+  place() {
     const known = this.ranks.filter((view) => view.recorded);
     this.box.hidden = known.length < 2;
-    if (this.box.hidden) return;
-    const rows = known.slice(0, this.most).map((view) => {
-      const canvas = element("canvas", {role: "img", "aria-label": `Allocated bytes of rank ${view.rank} over the time in view`});
-      const peak = element("span", {class: "number"});
-      return {view, canvas, peak, row: element("div", {class: "strip"},
-        element("button", {type: "button", "aria-pressed": view === this.current, onclick: () => this.onRank(view.rank)}, `${view.rank}`), canvas, peak)};
-    });
-    this.box.replaceChildren(...rows.map((one) => one.row));
-    if (known.length > this.most)
-      this.box.append(element("button", {type: "button", class: "more", onclick: () => {
-        this.most = Infinity;
-        this.draw();
-      }}, `Show all ${known.length} ranks`));
-    const width = rows[0].canvas.clientWidth;
-    for (const one of rows) {
+    const wanted = this.box.hidden ? [] : known.slice(0, this.most);
+    if (this.rows?.length !== wanted.length || this.rows.some((one, i) => one.view !== wanted[i])) {
+      this.rows = wanted.map((view) => {
+        const canvas = element("canvas", {role: "img", "aria-label": `Allocated bytes of rank ${view.rank} over the time in view`});
+        const peak = element("span", {class: "number"});
+        const button = element("button", {type: "button", onclick: () => this.onRank(view.rank)}, `${view.rank}`);
+        return {view, canvas, peak, button, row: element("div", {class: "strip"}, button, canvas, peak)};
+      });
+      this.box.replaceChildren(...this.rows.map((one) => one.row));
+      if (wanted.length && known.length > this.most)
+        this.box.append(element("button", {type: "button", class: "more", onclick: () => {
+          this.most = Infinity;
+          this.place();
+          this.draw();
+        }}, `Show all ${known.length} ranks`));
+    }
+    for (const one of this.rows) one.button.setAttribute("aria-pressed", one.view === this.current);
+  }
+
+  draw() {
+    if (!this.rows.length) return;
+    const width = this.rows[0].canvas.clientWidth;
+    for (const one of this.rows) {
       one.drawn = one.view.memory.drawn(this.from, this.to, width);
       one.top = highestOf(one.drawn.sums[this.layers.length - 1]);
       one.peak.replaceChildren(bytesCell(one.top));
     }
-    const top = Math.max(1, ...rows.map((one) => one.top));
-    for (const one of rows) this.drawStrip(one, width, top);
+    const top = Math.max(1, ...this.rows.map((one) => one.top));
+    for (const one of this.rows) this.drawStrip(one, width, top);
   }
 
   drawStrip({canvas, drawn}, width, top) {

@@ -228,20 +228,36 @@ static size_t record_bytes(const struct kind *kind) {
 
 static const struct sl_cupti *cupti; /* set before anything is registered, never changed after */
 
+/* One instant by both clocks: the closest of several readings, since the processor can be taken away within one. */
+static bool both_clocks(uint64_t *real_ns, uint64_t *ticks) {
+  uint64_t closest = UINT64_MAX;
+  for (int i = 0; i < 5; i++) {
+    uint64_t before = realtime_ns(), counted = 0;
+    if (cupti->GetTimestamp(&counted) != CUPTI_SUCCESS)
+      return false;
+    uint64_t took = realtime_ns() - before;
+    if (took >= closest)
+      continue;
+    closest = took;
+    *real_ns = before + took / 2;
+    *ticks = counted;
+  }
+  return true;
+}
+
 /* Whether CUPTI still counts in CLOCK_REALTIME; it agrees within a microsecond when it does. */
 static void device_clock_anchor(void) {
-  uint64_t now = realtime_ns(), ticks = 0;
-  device_clock.foreign = cupti->GetTimestamp && cupti->GetTimestamp(&ticks) == CUPTI_SUCCESS &&
-                         (ticks > now ? ticks - now : now - ticks) > 1000000000u;
+  uint64_t now = 0, ticks = 0;
+  device_clock.foreign =
+      cupti->GetTimestamp && both_clocks(&now, &ticks) && (ticks > now ? ticks - now : now - ticks) > 1000000000u;
   device_clock.real_ns = now;
   device_clock.cupti = ticks;
 }
 
 static void device_clock_update(void) {
-  uint64_t now, ticks = 0;
-  if (!device_clock.foreign || cupti->GetTimestamp(&ticks) != CUPTI_SUCCESS || ticks <= device_clock.cupti)
+  uint64_t now = 0, ticks = 0;
+  if (!device_clock.foreign || !both_clocks(&now, &ticks) || ticks <= device_clock.cupti)
     return;
-  now = realtime_ns();
   device_clock.rate = (double)(now - device_clock.real_ns) / (double)(ticks - device_clock.cupti);
 }
 

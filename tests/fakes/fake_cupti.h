@@ -32,6 +32,7 @@ struct fake_cupti {
   uint32_t device;                   /* of every context */
   size_t dropped;                    /* records dropped, told once */
   uint64_t counter_start;            /* CUPTI's clock counts twice a nanosecond from here; 0: it is CLOCK_REALTIME */
+  int clock_stalls;                  /* so many readings of that clock, from now on, return 20 ms late */
   void (*at_exit)(void);             /* called when the library is torn down, after the plugin's end; NULL: nothing */
 
   /* what the plugin did */

@@ -179,14 +179,19 @@ private:
   }
 };
 
+/* 0 where files came or went meanwhile: then the sum is of no instant. */
 uint64_t bytes_of(const fs::path &directory) {
+  std::map<fs::path, uint64_t> files[2];
+  for (auto &look : files)
+    for (const auto &file : fs::directory_iterator(directory)) {
+      std::error_code gone;
+      const uint64_t size = fs::file_size(file, gone);
+      look[file.path()] = gone ? 0 : size;
+    }
   uint64_t bytes = 0;
-  for (const auto &file : fs::directory_iterator(directory)) {
-    std::error_code gone;
-    const uint64_t size = fs::file_size(file, gone);
-    bytes += gone ? 0 : size;
-  }
-  return bytes;
+  for (const auto &file : files[0])
+    bytes += file.second;
+  return files[0] == files[1] ? bytes : 0;
 }
 
 class KeepLast : public testing::Test {

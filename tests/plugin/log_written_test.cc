@@ -84,8 +84,9 @@ TEST(LogWritten, AKillLosesTheLastSecondAndNoMore) {
     setenv("SHARDLEDGER_FILES", "written", 1);
     for (uint64_t i = 0; i < 1'000; i++)
       mark(i);
-    usleep(1'500'000);
-    mark(1'000);
+    for (int i = 0; i < 2'000 && ALL(read_recording(root), range_mark).size() < 1'000; i++)
+      usleep(10'000);
+    mark(1'000); /* just after a write, a second before the next one */
     raise(SIGKILL);
   }
   waitpid(child, nullptr, 0);

@@ -543,11 +543,14 @@ TEST(SourceCuptiActivity, TimesOfAClockThatAnotherToolLeftBehindAreBroughtBack) 
     /* a counter of two ticks a nanosecond, since five seconds */
     const uint64_t start = now() - 5'000'000'000;
     __atomic_store_n(&process.cupti->counter_start, start, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&process.cupti->clock_stalls, 2,
+                     __ATOMIC_SEQ_CST); /* as when the processor is taken away between two clocks */
     EXPECT_EQ(process.cupti_reacquire(), 0);
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
     at = now();
     uint64_t ticks = (at - start) * 2;
     add(process, kernel("ncclDevKernel", ticks, ticks + 2000));
+    __atomic_store_n(&process.cupti->clock_stalls, 2, __ATOMIC_SEQ_CST);
     process.cupti_release();
     before = at, after = at + 1000;
     std::ofstream("/tmp/times-" + std::to_string(getppid())) << before << " " << after;

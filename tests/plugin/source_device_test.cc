@@ -52,17 +52,27 @@ TEST(SourceDevice, AStepsSampleIsTakenWhenSomethingChangedOrASecondWentBy) {
       return process.cuda->calls - before;
     };
     EXPECT_GT(calls(at_step_end), 0) << "the first";
-    allocator(0, SL_ALLOC, 0x1000, 512, 0, 0, 0);
-    allocator(0, SL_FREE_COMPLETED, 0x1000, 512, 0, 0, 0);
-    EXPECT_EQ(calls(at_step_end), 0) << "the driver has no part in blocks";
-    allocator(0, SL_SEGMENT_FREE, 0x1000, 2 << 20, 0, 0, 0);
-    EXPECT_GT(calls(at_step_end), 0) << "PyTorch gave a segment back";
-    EXPECT_EQ(calls(at_step_end), 0);
+    /* Where a second goes by within these lines, on a very busy machine, they say nothing and are asked once more. */
+    int without_segment, with_segment, at_once;
+    std::chrono::steady_clock::time_point start;
+    do {
+      start = std::chrono::steady_clock::now();
+      process.device_sample();
+      allocator(0, SL_ALLOC, 0x1000, 512, 0, 0, 0);
+      allocator(0, SL_FREE_COMPLETED, 0x1000, 512, 0, 0, 0);
+      without_segment = calls(at_step_end);
+      allocator(0, SL_SEGMENT_FREE, 0x1000, 2 << 20, 0, 0, 0);
+      with_segment = calls(at_step_end);
+      at_once = calls(at_step_end);
+    } while (std::chrono::steady_clock::now() - start >= std::chrono::seconds(1));
+    EXPECT_EQ(without_segment, 0) << "the driver has no part in blocks";
+    EXPECT_GT(with_segment, 0) << "PyTorch gave a segment back";
+    EXPECT_EQ(at_once, 0);
     std::this_thread::sleep_for(std::chrono::milliseconds(1010));
     EXPECT_GT(calls(at_step_end), 0) << "others may have changed something";
     EXPECT_GT(calls(process.device_sample), 0) << "who asks for one gets it";
   });
-  EXPECT_EQ(ALL(log, device_sample).size(), 4u);
+  EXPECT_GE(ALL(log, device_sample).size(), 5u);
 }
 
 TEST(SourceDevice, WithoutACurrentContextNothingIsSampledAndNoneIsMade) {

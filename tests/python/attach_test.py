@@ -56,6 +56,8 @@ from shardledger import native
 native._loaded, native.plugin = True, object()
 assert shardledger.attach() and shardledger.attach()
 assert "shardledger.install" not in sys.modules
+import importlib.util
+assert importlib.util.find_spec("torch").loader.get_filename("torch").endswith("__init__.py")  # only asks if it is there
 import torch
 assert "shardledger.install" in sys.modules
 assert not any(type(finder).__module__.startswith("shardledger") for finder in sys.meta_path)
@@ -72,6 +74,16 @@ def test_before_torch_it_installs_with_the_import_and_leaves_no_trace_in_it(monk
     code = f"import sys; sys.path[:0] = {sys.path!r}\n" + BEFORE_TORCH
     done = subprocess.run([sys.executable, "-c", code], stderr=subprocess.PIPE, encoding="utf-8")
     assert done.returncode == 0, done.stderr
+
+
+def test_cuda_is_not_asked_for_before_the_job_uses_it(monkeypatch):
+    from shardledger import facts
+
+    def spoil():
+        raise AssertionError("workers that are forked after this could not use CUDA")
+
+    monkeypatch.setattr(torch.cuda, "is_available", spoil)
+    facts.ranks()
 
 
 def test_it_never_raises(monkeypatch):

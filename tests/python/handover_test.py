@@ -1,5 +1,8 @@
 """CUPTI is given up for a profile of CUDA, and only for one."""
 
+import gc
+
+import pytest
 import torch
 from torch.profiler import ProfilerActivity, profile
 
@@ -54,3 +57,38 @@ def test_where_cupti_is_not_in_use_nothing_is_taken_back(companion, monkeypatch)
     with profile(activities=[ProfilerActivity.CPU]):
         pass
     assert handovers(companion) == []
+
+
+def test_what_ends_meanwhile_does_not_take_cupti_from_a_running_profile(companion, monkeypatch):
+    pretend_cuda(monkeypatch)
+    with profile(activities=[ProfilerActivity.CPU]):
+        with torch.autograd.profiler.profile(enabled=False):
+            pass
+        assert handovers(companion) == ["cupti_release"]
+    assert handovers(companion) == ["cupti_release", "cupti_reacquire"]
+
+
+@pytest.mark.parametrize("what", ["_prepare_profiler", "_enable_profiler"])
+def test_a_profile_that_does_not_begin_gives_cupti_back(companion, monkeypatch, what):
+    pretend_cuda(monkeypatch)
+
+    def fail(*_):
+        raise RuntimeError("broken on purpose")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(torch.autograd.profiler, "_prepare_profiler", lambda *_: None)
+        broken.setattr(torch.autograd.profiler, what, fail)
+        with pytest.raises(RuntimeError, match="on purpose"):
+            profile(activities=[ProfilerActivity.CPU]).start()
+    assert handovers(companion) == ["cupti_release", "cupti_reacquire"]
+
+
+def test_a_profile_that_is_thrown_away_unfinished_does_not_keep_cupti(companion, monkeypatch):
+    pretend_cuda(monkeypatch)
+    with monkeypatch.context() as prepared:
+        prepared.setattr(torch.autograd.profiler, "_prepare_profiler", lambda *_: None)
+        torch.autograd.profiler.profile()._prepare_trace()
+    gc.collect()
+    with profile(activities=[ProfilerActivity.CPU]):
+        pass
+    assert handovers(companion)[-1] == "cupti_reacquire"

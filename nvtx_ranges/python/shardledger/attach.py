@@ -52,7 +52,10 @@ def _wait_for_torch():
 
 
 class _TorchImport(importlib.abc.MetaPathFinder):
-    """Waits for `import torch`: lets the other finders find it, and installs when its code has run."""
+    """Waits for `import torch`: lets the other finders find it, and installs when its code has run.
+
+    It stays until then: programs ask for torch's spec, to know whether it is there, long before they import it.
+    """
 
     @classmethod
     def watch(cls):
@@ -62,24 +65,26 @@ class _TorchImport(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path, target=None):
         if name != "torch":
             return None
-        if self in sys.meta_path:
-            sys.meta_path.remove(self)
         spec = None
         for finder in list(sys.meta_path):
-            find = getattr(finder, "find_spec", None)
+            find = getattr(finder, "find_spec", None) if finder is not self else None
             spec = find(name, path, target) if find else None
             if spec is not None:
                 break
         if spec is not None and spec.loader is not None and hasattr(spec.loader, "exec_module"):
-            spec.loader = _Loader(spec.loader)
+            spec.loader = _Loader(spec.loader, self)
         return spec
 
 
 class _Loader(importlib.abc.Loader):
     """The real loader, and then _install()."""
 
-    def __init__(self, loader):
+    def __init__(self, loader, finder):
         self._loader = loader
+        self._finder = finder
+
+    def __getattr__(self, name):  # for who asks a spec's loader for more: get_filename, get_data
+        return getattr(self._loader, name)
 
     def create_module(self, spec):
         return self._loader.create_module(spec)
@@ -88,6 +93,8 @@ class _Loader(importlib.abc.Loader):
         # Nobody but us must see the wrapper: torch and pkgutil ask the loader for its own methods.
         module.__spec__.loader = module.__loader__ = self._loader
         self._loader.exec_module(module)
+        if self._finder in sys.meta_path:
+            sys.meta_path.remove(self._finder)
         _install()
 
 

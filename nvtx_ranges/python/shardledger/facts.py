@@ -45,5 +45,5 @@ def ranks():
         info("rank", distributed.get_rank())
         info("world_size", distributed.get_world_size())
         info("backend", distributed.get_backend())
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
+    if torch.cuda.is_initialized():  # is_available would call CUDA, and so spoil it for workers that are forked later
         info("device", torch.cuda.current_device())

@@ -1,13 +1,14 @@
 """torch.profiler and the plugin share one CUPTI seat: it is given up before a profile of CUDA starts, and retaken after."""
 
 import functools
+import weakref
 
 import torch
 from torch.autograd import profiler
 
 from . import guard, native
 
-_released = False
+_holder = None  # weak reference to the profile that CUPTI was given up for, until it ends
 
 
 def _wants_cuda(profile):
@@ -16,33 +17,46 @@ def _wants_cuda(profile):
 
 @guard.guarded
 def _before(profile):
-    global _released
-    if _wants_cuda(profile) and not _released:
-        _released = native.cupti_release() == 0
+    global _holder
+    if _wants_cuda(profile) and (_holder is None or _holder() is None) and native.cupti_release() == 0:
+        _holder = weakref.ref(profile)
 
 
 @guard.guarded
-def _after():
-    global _released
-    if _released:
-        _released = False
+def _after(profile):
+    """Others may end meanwhile: one of the CPU alone, one that was never enabled, one of another thread."""
+    global _holder
+    if _holder is not None and _holder() is profile:
+        _holder = None
         native.cupti_reacquire()
 
 
-def install():
-    # torch.profiler.profile prepares and ends the same class, so these two cover both profilers.
-    prepare, leave = profiler.profile._prepare_trace, profiler.profile.__exit__
-
-    @functools.wraps(prepare)
-    def _prepare_trace(self, *args, **kwargs):
+def _begins(function):
+    @functools.wraps(function)
+    def wrapper(self, *args, **kwargs):
         _before(self)
-        return prepare(self, *args, **kwargs)
-
-    @functools.wraps(leave)
-    def __exit__(self, *args, **kwargs):
         try:
-            return leave(self, *args, **kwargs)
-        finally:
-            _after()
+            return function(self, *args, **kwargs)
+        except BaseException:  # it did not begin, so nothing will end it
+            _after(self)
+            raise
 
-    profiler.profile._prepare_trace, profiler.profile.__exit__ = _prepare_trace, __exit__
+    return wrapper
+
+
+def _ends(function):
+    @functools.wraps(function)
+    def wrapper(self, *args, **kwargs):
+        try:
+            return function(self, *args, **kwargs)
+        finally:
+            _after(self)
+
+    return wrapper
+
+
+def install():
+    # torch.profiler.profile prepares, starts and ends the same class, so these cover both profilers.
+    kind = profiler.profile
+    kind._prepare_trace, kind._start_trace = _begins(kind._prepare_trace), _begins(kind._start_trace)
+    kind.__exit__ = _ends(kind.__exit__)

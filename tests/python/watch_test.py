@@ -1,5 +1,6 @@
 """`shardledger watch` as it is used: on a terminal, on a run that grows, and in scripts."""
 
+import codecs
 import fcntl
 import json
 import os
@@ -35,8 +36,12 @@ class Screen:
         self.row = self.column = 0
         self.cursor_visible = True
         self.widest = 0
+        self.rest = ""
 
     def feed(self, text):
+        text = self.rest + text
+        self.rest = re.search(r"(\x1b(\[[?0-9;]*)?)?\Z", text)[0]  # a sequence whose end is still to come
+        text = text[: len(text) - len(self.rest)]
         for token in re.findall(r"\x1b\[[?0-9;]*[A-Za-z]|\r|\n|[^\x1b\r\n]+", text):
             if token == "\x1b[?1049h":
                 self.other, self.lines, self.row, self.column = (self.lines, self.row), [""], 0, 0
@@ -75,6 +80,7 @@ class Watch:
     def __init__(self, *arguments, columns=100, rows=30, **environment):
         master, slave = pty.openpty()
         self.master, self.screen = master, Screen(columns, rows)
+        self.decoder = codecs.getincrementaldecoder("utf-8")()  # what comes may end within a character
         self.resize(columns, rows)
         clean = {k: v for k, v in os.environ.items() if not k.startswith("SHARDLEDGER_") and k != "NO_COLOR"}
         environment = {**clean, "TERM": "xterm", "LC_ALL": "C.UTF-8", **environment}
@@ -92,32 +98,33 @@ class Watch:
         if not select.select([self.master], [], [], seconds)[0]:
             return True
         try:
-            data = os.read(self.master, 1 << 16).decode()
+            data = os.read(self.master, 1 << 16)
         except OSError:  # the other end is closed
             return False
-        self.raw += data
-        self.screen.feed(data)
+        text = self.decoder.decode(data)
+        self.raw += text
+        self.screen.feed(text)
         return bool(data)
 
-    def shows(self, pattern, seconds=20):
+    def shows(self, pattern, seconds=60):
         end = time.monotonic() + seconds
         while not re.search(pattern, self.screen.text):
             assert time.monotonic() < end, f"{pattern!r} does not come:\n{self.screen.text}"
             assert self.read(0.1), f"it ended without {pattern!r}:\n{self.screen.text}"
 
-    def frame(self, seconds=20):
+    def frame(self, seconds=60):
         """Reads to the end of the next picture, which clears what is below it."""
         end = time.monotonic() + seconds
         while "\x1b[J" not in self.raw:
             assert time.monotonic() < end and self.read(0.1), f"no whole picture comes:\n{self.screen.text}"
         self.raw = self.raw.rpartition("\x1b[J")[2]
 
-    def end(self, seconds=20):
+    def end(self, seconds=60):
         """The exit status."""
         end = time.monotonic() + seconds
         while self.read(0.1) and time.monotonic() < end:
             pass
-        return self.process.wait(5)
+        return self.process.wait(60)
 
     def __enter__(self):
         return self
@@ -234,7 +241,7 @@ from shardledger import native
 from shardledger.kinds import KIND
 ALLOC, FREE, COMPLETED, SEGMENT = 1, 2, 3, 4  # enum sl_allocator_action
 native.load()
-lock, blocks, end = threading.Lock(), 64, time.monotonic() + 60
+lock, blocks, end = threading.Lock(), 64, time.monotonic() + 120
 native.allocator_event(SEGMENT, 0, 1 << 32, blocks << 20, 0, 0, 0)
 
 def allocate(first):
@@ -271,7 +278,7 @@ def test_a_process_is_followed_while_it_writes_and_when_it_is_killed(tmp_path):
     job = subprocess.Popen([sys.executable, "-c", LIVE_JOB], env=environment)
     watch = subprocess.Popen([COMMAND, "watch", run], stdout=subprocess.PIPE, text=True)
     try:
-        end = time.monotonic() + 20
+        end = time.monotonic() + 60
         while subprocess.run([COMMAND, "watch", run, "--once"], capture_output=True).returncode:
             assert time.monotonic() < end and job.poll() is None
             time.sleep(0.05)

@@ -72,4 +72,7 @@ class Firefox:
     def quit(self):
         self.socket.close()
         self.process.terminate()
-        self.process.wait(30)
+        try:
+            self.process.wait(30)
+        except subprocess.TimeoutExpired:
+            self.process.kill()

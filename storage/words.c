@@ -21,9 +21,13 @@ int sl_word_distance(const char *a, const char *b) {
   return row[width];
 }
 
+int sl_word_slip(const char *word) {
+  return strlen(word) < 4 ? 1 : 2;
+}
+
 const char *sl_word_nearest(const char *word, const char *const *known, size_t count) {
   const char *nearest = NULL;
-  int least = 3; /* more edits than this are another word */
+  int least = sl_word_slip(word) + 1;
   for (size_t i = 0; i < count; i++) {
     int distance = sl_word_distance(word, known[i]);
     if (distance < least) {

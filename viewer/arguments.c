@@ -66,7 +66,7 @@ static const struct sl_argument *find(const struct sl_argument *arguments, int c
 static int unknown_option(const struct sl_command *command, const struct sl_argument *arguments, int count,
                           const char *word) {
   const char *nearest = NULL;
-  int least = 3;
+  int least = sl_word_slip(word + 2) + 1;
   for (int i = 0; i < count && word[1] == '-'; i++) {
     int distance = sl_word_distance(word + 2, arguments[i].name);
     if (distance < least) {

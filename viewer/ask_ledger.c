@@ -2,6 +2,7 @@
 #include "open_ledger.h"
 
 #include <errno.h>
+#include <inttypes.h>
 
 int sl_print_report(const char *path, const struct sl_output_arguments *format, sl_report *report, void *context) {
   struct sl_output out;
@@ -19,9 +20,69 @@ int sl_print_report(const char *path, const struct sl_output_arguments *format, 
   }
   r = report(db, &out, context, &error);
   db = sl_db_close(db);
-  if (r == -EBADMSG)
+  if (r < 0 && !error.text[0])
+    ; /* it was said */
+  else if (r == -EBADMSG)
     sl_complain("%s is damaged (%s); make it again with 'shardledger ingest DIR'", path, error.text);
   else if (r < 0)
     sl_complain("%s: %s", path, error.text);
   return sl_output_close(&out) < 0 || r < 0 ? SL_EXIT_USAGE : SL_EXIT_OK;
+}
+
+int sl_say_other(int r, struct sl_error *error) {
+  sl_complain("%s", error->text);
+  error->text[0] = '\0';
+  return r;
+}
+
+/* "there is no step 99; steps 0 to 4 were recorded, 'shardledger peaks --by step' lists them" */
+static int check_number(struct sl_db *db, const char *what, int64_t number, int64_t rank, const char *sql,
+                        const char *where_listed, struct sl_error *error) {
+  struct sl_statement *statement = NULL;
+  char on_rank[40] = "", there_is[80];
+  int r = sl_db_prepare(db, sql, &statement, error);
+  if (r < 0)
+    return r;
+  sl_bind_named_int(statement, ":number", number);
+  if (rank >= 0)
+    sl_bind_named_int(statement, ":rank", rank);
+  else
+    sl_bind_named_null(statement, ":rank");
+  r = sl_statement_step(statement, error);
+  if (r > 0 && sl_column_int(statement, 0)) {
+    r = 0;
+  } else if (r >= 0) {
+    if (r == 0 || sl_column_is_null(statement, 1))
+      snprintf(there_is, sizeof there_is, "no %s was recorded", what);
+    else if (sl_column_int(statement, 1) == sl_column_int(statement, 2))
+      snprintf(there_is, sizeof there_is, "%s %" PRId64 " was recorded", what, sl_column_int(statement, 1));
+    else
+      snprintf(there_is, sizeof there_is, "%ss %" PRId64 " to %" PRId64 " were recorded", what,
+               sl_column_int(statement, 1), sl_column_int(statement, 2));
+    if (rank >= 0)
+      snprintf(on_rank, sizeof on_rank, " on rank %" PRId64, rank);
+    r = sl_error_set(error, -ENOENT, "there is no %s %" PRId64 "%s; %s, '%s' lists them", what, number, on_rank,
+                     there_is, where_listed);
+  }
+  statement = sl_statement_close(statement);
+  return r;
+}
+
+int sl_check_selection(struct sl_db *db, int64_t rank, int64_t step, struct sl_error *error) {
+  int r = 0;
+  if (rank >= 0)
+    r = check_number(db, "rank", rank, -1,
+                     "SELECT EXISTS(SELECT 1 FROM rank WHERE rank = :number), min(rank), max(rank) FROM rank"
+                     " WHERE :rank IS NULL",
+                     "shardledger info", error);
+  /* Rank by rank, so that the index serves: a long run has many steps. */
+  if (r == 0 && step >= 0)
+    r = check_number(db, "step", step, rank,
+                     "SELECT EXISTS(SELECT 1 FROM rank AS k CROSS JOIN step AS s ON s.rank = k.rank"
+                     "  WHERE (:rank IS NULL OR k.rank = :rank) AND s.step = :number),"
+                     " min((SELECT min(step) FROM step AS s WHERE s.rank = k.rank)),"
+                     " max((SELECT max(step) FROM step AS s WHERE s.rank = k.rank))"
+                     " FROM rank AS k WHERE :rank IS NULL OR k.rank = :rank",
+                     "shardledger peaks --by step", error);
+  return r;
 }

@@ -3,6 +3,7 @@
 #include "manual.h"
 #include "storage/words.h"
 
+#include <errno.h>
 #include <locale.h>
 #include <signal.h>
 #include <string.h>
@@ -86,10 +87,10 @@ const struct sl_command sl_commands[] = {
      "alive when its log ended.",
      "shardledger oom shardledger-out\nshardledger oom shardledger-out --rank 1 --json", sl_cmd_oom},
     {"survivors", "what outlives its step and the next one, and what of it grows: the leak finder",
-     "[DIR|FILE] [--step N] [--rank R] [--min BYTES] [options]",
+     "[DIR|FILE] [--step N] [--rank R] [--min SIZE] [options]",
      "Growing is what some allocation adds to in every step, and never gives back. What comes once (optimizer state,\n"
      "workspaces), in some steps only, or goes again later, is apart.",
-     "shardledger survivors shardledger-out\nshardledger survivors shardledger-out --rank 0 --min 1048576 --csv",
+     "shardledger survivors shardledger-out\nshardledger survivors shardledger-out --rank 0 --min 1MiB --csv",
      sl_cmd_survivors},
     {"explain", "one allocation's whole story: who, where, when, and why it has its category",
      "ID|ADDRESS [DIR|FILE] [--rank R] [--at NS] [options]",
@@ -173,7 +174,7 @@ static const struct sl_command *find_command(const char *name) {
       return &sl_commands[i];
 
   const struct sl_command *nearest = NULL;
-  int least = 3; /* more edits than this are another word */
+  int least = sl_word_slip(name) + 1;
   for (int i = 0; i < sl_command_count; i++) {
     int distance = sl_word_distance(name, sl_commands[i].name);
     if (distance < least) {
@@ -212,6 +213,14 @@ int sl_cmd_help(const struct sl_command *command, int argc, char **argv) {
   return command->run(command, 2, help);
 }
 
+/* A file of help or completion that was not written whole is a failure too. */
+static int flushed(int status) {
+  if (status != SL_EXIT_OK || (fflush(stdout) == 0 && !ferror(stdout)))
+    return status;
+  sl_complain("the results could not be written: %s", strerror(errno));
+  return SL_EXIT_USAGE;
+}
+
 int main(int argc, char **argv) {
   /* Only the encoding: numbers keep their point in every language. */
   setlocale(LC_CTYPE, "");
@@ -224,11 +233,14 @@ int main(int argc, char **argv) {
   }
   if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0) {
     printf("shardledger " SL_VERSION "\n");
-    return SL_EXIT_OK;
+    return flushed(SL_EXIT_OK);
   }
   if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)
     argv[1] = "help";
 
   const struct sl_command *command = find_command(argv[1]);
-  return command ? command->run(command, argc - 1, argv + 1) : SL_EXIT_USAGE;
+  if (!command)
+    return SL_EXIT_USAGE;
+  int status = command->run(command, argc - 1, argv + 1);
+  return command->run == sl_cmd_run ? status : flushed(status); /* of run it is the job's */
 }

@@ -59,7 +59,7 @@ TEST_F(Check, GrowthIsWhatEachStepLeavesForGood) {
   CommandResult result = check({"--max-growth", "1MiB/step"});
   EXPECT_EQ(result.status, 1);
   EXPECT_TRUE(contains(result.out,
-                       "each step leaves 2.0 MiB more behind on rank 0: 1.0 MiB over the budget of 1.0 MiB a step;"
+                       "each step leaves another 2.0 MiB behind on rank 0: 1.0 MiB over the budget of 1.0 MiB a step;"
                        " most of it, 2.0 MiB, is other of Linear.head"))
       << result.out;
 }

@@ -45,13 +45,56 @@ TEST_F(Commands, InfoTellsAKilledRankAndADifferenceFromPyTorchsStatistics) {
   EXPECT_TRUE(contains(out, "ranges were not closed"));
 }
 
+TEST_F(Commands, AStepThatCouldNotBeCheckedDoesNotLookLikeOneThatDiffers) {
+  std::string path = directory / "cut.sqlite";
+  {
+    LedgerBuilder cut(path);
+    cut.rank(0).step(0, 0, mib).step(0, 1, mib).step(0, 2, mib).sql("UPDATE step SET checked = NULL WHERE step = 2");
+  }
+  std::string out = shardledger({"info", path}).out;
+  EXPECT_TRUE(contains(out, "2 steps exact, 1 unchecked")) << out;
+}
+
+TEST_F(Commands, InfoOfARunWithoutStepsDoesNotPointToItself) {
+  std::string path = directory / "none.sqlite";
+  { LedgerBuilder(path).rank(0).source(0, "companion", "on", ""); }
+  std::string out = shardledger({"info", path}).out;
+  EXPECT_TRUE(contains(out, "No step was recorded, so there is no peak to show; what follows says what there is.\n"));
+  EXPECT_TRUE(contains(out, "the companion package saw no model called, or was not loaded")) << out;
+  EXPECT_TRUE(contains(shardledger({"peaks", path}).out, "'shardledger info' says what there is.\n"));
+}
+
+TEST_F(Commands, SentencesGoOnInTheNextLineOfANarrowTerminal) {
+  CommandOptions terminal;
+  terminal.terminal = true;
+  terminal.environment["NO_COLOR"] = "1";
+  std::string out = shardledger({"info", ledger}, terminal).out;
+  std::string missing = out.substr(out.find("Not recorded"));
+  EXPECT_FALSE(contains(missing, "…")) << missing;
+  for (size_t start = 0, end = 0; (end = missing.find("\r\n", start)) != std::string::npos; start = end + 2)
+    EXPECT_LE(end - start, 100u) << missing;
+  std::string words;
+  for (char c : missing)
+    if (!isspace(static_cast<unsigned char>(c)))
+      words += c;
+  EXPECT_TRUE(contains(words, "oneGPUalonemakesnone,andNCCL_NVTX_DISABLEhidesthem")) << missing;
+}
+
+TEST_F(Commands, WhatCannotBeWrittenWholeIsAFailure) {
+  std::string command = std::string(SL_BUILD_DIR) + "/bin/shardledger ";
+  for (std::string arguments : {"help", "help --man", "peaks --help", "completion bash", "--version"})
+    EXPECT_EQ(WEXITSTATUS(system((command + arguments + " > /dev/full 2> " + (directory / "said")).c_str())), 2)
+        << arguments;
+  EXPECT_EQ(read_file(directory / "said"), "shardledger: the results could not be written: No space left on device\n");
+}
+
 TEST_F(Commands, InfoTellsThatRecordingBeganLate) {
   EXPECT_FALSE(contains(shardledger({"info", ledger}).out, "began late"));
   LedgerBuilder late(directory / "late.sqlite");
   late.rank(0).rank(1).rank(2).sql("UPDATE rank SET restored_allocations = 10 * rank");
   late.sql("COMMIT; BEGIN");
   std::string out = shardledger({"info", directory / "late.sqlite"}).out;
-  EXPECT_TRUE(contains(out, "recording began late  30 allocations were there before, on rank 1, 2\n")) << out;
+  EXPECT_TRUE(contains(out, "recording began late  30 allocations were there before, on ranks 1, 2\n")) << out;
 }
 
 TEST_F(Commands, InfoAsJsonIsOneObjectAndAsCsvTheTableOfRanks) {
@@ -91,7 +134,14 @@ TEST_F(Commands, SnapshotsFindModulesByNameByTrackersNameAndByPattern) {
   }
   EXPECT_TRUE(contains(shardledger({"snapshots", "blocks.0", ledger, "--csv"}).out, "blocks.0")) << "either order";
   CommandResult none = shardledger({"snapshots", ledger, "nowhere"});
-  EXPECT_TRUE(contains(none.error, "no snapshot matches")) << none.error;
+  EXPECT_EQ(none.status, 2);
+  EXPECT_TRUE(contains(none.error, "no module with snapshots there matches 'nowhere'")) << none.error;
+}
+
+TEST_F(Commands, SnapshotsOfTheRootGoByTheNameThatOtherCommandsGiveIt) {
+  std::string out = shardledger({"snapshots", ledger, "Transformer", "--csv"}).out;
+  EXPECT_TRUE(contains(out, "FSDPTransformer,")) << out;
+  EXPECT_FALSE(contains(out, "FSDPTransformer.blocks")) << out;
 }
 
 TEST_F(Commands, SnapshotsOfAStepThatRepeatsAnotherAreThatSteps) {

@@ -174,7 +174,7 @@ TEST_F(DeviceSegments, AStepThatRepeatsAnotherIsShownByThatOnesRows) {
 
 TEST_F(DeviceSegments, WhatCannotBeShownIsSaid) {
   ledger.sql("COMMIT; BEGIN");
-  EXPECT_TRUE(contains(shardledger({"device", path, "--segments", "--at", "9"}).error, "no such step or rank"));
+  EXPECT_TRUE(contains(shardledger({"device", path, "--segments", "--at", "9"}).error, "there is no step 9"));
   EXPECT_TRUE(contains(shardledger({"device", path, "--segments", "--at", "oom"}).error, "no request was refused"));
   CommandResult alone = shardledger({"device", path, "--at", "oom"});
   EXPECT_EQ(alone.status, 2);

@@ -75,7 +75,7 @@ TEST_F(Device, AStepOrTheLastSampleCanBeAskedFor) {
   CommandResult wrong = shardledger({"device", path, "--at", "soon"});
   EXPECT_EQ(wrong.status, 2);
   EXPECT_TRUE(contains(wrong.error, "--at takes a step's number, peak or last, not 'soon'"));
-  EXPECT_TRUE(contains(shardledger({"device", path, "--at", "9"}).error, "no sample of the device was taken there"));
+  EXPECT_TRUE(contains(shardledger({"device", path, "--at", "9"}).error, "there is no step 9"));
 }
 
 TEST_F(Device, OverTimeEachStepHasAColumn) {

@@ -97,7 +97,7 @@ TEST_F(Diff, AStepCanBeChosen) {
   EXPECT_FALSE(contains(csv, ",1,1,"));
   CommandResult missing = diff({"--step", "7"});
   EXPECT_EQ(missing.status, 2);
-  EXPECT_TRUE(contains(missing.error, "has no such step")) << missing.error;
+  EXPECT_TRUE(contains(missing.error, "there is no step 7")) << missing.error;
 }
 
 TEST_F(Diff, TwoRanksOfOneRunAreCompared) {

@@ -172,11 +172,71 @@ TEST_F(Errors, ADirectoryOnWhichNothingCanBeMade) {
   EXPECT_TRUE(contains(result.error, "can't be used for the logs")) << result.error;
 }
 
+TEST_F(Errors, AStepOrARankThatIsNotThereIsRefusedByEveryCommand) {
+  std::string path = directory / "run.sqlite", page = directory / "page.html";
+  build_two_rank_run(path);
+  const std::vector<std::vector<std::string>> steps = {{"peaks", path},
+                                                       {"peaks", path, "--by", "category", "--csv"},
+                                                       {"snapshots", path},
+                                                       {"snapshots", path, "blocks.0", "--json"},
+                                                       {"nccl", path},
+                                                       {"survivors", path},
+                                                       {"report", path, "-o", page},
+                                                       {"diff", path, "--rank", "0", "--other-rank", "1"}};
+  for (std::vector<std::string> command : steps) {
+    command.insert(command.end(), {"--step", "99"});
+    CommandResult result = shardledger(command);
+    EXPECT_EQ(result.status, 2) << command[0];
+    EXPECT_EQ(result.out, "") << command[0];
+    EXPECT_TRUE(contains(result.error, "there is no step 99")) << result.error;
+    EXPECT_TRUE(contains(result.error, "; steps 0 to 3 were recorded, 'shardledger peaks --by step' lists them\n"))
+        << result.error;
+    EXPECT_EQ(std::count(result.error.begin(), result.error.end(), '\n'), 1) << result.error;
+  }
+  for (std::string at : {"--at", "--segments"}) {
+    CommandResult result = shardledger(at == "--at" ? std::vector<std::string>{"device", path, "--at", "99"}
+                                                    : std::vector<std::string>{"device", path, at, "--at", "99"});
+    EXPECT_EQ(result.status, 2) << result.error;
+    EXPECT_TRUE(contains(result.error, "there is no step 99; steps 0 to 3")) << result.error;
+  }
+  for (std::vector<std::string> command : {std::vector<std::string>{"peaks", path},
+                                           {"peaks", path, "--by", "step"},
+                                           {"snapshots", path},
+                                           {"nccl", path},
+                                           {"device", path},
+                                           {"oom", path, "--json"},
+                                           {"survivors", path},
+                                           {"explain", "1", path},
+                                           {"diff", path, path}}) {
+    command.insert(command.end(), {"--rank", "7"});
+    CommandResult result = shardledger(command);
+    EXPECT_EQ(result.status, 2) << command[0];
+    EXPECT_EQ(result.out, "") << command[0];
+    EXPECT_TRUE(contains(result.error, "there is no rank 7; ranks 0 to 1 were recorded, 'shardledger info' lists them"))
+        << result.error;
+  }
+}
+
+TEST_F(Errors, WhatIsWrongWithAnotherFileIsSaidOfThatFile) {
+  std::string path = directory / "run.sqlite", other = directory / "other.sqlite", none = directory / "none";
+  build_two_rank_run(path);
+  { LedgerBuilder(other).rank(0).step(0, 0, 1024); }
+  EXPECT_EQ(shardledger({"diff", path, none}).error.find("shardledger: " + none + ": no such file"), 0u);
+  EXPECT_EQ(shardledger({"check", path, "--against", none}).error.find("shardledger: " + none + ": no such file"), 0u);
+  CommandResult step = shardledger({"diff", path, other, "--step", "2"});
+  EXPECT_EQ(step.status, 2);
+  EXPECT_EQ(step.error.find("shardledger: " + other + ": there is no step 2; step 0 was recorded"), 0u) << step.error;
+  CommandResult full = shardledger({"check", path, "--max-peak", "1TiB", "--junit", "/dev/full"});
+  EXPECT_EQ(full.status, 2);
+  EXPECT_EQ(full.error, "shardledger: /dev/full can't be written whole; its disk may be full\n");
+}
+
 TEST_F(Errors, UnknownCommandsAndOptionsGetASuggestion) {
   EXPECT_EQ(shardledger({"peeks"}).status, 2);
   EXPECT_EQ(shardledger({"peeks"}).error, "shardledger: there is no command 'peeks'; did you mean 'peaks'?\n");
   EXPECT_EQ(shardledger({"frobnicate"}).error,
             "shardledger: there is no command 'frobnicate'; 'shardledger help' lists them\n");
+  EXPECT_TRUE(contains(shardledger({"foo"}).error, "'shardledger help' lists them")) << "oom is another word";
   EXPECT_EQ(shardledger({"peaks", "--stpe", "1"}).error,
             "shardledger: peaks: there is no option --stpe; did you mean --step?\n");
   EXPECT_EQ(shardledger({"peaks", "-z"}).status, 2);

@@ -58,7 +58,8 @@ TEST_F(Peaks, SummaryNamesStepPhaseAndModuleOfTheHighestRank) {
   EXPECT_TRUE(contains(result.out, "2.29 GiB reserved by PyTorch, 3.79 GiB of the device's 79.00 GiB in use (4.8%)"));
   EXPECT_TRUE(contains(result.out, "Lowest peak of 2 ranks: 1.76 GiB on rank 1, 32.0 MiB less"));
   EXPECT_TRUE(contains(result.out, "activation         616.0 MiB  584.0 MiB  33.6%  ████████████████████████\n"));
-  EXPECT_TRUE(contains(result.out, "blocks.0        activation     forward         308.0 MiB           40\n"));
+  EXPECT_TRUE(contains(result.out, "blocks.0           activation     forward         308.0 MiB           40\n"));
+  EXPECT_TRUE(contains(result.out, "Largest on rank 0  Category       Allocated in        Bytes  Allocations\n"));
 }
 
 TEST_F(Peaks, LargestOwnersShowTheDetailBesideTheCategory) {
@@ -224,12 +225,6 @@ TEST_F(Peaks, ARunWithoutStepsSaysSo) {
   CommandResult result = shardledger({"peaks", path});
   EXPECT_EQ(result.status, 0);
   EXPECT_TRUE(contains(result.out, "No step was recorded")) << result.out;
-}
-
-TEST_F(Peaks, AStepThatIsNotThereIsAHintAndAnEmptyTable) {
-  CommandResult result = shardledger({"peaks", ledger, "--step", "99", "--json"});
-  EXPECT_EQ(result.out, "[\n]\n");
-  EXPECT_TRUE(contains(result.error, "nothing matches"));
 }
 
 TEST_F(Peaks, NarrowTerminalsGetTheColumnsThatMatterMost) {

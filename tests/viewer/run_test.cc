@@ -43,8 +43,17 @@ TEST_F(Run, ACommandThatIsNotThereIs127AndOneThatCannotRunIs126) {
   CommandResult missing = run({"no-such-command-here"});
   EXPECT_EQ(missing.status, 127);
   EXPECT_TRUE(contains(missing.error, "no-such-command-here can't be started: No such file or directory"));
+  EXPECT_FALSE(contains(missing.error, "nothing was recorded")) << "one sentence: " << missing.error;
   write_file(directory / "script", "echo");
   EXPECT_EQ(run({directory / "script"}).status, 126);
+}
+
+TEST_F(Run, AWrongOptionIsSaidOnceAndStartsNothing) {
+  CommandResult result = shardledger({"run", "-o", out, "--steps", "5:1", "--", "touch", directory / "ran"});
+  EXPECT_EQ(result.status, 2);
+  EXPECT_EQ(result.error,
+            "shardledger: run: --steps takes auto|all|A:B, steps A up to but not including B, not '5:1'\n");
+  EXPECT_FALSE(std::filesystem::exists(directory / "ran"));
 }
 
 TEST_F(Run, TheCommandFindsThePluginAndAnAbsoluteDirectoryInItsEnvironment) {

@@ -37,9 +37,10 @@ static int wait_and_forward(pid_t child, const sigset_t *signals) {
   return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-int sl_run_child(char *const argv[]) {
+int sl_run_child(char *const argv[], bool *started) {
   int report[2] = {-1, -1};
   int reason = 0;
+  *started = false;
   int status = 126;
   sigset_t signals, mask;
 
@@ -66,7 +67,8 @@ int sl_run_child(char *const argv[]) {
       length = read(report[0], &reason, sizeof(reason)); /* ends when the command has begun */
     while (length < 0 && errno == EINTR);
     status = wait_and_forward(child, &signals);
-    if (length == sizeof(reason)) {
+    *started = length != sizeof(reason);
+    if (!*started) {
       sl_complain("run: %s can't be started: %s", argv[0], strerror(reason));
       status = reason == ENOENT ? 127 : 126;
     }

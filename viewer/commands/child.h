@@ -2,12 +2,14 @@
 #ifndef SHARDLEDGER_CHILD_H
 #define SHARDLEDGER_CHILD_H
 
+#include <stdbool.h>
+
 /*
  * Runs argv (NULL-terminated, found on PATH) in this process group and waits for it. SIGINT, SIGTERM, SIGHUP, SIGQUIT,
  * SIGUSR1 and SIGUSR2 that are sent to this process reach it; those that a terminal sends reach it by themselves.
  * Returns the exit status, 128 + signal after a signal, 127 when there is no such command, 126 when it can't be run
- * (said on stderr).
+ * (said on stderr); in these two cases *started is false.
  */
-int sl_run_child(char *const argv[]);
+int sl_run_child(char *const argv[], bool *started);
 
 #endif

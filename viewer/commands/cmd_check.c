@@ -175,7 +175,7 @@ static int check_growth(struct sl_db *db, int64_t limit, struct verdicts *verdic
     v->rank = sl_column_int(statement, 0);
     v->bytes = sl_column_int(statement, 1);
     snprintf(v->reason, sizeof(v->reason),
-             "each step leaves %s more behind on rank %lld: %s a step; most of it, %s, is %.60s%s%.200s%s%.40s"
+             "each step leaves another %s behind on rank %lld: %s a step; most of it, %s, is %.60s%s%.200s%s%.40s"
              " ('shardledger survivors' shows all)",
              sl_format_bytes(bytes, v->bytes, false), (long long)v->rank, distance(end, v, "budget"),
              sl_format_bytes(most, sl_column_int(statement, 2), false), sl_column_text(statement, 3),
@@ -267,7 +267,7 @@ static int compare_ranks(struct sl_db *db, double tolerance, struct verdicts *ve
 static int check_against(struct sl_db *db, const struct budgets *budgets, struct verdicts *verdicts,
                          struct sl_error *error) {
   int r = sl_attach_ledger(db, budgets->against, "base", error);
-  return r < 0 ? r : compare_ranks(db, budgets->tolerance, verdicts, error);
+  return r < 0 ? sl_say_other(r, error) : compare_ranks(db, budgets->tolerance, verdicts, error);
 }
 
 /* ---- JUnit ---- */
@@ -308,7 +308,7 @@ static int write_junit(const char *path, const struct verdicts *verdicts, struct
   fputs("</testsuite>\n</testsuites>\n", file);
   bool failed = ferror(file) != 0;
   if (fclose(file) != 0 || failed)
-    return sl_error_set(error, -EIO, "%s could not be written whole", path);
+    return sl_error_set(error, -EIO, "%s can't be written whole; its disk may be full", path);
   return 0;
 }
 
@@ -370,7 +370,8 @@ static int check_budgets(struct sl_db *db, struct sl_output *out, void *context,
   for (int i = 0; i < verdicts.count; i++)
     verdicts.failed += !is_kept(&verdicts.items[i]);
   if (r == 0 && b->junit)
-    r = write_junit(b->junit, &verdicts, error);
+    if ((r = write_junit(b->junit, &verdicts, error)) < 0)
+      sl_say_other(r, error);
   if (r == 0) {
     sl_output_line(out, "%s", "");
     print_verdicts(out, &verdicts);

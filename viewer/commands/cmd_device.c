@@ -111,7 +111,7 @@ static int print_balance(struct sl_db *db, struct sl_output *out, const struct s
       {"owner", "Owner", SL_UNIT_text, 0},
       {"bytes", "Bytes", SL_UNIT_bytes, 0},
       {"share", "Share", SL_UNIT_share, 0},
-      {"meaning", "What it is", SL_UNIT_text, 0},
+      {"meaning", "What it is", SL_UNIT_text, SL_COLUMN_SENTENCE},
   };
   struct sl_statement *samples = NULL, *statement = NULL;
   struct sl_table *table = NULL;
@@ -458,9 +458,12 @@ static int print_segments(struct sl_db *db, struct sl_output *out, const struct 
 static int print_device(struct sl_db *db, struct sl_output *out, void *context, struct sl_error *error) {
   struct selection *selection = context;
   struct moment moment = {0};
+  int r = sl_check_selection(db, selection->rank, selection->step, error);
+  if (r < 0)
+    return r;
   if (selection->segments)
     return print_segments(db, out, selection, error);
-  int r = sl_print_coverage(db, out, error);
+  r = sl_print_coverage(db, out, error);
   if (r == 0)
     r = read_moment(db, selection, &moment, error);
   if (r < 0)

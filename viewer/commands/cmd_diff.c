@@ -184,21 +184,41 @@ static int print_section(struct sl_output *out, struct sl_statement *statement, 
   return r;
 }
 
+/* What is wrong with B is said of B. */
+static int open_other(const struct selection *selection, struct sl_db **out, struct sl_error *error) {
+  struct sl_error wrong = {{0}};
+  int r = sl_open_ledger(selection->other, out, error);
+  if (r < 0)
+    return sl_say_other(r, error);
+  r = sl_check_selection(*out, selection->other_rank >= 0 ? selection->other_rank : selection->rank, selection->step,
+                         &wrong);
+  if (r < 0) {
+    sl_error_set(error, r, "%s: %s", selection->other, wrong.text);
+    *out = sl_db_close(*out);
+    return sl_say_other(r, error);
+  }
+  return 0;
+}
+
 static int print_diff(struct sl_db *db, struct sl_output *out, void *context, struct sl_error *error) {
   const struct selection *selection = context;
   struct sl_statement *statement = NULL;
   struct sl_db *other = NULL;
   int64_t rows = 0;
-  int r = 0;
+  int r = sl_check_selection(db, selection->rank, selection->step, error);
+  if (r < 0)
+    return r;
   if (selection->other) {
-    r = sl_open_ledger(selection->other, &other, error);
+    r = open_other(selection, &other, error);
     if (r == 0)
       r = sl_print_coverage(db, out, error);
     if (r == 0)
       r = sl_print_coverage(other, out, error);
     other = sl_db_close(other);
   } else {
-    r = sl_print_coverage(db, out, error);
+    r = sl_check_selection(db, selection->other_rank, selection->step, error);
+    if (r == 0)
+      r = sl_print_coverage(db, out, error);
   }
   if (r == 0)
     r = sl_attach_ledger(db, selection->other ? selection->other : sl_db_path(db), "other", error);

@@ -117,7 +117,8 @@ static void print_event(struct sl_log *log, const struct sl_event *event) {
   putchar('\n');
 }
 
-static int dump_process(const char *directory, struct selection *selection, struct sl_error *error) {
+static int dump_process(const char *directory, struct selection *selection, struct sl_output *out,
+                        struct sl_error *error) {
   struct sl_log *log = NULL;
   struct sl_event event;
   struct sl_log_counts counts;
@@ -128,7 +129,12 @@ static int dump_process(const char *directory, struct selection *selection, stru
   while (selection->limit != 0 && (r = sl_log_next(log, &event, error)) > 0) {
     if (selection->type && event.type != selection->type)
       continue;
+    errno = 0;
     print_event(log, &event);
+    if (ferror(stdout)) {
+      out->failed = errno ? -errno : -EIO;
+      break;
+    }
     if (selection->limit > 0)
       selection->limit--;
   }
@@ -143,7 +149,7 @@ static int dump_process(const char *directory, struct selection *selection, stru
 
 static int find_type(const char *name) {
   const char *nearest = NULL;
-  int least = 4;
+  int least = sl_word_slip(name) + 1;
   for (int type = 1; type < 256; type++) {
     const struct sl_event_layout *layout = sl_event_layout((uint8_t)type);
     if (!layout->name)
@@ -199,8 +205,8 @@ int sl_cmd_dump(const struct sl_command *command, int argc, char **argv) {
   if (count == 0)
     sl_complain("%s: no logs here; record a run with 'shardledger run -- CMD'", directory);
   r = count == 0 ? -ENODATA : 0;
-  for (int i = 0; i < count && selection.limit != 0; i++) {
-    int process = dump_process(processes[i], &selection, &error);
+  for (int i = 0; i < count && selection.limit != 0 && out.failed == 0; i++) {
+    int process = dump_process(processes[i], &selection, &out, &error);
     if (process < 0) {
       sl_complain("%s", error.text);
       r = process; /* what the other processes recorded can still be shown */

@@ -352,7 +352,9 @@ static int print_explanation(struct sl_db *db, struct sl_output *out, void *cont
   const struct question *question = context;
   struct sl_statement *statement = NULL;
   int64_t count = 0, left_out = 0;
-  int r = sl_print_coverage(db, out, error);
+  int r = sl_check_selection(db, question->rank, -1, error);
+  if (r == 0)
+    r = sl_print_coverage(db, out, error);
   for (int by_address = question->is_address; r == 0 && count == 0 && by_address < 2; by_address++) {
     statement = sl_statement_close(statement);
     r = prepare(db, question, by_address, &statement, error);

@@ -16,11 +16,12 @@ static const struct {
     {"training steps", "SELECT EXISTS(SELECT 1 FROM step)",
      "the companion package saw no optimizer step; mark steps with shardledger.step()"},
     {"modules", "SELECT EXISTS(SELECT 1 FROM module)",
-     "the companion package was not loaded; see SHARDLEDGER_PYTHON in 'shardledger run --help-env'"},
+     "the companion package saw no model called, or was not loaded; see SHARDLEDGER_PYTHON in 'shardledger run "
+     "--help-env'"},
     {"PyTorch's allocations", "SELECT EXISTS(SELECT 1 FROM allocation)",
      "neither the torch bridge nor PyTorch's memory history was there; see 'shardledger doctor'"},
     {"a check against PyTorch's own statistics", "SELECT EXISTS(SELECT 1 FROM step WHERE checked IS NOT NULL)",
-     "the companion package reports them at the end of steps"},
+     "no step ended with one: the companion package asks there, and PyTorch has them for its caching allocator only"},
     {"driver-level memory", "SELECT EXISTS(SELECT 1 FROM segment WHERE owner <> 'pytorch')",
      "CUPTI was off or taken by another tool"},
     {"the device's total", "SELECT EXISTS(SELECT 1 FROM device_sample)", "the device was not sampled"},
@@ -76,6 +77,7 @@ static int print_ranks(struct sl_db *db, struct sl_output *out, struct sl_error 
       " " SL_SQL_ENDED ", coalesce(steps_agreed, 0), coalesce(steps_differed, 0),"
       " CASE WHEN coalesce(steps_agreed + steps_differed, 0) = 0 THEN 'not possible'"
       "  WHEN steps_differed > 0 THEN steps_differed || ' of ' || (steps_agreed + steps_differed) || ' steps differ'"
+      "  WHEN steps_agreed < steps THEN steps_agreed || ' steps exact, ' || (steps - steps_agreed) || ' unchecked'"
       "  ELSE steps_agreed || ' of ' || steps || ' steps exact' END,"
       " fidelity, torch_version, nccl_version, cuda_version, allocator_backend, allocator_config, world_size,"
       " local_rank FROM rank AS r LEFT JOIN rank_steps AS k ON k.rank = r.rank ORDER BY r.rank",
@@ -125,9 +127,10 @@ static int print_versions(struct sl_db *db, struct sl_output *out, struct sl_err
       "  iif(coalesce(allocator_config, '') = '', '', ' (' || allocator_config || ')'))"
       "  FROM rank HAVING count(allocator_backend) > 0"
       " UNION ALL SELECT 'recording began late', sum(restored_allocations) ||"
-      "  ' allocations were there before, on rank ' || group_concat(rank, ', ')"
+      "  ' allocations were there before, on rank' || iif(count(*) > 1, 's ', ' ') || group_concat(rank, ', ')"
       "  FROM rank WHERE restored_allocations > 0 HAVING count(*) > 0"
-      " UNION ALL SELECT replace(key, '_', ' '), value FROM meta",
+      " UNION ALL SELECT replace(key, '_', ' '), iif(key = 'keep', CASE value WHEN 'changes' THEN"
+      "  'rows of steps that differ' WHEN 'all' THEN 'rows of all steps' ELSE value END, value) FROM meta",
       error);
 }
 
@@ -136,7 +139,7 @@ static int print_sources(struct sl_db *db, struct sl_output *out, struct sl_erro
       {"ranks", "Ranks", SL_UNIT_text, 0},
       {"source", "Source", SL_UNIT_text, 0},
       {"state", "State", SL_UNIT_text, 0},
-      {"reason", "Reason", SL_UNIT_text, 0},
+      {"reason", "Reason", SL_UNIT_text, SL_COLUMN_SENTENCE},
   };
   return print_table(db, out, "sources", columns, 4,
                      "SELECT iif(count(DISTINCT rank) = (SELECT count(*) FROM rank), 'all',"
@@ -149,7 +152,7 @@ static int print_gaps(struct sl_db *db, struct sl_output *out, struct sl_error *
   static const struct sl_column columns[] = {
       {"rank", "Rank", SL_UNIT_number, 0},       {"source", "Gaps in", SL_UNIT_text, 0},
       {"gaps", "Gaps", SL_UNIT_number, 0},       {"lost", "Lost", SL_UNIT_number, 0},
-      {"first_ns", "First", SL_UNIT_instant, 0}, {"reason", "Reason", SL_UNIT_text, 0},
+      {"first_ns", "First", SL_UNIT_instant, 0}, {"reason", "Reason", SL_UNIT_text, SL_COLUMN_SENTENCE},
   };
   return print_table(db, out, "gaps", columns, 6,
                      "SELECT rank, source, count(*), sum(lost), min(at_ns), reason FROM gap"
@@ -159,8 +162,8 @@ static int print_gaps(struct sl_db *db, struct sl_output *out, struct sl_error *
 
 static int print_missing(struct sl_db *db, struct sl_output *out, struct sl_error *error) {
   static const struct sl_column columns[] = {
-      {"what", "Not recorded", SL_UNIT_text, SL_COLUMN_HIDE_EMPTY},
-      {"advice", "", SL_UNIT_text, 0},
+      {"what", "Not recorded", SL_UNIT_text, SL_COLUMN_HIDE_EMPTY | SL_COLUMN_SENTENCE},
+      {"advice", "", SL_UNIT_text, SL_COLUMN_SENTENCE},
   };
   struct sl_table *table = NULL;
   int r = 0;
@@ -187,7 +190,7 @@ static int print_missing(struct sl_db *db, struct sl_output *out, struct sl_erro
 static int print_info(struct sl_db *db, struct sl_output *out, void *context, struct sl_error *error) {
   int r = sl_print_coverage(db, out, error);
   if (r == 0)
-    r = sl_print_summary(db, out, error);
+    r = sl_print_summary(db, out, true, error);
   sl_output_document(out);
   sl_output_line(out, "%s", "");
   if (r == 0)

@@ -464,8 +464,11 @@ static int print_tables(const struct nccl_report *report) {
 }
 
 static int print_nccl(struct sl_db *db, struct sl_output *out, void *context, struct sl_error *error) {
+  const struct selection *selection = context;
   struct sl_nccl_calls *calls = NULL;
-  int r = sl_nccl_calls_read(db, &calls, error);
+  int r = sl_check_selection(db, selection->rank, selection->step, error);
+  if (r == 0)
+    r = sl_nccl_calls_read(db, &calls, error);
   if (r < 0)
     return r;
   struct nccl_report report = {db, out, error, context, calls, {0}};

@@ -490,7 +490,7 @@ static int read_options(struct sl_db *db, const struct death *death, struct opti
 static int print_options(struct sl_db *db, struct sl_output *out, const struct death *death, struct sl_error *error) {
   static const struct sl_column columns[] = {
       {"option", "Option", SL_UNIT_text, SL_COLUMN_DATA_ONLY},
-      {"what", "What would help", SL_UNIT_text, 0},
+      {"what", "What would help", SL_UNIT_text, SL_COLUMN_SENTENCE},
       {"estimated_bytes", "Estimate", SL_UNIT_bytes, 0},
       {"enough", "Enough", SL_UNIT_text, 0},
   };
@@ -521,7 +521,10 @@ static int print_options(struct sl_db *db, struct sl_output *out, const struct d
 static int print_oom(struct sl_db *db, struct sl_output *out, void *context, struct sl_error *error) {
   const struct selection *selection = context;
   struct death death = {0};
-  int r = sl_print_coverage(db, out, error);
+  int r = sl_check_selection(db, selection->rank, -1, error);
+  if (r < 0)
+    return r;
+  r = sl_print_coverage(db, out, error);
   sl_output_document(out);
   if (r == 0 && out->format != SL_FORMAT_text)
     r = print_requests(db, out, selection, error);
@@ -531,10 +534,7 @@ static int print_oom(struct sl_db *db, struct sl_output *out, void *context, str
     r = read_end(db, selection, &death, error);
   if (r == 0) {
     sl_output_line(out, "%s", "");
-    if (selection->rank >= 0)
-      sl_complain("there is no rank %" PRId64 " in this run", selection->rank);
-    else
-      sl_output_line(out, "No request was refused, and every rank ended in order.");
+    sl_output_line(out, "No request was refused, and every rank ended in order.");
     return 0;
   }
   if (r > 0)

@@ -247,9 +247,11 @@ static int choose_rank(struct sl_db *db, struct sl_output *out, struct selection
 
 static int print_peaks(struct sl_db *db, struct sl_output *out, void *context, struct sl_error *error) {
   struct selection *selection = context;
-  int r = sl_print_coverage(db, out, error);
+  int r = sl_check_selection(db, selection->rank, selection->step, error);
+  if (r == 0)
+    r = sl_print_coverage(db, out, error);
   if (r == 0 && selection->view == VIEW_default && selection->step < 0 && selection->rank < 0)
-    r = sl_print_summary(db, out, error);
+    r = sl_print_summary(db, out, false, error);
   if (r == 0 && (selection->view == VIEW_default || selection->view == VIEW_module || selection->view == VIEW_category))
     r = sl_print_repeated(db, out, selection->step, error);
   if (r < 0)

@@ -1,4 +1,5 @@
 /* One HTML file about a run, with everything that it needs in it: viewer/report/ has its parts, page.h its data. */
+#include "ask_ledger.h"
 #include "command.h"
 #include "exports/export.h"
 #include "open_ledger.h"
@@ -27,16 +28,7 @@ static int begin_page(struct sl_page *page, struct sl_error *error) {
   if (r == 0)
     r = sl_db_int(page->db, "SELECT (SELECT count(*) FROM allocation) + (SELECT count(*) FROM peak_category)",
                   &page->rows, error);
-  if (r == 0 && page->step >= 0) {
-    char sql[96];
-    int64_t there = 0;
-    snprintf(sql, sizeof(sql), "SELECT count(*) FROM step WHERE step = %" PRId64, page->step);
-    r = sl_db_int(page->db, sql, &there, error);
-    if (r == 0 && !there)
-      r = sl_error_set(error, -ENOENT, "there is no step %" PRId64 "; 'shardledger peaks --by step' lists them",
-                       page->step);
-  }
-  return r;
+  return r == 0 ? sl_check_selection(page->db, -1, page->step, error) : r;
 }
 
 /* json_length JSON, samples, deflated and as base64. The caller frees *out. */

@@ -150,7 +150,7 @@ static void print_attribution_rules(struct sl_output *out) {
   static const struct sl_column columns[] = {
       {"rule", "Decided by", SL_UNIT_text, 0},
       {"category", "Category", SL_UNIT_text, 0},
-      {"meaning", "When", SL_UNIT_text, 0},
+      {"meaning", "When", SL_UNIT_text, SL_COLUMN_SENTENCE},
   };
   char category[80];
   sl_output_line(out, "%s", "");

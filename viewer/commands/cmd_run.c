@@ -139,9 +139,19 @@ static bool is_word_of(const char *words, const char *text) {
 
 /* What the plugin would refuse is refused here, before the job starts. */
 static int check_options(const struct mirrored *options) {
+  const char *said = getenv(table[SL_OPTION_log].variable);
+  char *log = said ? strdup(said) : NULL;
   for (int i = 0; i < SL_OPTION_count; i++)
     if (options[i].text)
       setenv(table[i].variable, options[i].text, 1);
+  /* The parser reads them all now. What it says of a wrong one is said better below, and once more in the job. */
+  setenv(table[SL_OPTION_log].variable, "quiet", 1);
+  (void)sl_option_text(SL_OPTION_dir);
+  if (options[SL_OPTION_log].text || log)
+    setenv(table[SL_OPTION_log].variable, options[SL_OPTION_log].text ? options[SL_OPTION_log].text : log, 1);
+  else
+    unsetenv(table[SL_OPTION_log].variable);
+  free(log);
   for (int i = 0; i < SL_OPTION_count; i++) {
     const char *text = options[i].text;
     /* The parser takes the default in place of what it does not understand. */
@@ -215,7 +225,7 @@ static void show_results(const char *directory, bool keep_all) {
   if (r == 0)
     r = sl_print_coverage(db, &out, &error);
   if (r == 0)
-    r = sl_print_summary(db, &out, &error);
+    r = sl_print_summary(db, &out, false, &error);
   db = sl_db_close(db);
   sl_output_close(&out);
   if (r < 0)
@@ -280,7 +290,8 @@ int sl_cmd_run(const struct sl_command *command, int argc, char **argv) {
   }
   set_injection(plugin, directory);
 
-  int status = sl_run_child(argv + first);
+  bool started = false;
+  int status = sl_run_child(argv + first, &started);
 
   if (holds_a_run(directory)) {
     if (!many)
@@ -290,7 +301,7 @@ int sl_cmd_run(const struct sl_command *command, int argc, char **argv) {
   } else {
     if (made)
       remove_directory(directory);
-    if (!many || task == 0)
+    if (started && (!many || task == 0))
       sl_complain(
           "nothing was recorded: the command used no GPU, or could not be attached to; see 'shardledger doctor'");
   }

@@ -52,11 +52,12 @@ static char *snapshot_sql(const char *const *words, int count) {
                   " SELECT rank, :step, fqn, short, call, named.state");
   for (int i = 0; i <= count; i++)
     fprintf(stream, ", coalesce(sum(bytes) FILTER (WHERE category = '%s'), 0)", i < count ? words[i] : "Total");
-  fprintf(stream, " FROM named LEFT JOIN state ON state.word = named.state"
-                  " LEFT JOIN (SELECT fqn AS short, min(id) AS id FROM module WHERE rank = :rank GROUP BY fqn)"
-                  "  USING (short)"
-                  " WHERE :module IS NULL OR fqn GLOB :module OR short GLOB :module"
-                  " GROUP BY fqn, call, named.state ORDER BY id, fqn, call, place");
+  fprintf(stream,
+          " FROM named LEFT JOIN state ON state.word = named.state"
+          " LEFT JOIN (SELECT fqn AS short, min(id) AS id FROM module WHERE rank = :rank GROUP BY fqn)"
+          "  USING (short)"
+          " WHERE :module IS NULL OR fqn GLOB :module OR short GLOB :module OR (short = '' AND fqn = 'FSDP' || :module)"
+          " GROUP BY fqn, call, named.state ORDER BY id, fqn, call, place");
   if (fclose(stream) != 0) {
     free(sql);
     return NULL;
@@ -94,6 +95,8 @@ static int print_snapshots(struct sl_db *db, struct sl_output *out, void *contex
   int64_t rows = 0;
   int r = sql ? 0 : sl_error_set(error, -ENOMEM, "out of memory");
   if (r == 0)
+    r = sl_check_selection(db, selection->rank, selection->step, error);
+  if (r == 0)
     r = sl_print_coverage(db, out, error);
   if (r == 0)
     r = sl_print_repeated(db, out, selection->step, error);
@@ -123,9 +126,11 @@ static int print_snapshots(struct sl_db *db, struct sl_output *out, void *contex
   }
   table = sl_table_end(table);
   if (r == 0 && rows == 0 && selection->module)
-    sl_complain("no snapshot matches; the modules are in: shardledger query \"SELECT DISTINCT fqn FROM module\"");
+    r = sl_error_set(error, -ENOENT,
+                     "no module with snapshots there matches '%s'; 'shardledger snapshots' shows them all",
+                     selection->module);
   else if (r == 0 && rows == 0)
-    sl_complain("no snapshot matches; 'shardledger peaks --by step' lists the ranks and steps that were recorded");
+    sl_complain("there are no snapshots there: modules without phases have none, nor has a step without forward");
 
 finish:
   statement = sl_statement_close(statement);

@@ -75,7 +75,7 @@ static int print_verdict(struct sl_db *db, struct sl_output *out, const struct s
     return r;
   sl_output_line(out, "%s", "");
   if (growth > 0)
-    sl_output_styled(out, SL_STYLE_red, "Every step leaves %s more behind than the one before it (%lld steps)",
+    sl_output_styled(out, SL_STYLE_red, "Every step leaves another %s behind (%lld steps)",
                      sl_format_bytes(bytes, growth, out->exact_bytes), (long long)steps);
   else if (steps < 3)
     sl_output_line(out, "%lld step%s: too few to tell what grows from what comes once; three are the least",
@@ -84,7 +84,9 @@ static int print_verdict(struct sl_db *db, struct sl_output *out, const struct s
     sl_output_line(out, "Nothing grows in every step (%lld steps)", (long long)steps);
   if (ranks > 1 && any)
     sl_output_line(out, "Rank %lld of %lld%s", (long long)sl_column_int(statement, RANK), (long long)ranks,
-                   selection->rank >= 0 ? "" : ", the one that keeps most; the others with --rank R");
+                   selection->rank >= 0 ? ""
+                   : growth > 0         ? ", the one that grows most; the others with --rank R"
+                                        : ", the one that keeps most; the others with --rank R");
   return 0;
 }
 
@@ -140,7 +142,9 @@ static int print_survivors(struct sl_db *db, struct sl_output *out, void *contex
   const struct selection *selection = context;
   struct sl_statement *statement = NULL;
   int64_t rows = 0;
-  int r = sl_print_coverage(db, out, error);
+  int r = sl_check_selection(db, selection->rank, selection->step, error);
+  if (r == 0)
+    r = sl_print_coverage(db, out, error);
   if (r == 0)
     r = sl_db_prepare(db, survivors_sql, &statement, error);
   if (r < 0)
@@ -163,7 +167,7 @@ int sl_cmd_survivors(const struct sl_command *command, int argc, char **argv) {
   const struct sl_argument arguments[] = {
       {"step", 0, "N", "what was allocated in this step only", SL_ARGUMENT_NUMBER, &selection.step},
       {"rank", 0, "R", "this rank only", SL_ARGUMENT_NUMBER, &selection.rank},
-      {"min", 0, "BYTES", "leave out what has fewer bytes together", SL_ARGUMENT_NUMBER, &selection.min},
+      {"min", 0, "SIZE", "leave out what has fewer bytes together", SL_ARGUMENT_SIZE, &selection.min},
       SL_OUTPUT_ARGUMENTS(format),
   };
   const char *path = NULL;

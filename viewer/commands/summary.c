@@ -298,11 +298,17 @@ finish:
   return r;
 }
 
-static int print_owners(struct sl_db *db, struct sl_output *out, const struct rank_peak *worst,
+static int print_owners(struct sl_db *db, struct sl_output *out, const struct rank_peaks *peaks,
                         struct sl_error *error) {
-  static const struct sl_column columns[] = {
-      {"module", "Largest owners", SL_UNIT_text, 0},     {"category", "Category", SL_UNIT_text, 0},
-      {"phase", "Allocated in", SL_UNIT_text, 0},        {"bytes", "Bytes", SL_UNIT_bytes, 0},
+  const struct rank_peak *worst = &peaks->ranks[peaks->worst];
+  char header[48] = "Largest owners";
+  if (peaks->count > 1)
+    snprintf(header, sizeof(header), "Largest on rank %lld", (long long)worst->rank);
+  const struct sl_column columns[] = {
+      {"module", header, SL_UNIT_text, 0},
+      {"category", "Category", SL_UNIT_text, 0},
+      {"phase", "Allocated in", SL_UNIT_text, 0},
+      {"bytes", "Bytes", SL_UNIT_bytes, 0},
       {"allocations", "Allocations", SL_UNIT_number, 0},
   };
   struct sl_statement *statement = NULL;
@@ -334,7 +340,7 @@ static int print_owners(struct sl_db *db, struct sl_output *out, const struct ra
   return r;
 }
 
-int sl_print_summary(struct sl_db *db, struct sl_output *out, struct sl_error *error) {
+int sl_print_summary(struct sl_db *db, struct sl_output *out, bool in_info, struct sl_error *error) {
   struct rank_peaks peaks = {0};
   int r = 0;
 
@@ -346,8 +352,9 @@ int sl_print_summary(struct sl_db *db, struct sl_output *out, struct sl_error *e
   if (peaks.count == 0) {
     int64_t steps = 0;
     r = sl_db_int(db, "SELECT EXISTS(SELECT 1 FROM step)", &steps, error);
-    sl_output_line(out, "No %s recorded, so there is no peak to show; 'shardledger info' says %s.",
-                   steps ? "allocations were" : "step was", steps ? "why" : "what there is");
+    sl_output_line(out, "No %s recorded, so there is no peak to show; %s says %s.",
+                   steps ? "allocations were" : "step was", in_info ? "what follows" : "'shardledger info'",
+                   steps ? "why" : "what there is");
     goto finish;
   }
   sl_output_line(out, "%s", "");
@@ -357,7 +364,7 @@ int sl_print_summary(struct sl_db *db, struct sl_output *out, struct sl_error *e
   sl_output_line(out, "%s", "");
   r = print_categories(db, out, &peaks, error);
   if (r == 0)
-    r = print_owners(db, out, &peaks.ranks[peaks.worst], error);
+    r = print_owners(db, out, &peaks, error);
 
 finish:
   free_peaks(&peaks);

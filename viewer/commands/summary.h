@@ -14,7 +14,7 @@
 int sl_print_coverage(struct sl_db *db, struct sl_output *out, struct sl_error *error);
 
 /* The peak of every rank, where it was and its categories. Text output only. 0 or a negative errno. */
-int sl_print_summary(struct sl_db *db, struct sl_output *out, struct sl_error *error);
+int sl_print_summary(struct sl_db *db, struct sl_output *out, bool in_info, struct sl_error *error);
 
 /*
  * Where the step that was asked for (-1: none) repeats another one: whose rows are shown for it. To stdout in text,

@@ -2,7 +2,6 @@
 #include "output/text.h"
 #include "output/units.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -17,7 +16,8 @@ struct cell { /* as text prints it */
   char *text;
   int width;
   enum sl_style style;
-  double size; /* 0 for NULL, 0 and ""; else how large the number is, for texts 1 */
+  size_t printed; /* bytes of a sentence that are in lines before */
+  double size;    /* 0 for NULL, 0 and ""; else how large the number is, for texts 1 */
 };
 
 struct sl_table {
@@ -108,40 +108,6 @@ static bool in_format(const struct sl_table *table, int column) {
   return !(c->flags & SL_COLUMN_TEXT_ONLY) && c->unit != SL_UNIT_bar;
 }
 
-static bool is_number(const char *text) {
-  char *end = NULL;
-  if (!strpbrk(text, "0123456789"))
-    return false;
-  (void)strtod(text, &end);
-  return end != text && *end == '\0' && !isspace((unsigned char)*text);
-}
-
-/*
- * Spreadsheets run cells that look like formulas; a leading apostrophe makes them text. Line breaks and tabs stay, as
- * CSV allows them; whatever else could steer a terminal does not.
- */
-static void csv_string(FILE *file, const char *text) {
-  bool formula = *text && strchr("=+-@\t\r", *text) && !is_number(text);
-  bool quoted = formula || strpbrk(text, ",\"\n\r") || *text == ' ';
-  if (quoted)
-    fputs(formula ? "\"'" : "\"", file);
-  while (*text) {
-    uint32_t c = 0;
-    int length = sl_text_next(text, &c);
-    if (c == '"')
-      fputs("\"\"", file);
-    else if (c == SL_REPLACEMENT)
-      fputs("\xef\xbf\xbd", file);
-    else if (sl_steers_terminals(c) && c != '\n' && c != '\t')
-      fprintf(file, c < 0x100 ? "\\x%02x" : "\\u%04x", c);
-    else
-      fwrite(text, 1, length, file);
-    text += length;
-  }
-  if (quoted)
-    fputc('"', file);
-}
-
 struct sl_table *sl_table_begin(struct sl_output *out, const char *name, const struct sl_column *columns, int count) {
   struct sl_table *table = calloc(1, sizeof(*table));
   if (table) {
@@ -172,7 +138,7 @@ struct sl_table *sl_table_begin(struct sl_output *out, const char *name, const s
         continue;
       if (!first)
         fputc(',', out->file);
-      csv_string(out->file, columns[i].name);
+      sl_csv_text(out->file, columns[i].name);
       first = false;
     }
     fputc('\n', out->file);
@@ -251,12 +217,29 @@ static void print_header(struct sl_table *table) {
   }
 }
 
+/* What the words of a column need: they stay whole, so that a variable can be copied from a sentence. */
+static int longest_word(const struct sl_table *table, int column) {
+  int longest = 0;
+  for (size_t c = column; c < table->cell_count; c += table->count)
+    for (const char *word = table->cells[c].text; *word; word += strspn(word, " ")) {
+      int length = (int)strcspn(word, " ");
+      longest = length > longest ? length : longest;
+      word += length;
+    }
+  return longest;
+}
+
+static int least_width(const struct sl_table *table, int column) {
+  int longest = table->columns[column].flags & SL_COLUMN_SENTENCE ? longest_word(table, column) : 0;
+  return longest > LEAST_TEXT_WIDTH ? longest : LEAST_TEXT_WIDTH;
+}
+
 /* Takes one column off the widest text. Returns what that saves, or 0 when texts are as narrow as they may be. */
 static int squeeze_text(struct sl_table *table) {
   int widest = -1;
   for (int i = 0; i < table->count; i++)
-    if (table->columns[i].unit == SL_UNIT_text && table->widths[i] > LEAST_TEXT_WIDTH &&
-        (widest < 0 || table->widths[i] > table->widths[widest]))
+    if (table->columns[i].unit == SL_UNIT_text && (widest < 0 || table->widths[i] > table->widths[widest]) &&
+        table->widths[i] > least_width(table, i))
       widest = i;
   if (widest < 0)
     return 0;
@@ -289,20 +272,25 @@ static int leave_out_smallest(struct sl_table *table) {
   return saved;
 }
 
+static int full_width(const struct sl_table *table, int column) {
+  int width = sl_text_width(table->columns[column].header);
+  for (size_t c = column; c < table->cell_count; c += table->count)
+    if (table->cells[c].width > width)
+      width = table->cells[c].width;
+  return width;
+}
+
 /*
  * Finds the widths from the rows that wait. On a terminal that is too narrow, texts lose their middle and then the
- * least columns go, which is said below the table.
+ * least columns go, which is said below the table. Where even that is not enough, the texts stay whole.
  */
 static void fix_widths(struct sl_table *table) {
   int total = -2;
   for (int i = 0; i < table->count; i++) {
     bool empty = true;
-    table->widths[i] = sl_text_width(table->columns[i].header);
-    for (size_t c = i; c < table->cell_count; c += table->count) {
+    table->widths[i] = full_width(table, i);
+    for (size_t c = i; c < table->cell_count; c += table->count)
       empty &= table->cells[c].size == 0;
-      if (table->cells[c].width > table->widths[i])
-        table->widths[i] = table->cells[c].width;
-    }
     if (!in_format(table, i) || (empty && (table->columns[i].flags & SL_COLUMN_HIDE_EMPTY)))
       table->widths[i] = -1;
     else
@@ -316,6 +304,51 @@ static void fix_widths(struct sl_table *table) {
       break;
     total -= saved;
   }
+  for (int i = 0; i < table->count && room > 0 && total > room; i++)
+    if (table->widths[i] >= 0)
+      table->widths[i] = full_width(table, i);
+}
+
+/* How much of a sentence goes into one line of a column. */
+static size_t line_length(const char *text, int width) {
+  size_t length = strlen(text);
+  if (sl_text_width(text) <= width)
+    return length;
+  size_t end = 0;
+  for (size_t i = 1; i < length && (int)i <= width; i++)
+    if (text[i] == ' ')
+      end = i;
+  return end ? end : strcspn(text, " ");
+}
+
+/* A row, in as many lines as its longest sentence needs; all other cells stand in the first one. */
+static void print_row(struct sl_table *table, struct cell *cells) {
+  bool first = true;
+  for (bool more = true; more; first = false) {
+    more = false;
+    for (int i = 0; i < table->count; i++) {
+      struct cell line = cells[i];
+      bool sentence = (table->columns[i].flags & SL_COLUMN_SENTENCE) && table->widths[i] > 0;
+      if (sentence) {
+        const char *rest = cells[i].text + cells[i].printed;
+        size_t length = line_length(rest, table->widths[i]);
+        line.text = strndup(rest, length);
+        if (!line.text) {
+          table_failed(table);
+          return;
+        }
+        line.width = sl_text_width(line.text);
+        cells[i].printed += length + strspn(rest + length, " ");
+        more |= cells[i].text[cells[i].printed] != '\0';
+      } else if (!first) {
+        line.text = "";
+        line.width = 0;
+      }
+      print_in_row(table, &line, i);
+      if (sentence)
+        free(line.text);
+    }
+  }
 }
 
 static void print_waiting(struct sl_table *table) {
@@ -326,9 +359,11 @@ static void print_waiting(struct sl_table *table) {
   }
   for (size_t c = 0; c < table->cell_count; c++) {
     int column = (int)(c % table->count);
-    if (table->columns[column].unit == SL_UNIT_text && table->widths[column] > 0)
+    if (table->columns[column].unit == SL_UNIT_text && table->widths[column] > 0 &&
+        !(table->columns[column].flags & SL_COLUMN_SENTENCE))
       shorten(&table->cells[c], table->widths[column], out->terminal.utf8);
-    print_in_row(table, &table->cells[c], column);
+    if (column == table->count - 1)
+      print_row(table, &table->cells[c - column]);
   }
   for (size_t c = 0; c < table->cell_count; c++)
     free(table->cells[c].text);
@@ -479,7 +514,7 @@ void sl_cell_text(struct sl_table *table, const char *text) {
   }
   if (begin_value(table)) {
     if (table->out->format == SL_FORMAT_csv)
-      csv_string(table->out->file, text);
+      sl_csv_text(table->out->file, text);
     else
       sl_json_text(table->out->file, text);
   }

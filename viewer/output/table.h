@@ -36,6 +36,7 @@ enum sl_column_flags {
   SL_COLUMN_HIDE_EMPTY = 1, /* text leaves the column out when every cell is NULL, 0 or empty */
   SL_COLUMN_TEXT_ONLY = 2,  /* not in CSV and JSON */
   SL_COLUMN_DATA_ONLY = 4,  /* not in text */
+  SL_COLUMN_SENTENCE = 8,   /* on a narrow terminal the text goes on in the next line instead of losing its middle */
 };
 
 struct sl_column {

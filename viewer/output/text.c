@@ -1,5 +1,6 @@
 #include "output/text.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -81,4 +82,38 @@ void sl_json_text(FILE *file, const char *text) {
     text += length;
   }
   fputc('"', file);
+}
+
+static bool is_number(const char *text) {
+  char *end = NULL;
+  if (!strpbrk(text, "0123456789"))
+    return false;
+  (void)strtod(text, &end);
+  return end != text && *end == '\0' && !isspace((unsigned char)*text);
+}
+
+/*
+ * Spreadsheets run cells that look like formulas; a leading apostrophe makes them text. Line breaks and tabs stay, as
+ * CSV allows them; whatever else could steer a terminal does not.
+ */
+void sl_csv_text(FILE *file, const char *text) {
+  bool formula = *text && strchr("=+-@\t\r", *text) && !is_number(text);
+  bool quoted = formula || strpbrk(text, ",\"\n\r") || *text == ' ';
+  if (quoted)
+    fputs(formula ? "\"'" : "\"", file);
+  while (*text) {
+    uint32_t c = 0;
+    int length = sl_text_next(text, &c);
+    if (c == '"')
+      fputs("\"\"", file);
+    else if (c == SL_REPLACEMENT)
+      fputs("\xef\xbf\xbd", file);
+    else if (sl_steers_terminals(c) && c != '\n' && c != '\t')
+      fprintf(file, c < 0x100 ? "\\x%02x" : "\\u%04x", c);
+    else
+      fwrite(text, 1, length, file);
+    text += length;
+  }
+  if (quoted)
+    fputc('"', file);
 }

@@ -24,6 +24,9 @@ char *sl_clean_text(const char *text);
 /* text as a JSON string, quotes included, whatever it holds. */
 void sl_json_text(FILE *file, const char *text);
 
+/* text as a cell of CSV. */
+void sl_csv_text(FILE *file, const char *text);
+
 /* Columns that clean text takes. */
 int sl_text_width(const char *text);
 

@@ -2,17 +2,23 @@
 
 import contextlib
 import json
+import signal
 import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import overhead
 import pytest
-from checks import report
+from checks import main, programs, report
 from checks.attribution import check_attribution
 from checks.balance import check_balance
 from checks.bootstrap import interval
-from checks.harness import ROOT, Result
-from checks.main import run_check
+from checks.harness import ROOT, CheckFailed, Harness, OutOfTime, Result, attempt, stop
 from checks.oom import refused
+from checks.reference import check_recorded
+from checks.robustness import kept_last
 from checks.tracker import check_tracker
 from checks.truth import QUANTITIES, check_exact, read_truth
 from checks.watch import pictured
@@ -87,6 +93,13 @@ def test_no_truth_is_no_success(ledger, tmp_path):
     assert not check_exact("run", read_truth(tmp_path / "truth"), ledger).passed
 
 
+def test_a_rank_without_truth_fails(ledger, truth):
+    Path(f"{truth}.rank1").write_text("")
+    result = check_exact("run", read_truth(truth), ledger)
+    assert not result.passed
+    assert result.figure == "8 of 8 peaks equal, 8 of 8 ends; no truth of rank 1"
+
+
 def test_an_end_may_differ_by_the_jobs_variables_only(ledger, truth):
     ledger.execute("UPDATE step SET end_allocated_bytes = end_allocated_bytes + 4096")
     assert check_exact("run", read_truth(truth), ledger).passed
@@ -157,6 +170,30 @@ def test_a_missing_module_state_fails(ledger, truth):
     assert "1 module states missing" in result.figure
 
 
+def test_a_rank_without_tracker_fails(ledger, truth):
+    Path(f"{truth}.tracker.rank0").unlink()
+    result = check_tracker("run", truth, ledger)
+    assert not result.passed
+    assert "the tracker's rows of rank 0 are missing" in result.figure
+
+
+def test_every_rank_is_recorded_to_its_end_with_collectives_that_have_times(ledger):
+    ledger.executemany("INSERT INTO rank(rank, clean_exit, events_lost) VALUES(?, 1, 0)", [(0,), (1,)])
+    for start_ns, passed in ((None, False), (5, True)):
+        ledger.execute("DELETE FROM collective")
+        for rank, start in ((0, 5), (1, start_ns)):
+            columns = "rank, seq, operation, bytes, enqueue_ns, start_ns, end_ns"
+            ledger.execute(f"INSERT INTO collective({columns}) VALUES(?, 1, 'AllGather', 8, 4, ?, ?)", (rank, start, start))
+        assert check_recorded("run", ledger, 2, 2, 3).passed is passed
+    assert not check_recorded("run", ledger, 1, 2, 3).passed
+    assert not check_recorded("run", ledger, 2, 4, 3).passed
+    for wrong in ("UPDATE rank SET events_lost = 1 WHERE rank = 1", "UPDATE rank SET clean_exit = 0", "DELETE FROM collective"):
+        ledger.execute("SAVEPOINT right")
+        ledger.execute(wrong)
+        assert not check_recorded("run", ledger, 2, 2, 3).passed, wrong
+        ledger.execute("ROLLBACK TO right")
+
+
 def test_the_interval_holds_the_median_and_is_tight_for_equal_values():
     assert interval([0.01] * 20) == (0.01, 0.01)
     low, high = interval([i / 1000 for i in range(40)])
@@ -211,18 +248,152 @@ def test_the_table_tells_the_difference_of_pairs_without_outliers():
     assert line.split()[3:] == ["+10.00%", "+10.00%", "to", "+10.00%", "18"]
 
 
+def test_pairs_are_read_up_to_where_a_kill_cut_them_off(tmp_path):
+    (tmp_path / "pairs.jsonl").write_text('{"tool": "a"}\n{"tool": "b"}\n{"to')
+    assert [pair["tool"] for pair in overhead.read(tmp_path / "pairs.jsonl")] == ["a", "b"]
+
+
+def run(check, harness=None, seconds=1000):
+    results = []
+    main.run_check("name", check, harness, results, seconds)
+    return results
+
+
 def test_a_check_that_breaks_is_a_failed_result():
     def breaks(harness):
         yield Result("first", True, "fine")
         raise RuntimeError("no ledger")
 
-    results = run_check("breaks", breaks, None)
+    results = run(breaks)
     assert [result.outcome for result in results] == ["pass", "FAIL"]
-    assert "no ledger" in results[1].figure
+    assert results[1].figure == "RuntimeError: no ledger"
+
+
+def test_a_check_without_a_result_is_a_failed_result():
+    (result,) = run(lambda harness: iter(()))
+    assert (result.name, result.passed, result.figure) == ("name", False, "nothing was checked")
+
+
+def test_a_check_that_breaks_leaves_the_others_of_its_job():
+    def breaks():
+        raise CheckFailed("no ledger")
+
+    assert attempt("first", breaks) == Result("first", False, "no ledger")
+    with pytest.raises(OutOfTime):
+        run_out = OutOfTime("no end in 5 s")
+        attempt("first", lambda: (_ for _ in ()).throw(run_out))
+
+
+@pytest.fixture
+def sleeper(tmp_path):
+    """A harness with a job that never ends by itself."""
+    (tmp_path / "sleep.py").write_text("import time\ntime.sleep(10_000)\n")
+    harness = Harness(tmp_path, tmp_path / "work", 2)
+    harness.torchrun = lambda: [sys.executable]
+    return harness
+
+
+def test_a_check_that_does_not_end_is_ended_with_its_job(sleeper):
+    jobs = []
+
+    def waits(harness):
+        yield Result("first", True, "fine")
+        with harness.started("sleep", harness.out / "sleep.py", attach=None) as (process, job):
+            jobs.append(process)
+            signal.raise_signal(signal.SIGALRM)  # as if the time were over
+            harness.end(process, job, 10_000)
+
+    results = run(waits, sleeper)
+    assert [result.outcome for result in results] == ["pass", "FAIL"]
+    assert results[1].figure == "no end in 1000 s"
+    assert jobs[0].returncode == -signal.SIGTERM
+
+
+def test_the_time_that_a_check_may_take_does_end_it():
+    def waits(harness):
+        time.sleep(10_000)
+        yield
+
+    (result,) = run(waits, seconds=0.01)
+    assert not result.passed and result.figure.startswith("no end in")
+
+
+def test_a_job_that_does_not_end_in_its_time_is_a_failure_in_words(sleeper):
+    with pytest.raises(CheckFailed, match=r"the job did not end in 0.01 s; see sleep.log"):
+        sleeper.train("sleep", sleeper.out / "sleep.py", timeout=0.01, attach=None)
+
+
+def alive(pid):
+    stat = Path(f"/proc/{pid}/stat")
+    return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+def test_a_worker_in_a_session_of_its_own_does_not_outlive_its_job():
+    words = "setsid sh -c 'trap \"\" TERM; echo $$; while :; do sleep 1; done' & wait"
+    job = subprocess.Popen(["sh", "-c", words], stdout=subprocess.PIPE, start_new_session=True, text=True)
+    worker = int(job.stdout.readline())
+    assert alive(worker)
+    stop(job)
+    while alive(worker):
+        time.sleep(0.01)
+    job.stdout.close()
+
+
+@pytest.fixture
+def only_checks(monkeypatch):
+    """Has main run these checks instead of its own."""
+    monkeypatch.setattr(main, "requirement_unmet", lambda ranks: None)
+    monkeypatch.setattr(report, "machine", lambda: "2 × GPU")
+    before = signal.getsignal(signal.SIGTERM)
+    yield lambda checks: monkeypatch.setattr(main, "checks", lambda *_: checks)
+    signal.signal(signal.SIGTERM, before)
+
+
+def outcomes(out):
+    results = json.loads((out / "gpu-check.json").read_text())["results"]
+    return {result["name"]: result["passed"] for result in results}
+
+
+def fine(harness):
+    yield Result("fine", True, "yes")
+
+
+def test_what_would_end_after_the_budget_is_not_started(only_checks, tmp_path):
+    only_checks({"a": (fine, 10), "long": (fine, 1001), "b": (fine, 10)})
+    assert main.main(["--out", str(tmp_path), "--budget", "1000"]) == 1
+    assert outcomes(tmp_path) == {"fine": True, "long": None}
+    page = (tmp_path / "gpu-check.md").read_text()
+    assert page.count("| fine | pass |") == 2 and "no time left of 1000 s" in page
+
+
+def test_who_ends_the_checks_early_keeps_what_there_was(only_checks, tmp_path):
+    def ended(harness):
+        yield Result("half", True, "yes")
+        signal.raise_signal(signal.SIGTERM)
+
+    only_checks({"a": (fine, 10), "b": (ended, 10), "c": (fine, 10)})
+    with pytest.raises(SystemExit) as end:
+        main.main(["--out", str(tmp_path)])
+    assert end.value.code == 143
+    assert outcomes(tmp_path) == {"fine": True, "half": True}
+
+
+def test_a_build_without_test_programs_has_not_failed_them(monkeypatch, tmp_path):
+    monkeypatch.setattr(programs, "test_programs", list)
+    (result,) = run(programs.check_programs)
+    assert result.passed is None
+
+
+@pytest.mark.parametrize("words", ["true", "echo No devices were found; exit 6", "exec sleep 10000"])
+def test_a_machine_whose_driver_does_not_answer_is_named_without_gpus(monkeypatch, words):
+    ask = subprocess.run
+    limit = {"timeout": 0.2} if "sleep" in words else {}
+    monkeypatch.setattr(subprocess, "run", lambda _, **how: ask(["sh", "-c", words], **{**how, **limit}))
+    assert report.machine().startswith("0 × no GPU, driver none, PyTorch ")
 
 
 def test_the_report_keeps_every_result(tmp_path):
-    results = [Result("a", True, "1 | 2"), Result("b", False, "wrong"), Result("c", None, "no time left")]
+    results = [Result("a", True, "1 |\n2"), Result("b", False, "wrong"), Result("c", None, "no time left")]
     report.write(tmp_path, results, "2 × GPU", 12.3)
     page = (tmp_path / "gpu-check.md").read_text()
     assert "1 passed, 1 failed, 1 not run, in 12 s." in page
@@ -276,6 +447,31 @@ def test_a_picture_of_a_running_job_has_every_rank_its_step_and_its_peak():
         assert not pictured("watch", told, text, truth, 2, ended=3, alive=True).passed, wrong
 
 
+def test_a_log_at_its_limit_keeps_the_first_and_the_latest_steps_to_the_byte(ledger, truth):
+    told = read_truth(truth)
+    for rank in range(2):  # five steps of a job, two of which are left
+        told.update({(rank, step): {**told[rank, 0], "step": step} for step in range(5)})
+        ledger.execute("UPDATE step SET step = 4 WHERE rank = ? AND step = 1", (rank,))
+        ledger.execute("INSERT INTO gap VALUES(?, 5, 'log', 0, 'steps 1 to 3 dropped to make room for the latest')", (rank,))
+    ledger.execute("INSERT INTO rank(rank, events_lost) VALUES(0, 0)")
+    assert kept_last("keep-last", told, ledger, 8 << 20).passed
+    assert not kept_last("keep-last", told, ledger, 10 << 20).passed
+    assert not kept_last("keep-last", {}, ledger, 8 << 20).passed
+    assert not kept_last("keep-last", {key: row for key, row in told.items() if key[1] in (0, 1)}, ledger, 8 << 20).passed
+    for wrong in (
+        "UPDATE step SET peak_active_bytes = 1 WHERE rank = 1 AND step = 4",
+        "UPDATE step SET step = 2 WHERE rank = 1 AND step = 4",
+        "UPDATE step SET step = 1 WHERE rank = 1 AND step = 0",
+        "DELETE FROM step WHERE rank = 1",
+        "DELETE FROM gap WHERE rank = 1",
+        "UPDATE rank SET events_lost = 1",
+    ):
+        ledger.execute("SAVEPOINT right")
+        ledger.execute(wrong)
+        assert not kept_last("keep-last", told, ledger, 8 << 20).passed, wrong
+        ledger.execute("ROLLBACK TO right")
+
+
 def test_a_device_balance_that_does_not_add_up_or_explain_fails(ledger):
     assert not check_balance("run", ledger).passed  # without samples nothing is shown
     ledger.execute("INSERT INTO device_sample(rank, device, at_ns, total_bytes, used_bytes) VALUES(0, 0, 5, 9000, 1000)")
@@ -287,3 +483,11 @@ def test_a_device_balance_that_does_not_add_up_or_explain_fails(ledger):
     assert not check_balance("run", ledger).passed
     ledger.execute("UPDATE device_owner SET bytes = 9 WHERE owner = 'unexplained'")
     assert not check_balance("run", ledger).passed
+
+
+def test_a_rank_whose_device_was_never_sampled_fails(ledger):
+    ledger.execute("INSERT INTO device_sample(rank, device, at_ns, total_bytes, used_bytes) VALUES(0, 0, 5, 9000, 1000)")
+    ledger.execute("INSERT INTO device_owner VALUES(0, 0, 5, 'allocated', 1000)")
+    ledger.executemany("INSERT INTO rank(rank) VALUES(?)", [(0,), (1,)])
+    result = check_balance("run", ledger)
+    assert not result.passed and "none of 1 ranks" in result.figure

@@ -11,7 +11,6 @@ import contextlib
 import json
 import os
 import sqlite3
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -65,7 +64,9 @@ def job(steps, out, with_tools):
     if with_tools:
         train(training, 3)
         for name, write in TOOLS.values():
-            write(training, steps, out / f"rank{training.rank}.{name}")
+            unfinished = out / f"unfinished.rank{training.rank}.{name}"
+            write(training, steps, unfinished)
+            unfinished.rename(out / f"rank{training.rank}.{name}")
     else:
         train(training, steps)
     training.close()
@@ -82,25 +83,28 @@ def events(ledger):
 
 
 def measure(steps, out):
-    """{what: bytes of rank 0}"""
-    from checks.harness import Harness, clean_environment, shardledger
+    """Yields (what, bytes of rank 0); None for a tool that did not get to its end."""
+    from checks.harness import CheckFailed, Harness, shardledger
 
-    sizes = {}
     with tempfile.TemporaryDirectory(prefix="shardledger-sizes-") as work:
         harness = Harness(out, Path(work), 2)
         run = harness.train("file-sizes", "file_sizes.py", ["--job", "--steps", steps])
-        logs = size(run.processes()[0])
+        sizes = {}
         for keep in ("changes", "all"):
             ledger = Path(work) / f"{keep}.sqlite"
             shardledger("ingest", run.directory, "--keep", keep, "-o", ledger)
-            sizes[f"ShardLedger's ledger, --keep {keep}"] = ledger.stat().st_size // 2
-        sizes = {f"ShardLedger's log ({events(ledger):,} events)": logs, **sizes}
-        command = [*harness.torchrun(), str(HERE / "file_sizes.py"), "--job", "--with-tools", "--steps", str(steps), "--out", work]
-        with open(out / "file-sizes-tools.log", "w") as log:
-            subprocess.run(command, env=clean_environment(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, check=True)
+            sizes[keep] = ledger.stat().st_size // 2
+        yield f"ShardLedger's log ({events(ledger):,} events)", size(run.processes()[0])
+        for keep, total in sizes.items():
+            yield f"ShardLedger's ledger, --keep {keep}", total
+        try:
+            options = ["--job", "--with-tools", "--steps", steps, "--out", work]
+            harness.train("file-sizes-tools", "file_sizes.py", options, timeout=200, attach=None)
+        except CheckFailed as problem:
+            print(f"file_sizes.py: {problem}", file=sys.stderr)
         for what, (name, _) in TOOLS.items():
-            sizes[what] = size(Path(work) / f"rank0.{name}")
-    return sizes
+            path = Path(work) / f"rank0.{name}"
+            yield what, size(path) if path.exists() else None
 
 
 def main():
@@ -113,11 +117,13 @@ def main():
     if a.job:
         return job(a.steps, a.out, a.with_tools)
     a.out.mkdir(parents=True, exist_ok=True)
-    sizes = measure(a.steps, a.out.resolve())
-    (a.out / "file-sizes.json").write_text(json.dumps({"steps": a.steps, "bytes": sizes}, indent=1) + "\n")
-    for what, total in sizes.items():
-        print(f"{what:<48} {total:>12,} bytes {total / a.steps:>12,.0f} a step")
-    return 0
+    sizes = {}
+    for what, total in measure(a.steps, a.out.resolve()):
+        sizes[what] = total
+        (a.out / "file-sizes.json").write_text(json.dumps({"steps": a.steps, "bytes": sizes}, indent=1) + "\n")
+        words = f"{total:>12,} bytes {total / a.steps:>12,.0f} a step" if total is not None else "not written"
+        print(f"{what:<48} {words}", flush=True)
+    return 1 if None in sizes.values() else 0
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import json
 import time
 
 import torch
+import torch.distributed as dist
 from training import Training
 
 KEPT_ELEMENTS = 50_000_000  # of one byte, on GPU 0
@@ -23,7 +24,7 @@ def main():
     p.add_argument("--steps", type=int, default=4)
     a = p.parse_args()
     training = Training(vocabulary=8000, width=512, layers=4, sequence=512)
-    last = training.rank == torch.cuda.device_count() - 1
+    last = training.rank == dist.get_world_size() - 1
     kept = []
     with open(f"{a.truth}.rank{training.rank}", "w") as truth:
         for step in range(a.steps):

@@ -5,7 +5,8 @@
     python overhead.py --show peers.jsonl
 
 Two runs of the same job differ by more than a profiler costs (clocks, placement, neighbours), so on and off are compared
-within a process and within a second. Rank 0 writes one pair a line: tool, on_ms and off_ms, the milliseconds of each step.
+within a process and within a second. Rank 0 writes one pair a line as it is measured: tool, on_ms and off_ms, the
+milliseconds of each step.
 
 --peers measures other tools in the same way (peers.py says which), with ShardLedger paused. --show prints a table of
 such a file and needs no GPU: the medians of all steps, and how much the halves of a pair differ: the mean of all pairs
@@ -13,7 +14,10 @@ without the fifth at either end, with its 95% interval from a bootstrap over the
 """
 
 import argparse
+import contextlib
+import itertools
 import json
+import math
 import os
 import random
 import statistics
@@ -27,17 +31,20 @@ LARGE = {"batch": 16}  # times the default's sequence
 
 def parse():
     p = argparse.ArgumentParser()
-    p.add_argument("--rounds", type=int, default=60, help="without --peers; peers.py says how many pairs one has")
+    words = "at most (60; with --peers as many as there is time for); peers.py says how many pairs one has"
+    p.add_argument("--rounds", type=int, help=words)
     p.add_argument("--block", type=int, default=3, help="steps in a block")
     p.add_argument("--large", action="store_true", help="a batch of 16 instead of 2")
     p.add_argument("--parts", action="store_true", help="measure the recording of events and the hooks by themselves too")
     p.add_argument("--peers", action="store_true", help="measure other tools too")
-    p.add_argument("--seconds", type=float, default=180, help="how long to measure with --peers")
+    p.add_argument("--seconds", type=float, help="at most (no limit; with --peers 180)")
     p.add_argument("--out", help="where rank 0 writes the pairs")
     p.add_argument("--show", help="print a table of such a file, and do nothing else")
     a = p.parse_args()
     if not (a.out or a.show):
         p.error("--out or --show is needed")
+    a.rounds = a.rounds or (math.inf if a.peers else 60)
+    a.seconds = a.seconds or (180 if a.peers else math.inf)
     return a
 
 
@@ -102,8 +109,10 @@ def measure(a):
     tools += others(a.block) if a.peers else []
 
     def until(deadline):
+        rounds = itertools.count(1)
+
         def go_on():
-            rank_0_says = [time.monotonic() < deadline]
+            rank_0_says = [next(rounds) < a.rounds and time.monotonic() < deadline]
             dist.broadcast_object_list(rank_0_says)
             return rank_0_says[0]
 
@@ -111,18 +120,25 @@ def measure(a):
 
     pairs, done = [], 0
     start = time.monotonic()
-    for stage in sorted({peer.stage for peer in tools}):
-        here = [peer for peer in tools if peer.stage == stage]
-        done += len(here)
-        rounds = iter(range(a.rounds - 1))
-        go_on = until(start + a.seconds * done / len(tools)) if a.peers else lambda: next(rounds, None) is not None
-        pairs.extend(blocks.rounds(here, go_on))
+    with open(a.out, "w") if training.rank == 0 else contextlib.nullcontext() as out:
+        for stage in sorted({peer.stage for peer in tools}):
+            here = [peer for peer in tools if peer.stage == stage]
+            done += len(here)
+            for pair in blocks.rounds(here, until(start + a.seconds * done / len(tools))):
+                pairs.append(pair)
+                if out:  # each at once: who ends the job early keeps the others
+                    print(json.dumps(pair), file=out, flush=True)
     if ledger:
         ledger.resume()
     if training.rank == 0:
-        Path(a.out).write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
         print(table(pairs))
     training.close()
+
+
+def read(path):
+    """The pairs of such a file, without a last line that a kill cut off."""
+    lines = Path(path).read_text().splitlines(keepends=True)
+    return [json.loads(line) for line in lines if line.endswith("\n")]
 
 
 def steps_of(pairs, key):
@@ -157,7 +173,7 @@ def table(pairs):
 def main():
     a = parse()
     if a.show:
-        print(table([json.loads(line) for line in Path(a.show).read_text().splitlines()]))
+        print(table(read(a.show)))
     else:
         measure(a)
 

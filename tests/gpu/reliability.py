@@ -21,8 +21,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from checks.harness import BUILD, MIB, PLUGIN, SHARDLEDGER, clean_environment  # noqa: E402
-from checks.report import machine  # noqa: E402
+from checks.harness import BUILD, MIB, PLUGIN, SHARDLEDGER, clean_environment, stop  # noqa: E402
+from checks.report import line, machine  # noqa: E402
 
 JOB = Path(__file__).resolve().parent / "reliability_job.py"
 EXIT_SECONDS = 1.0  # what the plugin may add to a process's end
@@ -91,9 +91,7 @@ class Jobs:
             except subprocess.TimeoutExpired:
                 status = "hangs"
             ended = time.time()
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, 9)
-            process.wait()
+            stop(process)
         return Done(status, ended, place)
 
     def ledger(self, done):
@@ -248,8 +246,10 @@ def main():
         nonlocal passed_all
         passed, figure = outcome
         passed_all &= passed is not False
-        lines.append(f"{ {True: 'PASS', False: 'FAIL', None: 'SKIP'}[passed] }  {name:<22}  {figure}")
+        lines.append(f"{ {True: 'PASS', False: 'FAIL', None: 'SKIP'}[passed] }  {name:<22}  {line(figure)}")
         print(lines[-1], flush=True)
+        # Each time: who ends this early keeps what there was.
+        (options.out / "reliability.txt").write_text("\n".join([on, *sorted(lines)]) + "\n")
 
     def guarded(check, *arguments):
         if time.monotonic() - begin > options.budget:
@@ -261,7 +261,8 @@ def main():
 
     options.out.mkdir(parents=True, exist_ok=True)
     on_gpu = options.device == "cuda"
-    print(machine(), flush=True)
+    on = machine()
+    print(on, flush=True)
     with tempfile.TemporaryDirectory(prefix="shardledger-reliability-", ignore_cleanup_errors=True) as work:
         jobs = Jobs(Path(work), options.device, options.out)
         checks = []
@@ -287,7 +288,6 @@ def main():
                 say(futures[future], future.result())
     counts = {word: sum(line.startswith(word) for line in lines) for word in ("PASS", "FAIL", "SKIP")}
     print(f"{counts['PASS']} passed, {counts['FAIL']} failed, {counts['SKIP']} skipped, in {time.monotonic() - begin:.0f} s")
-    (options.out / "reliability.txt").write_text("\n".join([machine(), *sorted(lines)]) + "\n")
     return 0 if passed_all else 1
 
 

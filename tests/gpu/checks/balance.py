@@ -13,10 +13,13 @@ def check_balance(name, ledger):
             ledger.execute("SELECT owner, sum(bytes) FROM device_owner WHERE rank = ? AND at_ns = ? GROUP BY owner", (rank, at_ns))
         )
         unbalanced += sum(owners.values()) != used
-        worst = max(worst, abs(owners.get("unexplained", 0)) / used)
+        worst = max(worst, abs(owners.get("unexplained", 0)) / used if used else 1.0)
         last = owners
+    unsampled = ledger.execute("SELECT count(*) FROM rank WHERE rank NOT IN (SELECT rank FROM device_sample)").fetchone()[0]
     parts = ("cuda_context", "gpu_code", "context_and_code", "nccl", "cublas", "other_processes")
-    figure = f"{len(samples)} samples, {unbalanced} do not add up; at most {worst:.2%} unexplained; last: " + ", ".join(
+    figure = f"{len(samples)} samples"
+    figure += f", none of {unsampled} ranks" if unsampled else ""
+    figure += f", {unbalanced} do not add up; at most {worst:.2%} unexplained; last: " + ", ".join(
         f"{part} {last[part] / MIB:.0f} MiB" for part in parts if part in last
     )
-    return Result(f"{name}: device balance", bool(samples) and not unbalanced and worst <= LIMIT, figure)
+    return Result(f"{name}: device balance", bool(samples) and not unsampled and not unbalanced and worst <= LIMIT, figure)

@@ -24,6 +24,10 @@ class CheckFailed(Exception):
     """What was being checked can't be said to work; the message is for the table."""
 
 
+class OutOfTime(CheckFailed):
+    """The check took longer than it may."""
+
+
 @dataclasses.dataclass
 class Result:
     """One row of the table."""
@@ -63,12 +67,12 @@ class Run:
 
 
 def shardledger(*arguments, command=SHARDLEDGER, timeout=60):
-    """Runs the command and returns its stdout; a failure carries its own words."""
+    """Runs the command and returns its stdout; a failure carries its last words."""
     done = subprocess.run(
         [command, *map(str, arguments)], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout
     )
     if done.returncode:
-        words = done.stderr.strip().splitlines() or ["no message"]
+        words = done.stderr.strip().splitlines() or done.stdout.strip().splitlines() or ["no message"]
         raise CheckFailed(f"shardledger {arguments[0]} exited {done.returncode}: {words[-1]}")
     return done.stdout
 
@@ -79,15 +83,48 @@ def clean_environment():
     return {k: v for k, v in os.environ.items() if k not in attached and not k.startswith("SHARDLEDGER_")}
 
 
+def descendants(pid):
+    """The processes that it started, that these started, and so on."""
+    children, found = {}, [pid]
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it has ended since
+            parent = int(path.read_text().rpartition(")")[2].split()[1])
+            children.setdefault(parent, []).append(int(path.parent.name))
+    for one in found:
+        found += children.get(one, [])
+    return found[1:]
+
+
 def stop(process):
-    """Ends a job that is still running. torchrun's workers are in sessions of their own, so it is asked first."""
+    """Ends a job that is still running: torchrun is asked first, and ends its workers. These are in sessions of their own,
+    so those that hang have to be found."""
+    workers = []
     if process.poll() is None:
+        workers = descendants(process.pid)
         process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(20)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
+    for worker in workers:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(worker, signal.SIGKILL)
     process.wait()
+
+
+def broken(name, error):
+    """The result of a check that could not be made; a CheckFailed has words of its own."""
+    return Result(name, False, str(error) if isinstance(error, CheckFailed) else f"{type(error).__name__}: {error}")
+
+
+def attempt(name, check):
+    """The check's result. What breaks in it is its failure alone: what comes after it in the same job is checked too."""
+    try:
+        return check()
+    except OutOfTime:
+        raise
+    except Exception as error:  # noqa: BLE001
+        return broken(name, error)
 
 
 class Harness:
@@ -109,7 +146,7 @@ class Harness:
         Starts a job and yields (process, Run); whatever is left of it is killed at the end.
 
         attach "run": through `shardledger run`; "environment": by CUDA_INJECTION64_PATH alone, in a working directory of
-        its own, where the plugin makes its default run directory.
+        its own, where the plugin makes its default run directory; None: not at all.
         """
         place = self.work / name
         place.mkdir(parents=True)
@@ -118,10 +155,12 @@ class Harness:
         if attach == "run":
             directory = place / "run"
             command = [str(self.command), "run", "-o", str(directory), "--", *job]
-        else:
+        elif attach == "environment":
             directory = place / "shardledger-out"
             command = job
             env["CUDA_INJECTION64_PATH"] = str(self.plugin)
+        else:
+            directory, command = place, job
         log = self.out / f"{name}.log"
         with open(log, "w") as output:
             process = subprocess.Popen(
@@ -132,17 +171,21 @@ class Harness:
             finally:
                 stop(process)
 
+    def end(self, process, run, timeout=120):
+        """Waits for the job's end and keeps its status; it has to leave a run directory."""
+        try:
+            run.status = process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            raise CheckFailed(f"the job did not end in {timeout} s; see {run.log.name}") from None
+        if not run.directory.is_dir():
+            raise CheckFailed(f"the job exited {run.status} and left no {run.directory.name}; see {run.log.name}")
+
     def train(self, name, script="fsdp2_train.py", options=(), timeout=120, **how):
         """Runs a job to its end."""
         begin = time.monotonic()
         with self.started(name, script, options, **how) as (process, run):
-            try:
-                run.status = process.wait(timeout)
-            except subprocess.TimeoutExpired:
-                raise CheckFailed(f"the job did not end in {timeout} s; see {run.log.name}") from None
+            self.end(process, run, timeout)
         run.seconds = time.monotonic() - begin
         if run.status:
             raise CheckFailed(f"the job exited {run.status}; see {run.log.name}")
-        if not run.directory.is_dir():
-            raise CheckFailed(f"the job left no {run.directory.name}; see {run.log.name}")
         return run

@@ -1,8 +1,10 @@
 """The checks in their order, the options, the time budget."""
 
 import argparse
+import contextlib
 import functools
 import os
+import signal
 import sys
 import tempfile
 import time
@@ -10,12 +12,12 @@ from pathlib import Path
 
 from . import report
 from .devices import check_devices
-from .harness import PLUGIN, ROOT, SHARDLEDGER, Harness, Result
+from .harness import PLUGIN, ROOT, SHARDLEDGER, Harness, OutOfTime, Result, broken
 from .oom import JOBS, check_fix, check_oom
 from .overhead import check_overhead
 from .programs import check_programs
 from .reference import check_demo, check_environment, check_reference
-from .robustness import check_kill, check_torch_profiler
+from .robustness import check_keep_last, check_kill, check_torch_profiler
 from .variants import VARIANTS, check_variant
 from .watch import check_watch
 from .wheel import check_wheel
@@ -27,18 +29,19 @@ def checks(record, wheel=None):
     variants = {name: (functools.partial(check_variant, name=name, record=record), 22) for name in VARIANTS}
     return {
         **installed,
-        "reference": (check_reference, 45),
-        "environment": (check_environment, 30),
-        "kill": (functools.partial(check_kill, record=record), 30),
-        "torch-profiler": (check_torch_profiler, 35),
-        **{f"oom-{name}": (functools.partial(check_oom, name=name, record=record), 20) for name in JOBS},
+        "reference": (check_reference, 35),
+        "environment": (check_environment, 26),
+        "kill": (functools.partial(check_kill, record=record), 24),
+        "torch-profiler": (check_torch_profiler, 28),
+        **{f"oom-{name}": (functools.partial(check_oom, name=name, record=record), 23) for name in JOBS},
         "watch": (check_watch, 20),
         "overhead": (check_overhead, 85),
+        "keep-last": (check_keep_last, 90),
         "devices": (functools.partial(check_devices, record=record), 22),
         "demo": (check_demo, 20),
         **variants,
         "programs": (check_programs, 30),
-        "oom-fix": (functools.partial(check_fix, record=record), 35),
+        "oom-fix": (functools.partial(check_fix, record=record), 45),
     }
 
 
@@ -49,7 +52,8 @@ def parse(arguments):
     p.add_argument("--wheel", type=Path, metavar="FILE", help="check this wheel too, in an environment that is made for it")
     p.add_argument("--out", type=Path, metavar="DIR", help="where the table and the logs go ($OUT, else build/gpu-check)")
     p.add_argument("--ranks", type=int, default=2, help="processes of each job (2)")
-    p.add_argument("--budget", type=float, default=480, metavar="SECONDS", help="start nothing that would end later (480)")
+    words = "start nothing that would end later, and end what does (720)"
+    p.add_argument("--budget", type=float, default=720, metavar="SECONDS", help=words)
     p.add_argument("--list", action="store_true", help="name the checks and exit")
     options = p.parse_args(arguments)
     options.checks = checks(options.record and options.record.resolve(), options.wheel and options.wheel.resolve())
@@ -74,16 +78,39 @@ def requirement_unmet(ranks):
     return None
 
 
-def run_check(name, check, harness):
-    """The check's results; whatever goes wrong in it is a result too, and the next one runs."""
-    begin, results = time.monotonic(), []
+@contextlib.contextmanager
+def limited(seconds):
+    """Raises OutOfTime where the program is then: whatever it waits for, it waits no longer."""
+
+    def ring(*_):
+        raise OutOfTime(f"no end in {seconds:.0f} s")
+
+    before = signal.signal(signal.SIGALRM, ring)
     try:
-        for result in check(harness):
-            results.append(result)
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def run_check(name, check, harness, results, seconds):
+    """Adds the check's results as they come; whatever goes wrong in it is a result too, and the next one runs."""
+    begin, count = time.monotonic(), len(results)
+    try:
+        with limited(seconds):
+            for result in check(harness):
+                results.append(result)
+        if len(results) == count:
+            results.append(Result(name, False, "nothing was checked"))
     except Exception as error:  # noqa: BLE001
-        results.append(Result(name, False, f"{type(error).__name__}: {error}"))
-    results[0].seconds = time.monotonic() - begin
-    return results
+        results.append(broken(name, error))
+    results[count].seconds = time.monotonic() - begin
+
+
+def end_in_order(*_):
+    """On SIGTERM: the job that runs, in a session of its own, is ended too, and what was found is written."""
+    sys.exit(143)
 
 
 def main(arguments=None):
@@ -96,19 +123,24 @@ def main(arguments=None):
         print(f"gpu-check: {unmet}", file=sys.stderr)
         return 2
     options.out.mkdir(parents=True, exist_ok=True)
+    signal.signal(signal.SIGTERM, end_in_order)
     begin, results, on = time.monotonic(), [], report.machine()
-    with tempfile.TemporaryDirectory(prefix="shardledger-gpu-check-") as work:
+    elapsed = lambda: time.monotonic() - begin  # noqa: E731
+    with tempfile.TemporaryDirectory(prefix="shardledger-gpu-check-", ignore_cleanup_errors=True) as work:
         harness = Harness(options.out, Path(work), options.ranks)
         for name, (check, seconds) in options.checks.items():
             if options.only and name not in options.only:
                 continue
-            if time.monotonic() - begin + seconds > options.budget:
+            left, count = options.budget - elapsed(), len(results)
+            if seconds > left:
                 results.append(Result(name, None, f"no time left of {options.budget:.0f} s"))
                 continue
-            new = run_check(name, check, harness)
-            results += new
-            for result in new:
-                print(f"{time.monotonic() - begin:4.0f} s  {result.outcome:<7}  {result.name}", file=sys.stderr, flush=True)
-            report.write(options.out, results, on, time.monotonic() - begin)  # each time: a killed check keeps the rest
-    print(report.text(results, on, time.monotonic() - begin), end="")
+            try:
+                run_check(name, check, harness, results, min(left, 60 + 2 * seconds))
+            finally:  # each time: who kills this keeps what there was
+                for result in results[count:]:
+                    print(f"{elapsed():4.0f} s  {result.outcome:<7}  {result.name}", file=sys.stderr, flush=True)
+                report.write(options.out, results, on, elapsed())
+    report.write(options.out, results, on, elapsed())
+    print(report.text(results, on, elapsed()), end="")
     return 0 if all(result.passed for result in results) else 1

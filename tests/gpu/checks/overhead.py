@@ -1,6 +1,5 @@
 """What recording costs a training step: paired blocks of steps (../overhead.py), with an interval."""
 
-import json
 import statistics
 
 import overhead
@@ -14,7 +13,7 @@ LIMIT = 0.01
 def check_overhead(harness):
     out = harness.out / "overhead.jsonl"
     harness.train("overhead", "overhead.py", ["--out", out, "--rounds", "50"], timeout=180)
-    pairs = [json.loads(line) for line in out.read_text().splitlines()]
+    pairs = overhead.read(out)
     for tool in dict.fromkeys(pair["tool"] for pair in pairs):
         own = [pair for pair in pairs if pair["tool"] == tool]
         each = overhead.differences(own)

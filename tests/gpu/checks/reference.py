@@ -6,7 +6,7 @@ from .attribution import check_attribution
 from .balance import check_balance
 from .bounds import check_bounds
 from .consistency import check_consistency
-from .harness import ROOT, CheckFailed, Result, shardledger
+from .harness import ROOT, CheckFailed, Result, attempt, shardledger
 from .tracker import check_tracker
 from .truth import check_exact, read_truth
 
@@ -16,21 +16,29 @@ STEPS = 6
 def check_job(name, run, ranks, tracked):
     """Everything that is checked of each training job."""
     with run.ledger() as ledger:
-        yield check_exact(name, read_truth(run.truth), ledger)
-        yield check_attribution(name, ledger)
-        yield check_balance(name, ledger)
-        yield check_consistency(name, ledger)
+        yield attempt(f"{name}: bytes", lambda: check_exact(name, read_truth(run.truth), ledger))
+        yield attempt(f"{name}: unattributed", lambda: check_attribution(name, ledger))
+        yield attempt(f"{name}: device balance", lambda: check_balance(name, ledger))
+        yield attempt(f"{name}: consistency", lambda: check_consistency(name, ledger))
         if tracked:
-            yield check_tracker(name, run.truth, ledger)
-        recorded = ledger.execute("SELECT count(*) FROM rank").fetchone()[0]
-        lost = ledger.execute("SELECT coalesce(sum(events_lost), 0) FROM rank").fetchone()[0]
-        unclean = ledger.execute("SELECT count(*) FROM rank WHERE clean_exit IS NOT 1").fetchone()[0]
-    processes = len(run.processes())
-    yield Result(
+            yield attempt(f"{name}: tracker", lambda: check_tracker(name, run.truth, ledger))
+        yield attempt(f"{name}: recorded", lambda: check_recorded(name, ledger, len(run.processes()), ranks, run.seconds))
+
+
+def check_recorded(name, ledger, processes, ranks, seconds):
+    """Every rank is there, to its end, with nothing lost, and with collectives of which some have times."""
+    one = lambda sql: ledger.execute(sql).fetchone()[0]  # noqa: E731
+    recorded, lost = one("SELECT count(*) FROM rank"), one("SELECT coalesce(sum(events_lost), 0) FROM rank")
+    unclean = one("SELECT count(*) FROM rank WHERE clean_exit IS NOT 1")
+    calls, timed = ledger.execute("SELECT count(*), count(start_ns) FROM collective").fetchone()
+    silent = one("SELECT count(*) FROM rank WHERE rank NOT IN (SELECT rank FROM collective WHERE start_ns IS NOT NULL)")
+    return Result(
         f"{name}: recorded",
-        recorded == processes == ranks and not lost and not unclean,
+        recorded == processes == ranks and not lost and not unclean and not silent,
         f"{recorded} ranks, {processes} process directories of {ranks} (the launcher leaves none), {lost} events lost, "
-        f"{unclean} unclean exits, {run.seconds:.0f} s",
+        f"{unclean} unclean exits, {timed} of {calls} collectives timed"
+        + (f" and none in {silent} of the ranks" if silent else "")
+        + f", {seconds:.0f} s",
     )
 
 
@@ -38,8 +46,8 @@ def check_reference(harness):
     run = harness.train("reference", options=["--steps", STEPS, "--truth", "truth", "--tracker"])
     yield from check_job("reference", run, harness.ranks, tracked=True)
     with run.ledger() as ledger:
-        yield check_bounds("reference", ledger)
-    yield check_commands(harness, run)
+        yield attempt("reference: bounds", lambda: check_bounds("reference", ledger))
+    yield attempt("commands", lambda: check_commands(harness, run))
 
 
 def check_environment(harness):
@@ -70,9 +78,13 @@ def check_commands(harness, run):
         "dump": ["dump", run.directory],
         "doctor": ["doctor"],
     }
-    silent = []
+    silent, failed = [], []
     for name, arguments in commands.items():
-        text = shardledger(*arguments)
+        try:
+            text = shardledger(*arguments)
+        except CheckFailed as problem:
+            failed.append(str(problem))
+            continue
         if not text.strip():
             silent.append(name)
         (harness.out / f"command-{name}.txt").write_text(text[:100_000])
@@ -86,10 +98,11 @@ def check_commands(harness, run):
     rows = json.loads(shardledger("query", "SELECT rank, step FROM step", run.directory, "--json"))
     if not rows:
         raise CheckFailed("shardledger query --json printed no row")
-    figure = f"{len(commands) + 1} commands answered; {modules} FSDP modules"
+    figure = f"{len(commands) + 1 - len(failed)} of {len(commands) + 1} commands answered; {modules} FSDP modules"
+    figure += f"; {'; '.join(failed)}" if failed else ""
     figure += f"; silent: {', '.join(silent)}" if silent else ""
     figure += f"; not shown: {absent}" if absent else ", all in both views"
-    return Result("commands", bool(modules) and not silent and not absent, figure)
+    return Result("commands", bool(modules) and not failed and not silent and not absent, figure)
 
 
 def fsdp_modules_absent_from(ledger, view):

@@ -10,8 +10,8 @@ def machine():
     """What the figures hold for: GPUs, driver, PyTorch."""
     query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
     try:
-        gpus = subprocess.run(query, capture_output=True, text=True, timeout=30).stdout.strip().splitlines()
-    except OSError:
+        gpus = subprocess.run(query, capture_output=True, text=True, timeout=30, check=True).stdout.strip().splitlines()
+    except (OSError, subprocess.SubprocessError):
         gpus = []
     import torch
 
@@ -27,14 +27,19 @@ def summary(results, seconds):
     return f"{counts['pass']} passed, {counts['FAIL']} failed, {counts['not run']} not run, in {seconds:.0f} s"
 
 
+def line(figure):
+    """A figure that holds a program's words may have lines of its own."""
+    return " ".join(figure.split())
+
+
 def text(results, on, seconds):
     width = max((len(result.name) for result in results), default=0)
-    lines = [f"{result.name:<{width}}  {result.outcome:<7}  {result.figure}" for result in results]
+    lines = [f"{result.name:<{width}}  {result.outcome:<7}  {line(result.figure)}" for result in results]
     return "\n".join([f"ShardLedger on {on}", *lines, summary(results, seconds)]) + "\n"
 
 
 def markdown(results, on, seconds):
-    rows = [f"| {r.name} | {r.outcome} | {r.figure.replace('|', '/')} | {r.seconds:.0f} |" for r in results]
+    rows = [f"| {r.name} | {r.outcome} | {line(r.figure).replace('|', '/')} | {r.seconds:.0f} |" for r in results]
     head = ["# GPU check", "", f"{on}.", "", summary(results, seconds) + ".", ""]
     return "\n".join([*head, "| check | result | figure | s |", "| --- | --- | --- | ---: |", *rows]) + "\n"
 

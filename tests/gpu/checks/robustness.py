@@ -5,7 +5,7 @@ import os
 import signal
 import time
 
-from .harness import CheckFailed, Result
+from .harness import MIB, CheckFailed, Result
 from .truth import check_exact, differences, read_steps, read_truth
 from .variants import KILLED_LIMIT, SMALL, keep
 
@@ -23,7 +23,7 @@ def check_kill(harness, record=None):
         victims = [int(path.name.split("-")[-2]) for path in run.processes()]
         for pid in victims:
             os.kill(pid, signal.SIGKILL)
-        status = process.wait(90)
+        harness.end(process, run, 90)
     if record:
         yield keep(run, record / "killed-2rank", KILLED_LIMIT)
     truth = read_truth(run.truth)
@@ -31,8 +31,8 @@ def check_kill(harness, record=None):
         wrong = differences(truth, read_steps(ledger), "peak")
         clean = ledger.execute("SELECT count(*) FROM rank WHERE clean_exit = 1").fetchone()[0]
         ranks = ledger.execute("SELECT count(*) FROM rank").fetchone()[0]
-    figure = f"{len(victims)} processes killed; {len(truth)} ended steps, {len(wrong)} peaks differ; `run` exited {status}"
-    passed = len(victims) == ranks == harness.ranks and not wrong and not clean and status != 0
+    figure = f"{len(victims)} processes killed; {len(truth)} ended steps, {len(wrong)} peaks differ; `run` exited {run.status}"
+    passed = len(victims) == ranks == harness.ranks and not wrong and not clean and run.status != 0
     yield Result("kill -9", passed, figure, {"differences": wrong[:20]})
 
 
@@ -40,6 +40,37 @@ def steps_of_all(run, harness):
     """Steps that every rank has ended."""
     truth = read_truth(run.truth)
     return min(sum(rank == r for r, _ in truth) for rank in range(harness.ranks))
+
+
+KEEP_LAST = {"SHARDLEDGER_MAX_BYTES": "8MiB", "SHARDLEDGER_AT_MAX": "keep-last"}
+KEEP_LAST_BYTES = 9 * MIB  # of a process: while a file is made another may be about to go
+KEEP_LAST_STEPS = 2400  # of some 5 KiB each
+
+
+def check_keep_last(harness):
+    """A job whose log comes to its limit: the first and the latest steps stay, to the byte, and nothing is lost."""
+    options = [*SMALL, "--steps", KEEP_LAST_STEPS, "--truth", "truth"]
+    run = harness.train("keep-last", options=options, environment=KEEP_LAST, timeout=240)
+    sizes = [sum(file.stat().st_size for file in process.iterdir()) for process in run.processes()]
+    with run.ledger() as ledger:
+        yield kept_last("keep-last", read_truth(run.truth), ledger, max(sizes, default=0))
+
+
+def kept_last(name, truth, ledger, log_bytes):
+    steps = read_steps(ledger)
+    kept = {key: row for key, row in truth.items() if key in steps}
+    wrong = differences(kept, steps, "peak")
+    lost = ledger.execute("SELECT coalesce(sum(events_lost), 0) FROM rank").fetchone()[0]
+    gaps = ledger.execute("SELECT count(*) FROM gap WHERE reason LIKE '% dropped to make room %'").fetchone()[0]
+    words, right = [], bool(truth) and not wrong and not lost and log_bytes <= KEEP_LAST_BYTES
+    for rank in sorted({rank for rank, _ in truth}):
+        all_steps, own = ({step for r, step in rows if r == rank} for rows in (truth, kept))
+        holes = sum(step in own and step + 1 not in own for step in range(max(all_steps)))
+        right = right and {0, max(all_steps)} <= own and holes == 1
+        words.append(f"rank {rank} {len(own)} of {len(all_steps)} steps, {holes} holes")
+    figure = f"{'; '.join(words)}; {len(wrong)} peaks differ, {lost} events lost, {gaps} gaps told, "
+    figure += f"at most {log_bytes / MIB:.1f} MiB of log"
+    return Result(name, right and gaps == len(words), figure, {"differences": wrong[:20]})
 
 
 def check_torch_profiler(harness):

@@ -51,12 +51,15 @@ def check_exact(name, truth, ledger):
     peaks, ends = differences(truth, steps, "peak"), differences(truth, steps, "end")
     failed_checks = ledger.execute("SELECT count(*) FROM step WHERE checked = 0").fetchone()[0]
     count = len(truth) * len(QUANTITIES)
+    untold = sorted({rank for rank, _ in steps} - {rank for rank, _ in truth})
     figure = f"{count - len(peaks)} of {count} peaks equal"
     if peaks:
         rank, step, quantity, want, got = peaks[0]
         figure += f" (first: rank {rank} step {step} {quantity} {got} instead of {want})"
     figure += f", {count - len(ends)} of {count} ends" + (f" (off by at most {largest(ends)} B)" if ends else "")
+    if untold:
+        figure += f"; no truth of rank {untold[0]}" + (f" and {len(untold) - 1} others" if untold[1:] else "")
     if failed_checks:
         figure += f"; the replay's own check failed in {failed_checks} steps"
-    passed = bool(truth) and not peaks and largest(ends) <= END_SLACK_BYTES and not failed_checks
+    passed = bool(truth) and not untold and not peaks and largest(ends) <= END_SLACK_BYTES and not failed_checks
     return Result(f"{name}: bytes", passed, figure, {"peaks": peaks, "ends": ends})

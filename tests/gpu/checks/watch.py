@@ -15,7 +15,7 @@ def check_watch(harness):
     options = [*SMALL, "--steps", STEPS, "--truth", "truth"]
     with harness.started("watch", "fsdp2_train.py", options) as (process, run):
         yield watched(harness, process, run)
-        run.status = process.wait(120)
+        harness.end(process, run)
     if run.status:
         raise CheckFailed(f"the job that was watched exited {run.status}; see {run.log.name}")
 

@@ -6,7 +6,7 @@ import sys
 import sysconfig
 import venv
 
-from .harness import CheckFailed, Harness, Result, shardledger
+from .harness import CheckFailed, Harness, OutOfTime, Result, attempt, broken, shardledger
 from .reference import check_job
 from .variants import SMALL
 from .watch import STEPS, watched
@@ -57,8 +57,13 @@ def check_wheel(harness, wheel):
     installed = Installed(harness, environment_with_torch(harness.work / "environment"))
     before = installed.files()
     installed.pip("install", "--no-deps", "--no-index", wheel)
-    yield check_installed(installed, wheel)
-    yield from check_jobs(installed)
+    yield attempt("wheel: installed", lambda: check_installed(installed, wheel))
+    try:
+        yield from check_jobs(installed)
+    except OutOfTime:
+        raise
+    except Exception as error:  # noqa: BLE001
+        yield broken("wheel: jobs", error)
     installed.pip("uninstall", "-y", "shardledger")
     left, gone = sorted(installed.files() - before), sorted(before - installed.files())
     figure = f"{len(left)} files left, {len(gone)} others gone"
@@ -81,12 +86,12 @@ def check_installed(installed, wheel):
 def check_jobs(installed):
     options = [*SMALL, "--steps", STEPS, "--truth", "truth"]
     with installed.started("wheel-run", "fsdp2_train.py", options) as (process, run):
-        yield watched(installed, process, run)
-        run.status = process.wait(120)
+        yield attempt("wheel-run: watch", lambda: watched(installed, process, run))
+        installed.end(process, run)
     if run.status:
         raise CheckFailed(f"the job exited {run.status}; see {run.log.name}")
     yield from check_job("wheel-run", run, installed.ranks, tracked=False)
-    yield check_answers(installed, run)
+    yield attempt("wheel: commands", lambda: check_answers(installed, run))
     run = installed.train("wheel-environment", options=[*SMALL, "--truth", "truth"], attach="environment")
     shardledger("ingest", run.directory, command=installed.command)
     yield from check_job("wheel-environment", run, installed.ranks, tracked=False)

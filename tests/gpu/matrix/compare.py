@@ -227,6 +227,9 @@ def compare_process(process, prefix, ledger):
         if ledger is None:
             row.error = row.error or "no ledger"
             continue
+        untold = sorted(steps.keys() - {line["rank"] for line in truths})
+        if untold and not row.error:
+            row.error = f"no truth of rank {untold[0]}"
         for rank in sorted({line["rank"] for line in truths}):
             groups = match([line for line in truths if line["rank"] == rank], steps.get(rank, []))
             for group in groups:

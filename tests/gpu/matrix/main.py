@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -27,6 +28,13 @@ class Matrix:
         self.options, self.harness = options, Harness(options.out, work, options.ranks)
         self.deadline = time.monotonic() + options.budget
         self.begin, self._print = time.monotonic(), threading.Lock()
+        self._running = set()
+
+    def end(self, *_):
+        """On SIGTERM: nothing starts any more, and the jobs that run, in sessions of their own, are ended too."""
+        self.deadline = 0
+        for child in tuple(self._running):
+            child.terminate()
 
     def run(self, process):
         """The rows of a process's jobs, whatever happens to it."""
@@ -58,10 +66,13 @@ class Matrix:
         broke = ""
         try:
             with self.harness.started(name, process.script, options, environment=process.environment) as (child, run):
+                self._running.add(child)
                 try:
                     run.status = child.wait(timeout)
                 except subprocess.TimeoutExpired:
                     broke = f"no end in {timeout:.0f} s"
+                finally:
+                    self._running.discard(child)
             broke = broke or (f"the process exited {run.status}" if run.status else "")
             rows = self._compare(process, run)
         except Exception as error:  # noqa: BLE001
@@ -69,6 +80,8 @@ class Matrix:
         for row in rows:
             if row.error == "broke off":
                 row.error = f"broke off: {broke}; see {name}.log" if broke else row.error
+        if broke and not any(row.error for row in rows):
+            rows[-1].error = f"after its last job: {broke}; see {name}.log"
         return rows
 
     def _compare(self, process, run):
@@ -84,6 +97,15 @@ class Matrix:
         if self.options.keep_ledgers and (run.directory / "ledger.sqlite").exists():
             shutil.copy(run.directory / "ledger.sqlite", self.options.out / f"{run.name}.sqlite")
         return rows
+
+
+def rows_of(process, future):
+    """What became of the process; that the comparison itself broke is an error of its jobs, and of no others."""
+    try:
+        return future.result()
+    except Exception as error:  # noqa: BLE001
+        words = f"{type(error).__name__}: {error}"
+        return [Row(job, process.tracks or process.name, error=words) for job in process.jobs]
 
 
 def keep(run, destination):
@@ -138,10 +160,11 @@ def main(arguments=None):
     on, rows = report.machine(), {}
     with tempfile.TemporaryDirectory(prefix="shardledger-truth-") as work:
         matrix = Matrix(options, Path(work))
+        signal.signal(signal.SIGTERM, matrix.end)
         with concurrent.futures.ThreadPoolExecutor(options.workers) as pool:
             running = {pool.submit(matrix.run, process): process for process in options.processes}
             for future in concurrent.futures.as_completed(running):
-                rows[running[future].name] = future.result()
+                rows[running[future].name] = rows_of(running[future], future)
                 ordered = joined(row for process in options.processes for row in rows.get(process.name, ()))
                 # Each time, so that what a killed run had found is there.
                 table.write(options.out, ordered, on, time.monotonic() - matrix.begin)

@@ -1,5 +1,6 @@
 """The matrix can fail: its comparison is given ledgers that are right, then ones that are wrong in one place."""
 
+import concurrent.futures
 import dataclasses
 import json
 import sqlite3
@@ -14,7 +15,7 @@ from checks.harness import ROOT  # noqa: E402
 from checks.truth import QUANTITIES  # noqa: E402
 from matrix import sharded, table, unsharded  # noqa: E402, F401
 from matrix.compare import Row, compare_process, joined  # noqa: E402
-from matrix.main import Matrix, parse  # noqa: E402
+from matrix.main import Matrix, parse, rows_of  # noqa: E402
 from matrix.processes import PROCESSES, Process, selected  # noqa: E402
 from matrix.registry import JOBS  # noqa: E402
 
@@ -122,6 +123,12 @@ def test_a_job_that_broke_off_is_an_error_and_the_next_is_compared(made):
     rows = made.compare(("a", "b", "c"))
     assert [row.error for row in rows] == ["broke off", "", "did not begin"]
     assert [row.exact for row in rows] == [False, True, False]
+
+
+def test_a_rank_without_truth_is_an_error(made):
+    made.ledger.execute("UPDATE step SET rank = 1 WHERE step > 1")
+    made.ledger.execute("UPDATE phase SET rank = 1 WHERE step > 1")
+    assert [row.error for row in made.compare()] == ["no truth of rank 1"] * 2
 
 
 def test_a_skipped_job_is_neither_exact_nor_wrong(made):
@@ -232,6 +239,27 @@ def test_a_process_that_never_begins_a_job_is_not_started_forever(tmp_path, monk
     monkeypatch.setattr(Matrix, "_run_once", lambda self, p, name: [Row(job, p.name, error="did not begin") for job in p.jobs])
     rows = Matrix(parse(["--out", str(tmp_path)]), tmp_path).run(Process("p", ("a", "b")))
     assert [row.exact for row in rows] == [False, False]
+
+
+def test_a_process_that_fails_after_its_last_job_is_an_error_of_that_job(tmp_path, monkeypatch):
+    job = tmp_path / "job.py"
+    job.write_text("raise SystemExit(7)\n")
+    runner = tmp_path / "shardledger"  # in place of the command: runs what comes behind --
+    runner.write_text('#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done\nshift\nexec "$@"\n')
+    runner.chmod(0o755)
+    exact = [Row(name, "p", compared=1) for name in ("a", "b")]
+    monkeypatch.setattr(Matrix, "_compare", lambda *_: exact)
+    matrix = Matrix(parse(["--out", str(tmp_path)]), tmp_path / "work")
+    matrix.harness.torchrun = lambda: [sys.executable]
+    matrix.harness.command = runner
+    rows = matrix.run(Process("p", ("a", "b"), script=str(job)))
+    assert [row.error for row in rows] == ["", "after its last job: the process exited 7; see p.log"]
+
+
+def test_a_comparison_that_breaks_is_an_error_of_its_jobs_alone():
+    broken = concurrent.futures.Future()
+    broken.set_exception(KeyError("step"))
+    assert [row.error for row in rows_of(Process("p", ("a", "b")), broken)] == ["KeyError: 'step'"] * 2
 
 
 RECORDED = sorted(path.parent for path in (ROOT / "tests" / "data" / "matrix").glob("*/truth.rank0"))

@@ -71,8 +71,11 @@ class _Call:
         self.inputs = self.missing = 0
         self.task = self.range = None
 
+    # Compiled autograd traces what hooks do: there they do nothing.
     @guard.guarded
     def output_arrived(self, grad):
+        if _is_compiling():
+            return
         task = _backward_task()
         if task != self.task:  # the first of this backward
             self.task, self.missing = task, self.inputs
@@ -81,6 +84,8 @@ class _Call:
 
     @guard.guarded
     def input_arrived(self, grad):
+        if _is_compiling():
+            return
         self.missing -= 1
         if self.missing == 0 and self.range in _open:
             del _open[self.range]

@@ -24,6 +24,7 @@ _FORWARD, _RECOMPUTE, _EVAL = KIND["forward"], KIND["recompute"], KIND["eval"]
 _INSIDE_WRAPPER = b"._checkpoint_wrapped_module"  # what a wrapper runs again shares its entry, but is not the wrapper
 
 _is_compiling = torch.compiler.is_compiling
+_is_tracing = torch._C._is_tracing
 _backward_task = torch._C._current_graph_task_id
 _nothing = contextlib.nullcontext().__exit__  # takes anything, returns None, and can be pickled anywhere
 
@@ -42,8 +43,14 @@ class _Thread(threading.local):
 _thread = _Thread()
 
 
-class _Hook:
-    """A hook on one module. A copied or pickled module must not take the companion along: its hooks do nothing."""
+def _is_read():
+    """Torch makes a graph of what the modules do: it is no training, and nothing of ours belongs into the graph."""
+    return _is_compiling() or _is_tracing()
+
+
+class Hook:
+    """A hook on one module. A copied or pickled module leaves it behind (reading.py); one that takes all that it has
+    along gets one that does nothing."""
 
     def __init__(self, known):
         self.known = known
@@ -55,18 +62,18 @@ class _Hook:
         return getattr, (contextlib.nullcontext(), "__exit__")
 
 
-class _PreHook(_Hook):
+class _PreHook(Hook):
     def __call__(self, module, args):
-        if not _is_compiling() and guard.on and not _is_compiled(module):
+        if not _is_read() and guard.on and not _is_compiled(module):
             if _thread.entered is self.known:
                 _thread.entered = None
             else:
                 _enter(self.known, module)
 
 
-class _PostHook(_Hook):
+class _PostHook(Hook):
     def __call__(self, module, args, kwargs, output):
-        if not _is_compiling() and not _is_compiled(module):
+        if not _is_read() and not _is_compiled(module):
             _leave(self.known, args, kwargs, output)
 
 
@@ -100,17 +107,24 @@ def _enter_compiled(module, args):
         _called_from_outside(module, args)
     else:
         known = modules.find(module)
-        if known is not None and known.hooked:
+        if known is not None and _is_hooked(known, module):
             _enter(known, module)
     known = modules.find(module)
     return known if known is not None and known in _thread.open else None
 
 
+def _is_hooked(known, module):
+    """Also whether the hooks are still there: programs clear a module's hooks, all of them."""
+    return known.hooks[0] in module._forward_pre_hooks and known.hooks[1] in module._forward_hooks
+
+
 def _put_hooks(known, module):
-    known.hooked = True
+    module._forward_pre_hooks.pop(known.hooks[0], None)
+    module._forward_hooks.pop(known.hooks[1], None)
     # First of the pre-hooks and last of the others, so that FSDP's own ranges lie inside.
     before = module.register_forward_pre_hook(_PreHook(known), prepend=True)
     after = module.register_forward_hook(_PostHook(known), with_kwargs=True, always_call=True)
+    known.hooks = before.id, after.id
     if known.entry.fsdp2:
         _units.append((weakref.ref(module), before.id, after.id))
     _wrap_compiled(module)
@@ -203,14 +217,19 @@ def _arm():
 def _called_from_outside(module, args):
     """The global pre-hook: runs before the module's own hooks, of which torch has already taken a list."""
     global _outermost
-    if _is_compiling() or not guard.on:
+    if _is_read() or not guard.on:
         return
     try:
         known = modules.find(module) or _first_call(module)
         if known is None or known.entry is None:
             return
-        own_hook_follows = known.hooked and not _is_compiled(module)
-        if not known.hooked:
+        if not modules.takes_hooks(module):
+            if not _thread.open and torch.is_grad_enabled():
+                steps.forward(module)
+            return
+        hooked = _is_hooked(known, module)
+        own_hook_follows = hooked and not _is_compiled(module)
+        if not hooked:
             _hook(known, module)
         if _backward_task() == -1:
             _keep_outermost()
@@ -239,7 +258,7 @@ def _hook(known, root):
     """Hooks on a root and on the modules in it that get ranges of their own."""
     for module, entry in modules.members(root):
         inner = modules.find(module)
-        if entry.selected and not inner.hooked and module is not root:
+        if entry.selected and module is not root and not _is_hooked(inner, module):
             _put_hooks(inner, module)
     _put_hooks(known, root)
 
@@ -251,6 +270,16 @@ def _uninstall():
     while _thread.open:
         _thread.open.pop()
         native.pop()
+
+
+@contextlib.contextmanager
+def global_hook_away():
+    hook = _global_hooks.pop(_global_key, None)
+    try:
+        yield
+    finally:
+        if hook is not None and guard.on:
+            _global_hooks[_global_key] = hook
 
 
 def ignore_compile_warning():

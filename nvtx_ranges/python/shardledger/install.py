@@ -1,6 +1,6 @@
 """Puts every hook in place. Imported only when torch is: from here on modules import it freely."""
 
-from . import backward, bridge, ddp, facts, forward, guard, handover, native, optimizers
+from . import backward, bridge, ddp, facts, forward, guard, handover, native, optimizers, reading
 
 
 def install():
@@ -8,6 +8,7 @@ def install():
     facts.process()
     bridge.start()
     forward.install()
+    reading.install()
     backward.install()
     ddp.install()
     optimizers.install()

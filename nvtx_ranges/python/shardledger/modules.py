@@ -43,7 +43,7 @@ class Entry:
 class Known:
     """What is remembered of a live module. entry is None for one that holds nothing, such as a loss."""
 
-    __slots__ = ("module", "entry", "alias", "hooked")
+    __slots__ = ("module", "entry", "alias", "hooks")  # the ids of its pre-hook and post-hook
 
 
 def find(module):
@@ -56,7 +56,7 @@ def remember(module, entry=None, alias=False):
     if known is None:
         known = Known()
         known.module = weakref.ref(module, lambda _, key=id(module): _forget(key))
-        known.hooked = False
+        known.hooks = None, None
         _known[id(module)] = known
     known.entry, known.alias = entry, alias
     return known
@@ -79,6 +79,11 @@ def is_fsdp2(module):
 
 def is_fsdp(module):
     return is_fsdp2(module) or _is_a(module, "FullyShardedDataParallel")
+
+
+def takes_hooks(module):
+    """Scripted and traced modules are not Python inside, and refuse them. What they hold is known all the same."""
+    return not isinstance(module, torch.jit.ScriptModule)
 
 
 def _class_name(module):
@@ -231,8 +236,8 @@ class Tree:
         if selection == "fsdp" and not self.has_fsdp:
             selection = 2
         for module, entry, _ in self.members:
-            if type(module).forward is torch.nn.Module.forward:
-                continue  # a container: nothing ever calls it
+            if not takes_hooks(module) or type(module).forward is torch.nn.Module.forward:
+                continue  # the latter is a container: nothing ever calls it
             entry.selected = bool(
                 entry.selected
                 or entry.parent is None

@@ -39,7 +39,7 @@ static inline void sl_nvtx_name_categories(nvtxDomainHandle_t domain) {
 }
 
 /*
- * The domain "shardledger", made by the first call. Two threads may both make it: NVTX gives the same handle to both.
+ * The domain "shardledger", made by the first call. Others, such as another source file, may make it too: it is one.
  * NULL without a tool, and then every call below returns at once.
  */
 static inline nvtxDomainHandle_t sl_nvtx_domain(void) {

@@ -20,23 +20,23 @@
 #include <wchar.h>
 
 #define DOMAINS_MAX 256u   /* ids 1 … 254, then one for all further domains together */
-#define DOMAIN_OTHERS 255u /* they lose their names, not their ranges */
+#define DOMAIN_OTHERS 255u /* they, and those without a name, lose their names, not their ranges */
 #define LEVELS_MAX 1024u   /* deeper ranges are counted, so that levels stay right, and not recorded */
 #define PAYLOAD_MAX 1024u  /* bytes kept of an extended payload */
 #define NAME_BYTES 1000u   /* of a wide string as UTF-8; what the log keeps of a name */
 
 /* ---- domains ---- */
 
-enum domain_state { DOMAIN_UNUSED, DOMAIN_ALIVE, DOMAIN_DESTROYED };
-
-/* A handle is the address of an entry, an id its index. Entry 0 is NVTX's default domain, which has no handle. */
+/*
+ * A handle is the address of an entry, an id its index. Entry 0 is NVTX's default domain, which has no handle. A domain
+ * is its name, to whoever makes it: native code and the companion have ranges in one domain, which is read as one. So
+ * its entry stays when one of them destroys it.
+ */
 struct domain {
-  _Atomic uint32_t name;
-  _Atomic uint32_t state; /* enum domain_state; written after the name */
+  _Atomic uint32_t name; /* 0: not used */
 };
 
 static struct domain domains[DOMAINS_MAX];
-static _Atomic uint32_t domains_used = 1;
 static _Atomic uint32_t own_domain; /* that of the companion's ranges; 0: not made yet */
 
 uint16_t sl_nvtx_domain(nvtxDomainHandle_t handle) {
@@ -46,37 +46,27 @@ uint16_t sl_nvtx_domain(nvtxDomainHandle_t handle) {
   return (uint16_t)(offset / sizeof(domains[0]));
 }
 
-static nvtxDomainHandle_t create_domain(uint32_t name) {
-  /* A program that makes and destroys its domain again and again gets the same id again and again. */
-  uint32_t used = atomic_load(&domains_used);
-  for (uint32_t id = 1; id < used && id < DOMAIN_OTHERS; id++) {
-    uint32_t destroyed = DOMAIN_DESTROYED;
-    if (atomic_load(&domains[id].name) == name &&
-        atomic_compare_exchange_strong(&domains[id].state, &destroyed, DOMAIN_ALIVE))
-      return (nvtxDomainHandle_t)&domains[id];
-  }
-  uint32_t id = used < DOMAIN_OTHERS ? atomic_fetch_add(&domains_used, 1) : DOMAIN_OTHERS;
-  if (id >= DOMAIN_OTHERS) {
-    if (atomic_exchange(&domains[DOMAIN_OTHERS].state, DOMAIN_ALIVE) == DOMAIN_ALIVE)
-      return (nvtxDomainHandle_t)&domains[DOMAIN_OTHERS];
-    id = DOMAIN_OTHERS;
-    name = sl_log_name("(further domains)");
-  }
-  atomic_store(&domains[id].name, name);
-  atomic_store(&domains[id].state, DOMAIN_ALIVE);
+/* Whether the entry is this name's, or was free and is now. */
+static bool claim_domain(uint32_t id, uint32_t name) {
+  uint32_t before = 0;
+  if (!atomic_compare_exchange_strong(&domains[id].name, &before, name))
+    return before == name;
   if (name == sl_log_name(SL_NVTX_DOMAIN))
     atomic_store(&own_domain, id);
   struct sl_event_nvtx_domain event = {.id = id, .name = name};
   sl_log_define(SL_EVENT_nvtx_domain, &event, sizeof(event), NULL, 0);
-  return (nvtxDomainHandle_t)&domains[id];
+  return true;
 }
 
-static void domain_destroy(nvtxDomainHandle_t handle) {
-  uint16_t id = sl_nvtx_domain(handle);
-  uint32_t alive = DOMAIN_ALIVE;
-  if (id != 0 && id != DOMAIN_OTHERS)
-    atomic_compare_exchange_strong(&domains[id].state, &alive, DOMAIN_DESTROYED);
+static nvtxDomainHandle_t create_domain(uint32_t name) {
+  for (uint32_t id = 1; name != 0 && id < DOMAIN_OTHERS; id++)
+    if (claim_domain(id, name))
+      return (nvtxDomainHandle_t)&domains[id];
+  claim_domain(DOMAIN_OTHERS, sl_log_name("(further domains)"));
+  return (nvtxDomainHandle_t)&domains[DOMAIN_OTHERS];
 }
+
+static void domain_destroy(nvtxDomainHandle_t handle) {}
 
 /* ---- names ---- */
 

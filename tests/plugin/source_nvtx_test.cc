@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cmath>
 #include <set>
 #include <thread>
@@ -283,18 +284,43 @@ TEST(SourceNvtx, NamesOfCategoriesAndThreadsAreDefinitions) {
   EXPECT_EQ(threads[2].name, 0u);
 }
 
+TEST(SourceNvtx, ADomainIsOneForAllLibrariesThatMakeIt) {
+  Recording log = record_nvtx([] {
+    std::vector<std::thread> threads;
+    std::atomic<nvtxDomainHandle_t> made{nullptr};
+    std::atomic<int> waiting{4};
+    for (int i = 0; i < 4; i++)
+      threads.emplace_back([&, i] {
+        const nvtx_library *nvtx = i % 2 ? alpha() : beta();
+        for (waiting--; waiting > 0;)
+          std::this_thread::yield();
+        nvtxDomainHandle_t mine = nvtx->DomainCreateA("shardledger"), before = nullptr;
+        EXPECT_TRUE(made.compare_exchange_strong(before, mine) || before == mine);
+      });
+    for (auto &thread : threads)
+      thread.join();
+    alpha()->DomainDestroy(made);
+    nvtxEventAttributes_t range = attributes("step 0");
+    beta()->DomainRangePushEx(made, &range);
+  });
+  auto domains = ALL(log, nvtx_domain);
+  ASSERT_EQ(domains.size(), 1u); /* a reader knows our ranges by it */
+  ASSERT_EQ(ALL(log, range_push).size(), 1u);
+  EXPECT_EQ(ALL(log, range_push)[0].domain, domains[0].id);
+}
+
 TEST(SourceNvtx, DomainHandlesAreUniqueAndUsableAfterDestroy) {
   Recording log = record_nvtx([] {
     const nvtx_library *a = alpha(), *b = beta();
-    nvtxDomainHandle_t first = a->DomainCreateA("same"), second = b->DomainCreateA("same");
+    nvtxDomainHandle_t first = a->DomainCreateA("first"), second = b->DomainCreateA("second");
     EXPECT_NE(first, nullptr);
-    EXPECT_NE(first, second); /* both alive: two domains of one name */
+    EXPECT_NE(first, second);
     a->DomainDestroy(first);
     a->DomainDestroy(first);
     nvtxEventAttributes_t range = attributes("late");
     EXPECT_EQ(a->DomainRangePushEx(first, &range), 0);
     EXPECT_EQ(a->DomainRangePop(first), 0);
-    EXPECT_EQ(a->DomainCreateA("same"), first); /* and not one id more for every round */
+    EXPECT_EQ(a->DomainCreateA("first"), first); /* and not one id more for every round */
     auto foreign = reinterpret_cast<nvtxDomainHandle_t>(&range);
     a->DomainMarkEx(foreign, &range);
     auto inside = reinterpret_cast<nvtxDomainHandle_t>(reinterpret_cast<char *>(first) + 1);

@@ -68,6 +68,12 @@ static struct sl_live_slow sum_up(const struct sl_live_run *run, const struct pa
   return slow;
 }
 
+/* A collective's time on one of its ranks may be all waiting. Sends and receives are known one by one. */
+static bool is_told(const struct sl_live_run *run, const struct part *parts, size_t count) {
+  const char *operation = parts->call.operation;
+  return count > 1 || run->count == 1 || strcmp(operation, "Send") == 0 || strcmp(operation, "Recv") == 0;
+}
+
 size_t sl_live_run_collectives(const struct sl_live_run *run, struct sl_live_slow *slow, size_t capacity,
                                struct sl_live_late *late) {
   struct sl_live_collective *calls = calloc(SL_LIVE_COLLECTIVES, sizeof *calls);
@@ -98,7 +104,8 @@ size_t sl_live_run_collectives(const struct sl_live_run *run, struct sl_live_slo
   for (size_t i = 0, next; i < kept; i = next) {
     for (next = i + 1; next < kept && compare_calls(&parts[i].call, &parts[next].call) == 0;)
       next++;
-    all[groups++] = sum_up(run, &parts[i], next - i, late);
+    all[groups] = sum_up(run, &parts[i], next - i, late);
+    groups += is_told(run, &parts[i], next - i);
   }
   if (groups)
     qsort(all, groups, sizeof *all, slowest_first);

@@ -190,7 +190,7 @@ SELECT host, ns, collectives FROM difference WHERE place = (collectives + 1) / 2
 -- share_ns: its part of that where one kernel served several calls, exposed_share_ns: the exposed part of this. arrival_ns: its start on the first host's clock;
 -- late_ns: after the first rank to arrive; spread_ns: from the first to the last; is_last: this rank was that last one
 -- (nobody is where all came at once), and others_waited_ns is how long the others waited for it, in sum.
--- transfer_ns: the shortest share of all ranks, that is without waiting for others. algorithm_bytes and bus_bytes are
+-- transfer_ns: the shortest share of all ranks, that is without waiting for others; NULL where one's time is not known. algorithm_bytes and bus_bytes are
 -- NCCL-tests' definitions: divided by a time they are its algorithm and bus bandwidth.
 CREATE VIEW collective_cost AS
 WITH sized AS (
@@ -203,7 +203,8 @@ WITH sized AS (
   LEFT JOIN rank r ON r.rank = c.rank LEFT JOIN host_clock h ON h.host IS r.host),
 met AS (
   SELECT *, min(arrival_ns) OVER one AS first_ns, max(arrival_ns) OVER one AS last_ns, count(arrival_ns) OVER one AS arrivals,
-    sum(arrival_ns - (SELECT min(start_ns) FROM rank)) OVER one AS sum_since_start_ns, min(share_ns) OVER one AS transfer_ns
+    sum(arrival_ns - (SELECT min(start_ns) FROM rank)) OVER one AS sum_since_start_ns, 
+    iif(alone <> 0 OR count(share_ns) OVER one >= coalesce(nranks, count(*) OVER one), min(share_ns) OVER one, NULL) AS transfer_ns
   FROM sized WINDOW one AS (PARTITION BY comm, seq, operation, bytes, alone))
 SELECT id, rank, comm, seq, operation, bytes, module_id, step, nranks, enqueue_ns, start_ns, end_ns, duration_ns, share_ns,
   exposed_ns * 1.0 / kernel_calls AS exposed_share_ns, transfer_ns, start_ns - enqueue_ns AS delay_ns, arrival_ns, iif(arrivals > 1, arrival_ns - first_ns, NULL) AS late_ns,

@@ -63,7 +63,7 @@ const struct sl_command sl_commands[] = {
      "[DIR|FILE] [--by operation|module|communicator] [options]",
      "Without --by: operations, communicators and stragglers. Bandwidths are NCCL-tests' definitions, over the "
      "transfer:\n"
-     "the time on the rank that arrived last, which waits for nobody. Delay is from the host's call to the start on "
+     "the time on the rank that waited least. Delay is from the host's call to the start on "
      "the\n"
      "device, spread from the first rank's start to the last one's.",
      "shardledger nccl shardledger-out\n"

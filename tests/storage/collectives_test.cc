@@ -474,6 +474,21 @@ TEST_F(Collectives, ArrivalsOfRanksAreComparedAndTheLastOneIsNamed) {
       << "at a tie nobody is last";
 }
 
+TEST_F(Collectives, ACollectiveWithoutTheTimeOfOneOfItsRanksHasNoTransfer) {
+  for (int rank = 0; rank < 2; rank++) {
+    Job job(directory / ("host-" + std::to_string(rank)), rank);
+    job.schemas();
+    job.all_gather(1000, 300, 50).kernel(50, 1010, 1100, kAllGather);
+    job.all_gather(2000, 300, 51);
+    if (rank == 1)
+      job.kernel(51, 2010, 9000, kAllGather);
+  }
+  build();
+  EXPECT_EQ(rows("SELECT seq, rank, share_ns, transfer_ns FROM collective_cost ORDER BY seq, rank"),
+            (Rows{"0|0|90.0|90.0", "0|1|90.0|90.0", "1|0||", "1|1|6990.0|"}))
+      << "rank 1 may have waited for rank 0 all the time";
+}
+
 TEST_F(Collectives, ClocksOfHostsAreAlignedByTheEndsOfCollectives) {
   constexpr uint64_t offset = 5'000'000;
   for (int rank = 0; rank < 2; rank++) {

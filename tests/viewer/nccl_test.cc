@@ -125,10 +125,40 @@ TEST_F(Nccl, BandwidthsAreNcclTestsDefinitionsOverTheTransfer) {
       "Send,1,1,0,64,,,,,,,,,\n");
 }
 
+TEST_F(Nccl, WhatOneRankWaitedIsNoTransfer) {
+  change_ledger(path,
+                "UPDATE collective SET start_ns = NULL, end_ns = NULL WHERE rank = 0 AND operation = 'AllReduce'");
+  CommandResult result = shardledger({"nccl", path, "--by", "operation", "--csv"});
+  EXPECT_TRUE(contains(result.out, "\nAllReduce,2,2,1,8000000,25000,25000,,,,,2000,,\n")) << result.out;
+  EXPECT_TRUE(contains(result.out, "\nAllGather,2,4,4,4000000,100000,10000,,,200,100,2000,")) << result.out;
+  result = shardledger({"nccl", path, "--slowest", "3", "--csv"});
+  EXPECT_TRUE(contains(result.out, ",AllReduce,,4000000,25000,1,,,,,\n")) << result.out;
+  result = shardledger(
+      {"query", "SELECT rank, transfer_ns FROM collective_cost WHERE operation = 'AllReduce'", path, "--csv"});
+  EXPECT_EQ(result.out, "rank,transfer_ns\n0,\n1,\n");
+}
+
+TEST_F(Nccl, TextSaysHowManyCallsAreTimedWhereNotAllAre) {
+  std::string out = shardledger({"nccl", path, "--by", "operation"}).out;
+  EXPECT_TRUE(contains(out, "Operation  Ranks  Calls  Timed    Bytes")) << out;
+  EXPECT_TRUE(contains(out, "\nAllGather      2      4      4  3.8 MiB")) << out;
+  EXPECT_TRUE(contains(out, "\nSend           1      1      -     64 B")) << out;
+  change_ledger(path, "DELETE FROM collective WHERE operation = 'Send'");
+  EXPECT_FALSE(contains(shardledger({"nccl", path, "--by", "operation"}).out, "Timed"));
+}
+
+TEST_F(Nccl, WhatIsExposedIsOfTheCallsThatWereAskedFor) {
+  change_ledger(path, "UPDATE collective SET exposed_ns = (end_ns - start_ns) / 2 WHERE operation = 'AllGather'");
+  EXPECT_TRUE(contains(shardledger({"nccl", path}).out, "\n50.0 us of 100.0 us in collectives are exposed (50.0%)"));
+  std::string out = shardledger({"nccl", path, "--step", "1", "--rank", "0"}).out;
+  EXPECT_TRUE(contains(out, "\nIn the whole run:\n7 NCCL calls, 6 with")) << out;
+  EXPECT_TRUE(contains(out, "\n20.0 us of 40.0 us in collectives are exposed (50.0%)")) << out;
+}
+
 TEST_F(Nccl, TextHasTheSameTableWithStragglersBelow) {
   std::string out = shardledger({"nccl", path}).out;
-  EXPECT_TRUE(contains(
-      out, "\nAllGather      2      4  3.8 MiB  100.0 us  10.0 us     200.0     100.0  2.0 us  30.0 us     30.0 us\n"))
+  EXPECT_TRUE(contains(out, "\nAllGather      2      4      4  3.8 MiB  100.0 us  10.0 us     200.0     100.0  2.0 us  "
+                            "30.0 us     30.0 us\n"))
       << out;
   EXPECT_TRUE(contains(out, "ffffffffffffffff  data     2       48.0 MiB")) << out;
   EXPECT_TRUE(contains(out, "Rank  Host   Met others in  Arrived last  Share  Late, mean  Late, most  Others waited\n"

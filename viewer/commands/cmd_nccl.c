@@ -55,6 +55,11 @@ static void cell_rate(struct sl_table *table, double bytes_per_ns) {
     sl_cell_double(table, bytes_per_ns);
 }
 
+static bool is_selected(const struct selection *selection, const struct sl_nccl_call *call) {
+  return (selection->rank < 0 || call->rank == selection->rank) &&
+         (selection->step < 0 || call->step == selection->step);
+}
+
 /* In text a root without a name goes by its class; in data it is what it is. */
 static const char *module_name(const struct nccl_report *report, int module) {
   const struct sl_nccl_module *named = module < 0 ? NULL : &report->calls->modules[module];
@@ -65,7 +70,7 @@ static const char *module_name(const struct nccl_report *report, int module) {
 
 #define COST_COLUMNS                                                                                                   \
   {"ranks", "Ranks", SL_UNIT_number, 0}, {"calls", "Calls", SL_UNIT_number, 0},                                        \
-      {"calls_timed", "Timed", SL_UNIT_number, SL_COLUMN_DATA_ONLY}, {"bytes", "Bytes", SL_UNIT_bytes, 0},             \
+      {"calls_timed", "Timed", SL_UNIT_number, SL_COLUMN_HIDE_EMPTY}, {"bytes", "Bytes", SL_UNIT_bytes, 0},            \
       {"duration_ns", "Time", SL_UNIT_duration, 0}, {"median_ns", "Median", SL_UNIT_duration, 0},                      \
       {"exposed_ns", "Exposed", SL_UNIT_duration, SL_COLUMN_HIDE_EMPTY},                                               \
       {"exposed_share", "Share", SL_UNIT_share, SL_COLUMN_HIDE_EMPTY},                                                 \
@@ -78,11 +83,19 @@ static const char *module_name(const struct nccl_report *report, int module) {
     "max_spread_ns", "Max spread", SL_UNIT_duration, SL_COLUMN_HIDE_EMPTY                                              \
   }
 
+/* Whether text has to say how many calls are timed: times and bytes are then of different ones. */
+static bool say_timed(const struct nccl_report *report, const struct sl_nccl_group *groups, size_t count) {
+  bool differs = report->out->format != SL_FORMAT_text;
+  for (size_t i = 0; i < count; i++)
+    differs |= groups[i].timed != groups[i].count;
+  return differs;
+}
+
 /* The cells of COST_COLUMNS. */
-static void cells_cost(struct sl_table *table, const struct sl_nccl_group *group) {
+static void cells_cost(struct sl_table *table, const struct sl_nccl_group *group, bool timed) {
   sl_cell_int(table, group->ranks);
   sl_cell_int(table, group->count);
-  sl_cell_int(table, group->timed);
+  cell_number(table, timed ? group->timed : SL_NO_NUMBER);
   cell_number(table, group->bytes);
   cell_number(table, group->total_ns < 0 ? SL_NO_NUMBER : llround(group->total_ns));
   cell_number(table, group->median_ns);
@@ -121,10 +134,11 @@ static int print_by_operation(const struct nccl_report *report) {
   int r = groups_make(report, SL_NCCL_BY_OPERATION, &groups, &count);
   if (r < 0)
     return r;
+  bool timed = say_timed(report, groups, count);
   struct sl_table *table = sl_table_begin(report->out, "operations", columns, COUNT(columns));
   for (size_t i = 0; i < count; i++) {
     sl_cell_text(table, groups[i].operation);
-    cells_cost(table, &groups[i]);
+    cells_cost(table, &groups[i], timed);
   }
   table = sl_table_end(table);
   free(groups);
@@ -140,12 +154,13 @@ static int print_by_module(const struct nccl_report *report) {
   int r = groups_make(report, SL_NCCL_BY_MODULE, &groups, &count);
   if (r < 0)
     return r;
+  bool timed = say_timed(report, groups, count);
   struct sl_table *table = sl_table_begin(report->out, "modules", columns, COUNT(columns));
   for (size_t i = 0; i < count; i++) {
     const char *name = module_name(report, groups[i].module);
     sl_cell_text(table, name ? name : report->out->format == SL_FORMAT_text ? "(none)" : NULL);
     sl_cell_text(table, groups[i].operation);
-    cells_cost(table, &groups[i]);
+    cells_cost(table, &groups[i], timed);
   }
   table = sl_table_end(table);
   free(groups);
@@ -182,6 +197,7 @@ static int print_by_communicator(const struct nccl_report *report) {
   struct sl_statement *known = NULL;
   struct sl_nccl_group *groups = NULL;
   struct sl_table *table = NULL;
+  bool timed = false;
   size_t count;
   int r = groups_make(report, SL_NCCL_BY_COMMUNICATOR, &groups, &count);
   if (r == 0)
@@ -195,11 +211,12 @@ static int print_by_communicator(const struct nccl_report *report) {
     sl_bind_named_null(known, ":rank");
   else
     sl_bind_named_int(known, ":rank", report->selection->rank);
+  timed = say_timed(report, groups, count);
   table = sl_table_begin(report->out, "communicators", columns, COUNT(columns));
   for (size_t i = 0; i < count && r == 0; i++) {
     r = cells_communicator(table, known, &groups[i], report->error);
     if (r == 0)
-      cells_cost(table, &groups[i]);
+      cells_cost(table, &groups[i], timed);
   }
   table = sl_table_end(table);
 finish:
@@ -245,8 +262,7 @@ static int print_slowest(const struct nccl_report *report) {
     return sl_error_set(report->error, -ENOMEM, "out of memory");
   for (size_t i = 0; i < calls->count; i++) {
     const struct sl_nccl_call *call = &calls->calls[i];
-    if ((selection->rank >= 0 && call->rank != selection->rank) ||
-        (selection->step >= 0 && call->step != selection->step) || sl_nccl_duration(call) == SL_NO_NUMBER)
+    if (!is_selected(selection, call) || sl_nccl_duration(call) == SL_NO_NUMBER)
       continue;
     if (call->meeting != meeting)
       slow[count++] = call;
@@ -347,13 +363,14 @@ static int print_stragglers(const struct nccl_report *report) {
   return 0;
 }
 
-/* Of all ranks' time in collectives, what no computation hid; nothing where compute kernels were not recorded. */
+/* Of the time in the collectives that were asked for, what no computation hid; nothing where compute kernels were not
+ * recorded. */
 static void print_exposed(const struct nccl_report *report) {
   char exposed[SL_UNIT_CHARS], whole[SL_UNIT_CHARS], share[SL_UNIT_CHARS];
   double exposed_ns = 0, whole_ns = 0;
   for (size_t i = 0; i < report->calls->count; i++) {
     const struct sl_nccl_call *call = &report->calls->calls[i];
-    if (sl_nccl_exposed_share(call) < 0 || sl_nccl_share(call) < 0)
+    if (!is_selected(report->selection, call) || sl_nccl_exposed_share(call) < 0 || sl_nccl_share(call) < 0)
       continue;
     exposed_ns += sl_nccl_exposed_share(call);
     whole_ns += sl_nccl_share(call);
@@ -413,6 +430,8 @@ static int print_coverage(const struct nccl_report *report) {
       host = calls->ranks[i].host_number;
       aligned += calls->ranks[i].offset_ns != SL_NO_NUMBER;
     }
+  if (report->selection->step >= 0 || report->selection->rank >= 0)
+    sl_output_line(report->out, "In the whole run:");
   if (!report->totals.calls)
     sl_output_line(report->out,
                    "%zu NCCL calls, %" PRId64 " with their time on the device; %" PRId64 " kernels of NCCL",

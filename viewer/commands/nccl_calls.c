@@ -237,6 +237,14 @@ static void meeting_add(struct sl_nccl_meeting *meeting, const struct sl_nccl_ca
     meeting->last_ns = call->arrival_ns;
 }
 
+/* Who waited least can be told only where everybody's time is known: of one rank alone it may be all waiting. */
+static bool all_timed(const struct sl_nccl_call *calls, size_t count) {
+  size_t timed = 0;
+  for (size_t i = 0; i < count; i++)
+    timed += sl_nccl_share(&calls[i]) >= 0;
+  return timed >= (calls->nranks == SL_NO_NUMBER ? count : (size_t)calls->nranks);
+}
+
 static void meeting_close(struct sl_nccl_meeting *meeting, const struct sl_nccl_call *calls, size_t count) {
   if (meeting->arrivals < 2 || meeting->first_ns == meeting->last_ns)
     return;
@@ -274,6 +282,8 @@ static int meet(struct sl_nccl_calls *calls, struct sl_error *error) {
       call->meeting = calls->meeting_count;
       meeting_add(meeting, call);
     }
+    if (!is_alone(calls, &calls->calls[i]) && !all_timed(&calls->calls[i], end - i))
+      meeting->transfer_ns = -1;
     meeting_close(meeting, &calls->calls[i], end - i);
     calls->meeting_count++;
   }

@@ -21,7 +21,8 @@
 struct sl_nccl_meeting { /* one collective: the calls of all its ranks; a call that nobody is known to meet is one alone
                           */
   int64_t first_ns, last_ns; /* arrivals on the first host's clock; SL_NO_NUMBER without any */
-  double transfer_ns;        /* the shortest share of all ranks, that is without waiting for others; < 0: unknown */
+  double transfer_ns;        /* the shortest share of all ranks, that is without waiting for others; < 0: that of one is
+                                unknown */
   int64_t others_waited_ns;  /* for its last rank, in sum */
   int64_t last_rank;         /* lowest rank that arrived last; SL_NO_NUMBER where all came at once */
   uint32_t arrivals;

@@ -248,12 +248,23 @@ finish:
   return r;
 }
 
+/* Phases of the last period that went on into the one after it, whose rows are still to come: they stand in others. */
+static int needed_by_phases(struct needed **all, struct sl_rank_builder *b) {
+  int r = 0;
+  for (const struct sl_phase *phase = sl_phases_list(b->phases); phase && r == 0; phase = phase->next) {
+    bool of_last = phase->start_at > b->last.began_at && phase->start_at <= b->current.began_at;
+    if (of_last && !phase->written && phase->parent)
+      r = needed_add(all, phase->parent->id, phase->needed || !phase->end_at);
+  }
+  return r;
+}
+
 /* Drops the last period's rows, but for phases that others speak of. */
 static int last_leave_out(struct sl_rank_builder *b) {
   struct needed *all = NULL, *needed, *next;
   struct sl_row row;
   uint64_t id, parent;
-  int r = 0;
+  int r = needed_by_phases(&all, b);
   for (size_t i = b->allocation_count; i-- > 0 && b->allocations[i]->alloc_at > b->last.began_at && r == 0;) {
     const struct sl_allocation *a = b->allocations[i];
     if (a->alloc_at <= b->current.began_at)

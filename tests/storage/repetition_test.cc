@@ -256,6 +256,29 @@ TEST_F(Repetition, WhatReachesIntoAKeptStepFromOneThatIsNotIsThere) {
             "0");
 }
 
+TEST_F(Repetition, ARangeThatOutlivesItsStepHasTheOnesAroundIt) {
+  {
+    LogBuilder log(directory / "host-1-1", 50);
+    begin(log);
+    for (int i = 0; i < 20; i++) { // step 14 is kept, for what its middle does
+      auto &main = log.thread(1);
+      const uint64_t at = 1000 + 1000 * (uint64_t)i;
+      main.at(at).range_start(1 + (uint64_t)i, "step " + std::to_string(i), SL_KIND_step, (uint64_t)i);
+      passing(i == 14 ? 8192 : 4096)(main.at(at + 20));
+      main.at(at + 60).range_push("Adam", SL_KIND_optimizer_step, 0);
+      main.at(at + 900).range_end(1 + (uint64_t)i);
+      main.at(at + 910).range_pop();
+    }
+  }
+  std::string ledger = build();
+  EXPECT_EQ(rows(ledger, "SELECT step FROM step WHERE same_as IS NULL AND step >= 10"), (Rows{"14", "19"}));
+  EXPECT_EQ(row(ledger, "SELECT count(*) FROM phase WHERE parent_id NOT IN (SELECT id FROM phase)"), "0");
+  EXPECT_EQ(rows(ledger, "SELECT step, kind FROM phase WHERE step > 9 ORDER BY id"),
+            (Rows{"13|step", "13|optimizer_step", "14|step", "14|optimizer_step", "18|step", "18|optimizer_step",
+                  "19|step", "19|optimizer_step"}))
+      << "a kept step has what went on from the one before it";
+}
+
 TEST_F(Repetition, TheLastStepOfARunThatWasKilledIsThereInFull) {
   {
     LogBuilder log(directory / "host-1-1", 50);

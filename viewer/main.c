@@ -47,7 +47,8 @@ const struct sl_command sl_commands[] = {
     {"info", "what was recorded, and what was not", "[DIR|FILE] [options]", NULL, "shardledger info shardledger-out",
      sl_cmd_info},
     {"peaks", "who held memory at each peak", "[DIR|FILE] [--by module|category|step|rank] [options]",
-     "Without --by: the peak at a glance, then every module and phase of the highest step of each rank.",
+     "Without --by: the peak at a glance, then every module and phase of the highest step of each rank; of more than "
+     "two\nranks, of the highest one.",
      "shardledger peaks shardledger-out\n"
      "shardledger peaks shardledger-out --by step --csv\n"
      "shardledger peaks run.sqlite --by module --step 3 --rank 0 --depth 2",

@@ -225,6 +225,16 @@ def test_colour_goes_with_no_color(tmp_path):
         assert "\x1b" not in plain.raw
 
 
+@pytest.mark.parametrize("term", ["dumb", ""])
+def test_a_terminal_that_knows_no_escape_sequences_gets_none(tmp_path, term):
+    for process in processes():
+        finish_process(process, tmp_path / process.name)
+    with Watch(tmp_path, TERM=term) as watch:
+        assert watch.end() == 0
+        assert "\x1b" not in watch.raw
+        assert "The job has ended" in watch.raw
+
+
 def test_it_prints_blocks_where_there_is_no_terminal(tmp_path):
     for process in processes():
         finish_process(process, tmp_path / process.name)

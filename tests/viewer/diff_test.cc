@@ -3,6 +3,7 @@
 #include "fakes/ledger_builder.h"
 
 #include <gtest/gtest.h>
+#include <sqlite3.h>
 
 namespace {
 
@@ -98,6 +99,53 @@ TEST_F(Diff, AStepCanBeChosen) {
   CommandResult missing = diff({"--step", "7"});
   EXPECT_EQ(missing.status, 2);
   EXPECT_TRUE(contains(missing.error, "there is no step 7")) << missing.error;
+}
+
+TEST_F(Diff, RanksThatOneSideLacksAreCountedAndNotCompared) {
+  build_two_rank_run(a);
+  {
+    LedgerBuilder ledger(b);
+    ledger.rank(0).step(0, 0, mib).peak(0, 0, 0, "step", {{"temp", mib}});
+  }
+  std::string text = diff().out;
+  EXPECT_TRUE(contains(text, "Ranks in A only: 1, in B only: 0; they are not compared\n"
+                             "Steps in A only: 3, in B only: 0 (of all ranks); they are not compared\n"))
+      << text;
+  std::string csv = diff({"--csv"}).out;
+  EXPECT_TRUE(contains(csv, "\ncategory,0,3,,,,optstate,536870912,,-536870912,")) << csv;
+  EXPECT_FALSE(contains(csv, "\ncategory,1,")) << csv;
+  EXPECT_FALSE(contains(csv, "\nmodule,1,")) << csv;
+}
+
+TEST_F(Diff, RunsWithoutACommonRankAreComparedByNamingTwo) {
+  run(a, 10 * mib, mib);
+  {
+    LedgerBuilder ledger(b);
+    ledger.rank(1).step(1, 0, mib).peak(1, 0, 0, "step", {{"temp", mib}});
+  }
+  EXPECT_EQ(diff().status, 2);
+  EXPECT_TRUE(contains(diff().error, "no rank in common; name one of each: --rank R --other-rank R\n"));
+  EXPECT_EQ(diff({"--rank", "0", "--other-rank", "1"}).status, 0);
+}
+
+TEST_F(Diff, TextSaysOnceWhatIsTheSameOnSeveralRanks) {
+  build_two_rank_run(a);
+  build_two_rank_run(b);
+  sqlite3 *db = nullptr;
+  ASSERT_EQ(sqlite3_open(b.c_str(), &db), SQLITE_OK);
+  ASSERT_EQ(sqlite3_exec(db,
+                         "UPDATE step SET peak_allocated_bytes = peak_allocated_bytes + 1048576 WHERE step = 0;"
+                         "UPDATE peak_category SET bytes = bytes + 1048576 WHERE rank = 1 AND step = 3 AND module_id"
+                         " IS NULL AND category = 'temp'",
+                         nullptr, nullptr, nullptr),
+            SQLITE_OK);
+  sqlite3_close(db);
+  std::string text = diff().out;
+  EXPECT_TRUE(contains(text, "Rank  Step A  Step B         A         B    Change\n")) << text;
+  EXPECT_TRUE(contains(text, "\n1          3       3  temp      3.0 MiB  4.0 MiB  +1.0 MiB\n")) << text;
+  std::string csv = diff({"--csv"}).out;
+  EXPECT_TRUE(contains(csv, "\nstep,0,0,0,")) << csv;
+  EXPECT_TRUE(contains(csv, "\nstep,1,0,0,")) << "data has every rank: " << csv;
 }
 
 TEST_F(Diff, TwoRanksOfOneRunAreCompared) {

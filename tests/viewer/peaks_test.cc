@@ -227,6 +227,20 @@ TEST_F(Peaks, ARunWithoutStepsSaysSo) {
   EXPECT_TRUE(contains(result.out, "No step was recorded")) << result.out;
 }
 
+TEST_F(Peaks, OfMoreThanTwoRanksEveryModuleAndPhaseIsShownOfTheHighest) {
+  std::string path = directory / "three.sqlite";
+  {
+    LedgerBuilder three(path);
+    for (int rank = 0; rank < 3; rank++)
+      three.rank(rank, 3).step(rank, 0, (rank == 1 ? 3 : 2) * mib).peak(rank, 0, 0, "step", {{"temp", mib}});
+  }
+  std::string text = shardledger({"peaks", path}).out;
+  EXPECT_TRUE(contains(text, "Rank 1 of 3, the highest; the others with --rank R\n")) << text;
+  EXPECT_FALSE(contains(text, "\n   2     0  (all)")) << text;
+  EXPECT_TRUE(contains(shardledger({"peaks", path, "--rank", "2"}).out, "\n   2     0  (all)"));
+  EXPECT_TRUE(contains(shardledger({"peaks", path, "--csv"}).out, "\n2,0,,step,")) << "data has every rank";
+}
+
 TEST_F(Peaks, NarrowTerminalsGetTheColumnsThatMatterMost) {
   CommandOptions terminal;
   terminal.terminal = true;

@@ -42,11 +42,12 @@ struct selection {
 /*
  * Modules are aligned by FQN (and, where several models have the same one, by their order), steps by number, categories
  * by name. A module that only one side has changes by what it owns: the device's peak in its phase is not its doing.
+ * A rank that only one side has is not compared. Text says once what is the same on several ranks.
  */
 static const char *const diff_sql = "WITH " SL_SQL_SIDE("0", "main") ", " SL_SQL_SIDE(
     "1", "other") ","
                   " cells AS (SELECT 0 AS side, * FROM rows_0 UNION ALL SELECT 1, * FROM rows_1),"
-                  " pairs AS (SELECT what, key_rank, module, phase, category,"
+                  " pairs AS (SELECT what, key_rank, module, nth, phase, category,"
                   "  max(step) FILTER (WHERE side = 0) AS step_a, max(step) FILTER (WHERE side = 1) AS step_b,"
                   "  max(bytes) FILTER (WHERE side = 0) AS a, max(bytes) FILTER (WHERE side = 1) AS b,"
                   "  max(own) FILTER (WHERE side = 0) AS own_a, max(own) FILTER (WHERE side = 1) AS own_b"
@@ -55,11 +56,16 @@ static const char *const diff_sql = "WITH " SL_SQL_SIDE("0", "main") ", " SL_SQL
                   "AS change,"
                   "  coalesce(own_b, 0) - coalesce(own_a, 0) AS own_change,"
                   "  CASE what WHEN 'step' THEN 0 WHEN 'category' THEN 1 ELSE 2 END AS place FROM pairs)"
-                  " SELECT what, iif(:rank_0 IS NULL, key_rank, NULL), step_a, step_b, module, phase, category, a, b, "
-                  "change, own_a,"
-                  "  own_b, iif(what = 'module', own_change, NULL) FROM told"
+                  ", both AS (SELECT key_rank FROM chosen_0 INTERSECT SELECT key_rank FROM chosen_1)"
+                  " SELECT what, iif(:rank_0 IS NULL, min(key_rank), NULL), CASE WHEN :rank_0 IS NOT NULL THEN NULL"
+                  "  WHEN count(*) > 1 AND count(*) = (SELECT count(*) FROM both) THEN 'all'"
+                  "  WHEN count(*) > 4 THEN count(*) || ' ranks' ELSE group_concat(key_rank, ', ') END,"
+                  "  step_a, step_b, module, phase, category, a, b, change, own_a,"
+                  "  own_b, iif(what = 'module', own_change, NULL) FROM told JOIN both USING (key_rank)"
                   " WHERE NOT (what = 'step' AND (a IS NULL OR b IS NULL))"
                   "  AND max(abs(coalesce(change, 0)), abs(own_change)) >= :min"
+                  " GROUP BY what, step_a, step_b, module, nth, phase, category, a, b, own_a, own_b,"
+                  "  iif(:text, NULL, key_rank)"
                   " ORDER BY place, max(abs(coalesce(change, 0)), abs(own_change)) DESC, key_rank, step_a, module, "
                   "phase, category";
 
@@ -72,16 +78,22 @@ static const char *const highest_sql = "WITH " SL_SQL_SIDE("0", "main") ", " SL_
                   "  FROM other.step AS s JOIN chosen_1 AS c ON c.rank = s.rank AND c.step = s.step)"
                   " SELECT side, rank, step, max(bytes) FROM tops GROUP BY side ORDER BY side";
 
-/* Steps that have no partner, by side. */
+/* Steps of ranks that both sides have, and then ranks, that have no partner, by side. */
 static const char *const alone_sql =
-    "SELECT (SELECT count(*) FROM (SELECT rank, step FROM main.step EXCEPT SELECT rank, step FROM other.step)),"
-    " (SELECT count(*) FROM (SELECT rank, step FROM other.step EXCEPT SELECT rank, step FROM main.step))";
+    "SELECT (SELECT count(*) FROM (SELECT rank, step FROM main.step WHERE rank IN (SELECT rank FROM other.rank)"
+    "  EXCEPT SELECT rank, step FROM other.step)),"
+    " (SELECT count(*) FROM (SELECT rank, step FROM other.step WHERE rank IN (SELECT rank FROM main.rank)"
+    "  EXCEPT SELECT rank, step FROM main.step)),"
+    " (SELECT count(*) FROM (SELECT rank FROM main.rank EXCEPT SELECT rank FROM other.rank)),"
+    " (SELECT count(*) FROM (SELECT rank FROM other.rank EXCEPT SELECT rank FROM main.rank)),"
+    " (SELECT count(*) FROM (SELECT rank FROM main.rank INTERSECT SELECT rank FROM other.rank))";
 
 #define LARGEST 12 /* rows of a section that text shows */
 
 static const struct sl_column columns[] = {
     {"what", "", SL_UNIT_text, SL_COLUMN_DATA_ONLY},
-    {"rank", "Rank", SL_UNIT_number, 0},
+    {"rank", "Rank", SL_UNIT_number, SL_COLUMN_DATA_ONLY},
+    {"ranks", "Rank", SL_UNIT_text, SL_COLUMN_TEXT_ONLY | SL_COLUMN_HIDE_EMPTY},
     {"step_a", "Step A", SL_UNIT_number, 0},
     {"step_b", "Step B", SL_UNIT_number, 0},
     {"module", "Module", SL_UNIT_text, SL_COLUMN_HIDE_EMPTY},
@@ -94,7 +106,7 @@ static const struct sl_column columns[] = {
     {"b_own_bytes", "Own in B", SL_UNIT_bytes, SL_COLUMN_HIDE_EMPTY},
     {"own_change_bytes", "Own change", SL_UNIT_change, SL_COLUMN_HIDE_EMPTY},
 };
-enum { COLUMNS = sizeof(columns) / sizeof(columns[0]), WHAT = 0, MODULE = 4 };
+enum { COLUMNS = sizeof(columns) / sizeof(columns[0]), WHAT = 0, MODULE = 5 };
 
 static const struct {
   const char *what, *heading;
@@ -110,12 +122,27 @@ static void bind(struct sl_statement *statement, const struct selection *selecti
   sl_bind_optional(statement, ":step", selection->step);
 }
 
+/* What has no partner, in the order of alone_sql. Two runs without a common rank can't be compared rank by rank. */
+static int count_alone(struct sl_db *db, int64_t alone[4], struct sl_error *error) {
+  struct sl_statement *statement = NULL;
+  int r = sl_db_prepare(db, alone_sql, &statement, error);
+  if (r < 0)
+    return r;
+  r = sl_statement_step(statement, error);
+  for (int i = 0; i < 4 && r > 0; i++)
+    alone[i] = sl_column_int(statement, i);
+  if (r > 0 && sl_column_int(statement, 4) == 0)
+    r = sl_error_set(error, -ENODATA, "the two runs have no rank in common; name one of each: --rank R --other-rank R");
+  statement = sl_statement_close(statement);
+  return r < 0 ? r : 0;
+}
+
 /* "Peak 205.5 MiB (rank 0, step 1) and 217.5 MiB (rank 0, step 1): +12.0 MiB". Text only. */
 static int print_verdict(struct sl_db *db, struct sl_output *out, const struct selection *selection,
                          struct sl_error *error) {
   struct sl_statement *statement = NULL;
   char sides[2][96] = {"none", "none"}, bytes[SL_UNIT_CHARS];
-  int64_t peaks[2] = {-1, -1}, alone[2] = {0, 0};
+  int64_t peaks[2] = {-1, -1}, alone[4] = {0, 0, 0, 0};
   int r = sl_db_prepare(db, highest_sql, &statement, error);
   if (r < 0)
     return r;
@@ -133,24 +160,20 @@ static int print_verdict(struct sl_db *db, struct sl_output *out, const struct s
                         "%s side has no such step with allocations; 'shardledger peaks --by step' lists "
                         "them",
                         peaks[0] < 0 ? "the first" : "the second");
-  if (r == 0 && out->format == SL_FORMAT_text) {
-    int64_t change = peaks[1] - peaks[0];
-    sl_output_line(out, "%s", "");
-    sl_output_styled(out, change > 0 ? SL_STYLE_red : SL_STYLE_bold, "Peak A %s, B %s: %s%s", sides[0], sides[1],
-                     change > 0 ? "+" : "", sl_format_bytes(bytes, change, out->exact_bytes));
-  }
-  if (r == 0 && out->format == SL_FORMAT_text && selection->step < 0 && selection->rank < 0) {
-    r = sl_db_prepare(db, alone_sql, &statement, error);
-    if (r == 0 && (r = sl_statement_step(statement, error)) > 0) {
-      alone[0] = sl_column_int(statement, 0);
-      alone[1] = sl_column_int(statement, 1);
-      r = 0;
-    }
-    statement = sl_statement_close(statement);
-    if (alone[0] + alone[1] > 0)
-      sl_output_line(out, "Steps in A only: %lld, in B only: %lld (of all ranks); they are not compared",
-                     (long long)alone[0], (long long)alone[1]);
-  }
+  if (r == 0 && selection->rank < 0)
+    r = count_alone(db, alone, error);
+  if (r < 0 || out->format != SL_FORMAT_text)
+    return r;
+  int64_t change = peaks[1] - peaks[0];
+  sl_output_line(out, "%s", "");
+  sl_output_styled(out, change > 0 ? SL_STYLE_red : SL_STYLE_bold, "Peak A %s, B %s: %s%s", sides[0], sides[1],
+                   change > 0 ? "+" : "", sl_format_bytes(bytes, change, out->exact_bytes));
+  if (alone[2] + alone[3] > 0)
+    sl_output_line(out, "Ranks in A only: %lld, in B only: %lld; they are not compared", (long long)alone[2],
+                   (long long)alone[3]);
+  if (alone[0] + alone[1] > 0 && selection->step < 0)
+    sl_output_line(out, "Steps in A only: %lld, in B only: %lld (of all ranks); they are not compared",
+                   (long long)alone[0], (long long)alone[1]);
   return r;
 }
 
@@ -230,6 +253,7 @@ static int print_diff(struct sl_db *db, struct sl_output *out, void *context, st
     return r;
   bind(statement, selection);
   sl_bind_named_int(statement, ":min", selection->min);
+  sl_bind_named_int(statement, ":text", out->format == SL_FORMAT_text);
   if (out->format != SL_FORMAT_text) {
     struct sl_table *table = sl_table_begin(out, "changes", columns, COLUMNS);
     rows = sl_table_rows(table, statement, error);

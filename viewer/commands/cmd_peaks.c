@@ -226,14 +226,18 @@ static int print_by_rank(struct sl_db *db, struct sl_output *out, const struct s
       selection, error);
 }
 
-/* Text of many ranks would be the same table again and again: then the highest one speaks for all. */
+/*
+ * Text of many ranks would be the same table again and again: then the highest one speaks for all; of every module and
+ * phase, which nobody asked for by name, as soon as there are more than two.
+ */
 static int choose_rank(struct sl_db *db, struct sl_output *out, struct selection *selection, struct sl_error *error) {
+  const int64_t limit = selection->view == VIEW_default ? 2 : SL_RANKS_SIDE_BY_SIDE;
   int64_t ranks = 0;
   int r = 0;
   if (out->format != SL_FORMAT_text || selection->rank >= 0)
     return 0;
   r = sl_db_int(db, "SELECT count(*) FROM rank_steps", &ranks, error);
-  if (r < 0 || ranks <= SL_RANKS_SIDE_BY_SIDE)
+  if (r < 0 || ranks <= limit)
     return r;
   r = sl_db_int(db,
                 "SELECT rank FROM rank_steps AS k ORDER BY (SELECT max(peak_allocated_bytes) FROM step AS s WHERE "

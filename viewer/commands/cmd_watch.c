@@ -159,7 +159,7 @@ static void signals_take(sigset_t *while_waiting) {
 }
 
 static int follow(struct sl_live_run *run, struct sl_watch_view *view, int64_t interval, const struct sl_output *like) {
-  const bool screen = like->terminal.width > 0;
+  const bool screen = like->terminal.moves;
   struct sl_error error = {{0}}, said = {{0}};
   sigset_t while_waiting;
   bool ended = false;

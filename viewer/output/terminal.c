@@ -16,7 +16,8 @@ void sl_terminal_detect(FILE *stream, struct sl_terminal *out) {
   bool terminal = isatty(fileno(stream));
 
   out->utf8 = strcmp(nl_langinfo(CODESET), "UTF-8") == 0;
-  out->colour = terminal && !(no_color && *no_color) && !(term && strcmp(term, "dumb") == 0);
+  out->moves = terminal && term && *term && strcmp(term, "dumb") != 0;
+  out->colour = out->moves && !(no_color && *no_color);
   out->width = 0;
   if (terminal)
     out->width = ioctl(fileno(stream), TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
@@ -75,6 +76,8 @@ static bool progress_on_screen;
 static void show_bar(const char *label, uint64_t done, uint64_t total, const char *whole) {
   struct sl_terminal terminal;
   sl_terminal_detect(stderr, &terminal);
+  if (!terminal.moves)
+    return;
   double share = done < total ? (double)done / (double)total : 1;
   char *bar = sl_bar_text(&terminal, share, 30);
   if (!bar)

@@ -7,7 +7,8 @@
 #include <stdio.h>
 
 struct sl_terminal {
-  bool colour; /* a terminal, and NO_COLOR is not set */
+  bool moves;  /* a terminal that knows escape sequences: TERM is set, and not to dumb */
+  bool colour; /* one that moves, and NO_COLOR is not set */
   bool utf8;   /* the locale's encoding is UTF-8 */
   int width;   /* columns; 0 when it is not a terminal */
 };
@@ -35,7 +36,7 @@ char *sl_bar_text(const struct sl_terminal *terminal, double share, int width);
 /* One sentence on stderr: "shardledger: …", with nothing in it that could steer a terminal. */
 void sl_complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* A progress bar on stderr when that is a terminal, else nothing; fits sl_progress with a NULL context. */
+/* A progress bar on stderr when that is a terminal that moves, else nothing; fits sl_progress with a NULL context. */
 void sl_progress_show(void *label, uint64_t done, uint64_t total);
 
 /* The same for what is no bytes: "of 120000 rows". */

@@ -34,7 +34,7 @@ def _pandas():
     try:
         import pandas
     except ImportError:
-        raise LedgerError("DataFrames need pandas: pip install 'shardledger[pandas]' (rows() works without)") from None
+        raise LedgerError("DataFrames need pandas: pip install pandas (rows() works without)") from None
     return pandas
 
 

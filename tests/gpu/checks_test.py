@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import random
 import signal
 import sqlite3
 import subprocess
@@ -15,12 +16,13 @@ from checks import main, programs, report
 from checks.attribution import check_attribution
 from checks.balance import check_balance
 from checks.bootstrap import interval
-from checks.harness import ROOT, CheckFailed, Harness, OutOfTime, Result, attempt, stop
+from checks.harness import ROOT, CheckFailed, Harness, OutOfTime, Result, Run, attempt, stop
 from checks.oom import refused
 from checks.reference import check_recorded
 from checks.robustness import kept_last
 from checks.tracker import check_tracker
 from checks.truth import QUANTITIES, check_exact, read_truth
+from checks.variants import keep
 from checks.watch import pictured
 from peers import Peer
 
@@ -378,10 +380,12 @@ def test_who_ends_the_checks_early_keeps_what_there_was(only_checks, tmp_path):
     assert outcomes(tmp_path) == {"fine": True, "half": True}
 
 
-def test_a_build_without_test_programs_has_not_failed_them(monkeypatch, tmp_path):
-    monkeypatch.setattr(programs, "test_programs", list)
-    (result,) = run(programs.check_programs)
-    assert result.passed is None
+def test_a_build_without_test_programs_or_their_libraries_has_not_failed_them(monkeypatch, tmp_path):
+    for there in ([], [tmp_path / "some_test"]):
+        monkeypatch.setattr(programs, "test_programs", lambda: there)
+        monkeypatch.setattr(programs, "FAKES", tmp_path / "fakes")
+        (result,) = run(programs.check_programs)
+        assert result.passed is None, result.figure
 
 
 @pytest.mark.parametrize("words", ["true", "echo No devices were found; exit 6", "exec sleep 10000"])
@@ -399,6 +403,20 @@ def test_the_report_keeps_every_result(tmp_path):
     assert "1 passed, 1 failed, 1 not run, in 12 s." in page
     assert "| a | pass | 1 / 2 | 0 |" in page
     assert [row["passed"] for row in json.loads((tmp_path / "gpu-check.json").read_text())["results"]] == [True, False, None]
+
+
+def test_a_recorded_run_has_its_logs_and_truth_and_a_limit_that_zeros_do_not_reach(tmp_path):
+    job = Run("small", tmp_path / "run", tmp_path / "truth", tmp_path / "log", 0, 1.0)
+    (job.directory / "host-1-1").mkdir(parents=True)
+    (job.directory / "host-1-1" / "0.slog").write_bytes(bytes(5 << 20))
+    for name in ("run/ledger.sqlite", "truth.rank0", "truth.tracker.rank0"):
+        (tmp_path / name).write_text(name)
+    result = keep(job, tmp_path / "kept")
+    assert result.passed and "5.00 MiB in kept, 0.00 MiB packed" in result.figure
+    kept = sorted(str(path.relative_to(tmp_path / "kept")) for path in (tmp_path / "kept").rglob("*") if path.is_file())
+    assert kept == ["host-1-1/0.slog", "truth.rank0", "truth.tracker.rank0"]
+    (job.directory / "host-1-1" / "0.slog").write_bytes(random.Random(1).randbytes(3 << 20))
+    assert not keep(job, tmp_path / "kept").passed
 
 
 @pytest.fixture

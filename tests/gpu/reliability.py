@@ -218,6 +218,7 @@ def check_tool(jobs, tool, gpu):
         return None, f"{tool} is not on this machine"
     alone = jobs.run("memory", False, gpu, 90, before=[path, *TOOLS[tool][1:]])
     if alone.status != 0:
+        shutil.copy(alone.place / "log", jobs.out / f"reliability-{tool}-alone.log")
         return None, f"{tool} does not work here without the plugin either: exit status {alone.status}, {alone.last_words()}"
     done = jobs.run("memory", True, gpu, 90, before=[path, *TOOLS[tool][1:]])
     if done.status != 0 or not done.seen.get("finished"):
@@ -268,9 +269,6 @@ def main():
         checks = []
         # Alone on the GPUs, and first: it also compiles the torch bridge that all others use.
         alone = {"gpu_memory": lambda: check_memory(jobs)} if on_gpu else {}
-        alone = {name: check for name, check in alone.items() if not options.only or name in options.only}
-        for name, check in alone.items():
-            say(name, guarded(check))
         checks += [(name, check_end, name) for name in ENDS if on_gpu or name not in EITHER[1:]]
         checks += [(name, check_go_on, name) for name in GO_ON]
         if on_gpu:
@@ -278,7 +276,13 @@ def main():
             checks += [("graph_replays", check_graphs), ("run_exit_status", check_run_status)]
             checks += [("without_cupti", check_without_cupti)]
             checks += [(tool, check_tool, tool) for tool in TOOLS]
+        unknown = sorted(set(options.only or []) - {*alone, *(check[0] for check in checks)})
+        if unknown:
+            p.error(f"no check is named {unknown[0]}; there are: {', '.join([*alone, *(check[0] for check in checks)])}")
         checks = [check for check in checks if not options.only or check[0] in options.only]
+        for name, check in alone.items():
+            if not options.only or name in options.only:
+                say(name, guarded(check))
         with concurrent.futures.ThreadPoolExecutor(options.workers) as pool:
             futures = {}
             for i, (name, check, *arguments) in enumerate(checks):

@@ -40,7 +40,7 @@ def checks(record, wheel=None):
         "devices": (functools.partial(check_devices, record=record), 22),
         "demo": (check_demo, 20),
         **variants,
-        "programs": (check_programs, 30),
+        "programs": (check_programs, 60),
         "oom-fix": (functools.partial(check_fix, record=record), 45),
     }
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from .harness import BUILD, ROOT, Result, clean_environment
 
 TIMEOUT = 60
+FAKES = BUILD / "fakes"  # libraries that the programs play driver and CUPTI with
 
 
 def test_programs():
@@ -74,8 +75,9 @@ def source_tree_in_place(programs):
 
 def check_programs(harness):
     programs = test_programs()
-    if not programs:
-        yield Result("test programs", None, f"{BUILD.relative_to(ROOT)}/bin has none")
+    build = BUILD.relative_to(ROOT)
+    if not programs or not FAKES.is_dir():
+        yield Result("test programs", None, f"{build}/bin has none" if not programs else f"they need {build}/fakes, which is not here")
         return
     with source_tree_in_place(programs), concurrent.futures.ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
         outcomes = list(pool.map(run_test, [test for program in programs for test in list_tests(program)]))

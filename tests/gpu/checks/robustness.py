@@ -7,7 +7,7 @@ import time
 
 from .harness import MIB, CheckFailed, Result
 from .truth import check_exact, differences, read_steps, read_truth
-from .variants import KILLED_LIMIT, SMALL, keep
+from .variants import SMALL, keep
 
 
 def check_kill(harness, record=None):
@@ -25,7 +25,7 @@ def check_kill(harness, record=None):
             os.kill(pid, signal.SIGKILL)
         harness.end(process, run, 90)
     if record:
-        yield keep(run, record / "killed-2rank", KILLED_LIMIT)
+        yield keep(run, record / "killed-2rank")
     truth = read_truth(run.truth)
     with run.ledger() as ledger:
         wrong = differences(truth, read_steps(ledger), "peak")

@@ -1,5 +1,7 @@
 #include "config.h"
 
+#include "held_signals.h"
+
 #include <errno.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -85,6 +87,28 @@ static bool is_valid(enum sl_option option, const char *text) {
   }
 }
 
+/* One write(2), so that lines of several ranks on one terminal do not mix. */
+static void write_line(const char *format, va_list arguments) {
+  char line[1200] = "shardledger: ";
+  const size_t prefix = strlen(line);
+  int length = vsnprintf(line + prefix, sizeof(line) - prefix - 1, format, arguments);
+  if (length < 0)
+    return;
+  size_t used = strlen(line);
+  line[used++] = '\n';
+  struct sl_held_signals held;
+  sl_signals_hold(&held);
+  ssize_t written = write(STDERR_FILENO, line, used);
+  sl_signals_release(&held, written < 0); /* There is nobody left to tell. */
+}
+
+static __attribute__((format(printf, 1, 2))) void say(const char *format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  write_line(format, arguments);
+  va_end(arguments);
+}
+
 static void read_options(void) {
   for (int i = 0; i < SL_OPTION_count; i++)
     texts[i] = options[i].fallback;
@@ -97,8 +121,7 @@ static void read_options(void) {
     if (copy)
       texts[i] = copy;
     else if (strcmp(texts[SL_OPTION_log], "quiet") != 0)
-      dprintf(STDERR_FILENO, "shardledger: %s=%.100s is not valid (%s); using \"%s\"\n", options[i].name, text,
-              options[i].values, options[i].fallback);
+      say("%s=%.100s is not valid (%s); using \"%s\"", options[i].name, text, options[i].values, options[i].fallback);
   }
   parse_bytes(texts[SL_OPTION_max_bytes], &max_bytes);
 }
@@ -119,19 +142,6 @@ void sl_options_print(FILE *stream) {
     fprintf(stream, "%s\n    %s.\n    Values: %s. Default: %s\n", o->name, o->meaning, o->values,
             *o->fallback ? o->fallback : "empty");
   }
-}
-
-/* One write(2), so that lines of several ranks on one terminal do not mix. */
-static void write_line(const char *format, va_list arguments) {
-  char line[1200] = "shardledger: ";
-  const size_t prefix = strlen(line);
-  int length = vsnprintf(line + prefix, sizeof(line) - prefix - 1, format, arguments);
-  if (length < 0)
-    return;
-  size_t used = strlen(line);
-  line[used++] = '\n';
-  ssize_t written = write(STDERR_FILENO, line, used);
-  (void)written; /* There is nobody left to tell. */
 }
 
 void sl_say(const char *format, ...) {

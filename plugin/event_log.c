@@ -189,11 +189,13 @@ static void chain_continue(struct chain *chain, struct sl_segment *segment, uint
  * part.
  */
 static __attribute__((noinline)) bool chain_next_segment(struct chain *chain, uint64_t now) {
+  const int host_errno = errno;
   struct sl_segment *segment = sl_pool_take();
   if (!segment && chain->is_new && !sl_pool_is_behind() && !atomic_load_explicit(&the.exhausted, memory_order_relaxed))
     sl_pool_make(&segment); /* Leaves NULL when it fails; the helper thread meets the same failure, and tells it. */
   chain->is_new = false;
   chain_continue(chain, segment, now);
+  errno = host_errno;
   return chain->segment != NULL;
 }
 
@@ -259,11 +261,11 @@ static void chain_enter(struct chain *chain) {
 static void log_open(void);
 
 static __attribute__((noinline)) struct chain *thread_enter(void) {
+  const int host_errno = errno; /* the host may be between a failed call and its question why */
   log_open();
-  if (is_over())
-    return NULL;
   const uint32_t ordinal = atomic_fetch_add_explicit(&the.next_ordinal, 1, memory_order_relaxed);
-  struct chain *chain = chain_find(ordinal);
+  struct chain *chain = is_over() ? NULL : chain_find(ordinal);
+  errno = host_errno;
   if (!chain)
     return NULL;
   chain->thread = ordinal;
@@ -374,9 +376,11 @@ static uint32_t name_locked(const char *text, size_t length) {
 void sl_log_define(enum sl_event_type type, const void *fields, size_t bytes, const void *tail, size_t tail_bytes) {
   if (is_over())
     return;
+  const int host_errno = errno;
   pthread_mutex_lock(&the.lock);
   define_locked(type, fields, bytes, tail, tail_bytes);
   pthread_mutex_unlock(&the.lock);
+  errno = host_errno;
 }
 
 uint32_t sl_log_name_n(const char *text, size_t length) {
@@ -386,11 +390,13 @@ uint32_t sl_log_name_n(const char *text, size_t length) {
   uint32_t id = sl_names_find(text, length);
   if (LIKELY(id) || is_over())
     return id;
+  const int host_errno = errno;
   char clean[SL_NAME_MAX];
   length = sl_name_clean(text, length, clean);
   pthread_mutex_lock(&the.lock);
   id = name_locked(clean, length);
   pthread_mutex_unlock(&the.lock);
+  errno = host_errno;
   return id;
 }
 
@@ -463,7 +469,10 @@ static void fail(const char *what, int error) {
   unsigned before = atomic_fetch_or(&the.off, OFF_FAILED);
   if (before & OFF_FOR_GOOD)
     return;
-  if (error == -ENOSPC || error == -EDQUOT)
+  if (error == -E2BIG)
+    sl_say("%s: SHARDLEDGER_MAX_BYTES is too small, it takes %u KiB at least; recording is off, training goes on", what,
+           SL_POOL_BYTES_MIN >> 10);
+  else if (error == -ENOSPC || error == -EDQUOT)
     sl_say("%s: %s; recording is off, training goes on. Free some space or set SHARDLEDGER_DIR to another file system",
            what, strerror(-error));
   else
@@ -497,14 +506,14 @@ static bool helper_work(void) {
   int r = is_over() || atomic_load_explicit(&the.exhausted, memory_order_relaxed) ? 0 : sl_pool_work();
   if (r == -E2BIG)
     reach_limit();
-  else if (r < 0)
+  else if (r < 0 && !sl_pool_is_short(r)) /* else events are lost, and counted, until there is something again */
     fail_open_log("cannot extend the log", r);
   return r > 0;
 }
 
 static void write_what_is_in_memory(void) {
   int r = is_over() ? 0 : sl_pool_write();
-  if (r < 0)
+  if (r < 0 && !sl_pool_is_short(r))
     fail_open_log("cannot write the log", r);
 }
 
@@ -520,6 +529,7 @@ static int open_locked(void) {
   if (r == 0)
     r = -pthread_key_create(&the.key, thread_leave);
   if (r < 0) {
+    sl_pool_end();
     rmdir(the.directory); /* Fails, and rightly, when something is in it. */
     the.directory[0] = '\0';
     return r;

@@ -2,6 +2,7 @@
 
 #include "config.h"
 #include "events.h"
+#include "held_signals.h"
 #include "sealed_files.h"
 #include "segment_written.h"
 
@@ -11,8 +12,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -158,16 +157,10 @@ finish:
 }
 
 int sl_pool_make(struct sl_segment **out) {
-  /* Beyond RLIMIT_FSIZE the kernel sends SIGXFSZ to the calling thread, which would end the host. */
-  sigset_t limit, pending, before;
-  sigemptyset(&limit);
-  sigaddset(&limit, SIGXFSZ);
-  sigpending(&pending);
-  pthread_sigmask(SIG_BLOCK, &limit, &before);
+  struct sl_held_signals held;
+  sl_signals_hold(&held);
   int r = segment_make(out);
-  if (r < 0 && !sigismember(&pending, SIGXFSZ))
-    sigtimedwait(&limit, NULL, &(struct timespec){0});
-  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  sl_signals_release(&held, r < 0);
   return r;
 }
 
@@ -202,7 +195,7 @@ int sl_pool_start(const char *directory, uint64_t process_key, uint64_t max_byte
     struct sl_segment *segment;
     int r = sl_pool_make(&segment);
     if (r < 0)
-      return i > 1 ? 0 : r; /* Two are enough to begin with and to tell what went wrong. */
+      return i >= SL_POOL_BYTES_MIN / SL_SEGMENT_BYTES ? 0 : r; /* They are enough to tell what went wrong. */
     put_ready(segment);
   }
   return 0;
@@ -370,16 +363,24 @@ int sl_pool_work(void) {
   struct sl_segment *segment = pool.sealing;
   if (!segment)
     return dropped;
-  pool.sealing = segment->next;
-  const bool behind = atomic_fetch_sub_explicit(&pool.full_count, 1, memory_order_relaxed) > FULL_MAX;
-  if (!behind && !pool.cannot_seal && segment_seal(segment) < 0) {
+  const bool as_it_is = pool.cannot_seal || atomic_load_explicit(&pool.full_count, memory_order_relaxed) > FULL_MAX;
+  const int r = as_it_is ? 0 : segment_seal(segment);
+  if (sl_pool_is_short(r))
+    return 0; /* it waits */
+  if (r < 0) {
     pool.cannot_seal = true;
     sl_debug("segments stay uncompressed in %s", pool.directory);
   }
-  if (pool.cannot_seal)
+  pool.sealing = segment->next;
+  atomic_fetch_sub_explicit(&pool.full_count, 1, memory_order_relaxed);
+  if (as_it_is || r < 0)
     sl_pool_truncate(segment, segment->used);
   segment_free(segment);
   return 1;
+}
+
+bool sl_pool_is_short(int r) {
+  return r == -EMFILE || r == -ENFILE || r == -ENOMEM;
 }
 
 int sl_pool_write(void) {

@@ -14,6 +14,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#define SL_POOL_BYTES_MIN (2 * SL_SEGMENT_BYTES) /* what a log takes to begin with */
+
 /* One segment. Whoever holds it owns it; retire it or leave it to sl_pool_end. */
 struct sl_segment {
   struct sl_segment_header *map; /* SL_SEGMENT_BYTES, zero behind the header */
@@ -54,6 +56,9 @@ void sl_pool_retire(struct sl_segment *segment, uint32_t used);
  * or the negative errno that sl_pool_make failed with. Not being able to seal is no failure: raw segments stay valid.
  */
 int sl_pool_work(void);
+
+/* Whether an error says that the process is short of descriptors or memory, which it may not be a second later. */
+bool sl_pool_is_short(int r);
 
 /*
  * About once a second, on the helper thread: writes out what is only in memory. 0 or a negative errno, as of a full

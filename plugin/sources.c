@@ -4,6 +4,7 @@
 #include "config.h"
 #include "event_log.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <string.h>
@@ -31,10 +32,18 @@ static void end(void) {
       sl_sources[i]->stop();
 }
 
+/* A child that was forked before the first event may have a log of its own, but no CUPTI: that would hang there. */
+static void after_fork_in_child(void) {
+  for (size_t i = 0; i < SOURCES_MAX; i++)
+    running[i] = false;
+  sl_log_set_cupti_clock(NULL);
+}
+
 void sl_sources_start(void) {
   static atomic_bool started;
   if (atomic_exchange(&started, true))
     return;
+  pthread_atfork(NULL, NULL, after_fork_in_child);
   sl_log_on_tick(tick);
   sl_log_on_end(end);
   for (size_t i = 0; sl_sources[i]; i++) {

@@ -12,9 +12,12 @@ extern "C" {
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cerrno>
 #include <csignal>
+#include <fcntl.h>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
@@ -39,6 +42,13 @@ namespace {
 bool mark(uint64_t value, uint32_t name = 0) {
   const sl_event_range_mark event = {name, 0, 0, value};
   return sl_log_append(SL_EVENT_range_mark, &event, sizeof(event), nullptr, 0);
+}
+
+/* What is written to stderr meanwhile. */
+std::string stderr_of(const std::function<void()> &body) {
+  testing::internal::CaptureStderr();
+  body();
+  return testing::internal::GetCapturedStderr();
 }
 
 /* Marks until the helper thread has had time to make segments, so that the next burst finds some. */
@@ -592,6 +602,71 @@ TEST(EventLog, GoesOnWithoutALogWhereNoneCanBeMade) {
     EXPECT_FALSE(sl_log_active());
   });
   EXPECT_TRUE(recording.events.empty());
+}
+
+TEST(EventLog, SaysWhichLimitIsTooSmallAndLeavesNothing) {
+  for (const char *limit : {"1", "300KiB"}) {
+    Recording recording = record({{"SHARDLEDGER_MAX_BYTES", limit}, {"SHARDLEDGER_LOG", "info"}}, [] {
+      const std::string said = stderr_of([] { EXPECT_FALSE(mark(1)); });
+      EXPECT_NE(said.find("SHARDLEDGER_MAX_BYTES is too small"), std::string::npos) << said;
+      EXPECT_TRUE(fs::is_empty(getenv("SHARDLEDGER_DIR")));
+    });
+    EXPECT_TRUE(recording.events.empty());
+  }
+}
+
+TEST(EventLog, SaysWhatItHasToSayAlsoWhereNobodyReadsIt) {
+  for (int limited : {false, true})
+    record({{"SHARDLEDGER_MAX_BYTES", "1"}, {"SHARDLEDGER_LOG", "info"}}, [=] {
+      int ends[2];
+      EXPECT_EQ(pipe(ends), 0);
+      close(ends[0]);
+      const rlimit none = {0, 0};
+      if (limited) { /* stderr is a file that may not grow */
+        const std::string file = std::string(getenv("SHARDLEDGER_DIR")) + "/stderr";
+        ends[1] = open(file.c_str(), O_CREAT | O_WRONLY, 0600);
+        unlink(file.c_str());
+        setrlimit(RLIMIT_FSIZE, &none);
+      }
+      const int before = dup(STDERR_FILENO);
+      dup2(ends[1], STDERR_FILENO);
+      EXPECT_FALSE(mark(1)) << "and SIGPIPE or SIGXFSZ does not end the host";
+      dup2(before, STDERR_FILENO);
+    });
+}
+
+TEST(EventLog, LeavesTheHostsErrnoAlone) {
+  record({}, [] {
+    errno = ENOTTY;
+    mark(1, sl_log_name("a new name"));
+    EXPECT_EQ(errno, ENOTTY);
+    std::thread([] {
+      errno = ENOTTY;
+      for (int i = 0; i < 20'000; i++)
+        mark(1);
+      EXPECT_EQ(errno, ENOTTY);
+    }).join();
+  });
+}
+
+TEST(EventLog, GoesOnAfterAShortageOfDescriptors) {
+  Recording recording = record({}, [] {
+    rlimit limit;
+    getrlimit(RLIMIT_NOFILE, &limit);
+    mark(0);
+    const rlimit none = {0, limit.rlim_max};
+    setrlimit(RLIMIT_NOFILE, &none);
+    while (mark(1))
+      ;
+    usleep(100'000); /* the helper thread meets it */
+    setrlimit(RLIMIT_NOFILE, &limit);
+    for (int i = 0; i < 20'000 && !mark(2); i++)
+      usleep(1'000);
+  });
+  EXPECT_EQ(ALL(recording, range_mark).back().value, 2u);
+  EXPECT_GT(lost(recording), 0u);
+  for (const std::string &reason : gap_reasons(recording))
+    EXPECT_EQ(reason, "no segment was ready");
 }
 
 TEST(EventLog, GoesOnWhenTheFileSystemHasNoMoreInodes) {

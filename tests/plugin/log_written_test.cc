@@ -3,6 +3,7 @@
 
 extern "C" {
 #include "plugin/event_log.h"
+#include "plugin/segment_pool.h"
 #include "plugin/segment_written.h"
 }
 
@@ -116,6 +117,30 @@ TEST(LogWritten, OtherRefusalsEndTheRecording) {
     mmap_refuses = 0;
   });
   EXPECT_TRUE(recording.events.empty());
+}
+
+TEST(LogWritten, WhatTheHelperThreadIsTooLateToSealIsWrittenAsItIs) {
+  record(written, [] {
+    const std::string directory = std::string(getenv("SHARDLEDGER_DIR")) + "/log";
+    fs::create_directory(directory);
+    constexpr uint32_t USED = sizeof(sl_segment_header) + 16;
+    constexpr unsigned SEGMENTS = 300; /* of which 256 may wait */
+    ASSERT_EQ(sl_pool_start(directory.c_str(), 1, 0, [] {}), 0);
+    for (unsigned i = 0; i < SEGMENTS; i++) {
+      sl_segment *segment;
+      ASSERT_EQ(sl_pool_make(&segment), 0);
+      segment->map->check = 1;
+      *reinterpret_cast<uint64_t *>(segment->map + 1) = SL_EVENT_range_end | 2 << 8;
+      sl_pool_retire(segment, USED);
+    }
+    while (sl_pool_work() > 0)
+      ;
+    unsigned raw = 0;
+    for (const auto &file : fs::directory_iterator(directory))
+      raw += file.path().extension() == ".slog" && file.file_size() == USED;
+    EXPECT_EQ(raw, SEGMENTS - 256);
+    fs::remove_all(directory);
+  });
 }
 
 TEST(LogWritten, AFullDiskEndsTheRecordingAndNotTheProgram) {

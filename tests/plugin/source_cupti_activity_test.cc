@@ -1,6 +1,7 @@
 /* Activity buffers filled by a fake libcupti and read by the real plugin. */
 #include "nvtx_ranges/kinds.h"
 #include "plugin/cupti_process.h"
+#include "plugin/shardledger.h"
 
 #include <dlfcn.h>
 #include <gtest/gtest.h>
@@ -9,6 +10,8 @@
 
 #include <fstream>
 #include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -295,6 +298,30 @@ TEST(SourceCuptiActivity, AtTheEndUnfinishedRecordsAreTakenToo) {
   });
   ASSERT_EQ(ALL(log, kernel).size(), 1u);
   EXPECT_EQ(ALL(log, kernel)[0].end_ns, 0u);
+}
+
+TEST(SourceCuptiActivity, AForkedChildWithALogOfItsOwnMakesNoCallOfCupti) {
+  Recording log = record({}, [] {
+    static CuptiProcess process(newest);
+    static int flushes;
+    pid_t child = fork();
+    if (child == 0) {
+      flushes = fake_cupti_get(&process.cupti->flushes);
+      process.cupti->at_exit = [] {
+        if (fake_cupti_get(&process.cupti->flushes) != flushes || !fake_cupti_get(&process.cupti->subscribed))
+          _exit(1);
+      };
+      auto tag = reinterpret_cast<decltype(&sl_tag)>(dlsym(dlopen(PLUGIN, RTLD_NOW), "sl_tag"));
+      tag(0, 1, "the first event", 0, "");
+      exit(0);
+    }
+    int status = -1;
+    waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0);
+  });
+  EXPECT_EQ(ALL(log, tag).size(), 1u);
+  for (const auto &clock : ALL(log, clock))
+    EXPECT_EQ(clock.cupti_ns, 0u);
 }
 
 TEST(SourceCuptiActivity, UnknownKindsAreSkipped) {

@@ -198,6 +198,10 @@ TEST_F(Commands, QueryTakesOneStatement) {
   EXPECT_EQ(shardledger({"query", "-- a comment\nSELECT 1 AS a", ledger, "--csv"}).out, "a\n1\n");
   EXPECT_EQ(shardledger({"query", "-- nothing", ledger}).status, 2);
   EXPECT_TRUE(contains(shardledger({"query", "SELECT nowhere FROM step", ledger}).error, "no such column: nowhere"));
+  EXPECT_TRUE(contains(shardledger({"query", "SELECT * FROM stpe", ledger}).error,
+                       "; tables and columns: shardledger query \"SELECT sql FROM sqlite_schema\" --csv\n"));
+  EXPECT_TRUE(
+      contains(shardledger({"query", "PRAGMA table_info(step)", ledger, "--csv"}).out, ",peak_allocated_bytes,"));
 }
 
 void write_log(const std::string &path) {

@@ -7,6 +7,7 @@
 #include <sqlite3.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #define ROWS_FOR_WIDTHS 1000 /* text: rows read before the first is printed */
 
@@ -18,9 +19,18 @@ static int authorize(void *context, int action, const char *first, const char *s
   case SQLITE_READ:
   case SQLITE_FUNCTION:
   case SQLITE_RECURSIVE: return SQLITE_OK;
-  case SQLITE_PRAGMA: return second ? SQLITE_DENY : SQLITE_OK; /* asking is fine, setting is not */
+  case SQLITE_PRAGMA: /* asking is fine, setting is not */
+    return second && strncasecmp(first, "table_", 6) != 0 ? SQLITE_DENY : SQLITE_OK;
   default: return SQLITE_DENY;
   }
+}
+
+/* A name that is not there is the most frequent mistake: where to look it up. */
+static void say_where_names_are(struct sl_error *error) {
+  size_t length = strlen(error->text);
+  if (strncmp(error->text, "no such table", 13) == 0 || strncmp(error->text, "no such column", 14) == 0)
+    snprintf(error->text + length, sizeof(error->text) - length,
+             "; tables and columns: shardledger query \"SELECT sql FROM sqlite_schema\" --csv");
 }
 
 /* True when only blanks, semicolons and comments are left. */
@@ -51,6 +61,8 @@ static int print_rows(struct sl_db *db, struct sl_output *out, void *context, st
     r = sl_error_set(error, r, "this statement is not a question: queries read the ledger and change nothing");
     goto finish;
   }
+  if (r < 0)
+    say_where_names_are(error);
   if (r == 0 && !statement)
     r = sl_error_set(error, -EINVAL, "there is no SQL statement to run");
   if (r < 0)

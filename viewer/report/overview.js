@@ -47,7 +47,8 @@ function showAlerts(run, app) {
       `${oom.step === null ? "" : ` in step ${oom.step}`}: ${formatBytes(oom.requested)} asked for by ${
         oom.source === "allocator" ? "PyTorch’s allocator" : oom.source}. ${formatBytes(oom.allocated)} allocated, ${
         formatBytes(oom.reserved)} reserved, largest free block ${formatBytes(oom.largest_free)}; ${
-        formatBytes(oom.free)} of the device free.${oom.place ? ` In ${oom.place.replaceAll(" > ", " › ")}.` : ""} `,
+        formatBytes(oom.free)} of the device free.${oom.place ? ` In ${oom.place.replaceAll(" > ", " › ")}.` : ""} Why it did not fit, and what would help: `,
+      element("code", {}, "shardledger oom"), " ",
       element("button", {type: "button", onclick: () => app.showMoment(oom.rank, oom.at, oom.step)}, "Show the moment")));
   if (refused.length > 3)
     box.append(element("div", {class: "alert alarm"}, `${plural(refused.length - 3, "more refused request")}: shardledger oom lists them.`));

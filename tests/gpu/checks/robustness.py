@@ -42,9 +42,9 @@ def steps_of_all(run, harness):
     return min(sum(rank == r for r, _ in truth) for rank in range(harness.ranks))
 
 
-KEEP_LAST = {"SHARDLEDGER_MAX_BYTES": "8MiB", "SHARDLEDGER_AT_MAX": "keep-last"}
-KEEP_LAST_BYTES = 9 * MIB  # of a process: while a file is made another may be about to go
-KEEP_LAST_STEPS = 2400  # of some 5 KiB each
+KEEP_LAST = {"SHARDLEDGER_MAX_BYTES": "6MiB", "SHARDLEDGER_AT_MAX": "keep-last"}
+KEEP_LAST_BYTES = 7 * MIB  # of a process: while a file is made another may be about to go
+KEEP_LAST_STEPS = 2400  # of 3 KiB or more each
 
 
 def check_keep_last(harness):

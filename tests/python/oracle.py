@@ -1,0 +1,176 @@
+"""The ledger's figures once more, by another way: a slow and simple replay of a log, as an oracle for tests. See docs/truth.md.
+
+Written from docs/log-format.md, docs/categories.md, docs/schema.md and PyTorch's own sources, not from storage/, with
+which it shares no code: dicts, lists, and sums that are taken anew whenever they are asked for.
+"""
+
+import collections
+import re
+
+ALLOC, FREE_REQUESTED, FREE_COMPLETED, SEGMENT_ALLOC, SEGMENT_FREE, SEGMENT_MAP, SEGMENT_UNMAP = range(1, 8)
+MIB = 1 << 20
+FREE, ALLOCATED, PENDING = range(3)  # of a block
+STEP = 1  # a range's category
+
+
+class Block:
+    def __init__(self, address, bytes, place, segment):
+        self.address, self.bytes, self.place, self.segment = address, bytes, place, segment
+        self.state, self.requested, self.allocation = FREE, 0, None
+
+    def end(self):
+        return self.address + self.bytes
+
+
+class Allocator:
+    """PyTorch's caching allocator of one device: a list of blocks in address order. What contradicts it is passed over."""
+
+    def __init__(self, log):
+        config = log.info.get("allocator_config", "")
+        self.expandable = "expandable_segments:True" in config
+        limit = re.search(r"max_split_size_mb:(\d+)", config)
+        self.max_split = int(limit.group(1)) * MIB if limit else float("inf")
+        self.blocks = []
+
+    def find(self, address, *states):
+        return next((b for b in self.blocks if b.address == address and b.state in states), None)
+
+    def sums(self):
+        """requested, allocated, active, reserved bytes"""
+        requested = allocated = active = reserved = 0
+        for block in self.blocks:
+            reserved += block.bytes
+            if block.state != FREE:  # PyTorch counts what was requested as long as its block is active
+                active += block.bytes
+                requested += block.requested
+                allocated += block.bytes if block.state == ALLOCATED else 0
+        return requested, allocated, active, reserved
+
+    def largest_free(self):
+        return max((b.bytes for b in self.blocks if b.state == FREE), default=0)
+
+    def inactive_split(self):
+        """Free blocks beside others in one segment; of expandable ones, in one mapped range without a hole."""
+        parts, of, last = collections.Counter(), {}, None
+        for b in self.blocks:
+            of[b] = of[last] if last and last.segment == b.segment and last.end() == b.address else b
+            parts[of[b]] += 1
+            last = b
+        return sum(b.bytes for b in self.blocks if b.state == FREE and parts[of[b]] > 1)
+
+    def add(self, block):
+        self.blocks.append(block)
+        self.blocks.sort(key=lambda b: b.address)
+
+    def merge(self, block):
+        """A free block takes in the free ones beside it."""
+        at = self.blocks.index(block)
+        for a, b in ((at, at + 1), (at - 1, at)):
+            if a < 0 or b >= len(self.blocks):
+                continue
+            low, high = self.blocks[a], self.blocks[b]
+            if low.state == high.state == FREE and low.segment == high.segment and low.end() == high.address:
+                low.bytes += high.bytes
+                self.blocks.remove(high)
+
+    def restore(self, existing):
+        """Takes over what the allocator held before recording began; returns its blocks."""
+        segment = 0
+        for fields in existing:
+            segment += fields["starts_segment"]
+            mapped = ("mapped", fields["place"]) if self.expandable else ("restored", segment)
+            block = Block(fields["address"], fields["bytes"], fields["place"], mapped)
+            block.state = fields["state"]
+            block.requested = fields["requested_bytes"] if block.state else 0
+            self.add(block)
+        return list(self.blocks)
+
+    def event(self, fields, allocation=None):
+        """Replays one trace entry. Returns the block that it handed out or freed."""
+        action, address, size, place = (fields[key] for key in ("action", "address", "bytes", "place"))
+        block = None
+        if action == ALLOC:
+            block = next((b for b in self.blocks if b.address == address and b.state == FREE), None)
+            rounded = max(512, -(-size // 512) * 512)
+            if not block or block.bytes < rounded:
+                return None
+            rest = block.bytes - rounded
+            if rest >= 512 if rounded <= MIB or self.expandable else rounded < self.max_split and rest > MIB:
+                self.add(Block(address + rounded, rest, block.place, block.segment))
+                block.bytes = rounded
+            block.state, block.requested, block.allocation = ALLOCATED, size, allocation
+        elif action in (FREE_REQUESTED, FREE_COMPLETED):
+            block = self.find(address, ALLOCATED if action == FREE_REQUESTED else PENDING)
+            if block and action == FREE_REQUESTED:
+                block.state = PENDING
+            elif block:
+                block.state = FREE
+                self.merge(block)
+        elif action == SEGMENT_ALLOC:
+            self.add(Block(address, size, place, ("whole", address, fields["sequence"])))
+        elif action == SEGMENT_MAP:
+            # Ranges of one reservation are one segment, whose end nobody tells: neighbours of one place belong together.
+            block = Block(address, size, place, ("mapped", place))
+            self.add(block)
+            self.merge(block)
+        elif action == SEGMENT_FREE:
+            block = self.find(address, FREE)
+            if block and block.bytes == size:
+                self.blocks.remove(block)
+        elif action == SEGMENT_UNMAP:
+            block = next((b for b in self.blocks if b.state == FREE and b.address <= address and address + size <= b.end()), None)
+            if block:
+                self.blocks.remove(block)
+                for start, end in ((block.address, address), (address + size, block.end())):
+                    if start < end:
+                        self.add(Block(start, end - start, block.place, block.segment))
+        return block
+
+
+def in_order(log):
+    """Every event as (ordinal, event), in the order in which it counts: within a thread by position, between threads by
+    time; a thread whose next event is one of the allocator's waits for those of lower sequence numbers."""
+    device_of = {key: place["device"] for key, place in log.places.items()}
+    due = collections.defaultdict(list)  # the sequence numbers that are there, by device, from the last one down
+    for events in log.threads.values():
+        for event in events:
+            if event.type == "allocator":
+                due[device_of[event.fields["place"]]].append(event.fields["sequence"])
+    for sequences in due.values():
+        sequences.sort(reverse=True)
+    heads = {ordinal: [0, 0] for ordinal in log.threads}  # position, and the time, which does not go back
+    while heads:
+        ready = []
+        for ordinal, (position, latest) in heads.items():
+            event = log.threads[ordinal][position]
+            if event.type != "allocator" or event.fields["sequence"] == due[device_of[event.fields["place"]]][-1]:
+                ready.append((max(latest, event.ns), ordinal))
+        ns, ordinal = min(ready)
+        position = heads[ordinal][0]
+        event = log.threads[ordinal][position]
+        if event.type == "allocator":
+            due[device_of[event.fields["place"]]].pop()
+        heads[ordinal] = [position + 1, ns]
+        if position + 1 == len(log.threads[ordinal]):
+            del heads[ordinal]
+        yield ordinal, event
+
+
+def collectives(log):
+    """{(step or None, operation): [calls, bytes]} of what NCCL's NVTX ranges tell."""
+    size_at = {(s["domain"], s["schema"]): s["offset"] for s in log.schemas if log.strings[s["name"]] == "Message size [bytes]"}
+    found, step, named = collections.defaultdict(lambda: [0, 0]), None, {}
+    for ordinal, event in in_order(log):
+        fields = event.fields
+        if event.type == "range_start" and log.domains[fields["domain"]] == "shardledger" and fields["category"] == STEP:
+            step, started = fields["value"], fields["id"]
+        elif event.type == "range_end" and step is not None and fields["id"] == started:
+            step = None
+        elif event.type == "range_push":
+            named[ordinal] = log.strings[fields["name"]]
+        elif event.type == "range_payload" and (fields["domain"], fields["schema"]) in size_at:
+            at = size_at[fields["domain"], fields["schema"]]
+            count = found[step, named[ordinal].removeprefix("nccl")]
+            count[0] += 1
+            count[1] += int.from_bytes(event.tail[at : at + 8], "little")
+    return dict(found)

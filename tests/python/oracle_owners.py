@@ -1,0 +1,419 @@
+"""The oracle's second half: phases, and who owns each allocation, by the rules of docs/categories.md."""
+
+import collections
+import re
+
+from oracle import ALLOC, FREE_COMPLETED, FREE_REQUESTED, STEP, Allocator, in_order
+from oracle_log import ROOT
+
+KINDS = dict(enumerate(("none step forward backward recompute unshard unshard_copy_out reshard reduce prefetch optimizer_step"
+                        " zero_grad input checkpoint eval user record_function").split()))
+NEVER = float("inf")
+WORKSPACES = (32 << 20, 8519680)
+
+
+def phase_rules():
+    """[(prefix, kind, point)] of the table in docs/categories.md."""
+    text = (ROOT / "docs/categories.md").read_text()
+    table = text[text.index("<!-- generated: phase rules -->") :]
+    return re.findall(r"^\| `(.+?)` \| `(\w+)` \| (?:`(\w+)`)? *\|$", table[: table.index("<!-- end -->")], re.M)
+
+
+RULES = phase_rules()
+
+
+class Phase:
+    def __init__(self, ordinal, kind, name, point, module, start, ns, parent):
+        self.ordinal, self.kind, self.name, self.point, self.module = ordinal, kind, name, point, module
+        self.start, self.ns, self.parent, self.end, self.end_ns = start, ns, parent, NEVER, None
+
+    def around(self):
+        phase = self
+        while phase:
+            yield phase
+            phase = phase.parent
+
+
+class Allocation:
+    free = complete = NEVER
+    free_ns = free_phase = last_step = None
+    restored = False
+
+    def __init__(self, device, address, start, ns, ordinal, phase, step, stream):
+        self.device, self.address, self.start, self.ns, self.ordinal = device, address, start, ns, ordinal
+        self.phase, self.step, self.stream = phase, step, stream
+        self.tags = []  # (instant, category, module, name)
+
+
+class Story:
+    """What happened, by instant: the place of an event in the log's order."""
+
+    def __init__(self, log):
+        self.log, self.phases, self.allocations, self.steps = log, [], [], []
+        self.now = self.ns = 0
+        self.stacks, self.started, self.live, self.allocators = {}, {}, {}, {}
+        self.open_backward, self.units, self.whole = [], {}, []
+        self.step = None
+        self.known_peaks = {}  # by device
+        self.device = None  # the rank's: of its first allocation, or that which held the most before
+        self.before = (0, 0, 0, 0)
+        self.restore()
+        for self.now, (ordinal, event) in enumerate(in_order(log), 1):
+            self.ns = event.ns
+            getattr(self, "on_" + event.type, lambda *_: None)(ordinal, event.fields)
+        if self.step:
+            self.close_step()
+        self.decide()
+
+    # ---- phases ----
+    def named(self, name, kind):
+        point = None
+        if kind == "record_function":
+            kind = "user"
+            for prefix, meant, where in RULES:
+                if name.startswith(prefix):
+                    kind, point = meant, where or None
+                    break
+        return kind, point
+
+    def unit(self, name, around):
+        """The module that a range of FSDP's names: by its suffix, none is the root; of the model that is running."""
+        if not name.startswith("FSDP::"):
+            return None
+        suffix = re.search(r" \((.+)\)$| for (.+)$", name)
+        fqn = (suffix.group(1) or suffix.group(2)).split(", ")[0] if suffix else ""
+        modules = self.log.modules
+        named = [key for key, module in modules.items() if module["fqn"] == fqn]
+        running = next((phase.module for phase in around if phase.module), None) or self.last_root
+        return next((key for key in named if running and self.root(key) == self.root(running)), named[0] if named else None)
+
+    last_root = None
+
+    def root(self, module):
+        while self.log.modules.get(module, {}).get("parent"):
+            module = self.log.modules[module]["parent"]
+        return module
+
+    def around(self, ordinal):
+        """The innermost phase at this instant on this thread."""
+        stack = self.stacks.get(ordinal)
+        if stack:
+            return stack[-1][1]
+        if self.whole:
+            inner = [p for p in self.open_backward if p.start > self.whole[-1].start]
+            return inner[-1] if inner else self.whole[-1]
+        return self.step
+
+    def begin(self, ordinal, fields, kind, name, point, parent):
+        module = fields["value"] if kind in ("forward", "backward", "recompute", "eval") and fields["value"] in self.log.modules else None
+        if kind == "optimizer_step" and any(p.kind == "optimizer_step" for p in (parent.around() if parent else ())):
+            kind = "user"
+        around = list(parent.around()) if parent else []
+        phase = Phase(ordinal, kind, name, point, module, self.now, self.ns, parent)
+        phase.module = module or self.unit(name, around)
+        if phase.module is None and kind not in ("step", "backward"):
+            phase.module = next((p.module for p in around if p.module), None)
+        if kind in ("forward", "recompute", "eval") and module and not self.log.modules[module]["parent"]:
+            self.last_root = module
+        self.phases.append(phase)
+        return phase
+
+    def on_range_push(self, ordinal, fields):
+        domain = self.log.domains[fields["domain"]]
+        stack = self.stacks.setdefault(ordinal, [])
+        if domain == "NCCL":
+            return
+        name = self.log.strings[fields["name"]]
+        kind, point = self.named(name, KINDS[fields["category"]] if domain == "shardledger" else "user")
+        parent = self.around(ordinal)
+        if point == "pre_backward":
+            module = self.unit(name, parent.around() if parent else ())
+            self.end_unit(module)
+            of = self.log.modules.get(module, {})
+            unit = Phase(ordinal, "backward", of["fqn"] or of["class_name"], None, module, self.now, self.ns, parent) if module else None
+            if unit:
+                self.units[module] = unit
+                self.open_backward.append(unit)
+                self.phases.append(unit)
+                parent = unit if not stack else parent
+        phase = self.begin(ordinal, fields, kind, name, point, parent)
+        stack.append((fields["domain"], phase))
+        if kind == "backward" and phase.module is None:
+            self.whole.append(phase)
+
+    def end_unit(self, module):
+        unit = self.units.pop(module, None)
+        if unit in self.open_backward:
+            self.open_backward.remove(unit)
+
+    def on_range_pop(self, ordinal, fields):
+        stack = self.stacks.get(ordinal, [])
+        at = next((at for at in reversed(range(len(stack))) if stack[at][0] == fields["domain"]), None)
+        if at is None:
+            return
+        phase = stack.pop(at)[1]
+        phase.end, phase.end_ns = self.now, self.ns
+        if phase in self.whole:
+            self.whole.remove(phase)
+        if phase.name.startswith("FSDP::post_backward_") and phase.module in self.units:
+            unit = self.units[phase.module]  # its backward ends with the last of these
+            unit.end, unit.end_ns = self.now, self.ns
+            if phase.point == "reduce_scatter" and unit in self.open_backward:
+                self.open_backward.remove(unit)
+
+    def on_range_start(self, ordinal, fields):
+        if self.log.domains[fields["domain"]] != "shardledger":
+            return
+        name, kind = self.log.strings[fields["name"]], KINDS[fields["category"]]
+        if kind == "step":
+            self.step = Phase(ordinal, kind, name, None, None, self.now, self.ns, None)
+            self.step.number = fields["value"]
+            self.steps.append(self.step)
+            self.started[fields["id"]] = self.step
+            self.step.peaks, self.step.before = self.sums(), self.before
+            self.phases.append(self.step)
+        elif kind == "backward":
+            parent = self.whole[-1] if self.whole else self.step
+            phase = self.started[fields["id"]] = self.begin(ordinal, fields, kind, name, None, parent)
+            self.open_backward.append(phase)
+
+    def on_range_end(self, ordinal, fields):
+        phase = self.started.pop(fields["id"], None)
+        if phase:
+            phase.end, phase.end_ns = self.now, self.ns
+            if phase in self.open_backward:
+                self.open_backward.remove(phase)
+            if phase is self.step:
+                self.close_step()
+                self.step, self.units, self.open_backward = None, {}, []
+
+    def close_step(self):
+        allocator = self.allocator(self.device)
+        self.step.ends = self.before = allocator.sums()
+        self.step.free = allocator.largest_free(), allocator.inactive_split()
+        for a in self.allocations:
+            a.last_step = self.step.number if a.free == NEVER else a.last_step
+
+    # ---- memory ----
+    def allocator(self, device):
+        return self.allocators.setdefault(device, Allocator(self.log))
+
+    def sums(self):
+        return self.allocator(self.device).sums()
+
+    def restore(self):
+        for restore, blocks in self.log.restores:
+            allocator = self.allocator(restore["device"])
+            for block in allocator.restore(blocks):
+                if block.requested:
+                    a = Allocation(restore["device"], block.address, 0, None, 0, None, None, None)
+                    a.restored, a.bytes, a.requested = True, block.bytes, block.requested
+                    block.allocation = a
+                    self.allocations.append(a)
+        if self.allocators:
+            self.device = max(self.allocators, key=lambda device: self.allocators[device].sums()[3])
+            self.before = self.sums()
+
+    def on_allocator(self, ordinal, fields):
+        place = self.log.places[fields["place"]]
+        device, action = place["device"], fields["action"]
+        if any(r["device"] == device and fields["sequence"] < r["sequence"] for r, _ in self.log.restores):
+            return  # part of what was restored
+        self.device = device if self.device is None else self.device
+        a = None
+        if action == ALLOC:
+            a = Allocation(device, fields["address"], self.now, self.ns, ordinal, self.around(ordinal),
+                           self.step.number if self.step else None, place["stream"])
+        block = self.allocator(device).event(fields, a)
+        if device == self.device:
+            now = self.sums()
+            self.before = tuple(map(max, self.before, now))
+            if self.step:
+                self.step.peaks = tuple(map(max, self.step.peaks, now))
+        if not block:
+            return
+        if action == ALLOC:
+            a.bytes, a.requested = block.bytes, fields["bytes"]
+            self.allocations.append(a)
+        elif action == FREE_REQUESTED and block.allocation:
+            a = block.allocation
+            a.free, a.free_ns, a.free_phase = self.now, self.ns, self.around(ordinal)
+        elif action == FREE_COMPLETED and block.allocation:
+            block.allocation.complete, block.allocation = self.now, None
+
+    def on_tag(self, ordinal, fields):
+        block = self.allocator(fields["device"]).find(fields["address"], 1)
+        if block and block.allocation:
+            strings = self.log.strings
+            block.allocation.tags.append((self.now, strings[fields["category"]], fields["module"] or None, strings[fields["name"]]))
+
+    # ---- owners ----
+    def step_after(self, instant):
+        return next((s for s in self.steps if s.end > instant), None)
+
+    def decide(self):
+        self.optimizer_steps = [p for p in self.phases if p.kind == "optimizer_step"]
+        owners = set()  # cuBLAS has a workspace for each thread and stream
+        for a in self.allocations:
+            a.workspace = not a.tags and self.is_workspace(a) and (a.ordinal, a.stream) not in owners
+            owners.update([(a.ordinal, a.stream)] if a.workspace else [])
+        for a in self.allocations:
+            a.category, a.detail, a.rule, a.module = self.owner(a)
+
+    def owner(self, a):
+        module = next((p.module for p in a.phase.around() if p.module), None) if a.phase else None
+        if a.tags:
+            _, category, tagged, _ = a.tags[-1]
+            if category == "cublas_workspace":
+                return "other", "cublas_workspace", "cublas_workspace", tagged or module
+            return category, None, "tag", tagged or module
+        if a.restored:
+            return "unattributed", "before_attach", "restored", None
+        if a.workspace:
+            return "other", "cublas_workspace", "cublas_workspace", module
+        step = self.step_after(a.start)
+        step_end = step.end if step else NEVER
+        backward = next((p for p in a.phase.around() if p.kind == "backward" and p.module is None), None) if a.phase else None
+        whole_end = backward.end if backward else step_end
+        for p in a.phase.around() if a.phase else ():
+            dead = a.free <= min(p.end, self.now)
+            found = None
+            if p.point == "all_gather":
+                found = ("all_gather", "cast", "fsdp_all_gather_cast") if dead else ("all_gather", None, "fsdp_all_gather")
+            elif p.point == "copy_out":
+                found = ("temp", "copy_out", "fsdp_copy_out_temp") if dead else ("unsharded_param", None, "fsdp_copy_out")
+            elif p.point in ("pre_forward", "pre_backward") and not dead:
+                found = ("unsharded_param", None, "fsdp_only_shard")
+            elif p.point == "fsdp1_unshard":
+                found = ("temp", "cast", "fsdp1_unshard_temp") if dead else ("unsharded_param", None, "fsdp1_unshard")
+            elif p.point == "inputs":
+                found = ("input", None, "fsdp_inputs")
+            elif p.point == "accumulate" and not dead:
+                found = ("unsharded_grad", "accumulated", "fsdp_accumulate")
+            elif p.point == "reduce_scatter":
+                found = (("reduce_scatter", "staging", "fsdp_reduce_staging") if dead else
+                         ("reduce_scatter", None, "fsdp_reduce_scatter") if a.free <= min(whole_end, self.now) else
+                         ("sharded_grad", None, "fsdp_sharded_grad"))
+            elif p.point == "ddp_buckets" and not dead and self.there_to_step(a, step_end):
+                found = ("gradient", "ddp_bucket", "ddp_bucket")
+            elif p.kind == "optimizer_step":
+                found = ("temp", "optimizer", "optimizer_temp") if dead else ("optstate", None, "optimizer_state")
+            elif p.kind == "recompute":
+                found = ("temp", "recompute", "recompute_temp") if dead else ("activation", "recompute", "recompute_activation")
+            elif p.kind == "forward":
+                found = (("temp", "forward", "forward_temp") if dead else
+                         ("activation", None, "forward_activation") if a.free <= step_end else
+                         ("other", "survivor", "forward_survivor"))
+            elif p.kind == "backward":
+                freed = next((q for q in a.free_phase.around() if q.point in ("reduce_scatter", "root_callback")), None) if a.free_phase else None
+                if freed:
+                    rule = "freed_in_reduce" if freed.point == "reduce_scatter" else "freed_in_root_callback"
+                    return "unsharded_grad", None, rule, freed.module or module
+                steps = self.optimizers(a, step_end)
+                found = ("gradient", None, "backward_gradient") if steps and a.free > steps[0].start else (
+                    "temp", "backward", "backward_temp") if a.free <= min(step_end, self.now) else ("gradient", "accumulated", "backward_survivor")
+            elif p.kind == "step":
+                backwards = [q for q in self.phases if a.start < q.start < step_end and q.kind == "backward"]
+                cut = step_end == NEVER and a.free == NEVER
+                found = (("other", "survivor", "step_survivor") if a.free > step_end else
+                         ("activation", "outside_modules", "step_activation") if cut or backwards and a.free > backwards[0].start else
+                         ("temp", "outside_modules", "step_temp"))
+            if found:
+                return *found, module
+        if a.step is None and a.free <= min(step_end, self.now):
+            return "temp", "setup", "setup_temp", module
+        return "unattributed", None, "none", module
+
+    def optimizers(self, a, step_end):
+        return [p for p in self.optimizer_steps if a.start < p.start < step_end]
+
+    def there_to_step(self, a, step_end):
+        steps = self.optimizers(a, step_end)
+        return not steps or a.free > steps[0].start
+
+    def is_workspace(self, a):
+        if "cublas_workspaces" in self.log.info or a.requested not in WORKSPACES or a.free != NEVER:
+            return False
+        if not a.phase or (a.step or 0) > 1:
+            return False
+        graded = any("grad" in category for b in self.allocations for _, category, _, _ in b.tags)
+        return graded or all(p.kind != "backward" for p in a.phase.around())
+
+    # ---- sums ----
+    def changes(self, device):
+        """[(instant, bytes, category, detail, module)]: what allocated memory gains and loses. A tag that comes after the
+        end of the step in which its tensor was made counts from the beginning of its own step on."""
+        for a in self.allocations:
+            if a.device != device:
+                continue
+            step = self.step_after(a.start)
+            early = [tag for tag in a.tags if not step or tag[0] <= step.end]
+            late = a.tags[len(early):]
+            a.tags = early
+            category, detail, _, module = self.owner(a)
+            a.tags = early + late
+            start = a.start
+            for instant, named, tagged, _ in late + [(NEVER, None, None, None)]:
+                if instant != NEVER:
+                    instant = max((s.end for s in self.steps if s.end < instant), default=0) + 1
+                end = min(instant, a.free)
+                if start < end or start == 0:
+                    yield start, a.bytes, category, detail, module
+                    yield end, -a.bytes, category, detail, module
+                workspace = named == "cublas_workspace"
+                start, category, detail, module = end, "other" if workspace else named, named if workspace else None, tagged or module
+
+    def above(self, module):
+        while module:
+            yield module
+            module = self.log.modules[module]["parent"]
+
+    def peaks(self, device):
+        """What was highest: {(step, module, phase): [bytes, {category: bytes}, own bytes, own bytes with children]}, the module
+        None for the step; and {step: {(category, detail, module): bytes}} at each step's own peak."""
+        if device in self.known_peaks:
+            return self.known_peaks[device]
+        at, found, owners = collections.defaultdict(list), {}, {}
+        self.known_peaks[device] = found, owners
+        for change in self.changes(device):
+            at[change[0]].append(change[1:])
+        opened = {p.start: p for p in self.phases if p.kind in ("step", "forward", "backward", "recompute", "optimizer_step")}
+        total, held, own, below = 0, collections.Counter(), collections.Counter(), collections.Counter()
+        active = []
+        for now in sorted({*at, *opened} - {NEVER}):
+            for size, category, detail, module in at.get(now, ()):
+                total += size
+                held[category, detail, module] += size
+                own[module] += size
+                for m in self.above(module):
+                    below[m] += size
+            active = [p for p in active if p.end > now]
+            if now in opened:
+                active.append(opened[now])
+            step = next((p for p in active if p.kind == "step"), None)
+            for p in active if step else ():
+                module = p.module if p.kind not in ("step", "optimizer_step") else None
+                if not module and p.kind in ("forward", "backward", "recompute"):
+                    continue
+                peak = found.setdefault((step.number, module, p.kind), [-1, None, 0, 0])
+                if total > peak[0]:
+                    peak[0], peak[1] = total, collections.Counter()
+                    for (category, _, _), size in held.items():
+                        peak[1][category] += size
+                    peak[1] = {category: size for category, size in peak[1].items() if size}
+                    if p is step:
+                        owners[step.number] = {owner: size for owner, size in held.items() if size}
+                if module:
+                    peak[2], peak[3] = max(peak[2], own[module]), max(peak[3], below[module])
+        return found, owners
+
+    def survivors(self):
+        """{(step, module, category, detail): [bytes, allocations, bytes kept to the end of the last step]}"""
+        found, last = collections.defaultdict(lambda: [0, 0, 0]), max((s.number for s in self.steps), default=None)
+        for a in self.allocations:
+            if a.step is not None and a.last_step is not None and a.last_step > a.step:
+                sums = found[a.step, a.module, a.category, a.detail]
+                sums[0] += a.bytes
+                sums[1] += 1
+                sums[2] += a.bytes * (a.last_step == last)
+        return dict(found)

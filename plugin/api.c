@@ -1,4 +1,7 @@
-/* The public C API, shardledger.h: each function is one event, or a few lines around sl_log_append. */
+/*
+ * The public C API, shardledger.h: each function is one event, or a few lines around sl_log_append. What sources call
+ * themselves is in source_state.c, since this file calls them.
+ */
 #include "shardledger.h"
 
 #include "event_log.h"
@@ -58,12 +61,6 @@ void sl_info(const char *key, const char *value) {
   const struct sl_event_info event = {sl_log_name(key), sl_log_name(value)};
   if (event.key)
     sl_log_define(SL_EVENT_info, &event, sizeof(event), NULL, 0);
-}
-
-void sl_source_state(const char *source, const char *state, const char *reason) {
-  const struct sl_event_source_state event = {
-      .source = sl_log_name(source), .state = sl_log_name(state), .reason = sl_log_name(reason)};
-  sl_log_define(SL_EVENT_source_state, &event, sizeof(event), NULL, 0);
 }
 
 void sl_module(uint32_t id, uint32_t parent, const char *fqn, const char *class_name, uint32_t flags, uint32_t depth,

@@ -110,3 +110,19 @@ def test_a_program_that_clears_all_hooks_is_seen_again(companion, called):
         called(x())
         ranges = companion.calls.ranges()
         assert sum(r.startswith("+") for r in ranges) == ranges.count("-") == 5
+
+
+def test_a_range_of_the_users_does_not_break_the_graph_that_it_is_in(companion, monkeypatch):
+    import shardledger
+
+    torch._dynamo.reset()
+    for name in ("push", "pop", "mark"):  # as calls of C do
+        monkeypatch.setattr(companion.native, name, lambda *_: torch._dynamo.graph_break())
+
+    @shardledger.range("whole")
+    def double(x):
+        with shardledger.range("part"):
+            shardledger.mark("instant")
+            return x * 2
+
+    assert torch.equal(torch.compile(double, backend="eager", fullgraph=True)(x()), x() * 2)

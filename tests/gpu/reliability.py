@@ -12,6 +12,7 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -57,7 +58,13 @@ class Done:
 class Jobs:
     def __init__(self, work, device, out):
         self.work, self.device, self.out = work, device, out
-        self.count = 0
+        self.count, self.running, self.ended = 0, set(), False
+
+    def end(self, *_):
+        """On SIGTERM: no check starts any more, and the jobs that run, in sessions of their own, are ended too."""
+        self.ended = True
+        for process in tuple(self.running):
+            process.terminate()
 
     def place(self, name):
         self.count += 1
@@ -78,6 +85,8 @@ class Jobs:
 
     def run(self, case, plugin, gpu=0, timeout=60, before=(), options=(), **more):
         """Runs the job, behind the words `before`; a job that hangs is killed, and has the status "hangs"."""
+        if self.ended:
+            raise InterruptedError("no job starts any more")
         place = self.place(f"{case}-{'with' if plugin else 'without'}")
         command = [*before, sys.executable, str(JOB), case, "--mark", str(place / "mark"), "--device", self.device, *options]
         with open(place / "log", "w") as log:
@@ -86,12 +95,14 @@ class Jobs:
                 env=self.environment(place, plugin, gpu, **more), cwd=place, start_new_session=True,
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log,
             )
+            self.running.add(process)
             try:
                 status = process.wait(timeout)
             except subprocess.TimeoutExpired:
                 status = "hangs"
             ended = time.time()
             stop(process)
+            self.running.discard(process)
         return Done(status, ended, place)
 
     def ledger(self, done):
@@ -253,12 +264,13 @@ def main():
         (options.out / "reliability.txt").write_text("\n".join([on, *sorted(lines)]) + "\n")
 
     def guarded(check, *arguments):
-        if time.monotonic() - begin > options.budget:
+        if jobs.ended or time.monotonic() - begin > options.budget:
             return None, "no time left"
         try:
-            return check(*arguments)
+            outcome = check(*arguments)
         except Exception as problem:  # noqa: BLE001
-            return False, f"{type(problem).__name__}: {problem}"
+            outcome = False, f"{type(problem).__name__}: {problem}"
+        return (None, "ended before its end") if jobs.ended else outcome
 
     options.out.mkdir(parents=True, exist_ok=True)
     on_gpu = options.device == "cuda"
@@ -266,6 +278,7 @@ def main():
     print(on, flush=True)
     with tempfile.TemporaryDirectory(prefix="shardledger-reliability-", ignore_cleanup_errors=True) as work:
         jobs = Jobs(Path(work), options.device, options.out)
+        signal.signal(signal.SIGTERM, jobs.end)
         checks = []
         # Alone on the GPUs, and first: it also compiles the torch bridge that all others use.
         alone = {"gpu_memory": lambda: check_memory(jobs)} if on_gpu else {}

@@ -91,9 +91,9 @@ function showFigures(ranks) {
   const growth = ended.length > 2 ? last.end_allocated - second.end_allocated : 0;
   const figures = [
     figure("Peak allocated", formatBytes(step.allocated), `rank ${worst.rank}, step ${step.step}, ${step.place}`, formatExact(step.allocated)),
-    figure("Reserved by PyTorch then", formatBytes(step.reserved), step.reserved ? `${formatBytes(step.reserved - step.allocated)} more than allocated` : "not known", formatExact(step.reserved)),
+    figure("Highest reserved in that step", formatBytes(step.reserved), step.reserved ? `${formatBytes(step.reserved - step.allocated)} more than allocated` : "not known", formatExact(step.reserved)),
     figure("Device in use", formatBytes(step.device), step.device && total ? `${formatShare(step.device, total)} of ${formatBytes(total)}, in that step` : "no sample", formatExact(step.device)),
-    known.length > 1 ? figure("Lowest peak of all ranks", formatBytes(least.highest.allocated), `rank ${least.rank}, ${formatBytes(step.allocated - least.highest.allocated)} less`, formatExact(least.highest.allocated))
+    known.length > 1 ? figure("Lowest peak of all ranks", formatBytes(least.highest.allocated), step.allocated === least.highest.allocated ? "the same on every rank" : `rank ${least.rank}, ${formatBytes(step.allocated - least.highest.allocated)} less`, formatExact(least.highest.allocated))
                      : null,
     ended.length > 2 ? figure("Growth since step " + second.step, `${growth > 0 ? "+" : ""}${formatBytes(growth)}`, `at step ends, up to step ${last.step}`, formatExact(growth)) : null];
   box.append(...figures.filter(Boolean));

@@ -176,6 +176,7 @@ TEST_F(DeviceSegments, WhatCannotBeShownIsSaid) {
   ledger.sql("COMMIT; BEGIN");
   EXPECT_TRUE(contains(shardledger({"device", path, "--segments", "--at", "9"}).error, "there is no step 9"));
   EXPECT_TRUE(contains(shardledger({"device", path, "--segments", "--at", "oom"}).error, "no request was refused"));
+  EXPECT_EQ(shardledger({"device", path, "--segments", "--at", "oom", "--json"}).status, 2);
   CommandResult alone = shardledger({"device", path, "--at", "oom"});
   EXPECT_EQ(alone.status, 2);
   EXPECT_TRUE(contains(alone.error, "--at oom goes with --segments")) << alone.error;

@@ -208,9 +208,13 @@ TEST_F(Device, WithoutSamplesItSaysWhy) {
     LedgerBuilder ledger(path);
     ledger.rank(0).step(0, 0, 100 * mib);
   }
-  CommandResult result = shardledger({"device", path});
-  EXPECT_EQ(result.status, 0);
-  EXPECT_TRUE(contains(result.error, "the device was not sampled")) << result.error;
+  for (std::vector<std::string> command :
+       {std::vector<std::string>{"device", path, "--json"}, {"device", path, "--by", "step", "--csv"}}) {
+    CommandResult result = shardledger(command);
+    EXPECT_EQ(result.status, 2) << "a script would take nothing for an answer";
+    EXPECT_EQ(result.out, "");
+    EXPECT_TRUE(contains(result.error, "the device was not sampled")) << result.error;
+  }
 }
 
 } // namespace

@@ -246,6 +246,8 @@ TEST_F(Errors, MissingAndWrongArgumentsAreNamed) {
   EXPECT_TRUE(contains(shardledger({}).error, "Usage: shardledger COMMAND"));
   EXPECT_EQ(shardledger({}).status, 2);
   EXPECT_TRUE(contains(shardledger({"query"}).error, "SQL is missing"));
+  EXPECT_TRUE(contains(shardledger({"nccl", "--slowest", "3", "--by", "module"}).error, "name one of the two"));
+  EXPECT_TRUE(contains(shardledger({"device", "--by", "step", "--at", "3"}).error, "name one of the two"));
   EXPECT_TRUE(contains(shardledger({"run"}).error, "the command to run is missing"));
   EXPECT_TRUE(contains(shardledger({"run", "--"}).error, "the command to run is missing"));
   EXPECT_TRUE(contains(shardledger({"peaks", "--step"}).error, "--step needs a value"));

@@ -471,10 +471,12 @@ static int print_device(struct sl_db *db, struct sl_output *out, void *context, 
   if (r == 0) {
     int64_t samples = 0;
     r = sl_db_int(db, "SELECT count(*) FROM device_sample", &samples, error);
-    if (r == 0)
-      sl_complain(samples ? "no sample of the device was taken there; 'shardledger device' without options shows one"
-                          : "the device was not sampled: the companion package does it at the end of steps");
-    return r;
+    return r < 0 ? r
+                 : sl_error_set(error, -ENODATA, "%s",
+                                samples ? "no sample of the device was taken there; 'shardledger device' without"
+                                          " options shows one"
+                                        : "the device was not sampled: the companion package does it at the end of"
+                                          " steps");
   }
   print_headline(out, selection, &moment);
   if (selection->by == 0)
@@ -515,6 +517,10 @@ int sl_cmd_device(const struct sl_command *command, int argc, char **argv) {
   int r = sl_parse(command, arguments, sizeof(arguments) / sizeof(arguments[0]), argc, argv, &path, 1);
   if (r < 0)
     return sl_parse_exit(r);
+  if (selection.at && selection.by == 0) {
+    sl_complain("device: --at shows one instant, --by step all steps: name one of the two");
+    return SL_EXIT_USAGE;
+  }
   if (selection.at && strcmp(selection.at, "last") == 0) {
     selection.last = true;
   } else if (selection.at && strcmp(selection.at, "oom") == 0) {

@@ -512,5 +512,9 @@ int sl_cmd_nccl(const struct sl_command *command, int argc, char **argv) {
   };
   const char *path = NULL;
   int r = sl_parse(command, arguments, sizeof(arguments) / sizeof(arguments[0]), argc, argv, &path, 1);
+  if (r >= 0 && selection.slowest >= 0 && selection.view != VIEW_default) {
+    sl_complain("nccl: --slowest lists single collectives, --by adds them up: name one of the two");
+    return SL_EXIT_USAGE;
+  }
   return r < 0 ? sl_parse_exit(r) : sl_print_report(path, &format, print_nccl, &selection);
 }

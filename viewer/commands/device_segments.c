@@ -98,16 +98,13 @@ static int say_why_not(struct sl_db *db, const struct sl_segments_question *ques
                   error);
   if (r < 0)
     return r;
-  if (pools && !steps)
-    sl_complain(
-        "PyTorch's caching allocator was not in use, so there are no segments: each tensor is a driver allocation");
-  else if (!steps)
-    sl_complain("PyTorch's segments are in no step of this record; 'shardledger info' says what is");
-  else if (question->at == SL_SEGMENTS_oom)
-    sl_complain("no request was refused there; --at takes a step's number, peak or last as well");
-  else
-    sl_complain("there is no such step or rank; 'shardledger info' lists them");
-  return 0;
+  return sl_error_set(error, -ENODATA, "%s",
+                      pools && !steps ? "PyTorch's caching allocator was not in use, so there are no segments: each "
+                                        "tensor is a driver allocation"
+                      : !steps ? "PyTorch's segments are in no step of this record; 'shardledger info' says what is"
+                      : question->at == SL_SEGMENTS_oom
+                          ? "no request was refused there; --at takes a step's number, peak or last as well"
+                          : "PyTorch's segments are not known there; 'shardledger info' says what was recorded");
 }
 
 /* ---- the map ---- */

@@ -16,6 +16,7 @@ from checks import main, programs, report
 from checks.attribution import check_attribution
 from checks.balance import check_balance
 from checks.bootstrap import interval
+from checks.devices import compared_devices, compared_host
 from checks.harness import ROOT, CheckFailed, Harness, OutOfTime, Result, Run, attempt, stop
 from checks.oom import refused
 from checks.reference import check_recorded
@@ -501,6 +502,46 @@ def test_a_device_balance_that_does_not_add_up_or_explain_fails(ledger):
     assert not check_balance("run", ledger).passed
     ledger.execute("UPDATE device_owner SET bytes = 9 WHERE owner = 'unexplained'")
     assert not check_balance("run", ledger).passed
+
+
+@pytest.fixture
+def two_gpus(ledger):
+    """Rank 1 holds 600 bytes on GPU 0 and pinned host memory, besides what each rank has on its own GPU; and its truth."""
+    for rank, device, size in ((0, 0, 900), (1, 1, 900), (1, 0, 600)):
+        ledger.execute(
+            "INSERT INTO allocation(rank, device, address, bytes, requested_bytes, stream, category, tid, alloc_ns, decided_by)"
+            " VALUES(?, ?, 4096, ?, ?, 0, 'temp', 1, 5, 'tag')",
+            (rank, device, size, size),
+        )
+        columns = "rank, device, address, bytes, owner, api, alloc_ns"
+        ledger.execute(f"INSERT INTO segment({columns}) VALUES(?, ?, 4096, ?, 'pytorch', 'x', 5)", (rank, device, 2 * size))
+    for owner, size, free_ns in (("pytorch", 512, None), ("pytorch", 64, 8), ("libother.so", 256, None)):
+        columns = "rank, address, bytes, owner, api, alloc_ns, free_ns"
+        ledger.execute(f"INSERT INTO host_segment({columns}) VALUES(1, 4096, ?, ?, 'x', 5, ?)", (size, owner, free_ns))
+    own, none = {"allocated": 900, "reserved": 1800}, {"allocated": 0, "reserved": 0}
+    return {
+        0: {"at_ns": 10, "devices": [own, none], "host": {"allocated": 0}},
+        1: {"at_ns": 10, "devices": [{"allocated": 600, "reserved": 1200}, own], "host": {"allocated": 512}},
+    }
+
+
+def test_every_gpu_and_the_host_have_what_pytorch_says_of_each_rank(ledger, two_gpus):
+    assert compared_devices(two_gpus, ledger).passed
+    assert compared_host(two_gpus, ledger).passed
+    ledger.execute("UPDATE segment SET bytes = bytes + 1 WHERE rank = 1 AND device = 0")
+    ledger.execute("UPDATE host_segment SET free_ns = 11 WHERE free_ns = 8")
+    assert not compared_devices(two_gpus, ledger).passed
+    assert not compared_host(two_gpus, ledger).passed
+
+
+def test_a_job_that_held_nothing_on_anothers_gpu_nor_pinned_shows_nothing(ledger, two_gpus):
+    for table in ("allocation", "segment"):
+        ledger.execute(f"DELETE FROM {table} WHERE rank = 1 AND device = 0")
+    ledger.execute("DELETE FROM host_segment")
+    two_gpus[1]["devices"][0] = {"allocated": 0, "reserved": 0}
+    two_gpus[1]["host"]["allocated"] = 0
+    assert not compared_devices(two_gpus, ledger).passed
+    assert not compared_host(two_gpus, ledger).passed
 
 
 def test_a_rank_whose_device_was_never_sampled_fails(ledger):

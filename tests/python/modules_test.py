@@ -104,8 +104,11 @@ def test_units_under_checkpointing_are_recomputed_by_their_names(companion, proc
     assert sum(bool(call[5] & MODULE_RECOMPUTE) for call in companion.calls.named("module")) == 2
 
 
-def test_bytes_are_of_the_shards_also_while_a_unit_is_unsharded(companion, process_group):
+@pytest.mark.parametrize("tied", [False, True])
+def test_bytes_are_of_the_shards_also_while_a_unit_is_unsharded(companion, process_group, tied):
     model = Model()
+    if tied:
+        model.blocks[1].linear.weight = model.blocks[0].linear.weight
     fully_shard(model)
     with torch.no_grad():
         companion.guard.on = False
@@ -113,7 +116,7 @@ def test_bytes_are_of_the_shards_also_while_a_unit_is_unsharded(companion, proce
         companion.guard.on = True
     model(torch.randn(2, 4))
     bytes_of = {call[3]: call[7] for call in companion.calls.named("module")}
-    assert bytes_of[""] == 2 * 4 * (16 + 4)
+    assert bytes_of[""] == 4 * (16 + 4 + (0 if tied else 16) + 4)
     categories = {call[3] for call in companion.calls.named("tag")}
     assert "sharded_param" in categories and "param" not in categories
 

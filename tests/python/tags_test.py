@@ -1,7 +1,11 @@
 """Tags: which storages of a job are named, as what, and when."""
 
+import warnings
+
 import torch
 from torch import nn
+from torch._subclasses import FakeTensorMode
+from torch.overrides import TorchFunctionMode
 
 import shardledger
 
@@ -113,3 +117,76 @@ def test_shared_parameters_count_once(companion):
     model[1].weight = model[0].weight
     model(torch.randn(1, 2))
     assert {call[3]: call[7] for call in companion.calls.named("module")} == {"": 16, "0": 16, "1": 0}
+
+
+def test_what_users_see_of_their_tensors_is_what_they_do_with_them(companion):
+    class Seen(TorchFunctionMode):
+        def __torch_function__(self, function, types, args=(), kwargs=None):
+            self.functions.append(function)
+            return function(*args, **(kwargs or {}))
+
+    def functions():
+        model, seen = nn.Linear(2, 2), Seen()
+        optimizer = torch.optim.Adam(model.parameters())
+        with seen:
+            seen.functions = []
+            for _ in range(2):
+                step(model, optimizer)
+        return seen.functions
+
+    seen = functions()
+    assert tags(companion.calls, "optstate")
+    companion.guard.on = False
+    assert seen == functions()
+
+
+class Suspicious(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        assert function is torch.nn.functional.linear
+        return super().__torch_function__(function, types, args, kwargs).as_subclass(torch.Tensor)
+
+
+def test_a_tensor_that_refuses_to_be_asked_is_tagged(companion):
+    given = torch.ones(3, 2).as_subclass(Suspicious)
+    nn.Linear(2, 2)(given)
+    assert companion.guard.on and len(tags(companion.calls, "input")) == 1
+
+
+class OwnMethods(nn.Linear):
+    def parameters(self, learning_rate):
+        raise NotImplementedError
+
+
+class OwnState(torch.optim.SGD):
+    state = []
+
+
+def test_models_and_optimizers_with_methods_of_their_own_do_no_harm(companion):
+    model = OwnMethods(2, 2)
+    optimizer = OwnState(list(nn.Module.parameters(model)))
+    for _ in range(2):
+        model(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+    assert companion.guard.on and len(tags(companion.calls, "gradient")) == 2
+
+
+def test_inputs_that_hold_themselves_are_looked_through_once(companion):
+    class Picks(nn.Linear):
+        def forward(self, batch):
+            return super().forward(batch["x"])
+
+    batch = {"x": torch.ones(1, 2), "list": []}
+    batch["self"] = batch["list"].append(batch) or batch["list"]
+    Picks(2, 2)(batch)
+    assert companion.guard.on
+    assert {call[2] for call in companion.calls.named("tag") if call[3] == "input"} == {address(batch["x"])}
+
+
+def test_fake_tensors_are_not_tagged_and_not_complained_about(companion):
+    with warnings.catch_warnings(), FakeTensorMode():
+        warnings.simplefilter("error")
+        model = nn.Linear(2, 2)
+        step(model, torch.optim.SGD(model.parameters()))
+    number = companion.calls.named("module")[0][1]  # the others are of models that other tests have left
+    assert companion.guard.on and not [call for call in companion.calls.named("tag") if call[4] == number]

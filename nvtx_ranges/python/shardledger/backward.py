@@ -11,7 +11,7 @@ import torch
 
 from . import guard, native, steps
 from .kinds import KIND
-from .tensors import leaves
+from .tensors import leaves, unseen
 
 _BACKWARD = KIND["backward"]
 
@@ -96,6 +96,7 @@ def _differentiable(tree):
     return [leaf for leaf in leaves(tree) if leaf.grad_fn is not None]
 
 
+@unseen
 def watch(entry, args, kwargs, output):
     """After a forward of a selected module."""
     outputs = _differentiable(output)

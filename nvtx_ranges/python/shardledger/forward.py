@@ -246,7 +246,7 @@ def _first_call(root):
     """Gets to know a root and everything in it. None while a backward runs: what is called then is no model."""
     if _backward_task() != -1:
         return None
-    if next(root.parameters(), None) is None and next(root.buffers(), None) is None:
+    if not modules.has_tensors(root):
         return modules.remember(root)
     facts.ranks()
     modules.register(root)

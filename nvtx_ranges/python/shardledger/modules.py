@@ -14,6 +14,7 @@ import torch
 
 from . import native, options
 from .kinds import MODULE_DDP, MODULE_FSDP, MODULE_RECOMPUTE, MODULE_ROOT
+from .tensors import unseen
 
 # {attribute that holds the wrapped module: class of the wrapper}
 _WRAPPERS = {
@@ -66,6 +67,15 @@ def _forget(key):
     known = _known.get(key)
     if known is not None and known.module() is None:  # else the address already belongs to another module
         del _known[key]
+
+
+def parameters_of(root):
+    """All of a model. Models have methods of their own called parameters, with other arguments and results."""
+    return (parameter for _, parameter in torch.nn.Module.named_parameters(root))
+
+
+def has_tensors(root):
+    return any(True for _ in parameters_of(root)) or any(True for _ in torch.nn.Module.named_buffers(root))
 
 
 def _is_a(module, name):
@@ -123,6 +133,8 @@ def _sharded_parameters(module):
         for parameter in _fsdp_parameters(module):
             where = parameter._module_info
             found[id(where.module), where.param_name] = parameter.sharded_param
+            for tied in zip(where.shared_modules, where.shared_param_names):
+                found[id(tied[0]), tied[1]] = parameter.sharded_param
     except AttributeError:  # another version's names: then what the modules hold has to do
         pass
     return found
@@ -247,6 +259,7 @@ class Tree:
             )
 
 
+@unseen
 def register(root):
     """Walks a model, tells the ledger about its modules and remembers them. Returns the Tree."""
     global _next_id

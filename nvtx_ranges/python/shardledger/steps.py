@@ -10,8 +10,9 @@ has no optimizer of torch's: at a forward after backward, once its gradients hav
 
 import weakref
 
-from . import bridge, guard, native, tags, uncalled
+from . import bridge, guard, modules, native, tags, uncalled
 from .kinds import KIND
+from .tensors import unseen
 
 _STEP = KIND["step"]
 
@@ -66,11 +67,12 @@ def forward(root):
     tags.again(root, number)
 
 
+@unseen
 def _is_over(root):
     """For jobs that update parameters themselves: gradients that are gone have been used."""
     if _anchor is not None or _saw_step:
         return False
-    return all(p.grad is None for p in root.parameters() if p.requires_grad)
+    return all(p.grad is None for p in modules.parameters_of(root) if p.requires_grad)
 
 
 def zero_grad():

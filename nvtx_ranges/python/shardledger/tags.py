@@ -5,7 +5,7 @@ import weakref
 import torch
 
 from . import guard, modules, native
-from .tensors import leaves
+from .tensors import leaves, unseen
 
 DEVICES = {"cuda"}  # the ledger's devices
 _AGAIN = (1, 2)  # steps at whose start moved parameters are looked for
@@ -21,7 +21,8 @@ def _storage(tensor):
     if not isinstance(tensor, torch.Tensor) or tensor.device.type not in DEVICES:
         return None
     try:
-        address = tensor.untyped_storage().data_ptr()
+        storage = tensor.untyped_storage()
+        address = storage.data_ptr() if storage.device.type in DEVICES else 0  # a fake tensor's is elsewhere
     except Exception:  # tensors without a storage: fake, functional and other wrappers
         return None
     return (tensor.device.index or 0, address) if address else None
@@ -33,11 +34,13 @@ def _tag(tensor, category, module, name):
         native.tag(where[0], where[1], category.encode("utf-8", "replace"), module, name.encode("utf-8", "replace"))
 
 
+@unseen
 def is_on_device(tensor):
     return _storage(tensor) is not None
 
 
 @guard.guarded
+@unseen
 def tag_by_user(tensor, category, name=""):
     _tag(tensor, str(category), 0, str(name))
 
@@ -51,6 +54,7 @@ def _is_sharded(parameter, entry):
     return False
 
 
+@unseen
 def model(root, only_new=False):
     """Tags the parameters and buffers of a registered model; those that are where they were are left alone.
 
@@ -70,6 +74,7 @@ def model(root, only_new=False):
             _tag_once(entry, f"{entry.path}.{name}" if entry.path else name, buffer, "buffer")
 
 
+@unseen
 def gathered():
     """Names what FSDP2 keeps gathered between steps, such as the root of a model that is only evaluated."""
     try:
@@ -93,6 +98,7 @@ def again(root, step):
         model(root)
 
 
+@unseen
 def inputs(entry, args, kwargs):
     """The tensors that a root was called with, after FSDP brought them to the device."""
     for leaf in leaves((args, kwargs)):
@@ -109,6 +115,7 @@ def _parameters_of(optimizer):
     return (parameter for group in optimizer.param_groups for parameter in group["params"])
 
 
+@unseen
 def gradients(optimizer):
     seen = set()  # FSDP's gradients of one unit are views of one storage
     for parameter in _parameters_of(optimizer):
@@ -119,10 +126,12 @@ def gradients(optimizer):
             _tag(parameter.grad, "sharded_grad" if sharded else "gradient", module, name)
 
 
+@unseen
 def optimizer_state(optimizer, tagged):
     """Tags the state when there is more of it than the last time; returns how many tensors there are."""
     found = []
-    for parameter, state in optimizer.state.items():
+    states = optimizer.state if isinstance(optimizer.state, dict) else {}  # some keep it their own way
+    for parameter, state in states.items():
         if isinstance(state, dict):
             found.extend((parameter, key, value) for key, value in state.items() if isinstance(value, torch.Tensor))
     if len(found) != tagged:

@@ -1,21 +1,39 @@
-"""Finding the tensors in what modules are called with and return. torch's own pytree does more, at ten times the cost."""
+"""Finding the tensors in what modules are called with and return, and asking them without anybody noticing."""
+
+import functools
 
 import torch
 
 
+def unseen(function):
+    """What function asks of tensors is hidden from the user's torch function modes and tensor subclasses."""
+
+    @functools.wraps(function)
+    def wrapper(*args, **kwargs):
+        with torch._C.DisableTorchFunction():
+            return function(*args, **kwargs)
+
+    return wrapper
+
+
 def leaves(tree):
-    """The tensors in nested tuples, lists and dicts (also their subclasses, such as model outputs)."""
+    """The tensors in nested tuples, lists and dicts (also their subclasses, such as model outputs).
+
+    torch's own pytree does more, at ten times the cost.
+    """
     found = []
-    _collect(tree, found)
+    _collect(tree, found, set())
     return found
 
 
-def _collect(tree, found):
+def _collect(tree, found, inside):
+    """inside: ids of the containers that this one is in, since one may hold itself."""
     if isinstance(tree, torch.Tensor):
         found.append(tree)
-    elif isinstance(tree, (tuple, list)):
-        for item in tree:
-            _collect(item, found)
-    elif isinstance(tree, dict):
-        for item in tree.values():
-            _collect(item, found)
+        return
+    items = tree if isinstance(tree, (tuple, list)) else tree.values() if isinstance(tree, dict) else None
+    if items and id(tree) not in inside:
+        inside.add(id(tree))
+        for item in items:
+            _collect(item, found, inside)
+        inside.remove(id(tree))

@@ -489,6 +489,23 @@ TEST_F(Collectives, ACollectiveWithoutTheTimeOfOneOfItsRanksHasNoTransfer) {
       << "rank 1 may have waited for rank 0 all the time";
 }
 
+TEST_F(Collectives, NobodyIsLateWhereTheArrivalOfOneRankIsNotKnown) {
+  for (int rank = 0; rank < 3; rank++) {
+    Job job(directory / ("host-" + std::to_string(rank)), rank);
+    job.schemas();
+    job.all_gather(1000, 300, 50).kernel(50, 1010 + rank, 1100, kAllGather);
+    job.all_gather(2000, 300, 51);
+    if (rank < 2)
+      job.kernel(51, 2010 + rank, 2100, kAllGather);
+  }
+  build();
+  EXPECT_EQ(
+      rows("SELECT seq, rank, late_ns, spread_ns, is_last, others_waited_ns FROM collective_cost ORDER BY seq, rank"),
+      (Rows{"0|0|0|2|0|", "0|1|1|2|0|", "0|2|2|2|1|3", "1|0|||0|", "1|1|||0|", "1|2|||0|"}))
+      << "rank 2 may have come later than rank 1";
+  EXPECT_EQ(rows("SELECT rank, collectives, last FROM straggler ORDER BY rank"), (Rows{"0|1|0", "1|1|0", "2|1|1"}));
+}
+
 TEST_F(Collectives, ClocksOfHostsAreAlignedByTheEndsOfCollectives) {
   constexpr uint64_t offset = 5'000'000;
   for (int rank = 0; rank < 2; rank++) {

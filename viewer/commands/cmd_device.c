@@ -353,7 +353,7 @@ static int print_unknown(struct sl_db *db, struct sl_output *out, const struct m
     return r;
   sl_bind_named_int(statement, ":rank", moment->rank);
   r = sl_statement_step(statement, error);
-  if (r > 0) {
+  if (r > 0 && !(sl_column_int(statement, 0) && sl_column_int(statement, 2))) {
     sl_output_line(out, "%s", "");
     if (!sl_column_int(statement, 2))
       sl_output_line(out, "The driver's calls were not recorded: libraries count as the context's.");

@@ -5,7 +5,7 @@
 #include <string.h>
 
 struct communicator { /* of a rank */
-  int64_t rank, comm, nranks;
+  int64_t rank, comm, nranks, members;
 };
 
 struct reader {
@@ -54,7 +54,8 @@ static int read_rows(struct sl_db *db, const char *sql, size_t size, void (*fill
 }
 
 static void fill_communicator(void *row, struct sl_statement *statement) {
-  *(struct communicator *)row = (struct communicator){number(statement, 0), number(statement, 1), number(statement, 2)};
+  *(struct communicator *)row =
+      (struct communicator){number(statement, 0), number(statement, 1), number(statement, 2), number(statement, 3)};
 }
 
 static void fill_rank(void *row, struct sl_statement *statement) {
@@ -78,7 +79,8 @@ static int read_names(struct reader *reader, struct sl_db *db, struct sl_error *
   /* A communicator's size where it is not known: the ranks that have it, if all of the job are there. */
   int r = read_rows(db,
                     "SELECT rank, comm, coalesce(nranks, iif((SELECT count(*) = max(world_size) FROM rank),"
-                    " (SELECT count(DISTINCT rank) FROM communicator AS o WHERE o.comm = c.comm), NULL))"
+                    " (SELECT count(DISTINCT rank) FROM communicator AS o WHERE o.comm = c.comm), NULL)),"
+                    " (SELECT count(DISTINCT rank) FROM communicator AS o WHERE o.comm = c.comm)"
                     " FROM communicator AS c WHERE comm IS NOT NULL ORDER BY rank, comm",
                     sizeof *reader->communicators, fill_communicator, (void **)&reader->communicators,
                     &reader->communicator_count, error);
@@ -125,7 +127,7 @@ static int module_of(const struct sl_nccl_calls *calls, int64_t id) {
   return low < calls->module_count && calls->modules[low].id == id ? low : -1;
 }
 
-static int64_t ranks_of(const struct reader *reader, int64_t rank, int64_t comm) {
+static const struct communicator *communicator_of(const struct reader *reader, int64_t rank, int64_t comm) {
   size_t low = 0, high = reader->communicator_count;
   while (low < high) {
     size_t middle = low + (high - low) / 2;
@@ -136,7 +138,7 @@ static int64_t ranks_of(const struct reader *reader, int64_t rank, int64_t comm)
       high = middle;
   }
   const struct communicator *c = &reader->communicators[low];
-  return low < reader->communicator_count && c->rank == rank && c->comm == comm ? c->nranks : SL_NO_NUMBER;
+  return low < reader->communicator_count && c->rank == rank && c->comm == comm ? c : NULL;
 }
 
 static int place_of(const struct sl_nccl_calls *calls, int64_t rank) {
@@ -189,8 +191,12 @@ static int read_calls(struct reader *reader, struct sl_db *db, struct sl_error *
       place = place_of(calls, call->rank);
     }
     call->place = place;
-    if (call->comm != SL_NO_NUMBER)
-      call->nranks = ranks_of(reader, call->rank, call->comm);
+    const struct communicator *communicator =
+        call->comm == SL_NO_NUMBER ? NULL : communicator_of(reader, call->rank, call->comm);
+    if (communicator) {
+      call->nranks = communicator->nranks;
+      call->members = (uint32_t)communicator->members;
+    }
   }
   statement = sl_statement_close(statement);
   return r;
@@ -246,7 +252,7 @@ static bool all_timed(const struct sl_nccl_call *calls, size_t count) {
 }
 
 static void meeting_close(struct sl_nccl_meeting *meeting, const struct sl_nccl_call *calls, size_t count) {
-  if (meeting->arrivals < 2 || meeting->first_ns == meeting->last_ns)
+  if (sl_nccl_spread(meeting) == SL_NO_NUMBER || meeting->first_ns == meeting->last_ns)
     return;
   for (size_t i = 0; i < count; i++) {
     if (calls[i].arrival_ns == SL_NO_NUMBER)
@@ -272,7 +278,7 @@ static int meet(struct sl_nccl_calls *calls, struct sl_error *error) {
     return no_memory(error);
   for (size_t i = 0, end; i < calls->count; i = end) {
     struct sl_nccl_meeting *meeting = &calls->meetings[calls->meeting_count];
-    *meeting = (struct sl_nccl_meeting){SL_NO_NUMBER, SL_NO_NUMBER, -1, 0, SL_NO_NUMBER, 0};
+    *meeting = (struct sl_nccl_meeting){SL_NO_NUMBER, SL_NO_NUMBER, -1, 0, SL_NO_NUMBER, 0, calls->calls[i].members};
     end = meeting_end(calls, i);
     for (size_t j = i; j < end; j++) {
       struct sl_nccl_call *call = &calls->calls[j];
@@ -414,7 +420,8 @@ double sl_nccl_exposed_share(const struct sl_nccl_call *call) {
 }
 
 int64_t sl_nccl_spread(const struct sl_nccl_meeting *meeting) {
-  return meeting->arrivals > 1 ? meeting->last_ns - meeting->first_ns : SL_NO_NUMBER;
+  bool all = meeting->arrivals > 1 && meeting->arrivals >= meeting->members;
+  return all ? meeting->last_ns - meeting->first_ns : SL_NO_NUMBER;
 }
 
 bool sl_nccl_is_last(const struct sl_nccl_meeting *meeting, const struct sl_nccl_call *call) {

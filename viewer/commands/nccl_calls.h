@@ -26,6 +26,7 @@ struct sl_nccl_meeting { /* one collective: the calls of all its ranks; a call t
   int64_t others_waited_ns;  /* for its last rank, in sum */
   int64_t last_rank;         /* lowest rank that arrived last; SL_NO_NUMBER where all came at once */
   uint32_t arrivals;
+  uint32_t members; /* ranks of the communicator that the ledger has; 0: unknown. Fewer arrivals tell no order */
 };
 
 /* Every int64_t may be SL_NO_NUMBER. */
@@ -35,6 +36,7 @@ struct sl_nccl_call {
   int64_t arrival_ns; /* start on the first host's clock */
   int64_t exposed_ns; /* of start … end: no other kernel of its process ran there */
   int64_t nranks;     /* of its communicator */
+  uint32_t members;   /* of these, in the ledger; 0: unknown */
   uint32_t kernel_calls;
   int place;     /* of its rank: index of sl_nccl_calls.ranks; -1: a rank that the ledger does not have */
   int operation; /* index of sl_nccl_calls.operations */
@@ -78,7 +80,7 @@ int64_t sl_nccl_duration(const struct sl_nccl_call *call);
 double sl_nccl_share(const struct sl_nccl_call *call);
 double sl_nccl_exposed_share(const struct sl_nccl_call *call);
 
-/* From the first rank's arrival to the last one's; SL_NO_NUMBER where fewer than two are known. */
+/* From the first rank's arrival to the last one's; SL_NO_NUMBER where fewer than two are known, or not all. */
 int64_t sl_nccl_spread(const struct sl_nccl_meeting *meeting);
 
 /* Whether this call's rank was the one that the others waited for. */

@@ -148,8 +148,13 @@ uint32_t sl_phases_named(const struct sl_phases *phases, const struct sl_phase *
 
 /* ---- phases ---- */
 
+/* What runs between a unit's reshard and its reduce is the unit's own ranges: anything else comes after its backward.
+ */
 static struct sl_phase *innermost_module_backward(const struct sl_phases *phases) {
-  return phases->module_backward_count ? phases->module_backwards[phases->module_backward_count - 1] : NULL;
+  for (uint32_t i = phases->module_backward_count; i-- > 0;)
+    if (!phases->module_backwards[i]->resharded)
+      return phases->module_backwards[i];
+  return NULL;
 }
 
 static struct thread_stack *stack_of(struct sl_phases *phases, uint32_t thread, bool create) {

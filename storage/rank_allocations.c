@@ -380,7 +380,8 @@ int sl_rank_on_tag(struct sl_rank_builder *b, const struct sl_event *event) {
   if (strcmp(category, sl_rules[SL_RULE_cublas_workspace].name) == 0)
     return workspace_found(b, a);
   a->tag_category = category_number(b, category);
-  a->tag_module = tag->module;
+  if (tag->module)
+    a->tag_module = tag->module; /* without one it may be the user's, of a tensor whose module is known */
   a->tag_step = sl_phases_step(b->phases);
   a->tag_name = sl_log_string(b->log, tag->name);
   if (a->tag_category == SL_CATEGORY_gradient || a->tag_category == SL_CATEGORY_sharded_grad)

@@ -125,15 +125,29 @@ void sl_rank_phase_opened(void *context, struct sl_phase *phase) {
   }
 }
 
+/* A backward that its unit's reshard ended is closed later, when no reduce has followed: its peaks end where it did. */
+static struct sl_item *close_item_of(struct sl_rank_builder *b, const struct sl_phase *phase) {
+  for (size_t i = b->item_count; i-- > 0 && phase->end_at < b->at;) {
+    struct sl_item *item = &b->items[i];
+    if (item->type == SL_ITEM_open && item->phase == phase)
+      break;
+    if (item->type == SL_ITEM_none && item->phase && item->phase->end_at == phase->end_at)
+      return item;
+  }
+  return sl_rank_item_add(b, SL_ITEM_close);
+}
+
 void sl_rank_phase_closed(void *context, struct sl_phase *phase) {
   struct sl_rank_builder *b = context;
   sl_module_states_closed(b->states, phase);
   sl_rank_pattern_closed(b, phase);
-  if (has_peak(phase)) {
-    struct sl_item *item = sl_rank_item_add(b, SL_ITEM_close);
-    if (item)
-      item->phase = phase;
-  }
+  struct sl_item *item = NULL;
+  if (has_peak(phase) && (item = close_item_of(b, phase)))
+    item->type = SL_ITEM_close;
+  else if (phase->point == SL_POINT_post_backward_reshard)
+    item = sl_rank_item_add(b, SL_ITEM_none); /* keeps the place */
+  if (item)
+    item->phase = phase;
   if (phase->kind == SL_KIND_step && b->r == 0)
     b->r = sl_rank_step_finish(b, phase);
 }
@@ -159,6 +173,8 @@ uint32_t sl_rank_sweep_parent(void *context, uint32_t module) {
 int sl_rank_sweep_peak(void *context, const struct sl_phase *phase, const struct sl_sample *sample,
                        const struct sl_own_bytes *own) {
   struct sl_rank_builder *b = context;
+  if (phase->step < 0)
+    return 0; /* of the time between steps, which is none of the next one's */
   uint32_t module = phase->kind == SL_KIND_optimizer_step ? 0 : phase->module;
   uint64_t key = (uint64_t)module << 8 | (uint64_t)phase->kind;
   struct peak_entry *entry;

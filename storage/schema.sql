@@ -186,7 +186,7 @@ CREATE TABLE peak( -- the highest point while a module was in a phase; module_id
   rank INTEGER NOT NULL,
   step INTEGER NOT NULL,
   module_id INTEGER,
-  phase TEXT NOT NULL, -- step, forward, backward, recompute, optimizer_step
+  phase TEXT NOT NULL, -- step, forward, backward, recompute, eval, optimizer_step
   at_ns INTEGER NOT NULL,
   allocated_bytes INTEGER NOT NULL, -- of the whole device
   own_bytes INTEGER, -- highest bytes that the module itself owned in the phase; NULL without a module

@@ -9,7 +9,7 @@ SELECT m.id, m.rank, m.fqn, CASE WHEN m.fqn = '' THEN coalesce(m.class, '') ELSE
 FROM module m LEFT JOIN module r ON r.id = m.root_id;
 
 -- Per module and phase: the device's highest point, the most that the module itself owned, and what was allocated then.
--- fqn is empty for a root; module_id NULL stands for the whole step.
+-- fqn is empty for a root; module_id NULL stands for the whole step. other_bytes has also what was tagged in words of your own.
 CREATE VIEW module_peaks AS
 SELECT s.rank, s.step, p.module_id, coalesce(m.fqn, '') AS fqn, m.class, m.depth, p.phase, p.at_ns, p.allocated_bytes,
   p.own_bytes, p.own_with_children_bytes,
@@ -27,7 +27,8 @@ SELECT s.rank, s.step, p.module_id, coalesce(m.fqn, '') AS fqn, m.class, m.depth
   sum(CASE WHEN c.category='reduce_scatter' THEN c.bytes ELSE 0 END) AS reduce_scatter_bytes,
   sum(CASE WHEN c.category='optstate' THEN c.bytes ELSE 0 END) AS optstate_bytes,
   sum(CASE WHEN c.category='input' THEN c.bytes ELSE 0 END) AS input_bytes,
-  sum(CASE WHEN c.category='other' THEN c.bytes ELSE 0 END) AS other_bytes
+  sum(CASE WHEN c.category NOT IN ('unattributed','sharded_param','unsharded_param','param','buffer','sharded_grad','unsharded_grad','gradient',
+    'activation','temp','all_gather','reduce_scatter','optstate','input') THEN c.bytes ELSE 0 END) AS other_bytes
 FROM step s
 JOIN peak p ON p.rank = s.rank AND p.step = coalesce(s.same_as, s.step)
 LEFT JOIN module m ON m.id = p.module_id

@@ -52,13 +52,15 @@ class Story:
         self.log, self.phases, self.allocations, self.steps = log, [], [], []
         self.now = self.ns = 0
         self.stacks, self.started, self.live, self.allocators = {}, {}, {}, {}
-        self.open_backward, self.units, self.whole = [], {}, []
+        self.open_backward, self.whole = [], []
         self.step = None
         self.known_peaks = {}  # by device
         self.device = None  # the rank's: of its first allocation, or that which held the most before
         self.before = (0, 0, 0, 0)
         self.restore()
-        for self.now, (ordinal, event) in enumerate(in_order(log), 1):
+        events = list(enumerate(in_order(log), 1))
+        self.unit_ends = self.ends_of_units(events)
+        for self.now, (ordinal, event) in events:
             self.ns = event.ns
             getattr(self, "on_" + event.type, lambda *_: None)(ordinal, event.fields)
         if self.step:
@@ -94,13 +96,39 @@ class Story:
             module = self.log.modules[module]["parent"]
         return module
 
+    def ends_of_units(self, events):
+        """{instant at which FSDP::pre_backward of a unit began: that at which its backward ended}: with its reduce, or with its
+        reshard where no range of the unit's follows."""
+        stacks, began, ends = collections.defaultdict(list), {}, {}
+        for now, (ordinal, event) in events:
+            if event.type == "range_push":
+                name = self.log.strings[event.fields["name"]]
+                point, _, unit = name.partition(" ")
+                stacks[ordinal].append((point, unit))
+                reducing = unit if point == "FSDP::post_backward_reduce" else None
+                if self.log.domains[event.fields["domain"]] != "NCCL":
+                    began = {u: at for u, at in began.items() if at not in ends or u == reducing}
+                if reducing in began:
+                    ends.pop(began[reducing], None)
+                if point == "FSDP::pre_backward":
+                    began.setdefault(unit, now)
+            elif event.type == "range_pop" and stacks[ordinal]:
+                point, unit = stacks[ordinal].pop()
+                if unit in began and point == "FSDP::post_backward_reduce":
+                    ends[began.pop(unit)] = now
+                elif unit in began and point == "FSDP::post_backward_reshard":
+                    ends[began[unit]] = now
+                if point == "backward":
+                    began = {}
+        return ends
+
     def around(self, ordinal):
         """The innermost phase at this instant on this thread."""
         stack = self.stacks.get(ordinal)
-        if stack:
+        if stack and stack[-1][1] not in self.whole:  # backward may run on the thread that asked for it
             return stack[-1][1]
         if self.whole:
-            inner = [p for p in self.open_backward if p.start > self.whole[-1].start]
+            inner = [p for p in self.open_backward if p.end > self.now]
             return inner[-1] if inner else self.whole[-1]
         return self.step
 
@@ -113,8 +141,8 @@ class Story:
         phase.module = module or self.unit(name, around)
         if phase.module is None and kind not in ("step", "backward"):
             phase.module = next((p.module for p in around if p.module), None)
-        if kind in ("forward", "recompute", "eval") and module and not self.log.modules[module]["parent"]:
-            self.last_root = module
+        if kind in ("forward", "recompute", "eval") and module:
+            self.last_root = self.root(module)
         self.phases.append(phase)
         return phase
 
@@ -128,23 +156,17 @@ class Story:
         parent = self.around(ordinal)
         if point == "pre_backward":
             module = self.unit(name, parent.around() if parent else ())
-            self.end_unit(module)
             of = self.log.modules.get(module, {})
-            unit = Phase(ordinal, "backward", of["fqn"] or of["class_name"], None, module, self.now, self.ns, parent) if module else None
-            if unit:
-                self.units[module] = unit
+            unit = Phase(ordinal, "backward", of["fqn"] or of["class_name"], None, module, self.now, self.ns, self.whole[-1] if self.whole else self.step)
+            unit.end = self.unit_ends.get(self.now, NEVER)
+            if not any(p.module == module and p.end > self.now for p in self.open_backward):
                 self.open_backward.append(unit)
                 self.phases.append(unit)
-                parent = unit if not stack else parent
+                parent = self.around(ordinal)
         phase = self.begin(ordinal, fields, kind, name, point, parent)
         stack.append((fields["domain"], phase))
         if kind == "backward" and phase.module is None:
             self.whole.append(phase)
-
-    def end_unit(self, module):
-        unit = self.units.pop(module, None)
-        if unit in self.open_backward:
-            self.open_backward.remove(unit)
 
     def on_range_pop(self, ordinal, fields):
         stack = self.stacks.get(ordinal, [])
@@ -155,11 +177,9 @@ class Story:
         phase.end, phase.end_ns = self.now, self.ns
         if phase in self.whole:
             self.whole.remove(phase)
-        if phase.name.startswith("FSDP::post_backward_") and phase.module in self.units:
-            unit = self.units[phase.module]  # its backward ends with the last of these
-            unit.end, unit.end_ns = self.now, self.ns
-            if phase.point == "reduce_scatter" and unit in self.open_backward:
-                self.open_backward.remove(unit)
+            for module in self.open_backward:
+                module.end = min(module.end, self.now)
+            self.open_backward = []
 
     def on_range_start(self, ordinal, fields):
         if self.log.domains[fields["domain"]] != "shardledger":
@@ -185,7 +205,7 @@ class Story:
                 self.open_backward.remove(phase)
             if phase is self.step:
                 self.close_step()
-                self.step, self.units, self.open_backward = None, {}, []
+                self.step = None
 
     def close_step(self):
         allocator = self.allocator(self.device)
@@ -260,13 +280,19 @@ class Story:
         for a in self.allocations:
             a.category, a.detail, a.rule, a.module = self.owner(a)
 
-    def owner(self, a):
+    def owner(self, a, tags=None):
+        """category, detail, rule and module of an allocation with these tags (None: all of its own)"""
+        tags = a.tags if tags is None else tags
+        category, detail, rule, module = self.by_phases(a)
+        if not tags:
+            return category, detail, rule, module
+        module = next((tagged for _, _, tagged, _ in reversed(tags) if tagged), module)
+        if tags[-1][1] == "cublas_workspace":
+            return "other", "cublas_workspace", "cublas_workspace", module
+        return tags[-1][1], None, "tag", module
+
+    def by_phases(self, a):
         module = next((p.module for p in a.phase.around() if p.module), None) if a.phase else None
-        if a.tags:
-            _, category, tagged, _ = a.tags[-1]
-            if category == "cublas_workspace":
-                return "other", "cublas_workspace", "cublas_workspace", tagged or module
-            return category, None, "tag", tagged or module
         if a.restored:
             return "unattributed", "before_attach", "restored", None
         if a.workspace:
@@ -300,12 +326,12 @@ class Story:
                 found = ("temp", "optimizer", "optimizer_temp") if dead else ("optstate", None, "optimizer_state")
             elif p.kind == "recompute":
                 found = ("temp", "recompute", "recompute_temp") if dead else ("activation", "recompute", "recompute_activation")
-            elif p.kind == "forward":
+            elif p.kind in ("forward", "eval"):
                 found = (("temp", "forward", "forward_temp") if dead else
                          ("activation", None, "forward_activation") if a.free <= step_end else
                          ("other", "survivor", "forward_survivor"))
             elif p.kind == "backward":
-                freed = next((q for q in a.free_phase.around() if q.point in ("reduce_scatter", "root_callback")), None) if a.free_phase else None
+                freed = next((q for q in a.free_phase.around() if q.point in ("reduce_scatter", "root_callback")), None) if a.free_phase and a.free <= step_end else None
                 if freed:
                     rule = "freed_in_reduce" if freed.point == "reduce_scatter" else "freed_in_root_callback"
                     return "unsharded_grad", None, rule, freed.module or module
@@ -349,9 +375,7 @@ class Story:
             step = self.step_after(a.start)
             early = [tag for tag in a.tags if not step or tag[0] <= step.end]
             late = a.tags[len(early):]
-            a.tags = early
-            category, detail, _, module = self.owner(a)
-            a.tags = early + late
+            category, detail, _, module = self.owner(a, early)
             start = a.start
             for instant, named, tagged, _ in late + [(NEVER, None, None, None)]:
                 if instant != NEVER:
@@ -377,7 +401,7 @@ class Story:
         self.known_peaks[device] = found, owners
         for change in self.changes(device):
             at[change[0]].append(change[1:])
-        opened = {p.start: p for p in self.phases if p.kind in ("step", "forward", "backward", "recompute", "optimizer_step")}
+        opened = {p.start: p for p in self.phases if p.kind in ("step", "forward", "backward", "recompute", "eval", "optimizer_step")}
         total, held, own, below = 0, collections.Counter(), collections.Counter(), collections.Counter()
         active = []
         for now in sorted({*at, *opened} - {NEVER}):
@@ -393,7 +417,7 @@ class Story:
             step = next((p for p in active if p.kind == "step"), None)
             for p in active if step else ():
                 module = p.module if p.kind not in ("step", "optimizer_step") else None
-                if not module and p.kind in ("forward", "backward", "recompute"):
+                if not module and p.kind in ("forward", "backward", "recompute", "eval"):
                     continue
                 peak = found.setdefault((step.number, module, p.kind), [-1, None, 0, 0])
                 if total > peak[0]:

@@ -57,6 +57,7 @@ class Told:
         names, found = [column[0] for column in cursor.description], {}
         for row in (dict(zip(names, values)) for values in cursor):
             categories = {name[:-6]: row[name] for name in names[names.index("unattributed_bytes"):] if row[name]}
+            assert sum(categories.values()) == row["allocated_bytes"]
             found[row["step"], self.module(row["module_id"]), row["phase"]] = [
                 row["allocated_bytes"], categories, row["own_bytes"] or 0, row["own_with_children_bytes"] or 0]
         return found
@@ -104,7 +105,7 @@ def compare(log, story, told, whole):
     found = {
         "step": differences({s.number: (*s.peaks, *s.ends, *s.free, s.before[1], s.before[3]) for s in story.steps}, told.steps()),
         "peak": differences(peaks, told.peaks()),
-        "peak_owner": differences(owners, told.owners()),
+        "peak_owner": differences({step: held for step, held in owners.items() if held}, told.owners()),
         "survivors": differences(dict(survivors), told.survivors()),
     }
     if log.domains and any(event.type == "range_payload" for events in log.threads.values() for event in events):

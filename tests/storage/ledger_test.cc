@@ -249,6 +249,67 @@ TEST_F(Ledger, AParentsPeakWithItsChildrenIsOfOneInstant) {
             (std::vector<std::string>{"|512|3584", "a|1024|1024", "b|2048|2048"}));
 }
 
+TEST_F(Ledger, ABackwardWithoutGradientSyncHasThePeakOfItsTimeUpToTheReshard) {
+  {
+    LogBuilder log(directory / "host-1-1", 50);
+    log.module(1, 0, "", "Model", SL_MODULE_ROOT | SL_MODULE_FSDP, 0).module(2, 1, "b", "Block", SL_MODULE_FSDP, 1);
+    auto &main = log.thread(1);
+    auto &autograd = log.thread(2);
+    main.at(100).allocator(SL_SEGMENT_ALLOC, 0x1000000, 2 * kMiB).range_start(1, "step 0", SL_KIND_step, 0);
+    main.at(110).range_push("Model", SL_KIND_forward, 1).range_pop();
+    main.at(120).range_push("backward", SL_KIND_backward, 0);
+    autograd.at(121).range_push("FSDP::pre_backward", SL_KIND_record_function).range_pop();
+    autograd.at(130).range_push("FSDP::pre_backward (b)", SL_KIND_record_function).range_pop();
+    autograd.at(131).allocator(SL_ALLOC, 0x1000000, 1024);
+    autograd.at(132).range_push("FSDP::post_backward_reshard (b)", SL_KIND_record_function).range_pop();
+    autograd.at(140).allocator(SL_ALLOC, 0x1000400, 4096); // the gradient of the root's own parameter
+    main.at(150).range_pop().at(160).range_end(1);
+  }
+  ASSERT_EQ(build(), 0) << error.text;
+  EXPECT_EQ(rows("SELECT fqn, allocated_bytes, own_bytes FROM module_peaks WHERE phase = 'backward' ORDER BY fqn"),
+            (std::vector<std::string>{"|5120|4096", "b|1024|1024"}));
+}
+
+TEST_F(Ledger, WhatModulesReachBetweenStepsIsNoPeakOfTheNextStep) {
+  {
+    LogBuilder log(directory / "host-1-1", 50);
+    log.module(1, 0, "", "Model", SL_MODULE_ROOT);
+    auto &main = log.thread(1);
+    main.at(100).allocator(SL_SEGMENT_ALLOC, 0x1000000, 2 * kMiB);
+    for (uint64_t step = 0; step < 2; step++) {
+      for (auto kind : {SL_KIND_eval, SL_KIND_forward}) { // an evaluation, and the other model of a pair
+        main.at(110 + 100 * step).range_push("Model", kind, 1).allocator(SL_ALLOC, 0x1000000, 8192);
+        main.allocator(SL_FREE_REQUESTED, 0x1000000, 8192).allocator(SL_FREE_COMPLETED, 0x1000000, 8192).range_pop();
+      }
+      main.at(150 + 100 * step)
+          .range_start(step + 1, "step", SL_KIND_step, step)
+          .range_push("Model", SL_KIND_forward, 1);
+      main.allocator(SL_ALLOC, 0x1000000, 512).allocator(SL_FREE_REQUESTED, 0x1000000, 512);
+      main.allocator(SL_FREE_COMPLETED, 0x1000000, 512).range_pop().range_end(step + 1);
+    }
+  }
+  ASSERT_EQ(build(), 0) << error.text;
+  EXPECT_EQ(rows("SELECT step, phase, allocated_bytes FROM peak WHERE module_id = 1"),
+            (std::vector<std::string>{"0|forward|512", "1|forward|512"}));
+  EXPECT_EQ(rows("SELECT peak_allocated_bytes, before_allocated_bytes FROM step"),
+            (std::vector<std::string>{"512|8192", "512|8192"}));
+}
+
+TEST_F(Ledger, ATagWithoutAModuleLeavesTheOneThatIsKnown) {
+  {
+    LogBuilder log(directory / "host-1-1", 50);
+    log.module(1, 0, "", "Model", SL_MODULE_ROOT);
+    auto &main = log.thread(1);
+    main.at(100).allocator(SL_SEGMENT_ALLOC, 0x1000000, 2 * kMiB).allocator(SL_ALLOC, 0x1000000, 512);
+    main.at(101).allocator(SL_ALLOC, 0x1000200, 512).tag(0x1000000, "param", 1).tag(0x1000200, "param", 1);
+    main.at(102).tag(0x1000000, "mine"); // before the step in which they are decided ends, and after
+    main.at(110).range_start(1, "step 0", SL_KIND_step, 0).at(120).range_end(1).tag(0x1000200, "mine");
+    main.at(130).range_start(2, "step 1", SL_KIND_step, 1).at(140).range_end(2);
+  }
+  ASSERT_EQ(build(), 0) << error.text;
+  EXPECT_EQ(rows("SELECT category, module_id FROM allocation"), (std::vector<std::string>{"mine|1", "mine|1"}));
+}
+
 TEST_F(Ledger, SurvivorsAreAliveAfterTheStepThatFollowsTheirOwn) {
   {
     LogBuilder log(directory / "host-1-1", 50);
@@ -340,6 +401,8 @@ TEST_F(Ledger, UserCategoriesKeepTheirNames) {
   }
   ASSERT_EQ(build(), 0) << error.text;
   EXPECT_EQ(rows("SELECT category, bytes FROM category_at_peak"), (std::vector<std::string>{"kv_cache|4096"}));
+  EXPECT_EQ(rows("SELECT allocated_bytes, other_bytes FROM module_peaks"), (std::vector<std::string>{"4096|4096"}))
+      << "columns add up";
 }
 
 TEST_F(Ledger, DriverAllocationsOfPyTorchAreNotCountedTwice) {

@@ -179,6 +179,23 @@ TEST_F(Phases, ABackwardWithoutGradientSyncEndsWithItsReshard) {
   EXPECT_EQ(find("blocks.0")->end_ns, 90u) << "closed by the end of the whole backward";
 }
 
+TEST_F(Phases, WhatRunsAfterTheReshardOfAUnitWithoutGradientSyncIsNotTheUnits) {
+  main().at(10).range_push("Model", SL_KIND_forward, 1).at(20).range_pop();
+  main().at(30).range_push("backward", SL_KIND_backward, 0);
+  autograd().at(31).range_push("FSDP::pre_backward", SL_KIND_record_function).range_pop();
+  autograd().at(40).range_push("FSDP::pre_backward (blocks.0)", SL_KIND_record_function).at(41).range_pop();
+  autograd().at(42).range_mark("probe: inside");
+  autograd().at(51).range_push("FSDP::post_backward_reshard (blocks.0)", SL_KIND_record_function).at(52).range_pop();
+  autograd().at(53).range_mark("probe: the root's embedding"); /* no range of another unit comes any more */
+  main().at(90).range_pop();
+  std::vector<std::string> names;
+  read([&](const sl_event &event) {
+    if (event.type == SL_EVENT_range_mark)
+      names.push_back(sl_phases_current(phases, event.thread)->name);
+  });
+  EXPECT_EQ(names, (std::vector<std::string>{"blocks.0", "Model"}));
+}
+
 TEST_F(Phases, CallsOfAModuleAreCountedPerStep) {
   main().at(10).range_start(1, "step 0", SL_KIND_step, 0);
   for (int i = 0; i < 2; i++)

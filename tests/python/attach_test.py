@@ -1,5 +1,6 @@
 """When the companion installs itself, whatever state `import torch` is in; and the allocator's late start."""
 
+import os
 import subprocess
 import sys
 import threading
@@ -9,6 +10,7 @@ import pytest
 import torch
 
 import shardledger
+from conftest import PLUGIN, read_log
 from shardledger import native
 
 attach_module = sys.modules["shardledger.attach"]
@@ -74,6 +76,44 @@ def test_before_torch_it_installs_with_the_import_and_leaves_no_trace_in_it(monk
     code = f"import sys; sys.path[:0] = {sys.path!r}\n" + BEFORE_TORCH
     done = subprocess.run([sys.executable, "-c", code], stderr=subprocess.PIPE, encoding="utf-8")
     assert done.returncode == 0, done.stderr
+
+
+# As CUDA does it; where NVTX has another tool, that keeps the ranges.
+RANGES_BEFORE_CUDA = """
+import ctypes
+import os
+import time
+import shardledger
+from shardledger import guard
+with shardledger.range("before CUDA"):
+    pass
+assert not shardledger.attach()
+ctypes.CDLL(os.environ["CUDA_INJECTION64_PATH"]).InitializeInjection()
+for _ in range(20_000):  # the interpreter calls it on the main thread, soon
+    if any(type(finder).__module__ == "shardledger.attach" for finder in sys.meta_path):
+        break
+    time.sleep(0.001)
+else:
+    raise AssertionError("nobody waits for torch")
+if "NVTX_INJECTION64_PATH" not in os.environ:
+    import torch
+    assert guard.on
+    torch.nn.Linear(2, 2)(torch.ones(1, 2))
+"""
+
+
+@pytest.mark.parametrize("nvtx", [None, "/nonexistent/libother_tool.so"])
+def test_ranges_before_cuda_do_not_keep_it_from_attaching(monkeypatch, tmp_path, nvtx):
+    for name, value in {"CUDA_INJECTION64_PATH": PLUGIN, "NVTX_INJECTION64_PATH": nvtx, "SHARDLEDGER_TORCH": "off",
+                        "SHARDLEDGER_CUPTI": "off", "SHARDLEDGER_DIR": str(tmp_path)}.items():
+        if value:
+            monkeypatch.setenv(name, value)
+    code = f"import sys; sys.path[:0] = {sys.path!r}\n" + RANGES_BEFORE_CUDA
+    done = subprocess.run([sys.executable, "-c", code], stderr=subprocess.PIPE, encoding="utf-8")
+    assert done.returncode == 0, done.stderr
+    if nvtx is None:
+        (log,) = (read_log(entry.path) for entry in os.scandir(tmp_path))
+        assert [event["name"] for event in log.of("range_push")] == ["Linear"]
 
 
 def test_cuda_is_not_asked_for_before_the_job_uses_it(monkeypatch):
@@ -184,3 +224,23 @@ def test_workspaces_are_asked_for_at_once_and_at_step_ends(allocator, companion,
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     bridge.step_ended()
     assert bridge._library.asked_for_workspaces == 2
+
+
+def test_step_ends_of_two_threads_do_not_meet_in_pytorchs_table(allocator, monkeypatch):
+    bridge, entered = allocator(not_yet=0), []
+    bridge.start_allocator()
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+
+    def tag_workspaces(tag):
+        entered.append(tag)
+        if len(entered) == 1:
+            other = threading.Thread(target=bridge.step_ended)
+            other.start()
+            other.join()
+
+    monkeypatch.setattr(bridge._library, "tag_workspaces", tag_workspaces)
+    bridge.step_ended()
+    assert len(entered) == 1
+    bridge.step_ended()
+    assert len(entered) == 2

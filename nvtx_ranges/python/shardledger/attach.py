@@ -20,6 +20,7 @@ def attach():
     """
     try:
         native.load()
+        native.find_plugin()
         if native.plugin is None and not native.attached():
             return False
         if "torch" not in sys.modules:

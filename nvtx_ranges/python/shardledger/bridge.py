@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import threading
 import traceback
 
 import torch
@@ -11,6 +12,7 @@ from . import compiler, facts, guard, history, native, options
 _library = None
 _allocator = None  # None until it is started; then "bridge", "history" or "none"
 _wants_history = False
+_step_ends = threading.Lock()
 
 
 def start():
@@ -137,8 +139,15 @@ def _allocator_is_on(how, before):
 
 
 def step_ended():
-    if not torch.cuda.is_initialized():
-        return
+    # What two threads end at once ends once: neither PyTorch's table nor its history may be read by both.
+    if torch.cuda.is_initialized() and _step_ends.acquire(blocking=False):
+        try:
+            _step_ended()
+        finally:
+            _step_ends.release()
+
+
+def _step_ended():
     if _allocator is None:
         start_allocator()
     if _allocator == "history":

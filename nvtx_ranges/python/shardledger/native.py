@@ -72,7 +72,7 @@ def _candidates(name):
     """Where a library may be: beside the plugin that the environment names, else where the package was installed."""
     for variable in ("CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH"):
         path = os.environ.get(variable, "")
-        if os.path.basename(path).startswith(PLUGIN):
+        if _names_plugin(variable):
             yield path if name == PLUGIN else os.path.join(os.path.dirname(os.path.abspath(path)), name)
     for directory in library_directories():
         yield os.path.join(directory, name)
@@ -87,16 +87,32 @@ def _open(name, mode, kind):
     return None
 
 
+def _names_plugin(variable):
+    return os.path.basename(os.environ.get(variable, "")).startswith(PLUGIN)
+
+
 def load():
     """Finds the libraries; once. The plugin is only looked for in the process, never loaded by us."""
-    global plugin, ranges, _loaded
+    global ranges, _loaded
     if _loaded:
+        return
+    find_plugin()
+    # Where CUDA brings the plugin in, that tells NVTX of itself. NVTX asks once: before that, it would do without a tool.
+    if plugin is None and _names_plugin("CUDA_INJECTION64_PATH") and "NVTX_INJECTION64_PATH" not in os.environ:
         return
     _loaded = True
     ranges = _open(RANGES, os.RTLD_NOW, ctypes.PyDLL)
     if ranges is not None:
         _bind(ranges, _RANGE_CALLS)
         attached()  # initialises NVTX, which brings the plugin in where NVTX_INJECTION64_PATH names it
+    find_plugin()
+
+
+def find_plugin():
+    """Also later: CUDA may bring it in after the ranges were loaded."""
+    global plugin
+    if plugin is not None:
+        return
     present = os.RTLD_NOW | os.RTLD_NOLOAD
     plugin = _open(PLUGIN, present, ctypes.PyDLL)
     if plugin is None:

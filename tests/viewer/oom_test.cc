@@ -205,13 +205,27 @@ TEST_F(Oom, TheFirstDeadlyRequestOfAllRanksIsShownAndSurvivedOnesOnlyWithoutOne)
   }
   std::string text = shardledger({"oom", path}).out;
   EXPECT_TRUE(contains(text, "Out of memory: rank 1, in step 1: 2.00 GiB asked for by PyTorch's allocator\n")) << text;
-  EXPECT_TRUE(contains(text, "2 requests were refused, of all ranks")) << text;
+  EXPECT_TRUE(contains(text, "2 requests were refused on all ranks together; this is the first that ended a rank\n"))
+      << text;
   text = shardledger({"oom", path, "--rank", "0"}).out;
   EXPECT_TRUE(contains(text, "3.00 GiB asked for by PyTorch's allocator, and the job went on\n")) << text;
   std::string csv = shardledger({"oom", path, "--csv"}).out;
   EXPECT_TRUE(contains(csv, ",live,0,Model.blocks.1,") && contains(csv, ",live,1,Model.blocks.1,")) << csv;
   std::string info = shardledger({"info", path}).out;
   EXPECT_TRUE(contains(info, "out of memory") && contains(info, "clean")) << info;
+}
+
+TEST_F(Oom, OfRequestsThatWereAllSurvivedTheLastIsShownAndSaidToBe) {
+  {
+    LedgerBuilder ledger(path);
+    job(ledger);
+    at = std::to_string(std::stoll(at) + 1);
+    refuse(ledger, {}, 0);
+    ledger.step(0, 2, gib); // it went on
+  }
+  std::string text = shardledger({"oom", path}).out;
+  EXPECT_TRUE(contains(text, "asked for by PyTorch's allocator, and the job went on\n")) << text;
+  EXPECT_TRUE(contains(text, "2 requests were refused; this is the last, and the job went on after each\n")) << text;
 }
 
 TEST_F(Oom, AKilledProcessShowsWhereItsLogEnds) {

@@ -66,7 +66,8 @@ static int read_request(struct sl_db *db, const struct selection *selection, str
       db,
       "SELECT o.rank, o.at_ns, coalesce(o.step, -1), coalesce(o.phase_id, 0), o.requested_bytes, o.free_bytes,"
       " o.reserved_bytes - o.active_bytes, o.allocated_bytes, o.reserved_bytes, o.largest_free_bytes, " SQL_OTHERS
-      ", count(*) OVER (), (SELECT count(*) FROM rank), o.source, " SQL_REASON ", " SQL_DEADLY " AS deadly"
+      ", count(*) OVER (), iif(:rank IS NULL, (SELECT count(*) FROM rank), 1), o.source, " SQL_REASON ", " SQL_DEADLY
+      " AS deadly"
       " FROM oom AS o WHERE :rank IS NULL OR o.rank = :rank"
       " ORDER BY deadly DESC, iif(deadly, o.at_ns, -o.at_ns) LIMIT 1",
       &statement, error);
@@ -208,8 +209,9 @@ static int print_headline(struct sl_db *db, struct sl_output *out, const struct 
   if (r == 0 && death->at_ns >= 0)
     print_reason(out, death);
   if (death->requests > 1)
-    sl_output_line(out, "%" PRId64 " requests were refused%s; this is the first that ended its rank's steps",
-                   death->requests, death->ranks > 1 ? ", of all ranks" : "");
+    sl_output_line(out, "%" PRId64 " requests were refused%s; this is %s", death->requests,
+                   death->ranks > 1 ? " on all ranks together" : "",
+                   death->deadly ? "the first that ended a rank" : "the last, and the job went on after each");
   return r;
 }
 

@@ -215,6 +215,18 @@ TEST_F(Oom, TheFirstDeadlyRequestOfAllRanksIsShownAndSurvivedOnesOnlyWithoutOne)
   EXPECT_TRUE(contains(info, "out of memory") && contains(info, "clean")) << info;
 }
 
+TEST_F(Oom, AFreeBlockThatCouldNotServeTheRequestIsNoReasonToSayThatNothingWasMissing) {
+  {
+    LedgerBuilder ledger(path);
+    Request request;
+    request.largest = 2 * request.requested;
+    job(ledger, request);
+  }
+  std::string text = shardledger({"oom", path}).out;
+  EXPECT_TRUE(contains(text, "blocks that are large enough can't serve this: another stream's or pool's")) << text;
+  EXPECT_FALSE(contains(text, "; 0 B were missing")) << text;
+}
+
 TEST_F(Oom, OfRequestsThatWereAllSurvivedTheLastIsShownAndSaidToBe) {
   {
     LedgerBuilder ledger(path);

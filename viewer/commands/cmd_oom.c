@@ -152,6 +152,15 @@ static int print_ranges(struct sl_db *db, struct sl_output *out, const struct de
   return r < 0 ? r : 0;
 }
 
+/*
+ * PyTorch takes a free block that fits before it asks the driver, but only one of the request's own stream and pool,
+ * and none that max_split_size_mb keeps whole.
+ */
+static bool is_block_of_others(const struct death *death) {
+  return strcmp(death->source, "allocator") == 0 && death->reserved_known &&
+         death->largest_free_bytes >= death->requested_bytes;
+}
+
 static void print_reason(struct sl_output *out, const struct death *death) {
   char requested[SL_UNIT_CHARS], free_bytes[SL_UNIT_CHARS], cached[SL_UNIT_CHARS], largest[SL_UNIT_CHARS],
       allocated[SL_UNIT_CHARS], reserved[SL_UNIT_CHARS], others[SL_UNIT_CHARS];
@@ -165,7 +174,10 @@ static void print_reason(struct sl_output *out, const struct death *death) {
   if (death->reserved_known)
     sl_output_line(out, "     %s allocated, %s reserved by PyTorch; its cache has %s free, the largest block %s",
                    allocated, reserved, cached, largest);
-  else
+  if (is_block_of_others(death))
+    sl_output_line(out, "     its blocks that are large enough can't serve this: another stream's or pool's, or kept "
+                        "whole by max_split_size_mb");
+  if (!death->reserved_known)
     sl_output_line(out, "     %s allocated by PyTorch; what it reserved is not known",
                    death->allocated_known ? allocated : "an unknown amount");
   if (strcmp(death->reason, "limit") == 0)
@@ -174,9 +186,11 @@ static void print_reason(struct sl_output *out, const struct death *death) {
                    "free",
                    free_bytes);
   else if (strcmp(death->reason, "fragmentation") == 0) {
-    sl_output_line(
-        out, "Why: fragmentation: with %s free in the cache and %s on the device it would fit, but not in one block",
-        cached, death->free_known ? free_bytes : "an unknown rest");
+    sl_output_line(out,
+                   "Why: fragmentation: with %s free in the cache and %s on the device it would fit, but not in one "
+                   "block%s",
+                   cached, death->free_known ? free_bytes : "an unknown rest",
+                   is_block_of_others(death) ? " that it could use" : "");
     sl_output_line(out, "     'shardledger device --segments' shows what keeps the segments");
   } else if (strcmp(death->reason, "cached") == 0)
     sl_output_line(out, "Why: PyTorch's cache keeps %s that it does not use, which %s could not have", cached,
@@ -502,7 +516,9 @@ static int print_options(struct sl_db *db, struct sl_output *out, const struct d
   int r = read_options(db, death, found, &count, error);
   if (r < 0 || (count == 0 && out->format == SL_FORMAT_text))
     return r;
-  int64_t there = death->largest_free_bytes;
+  /* What of the cache can serve it: not for a library, and no block that it could not use. */
+  bool allocator = strcmp(death->source, "allocator") == 0;
+  int64_t there = allocator && !is_block_of_others(death) ? death->largest_free_bytes : 0;
   if (death->free_known && death->free_bytes > there && strcmp(death->reason, "limit") != 0)
     there = death->free_bytes;
   int64_t missing = death->requested_bytes > there ? death->requested_bytes - there : 0;

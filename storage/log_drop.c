@@ -734,6 +734,10 @@ int sl_log_drop_work(struct sl_log_drop *drop, unsigned events, struct sl_error 
     if (r < 0)
       return sl_error_set(error, r, "cannot find out what goes on from the part to be dropped: %s", strerror(-r));
     if (r > 0) {
+      struct sl_log_counts counts;
+      sl_log_counts(drop->log, &counts);
+      if (counts.damaged_segments) /* then what is there at this instant is not known */
+        return sl_error_set(error, -EBADMSG, "a part of it can't be read");
       if (!drop->from_ns)
         gap_begins(drop, event.time_ns);
       r = finish(drop, event.time_ns);

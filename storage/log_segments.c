@@ -211,12 +211,19 @@ static int open_file(const struct sl_segments *segments, const char *name) {
   return fd < 0 ? -errno : fd;
 }
 
+/* Of a process that is short of descriptors: what it can't open is there, and must not count as gone or damaged. */
+static int refuse_shortage(const struct sl_segments *segments, const char *name, int r, struct sl_error *error) {
+  return r == -EMFILE || r == -ENFILE
+             ? sl_error_set(error, r, "can't open %s/%s: %s", segments->directory, name, strerror(-r))
+             : 0;
+}
+
 static int index_raw(struct sl_segments *segments, const char *name, struct sl_error *error) {
   int fd = open_file(segments, name);
   if (fd < 0) { /* Sealed a moment ago, else not readable. */
     if (fd != -ENOENT)
       count_damage(segments, 0);
-    return 0;
+    return refuse_shortage(segments, name, fd, error);
   }
   int r = 0;
   const uint64_t size = file_size(fd);
@@ -311,7 +318,7 @@ static int sealed_open(struct sl_segments *segments, const char *name, struct sl
   }
   struct sl_sealed_file opened = {.fd = open_file(segments, name), .seen = true};
   if (opened.fd < 0)
-    return 0;
+    return refuse_shortage(segments, name, opened.fd, error);
   if (!place) {
     struct sl_sealed_file *larger =
         reallocarray(segments->sealed, segments->sealed_count + 1, sizeof(*segments->sealed));

@@ -15,6 +15,7 @@ extern "C" {
 #include <fstream>
 #include <functional>
 #include <sstream>
+#include <sys/resource.h>
 #include <unistd.h>
 
 namespace fs = std::filesystem;
@@ -321,6 +322,23 @@ TEST_F(LogReader, FallsBackToTheRawFileOfADamagedFrame) {
   Log log = read(directory);
   EXPECT_EQ(log.events.size(), 12u);
   EXPECT_EQ(log.counts.damaged_segments, 0u);
+}
+
+TEST_F(LogReader, TakesNothingForGoneThatItIsShortOfDescriptorsFor) {
+  for (auto files : {LogBuilder::Files::raw, LogBuilder::Files::sealed}) {
+    fs::remove_all(directory);
+    build_small(files);
+    rlimit before;
+    getrlimit(RLIMIT_NOFILE, &before);
+    const int next = dup(0);
+    close(next);
+    const rlimit one = {static_cast<rlim_t>(next) + 1, before.rlim_max}; /* which is for the directory's listing */
+    setrlimit(RLIMIT_NOFILE, &one);
+    Log log = read(directory);
+    setrlimit(RLIMIT_NOFILE, &before);
+    EXPECT_EQ(log.opened, -EMFILE);
+    EXPECT_NE(log.error.find("Too many open files"), std::string::npos) << log.error;
+  }
 }
 
 /* Cuts or changes one thread's file everywhere: the others stay whole, of that one a prefix of the truth is read. */

@@ -420,7 +420,8 @@ uint64_t sl_rank_allocation_containing(void *context, uint64_t address) {
     if (is_alive(b->allocations[i]) && address >= b->allocations[i]->address &&
         address - b->allocations[i]->address < b->allocations[i]->bytes)
       a = b->allocations[i];
-  return a ? a->id : 0;
+  /* What a snapshot showed later says nothing about who was at that address before. */
+  return a && !(a->restored && a->alloc_ns > b->now_ns) ? a->id : 0;
 }
 
 uint64_t sl_rank_allocation_sized(void *context, const struct sl_phase *phase, uint64_t bytes, uint64_t factor) {

@@ -11,6 +11,7 @@ import subprocess
 import pytest
 from conftest import BUILD
 from oracle import collectives
+from oracle_jobs import Job
 from oracle_log import Log, write
 from oracle_owners import NEVER, Story
 
@@ -121,11 +122,11 @@ def compare(log, story, told, whole):
 
 
 def check(run, directory, *options):
-    """Compares the ledger of a run directory with the oracle's figures; of long runs, which take seconds, one rank."""
+    """Compares the ledger of a run directory with the oracle's figures; of long logs one rank."""
     whole = "--keep" in options
     db = ingest(run, directory / f"{'whole' if whole else 'folded'}.sqlite", *options)
     processes = sorted(path for path in run.iterdir() if path.is_dir())
-    for process in processes[: 1 if db.execute("SELECT max(events) FROM rank").fetchone()[0] > 30000 else None]:
+    for process in processes[: 1 if db.execute("SELECT max(events) FROM rank").fetchone()[0] > 12000 else None]:
         log, story = read(process)
         found = compare(log, story, Told(db, int(log.info.get("rank", 0))), whole)
         assert not found, f"{process.name}: " + "; ".join(
@@ -225,3 +226,12 @@ def test_steps_that_repeat_others_have_their_own_figures(seed, tmp_path):
         change(choose, log, threads)
     db = check(written(tmp_path, log, threads), tmp_path)
     assert db.execute("SELECT count(same_as) FROM step").fetchone()[0] > 0
+
+
+# ---- jobs that never ran ----
+@pytest.mark.parametrize("seed", range(12))
+def test_jobs_made_up_by_chance_have_the_figures_that_a_naive_replay_finds(seed, tmp_path):
+    job = Job(seed, expandable=seed % 3 == 0).train(3)
+    write(tmp_path / "run" / "host-1-1", job.definitions, job.threads, job.tids)
+    check(tmp_path / "run", tmp_path, "--keep", "all")
+    check(tmp_path / "run", tmp_path)

@@ -434,6 +434,26 @@ TEST_F(Collectives, BuffersAreTheAllocationsAtTheAddressesThatTheProfilerTells) 
             (Rows{std::to_string(0x100400) + "|" + std::to_string(0x100000)}));
 }
 
+TEST_F(Collectives, BuffersFromBeforeRecordingBeganAreNotThoseThatASnapshotShowsLater) {
+  {
+    Job job(directory / "host-1");
+    auto &main = job.schemas().thread();
+    job.log.definitions().at(500);
+    job.log.define(sl_event_allocator_restore{0, 1, 1, 0});
+    job.log.define(sl_event_allocator_existing{0x100000, 2 << 20, 1024, 0, job.log.place(0), SL_BLOCK_ALLOCATED, 1});
+    for (uint64_t time : {100, 600}) {
+      job.at(time).push("ncclAllGather").payload(4, {kCommunicator, 512}).launch(uint32_t(time));
+      main.append(sl_event_nccl_call{kCommunicator, 0, 512, 0x100600, 0x100000, job.log.string("AllGather"),
+                                     job.log.string("ncclInt8"), 0, 0, 0, 0, 0});
+      job.pop();
+    }
+  }
+  build();
+  EXPECT_EQ(
+      rows("SELECT enqueue_ns, send_allocation_id IS NULL, receive_allocation_id IS NULL FROM collective ORDER BY 1"),
+      (Rows{"100|1|1", "600|0|0"}));
+}
+
 TEST_F(Collectives, InFsdpsRangesBuffersAreFoundBySizeUnlessThereAreTwoOfIt) {
   {
     Job job(directory / "host-1");

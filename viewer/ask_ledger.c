@@ -39,7 +39,7 @@ int sl_say_other(int r, struct sl_error *error) {
 static int check_number(struct sl_db *db, const char *what, int64_t number, int64_t rank, const char *sql,
                         const char *where_listed, struct sl_error *error) {
   struct sl_statement *statement = NULL;
-  char on_rank[40] = "", there_is[80];
+  char on_rank[40] = "", there_is[120];
   int r = sl_db_prepare(db, sql, &statement, error);
   if (r < 0)
     return r;
@@ -51,18 +51,18 @@ static int check_number(struct sl_db *db, const char *what, int64_t number, int6
   r = sl_statement_step(statement, error);
   if (r > 0 && sl_column_int(statement, 0)) {
     r = 0;
-  } else if (r >= 0) {
-    if (r == 0 || sl_column_is_null(statement, 1))
-      snprintf(there_is, sizeof there_is, "no %s was recorded", what);
-    else if (sl_column_int(statement, 1) == sl_column_int(statement, 2))
-      snprintf(there_is, sizeof there_is, "%s %" PRId64 " was recorded", what, sl_column_int(statement, 1));
+  } else if (r > 0) {
+    int64_t lowest = sl_column_int(statement, 1), highest = sl_column_int(statement, 2);
+    if (sl_column_is_null(statement, 1))
+      snprintf(there_is, sizeof there_is, "none was recorded, 'shardledger info' says why");
+    else if (lowest == highest)
+      snprintf(there_is, sizeof there_is, "%s %" PRId64 " was recorded", what, lowest);
     else
-      snprintf(there_is, sizeof there_is, "%ss %" PRId64 " to %" PRId64 " were recorded", what,
-               sl_column_int(statement, 1), sl_column_int(statement, 2));
+      snprintf(there_is, sizeof there_is, "%ss %" PRId64 " to %" PRId64 " were recorded, '%s' lists them", what, lowest,
+               highest, where_listed);
     if (rank >= 0)
       snprintf(on_rank, sizeof on_rank, " on rank %" PRId64, rank);
-    r = sl_error_set(error, -ENOENT, "there is no %s %" PRId64 "%s; %s, '%s' lists them", what, number, on_rank,
-                     there_is, where_listed);
+    r = sl_error_set(error, -ENOENT, "there is no %s %" PRId64 "%s; %s", what, number, on_rank, there_is);
   }
   statement = sl_statement_close(statement);
   return r;

@@ -62,6 +62,8 @@ TEST_F(Commands, InfoOfARunWithoutStepsDoesNotPointToItself) {
   EXPECT_TRUE(contains(out, "No step was recorded, so there is no peak to show; what follows says what there is.\n"));
   EXPECT_TRUE(contains(out, "the companion package saw no model called, or was not loaded")) << out;
   EXPECT_TRUE(contains(shardledger({"peaks", path}).out, "'shardledger info' says what there is.\n"));
+  EXPECT_TRUE(contains(shardledger({"peaks", path, "--step", "1"}).error,
+                       "there is no step 1; none was recorded, 'shardledger info' says why\n"));
 }
 
 TEST_F(Commands, SentencesGoOnInTheNextLineOfANarrowTerminal) {

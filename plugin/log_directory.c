@@ -16,6 +16,14 @@ void sl_log_directory_resolve(const char *base) {
     start_directory[0] = '\0'; /* Too long or gone: relative to wherever the process is then. */
 }
 
+/* The umask may take away what the owner needs: some set it so for a moment, to make a file or socket of their own. */
+static int make_private(const char *path) {
+  if (mkdir(path, S_IRWXU) < 0)
+    return -errno;
+  chmod(path, S_IRWXU); /* A file system that refuses has modes of its own. */
+  return 0;
+}
+
 /* mkdir -p; directories that exist are left as they are. */
 static int make_parents(char *path) {
   for (char *at = path + 1;; at++) {
@@ -23,8 +31,10 @@ static int make_parents(char *path) {
     if (separator != '/' && separator != '\0')
       continue;
     *at = '\0';
-    int r = mkdir(path, S_IRWXU) < 0 && errno != EEXIST ? -errno : 0;
+    int r = make_private(path);
     *at = separator;
+    if (r == -EEXIST)
+      r = 0;
     if (r < 0 || separator == '\0')
       return r;
   }
@@ -70,5 +80,5 @@ int sl_log_directory_make(const char *base, char *out, size_t size, uint64_t *pr
   clock_gettime(CLOCK_REALTIME, &now);
   uint64_t start = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
   snprintf(out + length, size - (size_t)length, "/%s-%d-%llx", host, (int)getpid(), (unsigned long long)start);
-  return mkdir(out, S_IRWXU) < 0 ? -errno : 0;
+  return make_private(out);
 }

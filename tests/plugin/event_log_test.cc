@@ -559,6 +559,16 @@ TEST(EventLog, KeepsItsFilesToItsOwner) {
   EXPECT_EQ(ALL(recording, range_mark).size(), 1u) << "and survives that its directory is moved away";
 }
 
+TEST(EventLog, CanUseItsDirectoryWhateverTheUmaskIs) {
+  Recording recording = record({}, [] {
+    const mode_t before = umask(0177);
+    EXPECT_TRUE(mark(1));
+    umask(before);
+    EXPECT_EQ(fs::status(sl_log_directory()).permissions(), fs::perms::owner_all);
+  });
+  EXPECT_EQ(ALL(recording, range_mark).size(), 1u);
+}
+
 TEST(EventLog, RefusesADirectoryThatEverybodyMayWriteTo) {
   Recording recording = record({}, [] {
     chmod(getenv("SHARDLEDGER_DIR"), 0777);

@@ -1,5 +1,6 @@
 """When the companion installs itself, whatever state `import torch` is in; and the allocator's late start."""
 
+import itertools
 import os
 import subprocess
 import sys
@@ -37,6 +38,20 @@ def test_in_the_middle_of_an_import_it_waits_for_the_end(installs, monkeypatch):
     assert shardledger.attach()
     assert installs == []
     thread = next(t for t in threading.enumerate() if t.name == "shardledger")
+    importing.__spec__._initializing = False
+    thread.join(timeout=10)
+    assert installs == [True]
+
+
+def test_an_import_that_takes_minutes_is_waited_for(installs, monkeypatch):
+    importing = types.SimpleNamespace(__spec__=types.SimpleNamespace(_initializing=True))
+    monkeypatch.setitem(sys.modules, "torch", importing)
+    now, looks = itertools.count(step=60), threading.Semaphore(0)
+    clock = types.SimpleNamespace(monotonic=lambda: next(now), sleep=lambda _: looks.release())
+    monkeypatch.setattr(attach_module, "time", clock)
+    shardledger.attach()
+    thread = next(t for t in threading.enumerate() if t.name == "shardledger")
+    assert all(looks.acquire(timeout=10) for _ in range(5))
     importing.__spec__._initializing = False
     thread.join(timeout=10)
     assert installs == [True]

@@ -7,7 +7,6 @@ import time
 
 from . import guard, native
 
-_WAIT_SECONDS = 120  # for an import of torch that was running when we were called
 _lock = threading.Lock()
 _installed = False
 
@@ -40,9 +39,9 @@ def _is_importing(module):
 
 
 def _wait_for_torch():
-    # A thread, because nothing else is certain to run when an import that is under way ends.
-    deadline = time.monotonic() + _WAIT_SECONDS
-    while time.monotonic() < deadline:
+    # A thread, because nothing else is certain to run when an import that is under way ends. From a file system that
+    # many ranks read at once it takes minutes.
+    while True:
         torch = sys.modules.get("torch")
         if torch is None:
             return

@@ -1,7 +1,8 @@
 /*
  * A log whose middle was dropped to make room for the latest (plugin/log_format.h) goes on behind the gap with what the
- * allocator holds then. What was there before the gap and still is keeps its owner; the rest of it ends with the gap.
- * What was made within it is there, with the time and the step of its making, and without an owner.
+ * allocator holds then. What was there before the gap and still is keeps its owner; the rest of it ends where the gap
+ * begins, as open ranges do. What was made within it is there, with the time and the step of its making, and without an
+ * owner.
  */
 #include "rank_builder.h"
 
@@ -32,18 +33,22 @@ static const struct sl_event_kept_block *block_of(const struct gap *gap, const s
   return (block->alloc_ns == 0 ? a->restored : !a->restored && block->sequence == a->sequence) ? block : NULL;
 }
 
-/* What has gone within the gap, nobody knows when, ends with it. */
-static int allocations_end(struct sl_rank_builder *b, const struct sl_event *event) {
+/*
+ * What has gone within the gap, nobody knows when, ends where it was last known to be alive: at any later instant what
+ * was made within the gap may have had its address.
+ */
+static int allocations_end(struct sl_rank_builder *b, uint64_t from_ns) {
   for (size_t i = 0; i < b->allocation_count; i++) {
     struct sl_allocation *a = b->allocations[i];
     if (!b->gap.devices[a->device].known || (!a->free_at && block_of(&b->gap, a)))
       continue;
+    if (!a->free_at)
+      a->free_ns = a->alloc_ns > from_ns ? a->alloc_ns : from_ns;
     if (!a->complete_ns)
-      a->complete_ns = event->time_ns;
+      a->complete_ns = a->free_ns > from_ns ? a->free_ns : from_ns;
     if (a->free_at)
       continue;
     a->free_at = b->at;
-    a->free_ns = event->time_ns;
     struct sl_item *item = (int)a->device == b->device ? sl_rank_item_add(b, SL_ITEM_free) : NULL;
     if (item)
       item->allocation = a;
@@ -123,7 +128,8 @@ static int blocks_take(struct sl_rank_builder *b, const struct sl_event *event) 
   return r;
 }
 
-static int row_write(struct sl_rank_builder *b, const struct sl_event *event, const struct sl_event_dropped *e) {
+/* Where the gap begins: so what ends there can be told from what was seen to be freed. */
+static int row_write(struct sl_rank_builder *b, const struct sl_event_dropped *e) {
   char steps[64] = "a part between the first and the latest", reason[200];
   if (e->first_step == e->last_step)
     snprintf(steps, sizeof steps, "step %u", e->first_step);
@@ -131,14 +137,14 @@ static int row_write(struct sl_rank_builder *b, const struct sl_event *event, co
     snprintf(steps, sizeof steps, "steps %u to %u", e->first_step, e->last_step);
   snprintf(reason, sizeof reason, "%s dropped to make room for the latest (SHARDLEDGER_AT_MAX=keep-last): %llu events",
            steps, (unsigned long long)e->events);
-  return sl_write_gap(b->writer, event->time_ns, "log", 0, reason, b->error);
+  return sl_write_gap(b->writer, e->from_ns, "log", 0, reason, b->error);
 }
 
 static int jump(struct sl_rank_builder *b, const struct sl_event *event) {
   const struct sl_event_dropped *e = event->payload;
   if (b->gap.block_count)
     qsort(b->gap.blocks, b->gap.block_count, sizeof *b->gap.blocks, compare_blocks);
-  int r = allocations_end(b, event);
+  int r = allocations_end(b, e->from_ns);
   b->jumps = true;
   if (r == 0)
     r = sl_rank_step_finish(b, NULL);
@@ -148,7 +154,7 @@ static int jump(struct sl_rank_builder *b, const struct sl_event *event) {
   if (r == 0 && sl_phases_jump(b->phases, b->gap.ranges, b->gap.range_count, e->from_ns, b->at) < 0)
     r = sl_error_set(b->error, -ENOMEM, "out of memory");
   if (r == 0)
-    r = row_write(b, event, e);
+    r = row_write(b, e);
   sl_rank_gap_free(&b->gap);
   sl_rank_step_watch(b);
   return r < 0 ? r : b->r;

@@ -34,7 +34,7 @@ CREATE TABLE rank( -- one process of the job
 
 CREATE TABLE gap( -- something is missing from the record here
   rank INTEGER NOT NULL,
-  at_ns INTEGER NOT NULL,
+  at_ns INTEGER NOT NULL, -- of dropped steps: where they began
   source TEXT NOT NULL, -- what lost it: log, nvtx, cupti, allocator, replay …
   lost INTEGER NOT NULL, -- number of events; 0 when unknown
   reason TEXT NOT NULL
@@ -113,7 +113,7 @@ CREATE TABLE allocation( -- one tensor-level allocation of PyTorch's allocator, 
   step INTEGER, -- step of its allocation; NULL before the first
   tid INTEGER NOT NULL, -- allocating thread
   alloc_ns INTEGER NOT NULL,
-  free_ns INTEGER, -- the tensor died; NULL: alive at the end of the log
+  free_ns INTEGER, -- the tensor died; NULL: alive at the end of the log; the at_ns of dropped steps in gap: within these, when is not known
   complete_ns INTEGER, -- no stream used it any more
   free_phase_id INTEGER, -- innermost phase at its free
   decided_by TEXT NOT NULL, -- name of the rule that chose the category

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <fstream>
+
 extern "C" {
 #include "storage/db.h"
 }
@@ -44,5 +47,21 @@ std::vector<std::string> ledger_dump(const std::string &path) {
          ledger_rows(path, std::string("SELECT ") + (has_rowid ? "rowid, " : "") + "* FROM " + object[0]))
       found.push_back(object[0] + " " + row);
   }
+  return found;
+}
+
+std::vector<std::string> ledger_contradictions(const std::string &path) {
+  const std::string told = path + ".contradictions";
+  const std::string command = "cd '" SL_TEST_DATA "/../gpu' && python3 -B -c 'import sqlite3, sys; "
+                              "from checks.consistency import contradictions; "
+                              "found = contradictions(sqlite3.connect(sys.argv[1])); "
+                              "[print(what, count, sep=\": \") for what, count in found.items()]' '" +
+                              path + "' > '" + told + "'";
+  EXPECT_EQ(system(command.c_str()), 0) << command;
+  std::vector<std::string> found;
+  std::ifstream lines(told);
+  for (std::string line; std::getline(lines, line);)
+    found.push_back(line);
+  remove(told.c_str());
   return found;
 }

@@ -12,3 +12,6 @@ std::vector<std::string> ledger_rows(const std::string &path, const std::string 
 
 /* All that a ledger has, as lines: its schema, and every row of every table, in order and with its rowid. */
 std::vector<std::string> ledger_dump(const std::string &path);
+
+/* Which of the rules in tests/gpu/checks/consistency.py do not hold, and how often: "rule: times". */
+std::vector<std::string> ledger_contradictions(const std::string &path);

@@ -282,6 +282,7 @@ protected:
     EXPECT_EQ(ledger_rows(ledger, "SELECT kind || ' ' || count(*) FROM phase WHERE name = 'train' GROUP BY kind"),
               std::vector<std::string>{"user 1"})
         << "one range around all, open before the gap and after it";
+    EXPECT_EQ(ledger_contradictions(ledger), std::vector<std::string>{});
     fs::remove(ledger);
     return rows.size();
   }

@@ -1,5 +1,6 @@
 /* The story of one allocation, from the job that made it. */
 #include "fakes/command.h"
+#include "fakes/ledger_builder.h"
 #include "fakes/log_builder.h"
 
 #include <filesystem>
@@ -92,6 +93,22 @@ TEST_F(Explain, TellsWhatIsRoundedUpAndWhatStaysForGood) {
   EXPECT_TRUE(contains(out, "Size     1000 B asked for, a block of 1.0 KiB given: 24 B more\n")) << out;
   EXPECT_TRUE(contains(out, "Freed    never: alive when the log ended\n")) << out;
   EXPECT_TRUE(contains(out, "No other allocation had any of this memory")) << out;
+}
+
+TEST_F(Explain, TellsWhenItIsNotKnownWhenItWasFreed) {
+  const std::string ledger = directory / "dropped.sqlite";
+  {
+    LedgerBuilder build(ledger);
+    build.rank(0).step(0, 0, 4096).allocation(0, 0, 4096, "temp");
+    build.gap(0, "log", 0, "steps 1 to 3 dropped to make room for the latest");
+    build.sql("UPDATE gap SET at_ns = (SELECT end_ns + 1000000 FROM step)");
+    build.sql("UPDATE allocation SET free_ns = (SELECT at_ns FROM gap), complete_ns = (SELECT at_ns FROM gap)");
+  }
+  const CommandResult result = shardledger({"explain", "1", ledger});
+  EXPECT_EQ(result.status, 0) << result.error;
+  EXPECT_TRUE(contains(result.out, "Freed    in the part of the log that was dropped: last known alive after step 0, "
+                                   "1.0 ms after its end\nLived    at least 38.0 ms\n"))
+      << result.out;
 }
 
 TEST_F(Explain, TellsStreamsPoolsAndWhoElseUsedTheMemory) {

@@ -163,6 +163,20 @@ static int print_birth(struct sl_db *db, struct sl_output *out, struct sl_statem
   return 0;
 }
 
+/* 1: within a part of the log that was dropped, so that its free_ns is where that part begins. */
+static int freed_in_gap(struct sl_db *db, struct sl_statement *s, struct sl_error *error) {
+  struct sl_statement *gap = NULL;
+  int r = sl_db_prepare(db, "SELECT 1 FROM gap WHERE rank = :rank AND at_ns = :at AND reason LIKE '%dropped to make%'",
+                        &gap, error);
+  if (r < 0)
+    return r;
+  sl_bind_named_int(gap, ":rank", sl_column_int(s, RANK));
+  sl_bind_named_int(gap, ":at", sl_column_int(s, FREE_NS));
+  r = sl_statement_step(gap, error);
+  gap = sl_statement_close(gap);
+  return r;
+}
+
 static int print_death(struct sl_db *db, struct sl_output *out, struct sl_statement *s, struct sl_error *error) {
   char moment[120], time[SL_UNIT_CHARS];
   if (sl_column_is_null(s, FREE_NS)) {
@@ -170,8 +184,15 @@ static int print_death(struct sl_db *db, struct sl_output *out, struct sl_statem
     return 0;
   }
   int r = describe_moment(db, sl_column_int(s, RANK), sl_column_int(s, FREE_NS), moment, error);
+  if (r == 0)
+    r = freed_in_gap(db, s, error);
   if (r < 0)
     return r;
+  if (r > 0) {
+    sl_output_line(out, "Freed    in the part of the log that was dropped: last known alive %s", moment);
+    sl_output_line(out, "Lived    at least %s", sl_format_duration(time, sl_column_int(s, LIFETIME)));
+    return 0;
+  }
   sl_output_line(out, "Freed    %s; in %s", moment,
                  sl_column_is_null(s, FREE_RANGES) ? "no range" : sl_column_text(s, FREE_RANGES));
   sl_output_line(out, "Lived    %s", sl_format_duration(time, sl_column_int(s, LIFETIME)));

@@ -42,7 +42,7 @@ def _hooks_away(root):
     taken = []
     try:
         with forward.global_hook_away():
-            for module in root.modules() if isinstance(root, torch.nn.Module) else ():
+            for module in torch.nn.Module.modules(root) if isinstance(root, torch.nn.Module) else ():
                 attributes = vars(module)
                 tables = _tables_without_ours(attributes)
                 taken.append((attributes, {name: attributes[name] for name in tables}))

@@ -141,7 +141,9 @@ static enum sl_attribution_rule rule_by_phase(const struct sl_allocation *alloca
         return SL_RULE_forward_temp;
       if (is_cublas_workspace(allocation, facts))
         return SL_RULE_cublas_workspace;
-      return allocation->free_at == 0 && !facts->cut_off ? SL_RULE_forward_survivor : SL_RULE_forward_activation;
+      /* Where the log ends within a forward, what is alive is in use, also in an evaluation between steps. */
+      return allocation->free_at == 0 && !facts->cut_off && phase->end_at ? SL_RULE_forward_survivor
+                                                                          : SL_RULE_forward_activation;
     case SL_KIND_backward: return rule_in_backward(allocation, facts);
     default: break; /* steps, user ranges, prefetches and the like say nothing by themselves */
     }

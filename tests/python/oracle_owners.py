@@ -299,6 +299,7 @@ class Story:
             return "other", "cublas_workspace", "cublas_workspace", module
         step = self.step_after(a.start)
         step_end = step.end if step else NEVER
+        cut = bool(step) and step_end == NEVER  # the log ends within it
         backward = next((p for p in a.phase.around() if p.kind == "backward" and p.module is None), None) if a.phase else None
         whole_end = backward.end if backward else step_end
         for p in a.phase.around() if a.phase else ():
@@ -328,7 +329,7 @@ class Story:
                 found = ("temp", "recompute", "recompute_temp") if dead else ("activation", "recompute", "recompute_activation")
             elif p.kind in ("forward", "eval"):
                 found = (("temp", "forward", "forward_temp") if dead else
-                         ("activation", None, "forward_activation") if a.free <= step_end else
+                         ("activation", None, "forward_activation") if a.free < NEVER and a.free <= step_end or cut or p.end == NEVER else
                          ("other", "survivor", "forward_survivor"))
             elif p.kind == "backward":
                 freed = next((q for q in a.free_phase.around() if q.point in ("reduce_scatter", "root_callback")), None) if a.free_phase and a.free <= step_end else None
@@ -340,9 +341,8 @@ class Story:
                     "temp", "backward", "backward_temp") if a.free <= min(step_end, self.now) else ("gradient", "accumulated", "backward_survivor")
             elif p.kind == "step":
                 backwards = [q for q in self.phases if a.start < q.start < step_end and q.kind == "backward"]
-                cut = step_end == NEVER and a.free == NEVER
                 found = (("other", "survivor", "step_survivor") if a.free > step_end else
-                         ("activation", "outside_modules", "step_activation") if cut or backwards and a.free > backwards[0].start else
+                         ("activation", "outside_modules", "step_activation") if cut and a.free == NEVER or backwards and a.free > backwards[0].start else
                          ("temp", "outside_modules", "step_temp"))
             if found:
                 return *found, module

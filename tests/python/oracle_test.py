@@ -11,7 +11,7 @@ import subprocess
 import pytest
 from conftest import BUILD
 from oracle import collectives
-from oracle_jobs import Job
+from oracle_jobs import BEGIN_NS, Job
 from oracle_log import Log, write
 from oracle_owners import NEVER, Story
 
@@ -235,3 +235,12 @@ def test_jobs_made_up_by_chance_have_the_figures_that_a_naive_replay_finds(seed,
     write(tmp_path / "run" / "host-1-1", job.definitions, job.threads, job.tids)
     check(tmp_path / "run", tmp_path, "--keep", "all")
     check(tmp_path / "run", tmp_path)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_they_have_them_too_when_they_are_killed(seed, tmp_path):
+    job = Job(seed).train(3)
+    end = job.choose.randrange(BEGIN_NS + 1, job.ns)
+    threads = {thread: [event for event in events if event.ns <= end] for thread, events in job.threads.items()}
+    write(tmp_path / "run" / "host-1-1", job.definitions, {o: events for o, events in threads.items() if events}, job.tids)
+    check(tmp_path / "run", tmp_path, "--keep", "all")

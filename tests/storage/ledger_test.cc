@@ -295,6 +295,21 @@ TEST_F(Ledger, WhatModulesReachBetweenStepsIsNoPeakOfTheNextStep) {
             (std::vector<std::string>{"512|8192", "512|8192"}));
 }
 
+TEST_F(Ledger, WhatAForwardHoldsWhenTheLogEndsInItIsActivationsAlsoBetweenSteps) {
+  {
+    LogBuilder log(directory / "host-1-1", 50);
+    log.module(1, 0, "", "Model", SL_MODULE_ROOT).module(2, 1, "block", "Block", 0, 1);
+    auto &main = log.thread(1);
+    main.at(100).allocator(SL_SEGMENT_ALLOC, 0x1000000, 2 * kMiB);
+    main.at(110).range_start(1, "step 0", SL_KIND_step, 0).at(120).range_end(1);
+    main.at(130).range_push("Model", SL_KIND_eval, 1).range_push("block", SL_KIND_eval, 2);
+    main.at(140).allocator(SL_ALLOC, 0x1000000, 512); // killed here
+  }
+  ASSERT_EQ(build(), 0) << error.text;
+  EXPECT_EQ(rows("SELECT category, decided_by FROM allocation"),
+            (std::vector<std::string>{"activation|forward_activation"}));
+}
+
 TEST_F(Ledger, ATagWithoutAModuleLeavesTheOneThatIsKnown) {
   {
     LogBuilder log(directory / "host-1-1", 50);

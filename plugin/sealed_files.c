@@ -39,6 +39,7 @@ static struct {
 
   struct sl_log_drop *drop;
   unsigned dropping; /* so many files */
+  unsigned try_most; /* so many at once: fewer after an attempt that found no step behind them */
   uint64_t retry_at_ns, retry_after_ns;
   uint64_t dropped_bytes; /* of SL_DROPPED_NAME */
 } sealed;
@@ -52,8 +53,12 @@ static uint64_t now_ns(void) {
 void sl_sealed_start(const char *directory, uint64_t max_bytes, bool keep_last) {
   sealed.directory = directory;
   sealed.max_bytes = max_bytes;
-  sealed.keep_last = keep_last && max_bytes;
+  sealed.keep_last = keep_last && max_bytes >= SL_KEEP_LAST_BYTES_MIN;
   sealed.next_index = 1;
+  sealed.try_most = FILES_MAX;
+  if (keep_last && max_bytes && !sealed.keep_last)
+    sl_say("SHARDLEDGER_AT_MAX=keep-last takes SHARDLEDGER_MAX_BYTES=%uMiB or more; with less, recording stops there",
+           SL_KEEP_LAST_BYTES_MIN >> 20);
 }
 
 static void name_of(uint32_t index, char *name, size_t size) {
@@ -124,6 +129,11 @@ static bool drops(void *unused, const char *name) {
 
 static void give_up(int r, const struct sl_error *error) {
   sealed.drop = sl_log_drop_free(sealed.drop);
+  if (r == -EAGAIN && sealed.dropping > 1) { /* the thread that begins steps may wait for this very room */
+    sealed.try_most = sealed.dropping / 2;
+    return;
+  }
+  sealed.try_most = FILES_MAX;
   if (r == -EAGAIN) { /* no step has begun since: one may soon */
     sealed.retry_after_ns = sealed.retry_after_ns ? 2 * sealed.retry_after_ns : RETRY_NS;
     if (sealed.retry_after_ns > RETRY_MAX_NS)
@@ -140,7 +150,8 @@ static void begin(uint32_t number) {
   uint64_t freed = 0;
   sealed.dropping = 0;
   uint64_t last_ns = 0;
-  while (sealed.dropping + 1 < sealed.count && freed < sealed.max_bytes / DROP_PART) {
+  while (sealed.dropping + 1 < sealed.count && sealed.dropping < sealed.try_most &&
+         freed < sealed.max_bytes / DROP_PART) {
     const struct file *file = &sealed.files[sealed.dropping++];
     freed += file->bytes;
     last_ns = file->last_ns > last_ns ? file->last_ns : last_ns;
@@ -193,6 +204,7 @@ bool sl_sealed_drop(uint32_t number, int64_t *freed) {
     *freed = remove_files();
     sealed.drop = sl_log_drop_free(sealed.drop);
     sealed.retry_at_ns = sealed.retry_after_ns = 0;
+    sealed.try_most = FILES_MAX;
   }
   return false;
 }

@@ -11,7 +11,16 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* directory must outlive the files. max_bytes: 0 for no limit. */
+/*
+ * What keep-last takes: each thread that records holds a segment until that is full, and beside these, the first part
+ * and what is written to there must be room for one more, or nothing is ever dropped. So many do for eight threads.
+ */
+#define SL_KEEP_LAST_BYTES_MIN (24 * SL_SEGMENT_BYTES)
+
+/*
+ * directory must outlive the files. max_bytes: 0 for no limit; where it is too small for keep-last that is said, and
+ * recording will stop there.
+ */
 void sl_sealed_start(const char *directory, uint64_t max_bytes, bool keep_last);
 
 /* Where a segment with this header goes. */

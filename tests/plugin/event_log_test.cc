@@ -487,19 +487,22 @@ TEST(EventLog, StopsAtTheSizeLimitAndCountsTheRest) {
   Recording recording = record({{"SHARDLEDGER_MAX_BYTES", "4MiB"}}, [made] {
     /* Values that do not compress. */
     uint64_t value = 88172645463325252;
-    for (int i = 0; i < 600'000; i++) {
-      value ^= value << 13;
-      value ^= value >> 7;
-      value ^= value << 17;
-      mark(value);
-      ++*made;
-      if (i % 20'000 == 0)
-        pause_for_helper();
+    const auto marks = [&](int count) {
+      for (int i = 0; i < count; i++) {
+        value ^= value << 13;
+        value ^= value >> 7;
+        value ^= value << 17;
+        mark(value);
+        ++*made;
+      }
+    };
+    for (int i = 0; i < 30; i++) {
+      marks(20'000);
+      pause_for_helper();
     }
-    /* Until the helper thread has come to the limit: on a busy machine that takes its time. */
+    /* Until the helper thread has come to the limit: on a busy machine it may have met few of these so far. */
     for (int i = 0; i < 3'000 && !has_gap_now("SHARDLEDGER_MAX_BYTES reached"); i++) {
-      mark(0);
-      ++*made;
+      marks(2'000);
       usleep(10'000);
     }
     mark(0);

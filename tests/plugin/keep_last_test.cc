@@ -12,6 +12,7 @@
 
 extern "C" {
 #include "plugin/event_log.h"
+#include "plugin/sealed_files.h"
 #include "storage/ledger.h"
 #include "storage/log_reader.h"
 }
@@ -21,6 +22,7 @@ extern "C" {
 #include <atomic>
 #include <csignal>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <random>
@@ -37,18 +39,18 @@ namespace {
 constexpr uint64_t MIB = 1 << 20, CAP = 32 * MIB, SEGMENT = 64 * MIB, BASE = 0x7f0000000000;
 constexpr int STEPS_MAX = 100'000;
 
-/* So that the log grows fast, and does not compress. */
-void noise(std::minstd_rand &random) {
+/* Makes the log grow fast; it does not compress, or by half with 4 bits of a byte. Was it recorded? */
+bool noise(std::minstd_rand &random, uint8_t bits = 0xff) {
   uint8_t bytes[1024];
   for (uint8_t &byte : bytes)
-    byte = (uint8_t)(random() >> 8);
+    byte = (uint8_t)(random() >> 8) & bits;
   const sl_event_range_payload payload = {1, sizeof(bytes), 1};
-  sl_log_append(SL_EVENT_range_payload, &payload, sizeof(payload), bytes, sizeof(bytes));
+  return sl_log_append(SL_EVENT_range_payload, &payload, sizeof(payload), bytes, sizeof(bytes));
 }
 
 /* What the job itself counted, where the test sees it after a kill. */
 struct Truth {
-  std::atomic<int> steps; /* so many have ended */
+  std::atomic<int> steps, may; /* so many have ended, may begin */
   uint64_t peak[STEPS_MAX], survivors[STEPS_MAX];
 };
 
@@ -73,6 +75,8 @@ public:
     });
     push("train");
     for (int step = 0; step < steps; step++) {
+      while (step >= truth->may)
+        usleep(500);
       one_step(step);
       usleep(step < 100 ? 3 * pause_us : pause_us); /* until as many segments are ready as this needs */
       while (step % 8 == 0 && is_behind())
@@ -201,6 +205,7 @@ protected:
     void *shared = mmap(nullptr, sizeof(Truth), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     ASSERT_NE(shared, MAP_FAILED);
     truth = new (shared) Truth{};
+    truth->may = STEPS_MAX;
   }
   void TearDown() override {
     end();
@@ -330,9 +335,12 @@ TEST_F(KeepLast, AKillAtAnyMomentLeavesALogThatIsRight) {
 }
 
 TEST_F(KeepLast, CanBeReadWhileItDrops) {
+  /* While one reader reads, however slow it is, a twelfth of the limit is recorded: so it is not overtaken. */
+  constexpr int AT_ONCE = (int)(CAP / 12 / (50 * 1024));
   start(STEPS_MAX, 2'000);
   wait_for(SL_DROPPED_NAME);
   for (int i = 0; i < 20; i++) {
+    truth->may = truth->steps + AT_ONCE;
     sl_log *log = nullptr;
     sl_error error = {};
     sl_event event;
@@ -372,6 +380,100 @@ TEST(KeepLastOption, NeedsNoStepsAndNoAllocator) {
   EXPECT_LT(marks.size(), COUNT / 2);
   ASSERT_EQ(dropped.size(), 1u);
   EXPECT_GE(marks.size() + dropped[0].events / 2 + 1, COUNT) << "a mark and its noise, and the clock's";
+}
+
+/*
+ * A step after another, each event tried until it is recorded, while other threads that have recorded something hold a
+ * segment each. Returns how many steps could be recorded before one had to wait for a minute.
+ */
+uint64_t steps_recorded_at_last(uint64_t steps) {
+  constexpr int IDLE = 4;
+  std::atomic<bool> done{false};
+  std::atomic<int> begun{0};
+  std::vector<std::thread> idle;
+  for (int i = 0; i < IDLE; i++)
+    idle.emplace_back([&] {
+      const sl_event_range_mark mark = {0, 0, 0, UINT64_MAX};
+      sl_log_append(SL_EVENT_range_mark, &mark, sizeof(mark), nullptr, 0);
+      begun++;
+      while (!done)
+        usleep(1'000);
+    });
+  while (begun < IDLE)
+    usleep(1'000);
+  const sl_event_nvtx_domain domain = {1, sl_log_name("shardledger")};
+  sl_log_define(SL_EVENT_nvtx_domain, &domain, sizeof(domain), nullptr, 0);
+  std::minstd_rand random(11);
+  const auto until_recorded = [](const std::function<bool()> &append) {
+    for (int i = 0; i < 60'000; i++) {
+      if (append())
+        return true;
+      usleep(1'000);
+    }
+    return false;
+  };
+  uint64_t step = 0;
+  for (bool goes_on = true; goes_on && step < steps; step += goes_on) {
+    const sl_event_range_start start = {step + 1, sl_log_name("step"), 1, SL_KIND_step, step};
+    const sl_event_range_end end = {step + 1};
+    goes_on = until_recorded([&] { return sl_log_append(SL_EVENT_range_start, &start, sizeof(start), nullptr, 0); });
+    for (int i = 0; i < 50 && goes_on; i++)
+      goes_on = until_recorded([&] { return noise(random, 15); });
+    goes_on =
+        goes_on && until_recorded([&] { return sl_log_append(SL_EVENT_range_end, &end, sizeof(end), nullptr, 0); });
+  }
+  done = true;
+  for (std::thread &thread : idle)
+    thread.join();
+  return step;
+}
+
+TEST(KeepLastOption, GoesOnAtTheSmallestLimit) {
+  constexpr uint64_t STEPS = 300; /* some 15 MiB, and half of it sealed: real logs take less */
+  const Recording recording =
+      record({{"SHARDLEDGER_MAX_BYTES", std::to_string(SL_KEEP_LAST_BYTES_MIN)}, {"SHARDLEDGER_AT_MAX", "keep-last"}},
+             [=] { EXPECT_EQ(steps_recorded_at_last(STEPS), STEPS); });
+  const auto starts = ALL(recording, range_start);
+  ASSERT_FALSE(starts.empty());
+  EXPECT_EQ(starts.front().value, 0u);
+  EXPECT_EQ(starts.back().value, STEPS - 1);
+  EXPECT_EQ(ALL(recording, dropped).size(), 1u);
+}
+
+bool log_says_now(const std::string &reason) {
+  sl_log *log = nullptr;
+  sl_error error = {};
+  if (sl_log_open(sl_log_directory(), &log, &error) != 0)
+    return false;
+  bool found = false;
+  for (sl_event event; !found && sl_log_next(log, &event, &error) == 1;)
+    found = event.type == SL_EVENT_gap &&
+            reason == sl_log_string(log, static_cast<const sl_event_gap *>(event.payload)->reason);
+  sl_log_close(log);
+  return found;
+}
+
+TEST(KeepLastOption, SaysWhichLimitIsTooSmallAndStopsThere) {
+  const std::string limit = std::to_string(SL_KEEP_LAST_BYTES_MIN - 1);
+  const Environment environment = {
+      {"SHARDLEDGER_MAX_BYTES", limit}, {"SHARDLEDGER_AT_MAX", "keep-last"}, {"SHARDLEDGER_LOG", "info"}};
+  const Recording recording = record(environment, [] {
+    testing::internal::CaptureStderr();
+    std::minstd_rand random(13);
+    for (int i = 0; i < 6'000; i++) {
+      for (int n = 0; n < 50; n++)
+        noise(random);
+      usleep(10'000); /* the helper thread comes to the limit when it has the time to */
+      if (i % 32 == 31 && log_says_now("SHARDLEDGER_MAX_BYTES reached"))
+        break;
+    }
+    const std::string said = testing::internal::GetCapturedStderr();
+    EXPECT_NE(said.find("SHARDLEDGER_AT_MAX=keep-last takes SHARDLEDGER_MAX_BYTES=6MiB or more"), std::string::npos)
+        << said;
+    EXPECT_NE(said.find("what follows is counted, not recorded"), std::string::npos) << said;
+  });
+  EXPECT_TRUE(ALL(recording, dropped).empty());
+  EXPECT_FALSE(ALL(recording, range_payload).empty());
 }
 
 } // namespace

@@ -7,11 +7,11 @@
  * and inserts them into an empty ledger, with prepared statements in one transaction, indexes and views included. Times
  * are of the processor (user and system), since others may use the machine, with the wall clock's behind them.
  */
-#include "storage/db.h"
 #include "storage/ledger.h"
-#include "storage/ledger_writer.h"
-#include "storage/rows.h"
-#include "storage/sql_text.h"
+#include "storage/tables/db.h"
+#include "storage/tables/ledger_writer.h"
+#include "storage/tables/rows.h"
+#include "storage/tables/sql_text.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -11,7 +11,7 @@
  * are those of losing events.
  */
 #include "shardledger.h"
-#include "storage/log_reader.h"
+#include "storage/log/log_reader.h"
 #include "tests/fakes/fake_cupti.h"
 
 #include <nvtx3/nvToolsExt.h>

@@ -1,7 +1,7 @@
 #include "sealed_files.h"
 
 #include "config.h"
-#include "storage/log_drop.h"
+#include "storage/log/log_drop.h"
 
 #include <errno.h>
 #include <stdio.h>

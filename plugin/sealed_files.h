@@ -1,7 +1,7 @@
 /*
  * The files that full segments are sealed into: one, sealed.slogz, or with SHARDLEDGER_AT_MAX=keep-last several, of
- * which the oldest but the first are dropped when the log nears its limit (storage/log_drop.h). All of it is the helper
- * thread's own.
+ * which the oldest but the first are dropped when the log nears its limit (storage/log/log_drop.h). All of it is the
+ * helper thread's own.
  */
 #ifndef SHARDLEDGER_SEALED_FILES_H
 #define SHARDLEDGER_SEALED_FILES_H

@@ -1,11 +1,11 @@
 #include "ledger.h"
 
-#include "ledger_writer.h"
-#include "log_reader.h"
-#include "one_job.h"
-#include "part_file.h"
-#include "rank_jobs.h"
-#include "run_directory.h"
+#include "storage/log/log_reader.h"
+#include "storage/run/one_job.h"
+#include "storage/run/rank_jobs.h"
+#include "storage/run/run_directory.h"
+#include "storage/tables/ledger_writer.h"
+#include "storage/tables/part_file.h"
 
 #include <errno.h>
 #include <stdbool.h>

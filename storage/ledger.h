@@ -5,7 +5,7 @@
 #define SHARDLEDGER_LEDGER_H
 
 #include "error.h"
-#include "user_rules.h"
+#include "storage/rules/user_rules.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -4,7 +4,7 @@
 #define SHARDLEDGER_REPORT_H
 
 #include "command.h"
-#include "storage/db.h"
+#include "storage/tables/db.h"
 
 /*
  * Prints from an open ledger. 0, or a negative errno with the sentence in error, which the ledger's path is put before.

@@ -2,9 +2,9 @@
 #ifndef SHARDLEDGER_OPEN_LEDGER_H
 #define SHARDLEDGER_OPEN_LEDGER_H
 
-#include "storage/db.h"
 #include "storage/error.h"
 #include "storage/ledger.h"
+#include "storage/tables/db.h"
 
 #include <stdbool.h>
 

@@ -6,8 +6,8 @@
  * Strings are resolved, numbers are decimal, a text tail is tail=…; backslash, tab and newline are written \\ \t \n.
  * The last line is `counts` with events, lost, damaged_segments. Exit status 1 with a sentence on stderr on failure.
  */
-#include "storage/event_table.h"
-#include "storage/log_reader.h"
+#include "storage/log/event_table.h"
+#include "storage/log/log_reader.h"
 
 #include <inttypes.h>
 #include <stdio.h>

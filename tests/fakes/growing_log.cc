@@ -4,7 +4,7 @@
 #include "plugin/log_format.h"
 
 extern "C" {
-#include "storage/log_segments.h"
+#include "storage/log/log_segments.h"
 }
 
 #define XXH_INLINE_ALL

@@ -4,9 +4,9 @@
 #include <sqlite3.h>
 
 extern "C" {
-#include "storage/db.h"
 #include "storage/ledger.h"
-#include "storage/sql_text.h"
+#include "storage/tables/db.h"
+#include "storage/tables/sql_text.h"
 }
 
 namespace {

@@ -6,7 +6,7 @@
 #include <fstream>
 
 extern "C" {
-#include "storage/db.h"
+#include "storage/tables/db.h"
 }
 
 std::vector<std::vector<std::string>> ledger_cells(const std::string &path, const std::string &sql) {

@@ -14,9 +14,9 @@
 #include "plugin/log_format.h"
 
 extern "C" {
-#include "storage/event_table.h"
 #include "storage/ledger.h"
-#include "storage/log_drop.h"
+#include "storage/log/event_table.h"
+#include "storage/log/log_drop.h"
 }
 
 #include <cstdlib>

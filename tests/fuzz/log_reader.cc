@@ -10,8 +10,8 @@
 
 extern "C" {
 #include "plugin/events.h"
-#include "storage/event_table.h"
-#include "storage/log_reader.h"
+#include "storage/log/event_table.h"
+#include "storage/log/log_reader.h"
 }
 
 #define XXH_INLINE_ALL

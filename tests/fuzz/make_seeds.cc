@@ -9,8 +9,8 @@
 
 extern "C" {
 #include "plugin/events.h"
-#include "storage/event_table.h"
-#include "storage/log_reader.h"
+#include "storage/log/event_table.h"
+#include "storage/log/log_reader.h"
 }
 
 #include <cstdio>

@@ -4,7 +4,7 @@
 #include "fakes/log_builder.h"
 
 extern "C" {
-#include "storage/nccl_payload.h"
+#include "storage/log/nccl_payload.h"
 }
 
 #include <cstdlib>

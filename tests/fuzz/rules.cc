@@ -2,7 +2,7 @@
 #include "fuzz.h"
 
 extern "C" {
-#include "storage/user_rules.h"
+#include "storage/rules/user_rules.h"
 }
 
 #include <cstdlib>

@@ -34,7 +34,7 @@ SIZES = {"requested": 900, "allocated": 1024, "active": 1024, "reserved": 2 << 2
 def ledger():
     """Two ranks, two steps, in the real tables; what the checks read through views is put in plain tables."""
     database = sqlite3.connect(":memory:")
-    database.executescript((ROOT / "storage" / "schema.sql").read_text())
+    database.executescript((ROOT / "storage" / "tables" / "schema.sql").read_text())
     database.execute("CREATE TABLE category_at_peak(rank, step, category, bytes)")
     database.execute("CREATE TABLE fsdp_snapshot(rank, step, fqn, call, state, category, bytes)")
     columns = [f"{when}_{quantity}_bytes" for when in ("peak", "end") for quantity in QUANTITIES]

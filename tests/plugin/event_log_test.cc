@@ -6,7 +6,7 @@
 
 extern "C" {
 #include "plugin/event_log.h"
-#include "storage/log_reader.h"
+#include "storage/log/log_reader.h"
 }
 
 #include <gtest/gtest.h>

@@ -14,7 +14,7 @@ extern "C" {
 #include "plugin/event_log.h"
 #include "plugin/sealed_files.h"
 #include "storage/ledger.h"
-#include "storage/log_reader.h"
+#include "storage/log/log_reader.h"
 }
 
 #include <gtest/gtest.h>

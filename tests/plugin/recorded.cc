@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 extern "C" {
-#include "storage/log_reader.h"
+#include "storage/log/log_reader.h"
 }
 
 std::string Recording::name(uint32_t id) const {

@@ -1,6 +1,6 @@
 // Every rule of attribution_rules.def, decided from what is known at the end of a step.
 extern "C" {
-#include "storage/attribution.h"
+#include "storage/attribution/attribution.h"
 }
 
 #include <gtest/gtest.h>

@@ -1,7 +1,7 @@
 // Replaying PyTorch's allocator: the sums that torch.cuda.memory_stats would show after each event.
 extern "C" {
 #include "plugin/events.h"
-#include "storage/block_map.h"
+#include "storage/allocator/block_map.h"
 }
 
 #include <gtest/gtest.h>

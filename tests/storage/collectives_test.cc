@@ -4,7 +4,7 @@
 
 extern "C" {
 #include "storage/ledger.h"
-#include "storage/nccl_payload.h"
+#include "storage/log/nccl_payload.h"
 }
 
 #include <gtest/gtest.h>

@@ -2,8 +2,8 @@
 #include "fakes/log_builder.h"
 
 extern "C" {
-#include "storage/db.h"
 #include "storage/ledger.h"
+#include "storage/tables/db.h"
 }
 
 #include <gtest/gtest.h>

@@ -5,8 +5,8 @@
 
 extern "C" {
 #include "storage/ledger.h"
-#include "storage/live_run.h"
-#include "storage/rank_live.h"
+#include "storage/live/live_run.h"
+#include "storage/live/rank_live.h"
 }
 
 #include <gtest/gtest.h>

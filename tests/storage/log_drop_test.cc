@@ -6,8 +6,8 @@
 
 extern "C" {
 #include "storage/ledger.h"
-#include "storage/log_drop.h"
-#include "storage/log_reader.h"
+#include "storage/log/log_drop.h"
+#include "storage/log/log_reader.h"
 }
 
 #include <gtest/gtest.h>

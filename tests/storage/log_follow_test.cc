@@ -3,7 +3,7 @@
 #include "fakes/log_builder.h"
 
 extern "C" {
-#include "storage/log_reader.h"
+#include "storage/log/log_reader.h"
 }
 
 #include <gtest/gtest.h>

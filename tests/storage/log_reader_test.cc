@@ -4,8 +4,8 @@
 #include "plugin/log_format.h"
 
 extern "C" {
-#include "storage/event_table.h"
-#include "storage/log_reader.h"
+#include "storage/log/event_table.h"
+#include "storage/log/log_reader.h"
 }
 
 #include <gtest/gtest.h>

@@ -2,7 +2,7 @@
 #include "fakes/log_builder.h"
 
 extern "C" {
-#include "storage/module_states.h"
+#include "storage/attribution/module_states.h"
 }
 
 #include <gtest/gtest.h>

@@ -2,7 +2,7 @@
 #include "fakes/log_builder.h"
 
 extern "C" {
-#include "storage/phases.h"
+#include "storage/phases/phases.h"
 }
 
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // Sums over time: totals at snapshots, highest points of phases.
 extern "C" {
-#include "storage/sweep.h"
+#include "storage/attribution/sweep.h"
 }
 
 #include <gtest/gtest.h>

@@ -2,8 +2,8 @@
 #include "fakes/log_builder.h"
 
 extern "C" {
-#include "storage/attribution.h"
-#include "storage/tracker_label.h"
+#include "storage/attribution/attribution.h"
+#include "storage/attribution/tracker_label.h"
 }
 
 #include <gtest/gtest.h>

@@ -3,9 +3,9 @@
 #include "fakes/log_builder.h"
 
 extern "C" {
-#include "storage/categories.h"
 #include "storage/ledger.h"
-#include "storage/user_rules.h"
+#include "storage/rules/categories.h"
+#include "storage/rules/user_rules.h"
 }
 
 #include <gtest/gtest.h>

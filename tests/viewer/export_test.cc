@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 extern "C" {
-#include "storage/db.h"
+#include "storage/tables/db.h"
 }
 
 namespace {

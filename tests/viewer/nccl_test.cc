@@ -3,7 +3,7 @@
 #include "fakes/ledger_builder.h"
 
 extern "C" {
-#include "storage/db.h"
+#include "storage/tables/db.h"
 }
 
 #include <algorithm>

@@ -5,7 +5,7 @@
 #include "commands/summary.h"
 #include "open_ledger.h"
 #include "output/units.h"
-#include "storage/categories.h"
+#include "storage/rules/categories.h"
 
 #include <errno.h>
 #include <stdlib.h>

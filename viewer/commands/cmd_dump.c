@@ -2,8 +2,8 @@
 #include "open_ledger.h"
 #include "output/text.h"
 #include "plugin/events.h"
-#include "storage/event_table.h"
-#include "storage/log_reader.h"
+#include "storage/log/event_table.h"
+#include "storage/log/log_reader.h"
 #include "storage/words.h"
 
 #include <errno.h>

@@ -6,8 +6,8 @@
 #include "commands/summary.h"
 #include "open_ledger.h"
 #include "output/units.h"
-#include "storage/attribution.h"
-#include "storage/user_rules.h"
+#include "storage/attribution/attribution.h"
+#include "storage/rules/user_rules.h"
 
 #include <errno.h>
 #include <inttypes.h>

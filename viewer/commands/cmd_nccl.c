@@ -5,7 +5,7 @@
 #include "commands/nccl_totals.h"
 #include "commands/summary.h"
 #include "output/units.h"
-#include "storage/db.h"
+#include "storage/tables/db.h"
 
 #include <errno.h>
 #include <inttypes.h>

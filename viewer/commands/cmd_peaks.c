@@ -2,7 +2,7 @@
 #include "command.h"
 #include "commands/peak_queries.h"
 #include "commands/summary.h"
-#include "storage/categories.h"
+#include "storage/rules/categories.h"
 
 #include <errno.h>
 #include <sqlite3.h>

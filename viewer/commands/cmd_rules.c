@@ -1,10 +1,10 @@
 /* Everything that decides what ranges mean and which category memory has, in the order in which it decides. */
 #include "command.h"
 #include "open_ledger.h"
-#include "storage/attribution.h"
-#include "storage/categories.h"
-#include "storage/db.h"
+#include "storage/attribution/attribution.h"
 #include "storage/ledger.h"
+#include "storage/rules/categories.h"
+#include "storage/tables/db.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -16,7 +16,7 @@ static const struct {
   const char *prefix, *kind, *point;
 } range_rules[] = {
 #define RULE(prefix, kind, point) {prefix, #kind, #point},
-#include "storage/phase_rules.def"
+#include "storage/phases/phase_rules.def"
 #undef RULE
 };
 

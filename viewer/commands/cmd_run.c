@@ -4,7 +4,7 @@
 #include "installation.h"
 #include "open_ledger.h"
 #include "plugin/config.h"
-#include "storage/user_rules.h"
+#include "storage/rules/user_rules.h"
 
 #include <ctype.h>
 #include <errno.h>

@@ -3,7 +3,7 @@
 #include "commands/peak_queries.h"
 #include "commands/summary.h"
 #include "open_ledger.h"
-#include "storage/categories.h"
+#include "storage/rules/categories.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -30,7 +30,7 @@ static int tracker_words(const char *words[SL_CATEGORY_built_in]) {
 /* The states in the order in which a module goes through them. */
 static const char *const states[] = {
 #define STATE(name, word) word,
-#include "storage/states.def"
+#include "storage/attribution/states.def"
 #undef STATE
 };
 

@@ -10,7 +10,7 @@
 #ifndef SHARDLEDGER_NCCL_CALLS_H
 #define SHARDLEDGER_NCCL_CALLS_H
 
-#include "storage/db.h"
+#include "storage/tables/db.h"
 
 #include <stdbool.h>
 #include <stddef.h>

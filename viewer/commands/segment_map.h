@@ -12,7 +12,7 @@
 #ifndef SHARDLEDGER_SEGMENT_MAP_H
 #define SHARDLEDGER_SEGMENT_MAP_H
 
-#include "storage/db.h"
+#include "storage/tables/db.h"
 
 #include <stdbool.h>
 #include <stddef.h>

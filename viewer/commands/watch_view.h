@@ -3,7 +3,7 @@
 #define SHARDLEDGER_WATCH_VIEW_H
 
 #include "output/table.h"
-#include "storage/live_run.h"
+#include "storage/live/live_run.h"
 
 struct sl_watch_view {
   int64_t rank;    /* whose memory is shown in detail; -1: that of the highest peak */

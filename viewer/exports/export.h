@@ -5,8 +5,8 @@
 #ifndef SHARDLEDGER_EXPORT_H
 #define SHARDLEDGER_EXPORT_H
 
-#include "storage/db.h"
 #include "storage/error.h"
+#include "storage/tables/db.h"
 
 #include <stdbool.h>
 #include <stdint.h>

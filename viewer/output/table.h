@@ -11,7 +11,7 @@
 #define SHARDLEDGER_TABLE_H
 
 #include "output/terminal.h"
-#include "storage/db.h"
+#include "storage/tables/db.h"
 
 #include <stdbool.h>
 #include <stdint.h>

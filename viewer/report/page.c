@@ -1,8 +1,8 @@
 /* What the parts of a report's data share: a buffer, the progress, the ranks with their clocks. */
 #include "report/page.h"
 
-#include "db.h"
 #include "output/terminal.h"
+#include "storage/tables/db.h"
 
 #include <errno.h>
 #include <stdlib.h>

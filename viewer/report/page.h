@@ -8,8 +8,8 @@
 #ifndef SHARDLEDGER_PAGE_H
 #define SHARDLEDGER_PAGE_H
 
-#include "storage/db.h"
 #include "storage/error.h"
+#include "storage/tables/db.h"
 
 #include <stdbool.h>
 #include <stdint.h>

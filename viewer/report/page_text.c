@@ -1,6 +1,6 @@
 /* SL_SQL_DIRECTORY is viewer/; the build reassembles when a file of the report changes. */
 #include "report/page_text.h"
-#include "storage/sql_embed.h"
+#include "storage/tables/sql_embed.h"
 
 #include <stddef.h>
 

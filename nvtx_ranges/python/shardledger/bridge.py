@@ -91,7 +91,7 @@ def start_allocator():
 
 def _start_allocator():
     if os.environ.get("PYTORCH_NO_CUDA_MEMORY_CACHING", "0") not in ("", "0"):
-        # storage/rank_ledger.c knows the state by the reason's first word.
+        # storage/rank/rank_ledger.c knows the state by the reason's first word.
         reason = b"PYTORCH_NO_CUDA_MEMORY_CACHING turns the caching allocator off; tensors are known from the driver's calls"
         native.source_state(b"torch_allocator", b"failed", reason)
         return "none"

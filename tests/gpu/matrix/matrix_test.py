@@ -29,7 +29,7 @@ class Made:
     def __init__(self, place):
         self.prefix, self.lines, self.tracked = place / "truth", [], []
         self.ledger = sqlite3.connect(":memory:")
-        self.ledger.executescript((ROOT / "storage" / "schema.sql").read_text())
+        self.ledger.executescript((ROOT / "storage" / "tables" / "schema.sql").read_text())
         self.ledger.execute("CREATE TABLE category_at_peak(rank, step, category, bytes)")
         self.ledger.execute("CREATE TABLE fsdp_snapshot(rank, step, module_id, fqn, call, state, category, bytes)")
         self.ledger.executemany("INSERT INTO module(id, rank, fqn, root_id) VALUES(?, 0, '', ?)", [(1, 1), (2, 2)])

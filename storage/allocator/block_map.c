@@ -1,0 +1,310 @@
+/*
+ * Blocks of a segment form a list in address order; a hash finds a block by its first byte. Free neighbours are merged
+ * at once, as PyTorch does, so two free blocks are never neighbours within a segment.
+ */
+#include "block_map.h"
+
+#include "plugin/events.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <uthash.h>
+
+struct block {
+  uint64_t address;
+  uint64_t bytes;
+  uint64_t requested;
+  uint32_t place;
+  enum sl_block_state state;
+  struct block *previous, *next; /* neighbours in the segment, NULL at its ends */
+  void *user;
+  UT_hash_handle hh;
+};
+
+struct sl_block_map {
+  struct sl_allocator_config config;
+  struct sl_block_totals totals;
+  struct block *blocks; /* hash by address */
+  struct block *last;   /* block of the last ALLOC, or restored last */
+};
+
+struct sl_block_map *sl_block_map_new(const struct sl_allocator_config *config) {
+  struct sl_block_map *map = calloc(1, sizeof *map);
+  if (map)
+    map->config = *config;
+  return map;
+}
+
+struct sl_block_map *sl_block_map_free(struct sl_block_map *map) {
+  if (!map)
+    return NULL;
+  struct block *block, *next;
+  HASH_ITER(hh, map->blocks, block, next) {
+    HASH_DEL(map->blocks, block);
+    free(block);
+  }
+  free(map);
+  return NULL;
+}
+
+static struct block *block_find(const struct sl_block_map *map, uint64_t address) {
+  struct block *block;
+  HASH_FIND(hh, map->blocks, &address, sizeof address, block);
+  return block;
+}
+
+static struct block *block_add(struct sl_block_map *map, uint64_t address, uint64_t bytes, uint32_t place) {
+  struct block *block = calloc(1, sizeof *block);
+  if (!block)
+    return NULL;
+  block->address = address;
+  block->bytes = bytes;
+  block->place = place;
+  HASH_ADD(hh, map->blocks, address, sizeof block->address, block);
+  return block;
+}
+
+static void block_remove(struct sl_block_map *map, struct block *block) {
+  if (block->previous)
+    block->previous->next = block->next;
+  if (block->next)
+    block->next->previous = block->previous;
+  if (map->last == block)
+    map->last = NULL;
+  HASH_DEL(map->blocks, block);
+  free(block);
+}
+
+static void block_insert_after(struct block *block, struct block *added) {
+  added->previous = block;
+  added->next = block->next;
+  if (block->next)
+    block->next->previous = added;
+  block->next = added;
+}
+
+/* Cuts a free block so that a new free block starts offset bytes into it; returns that one. */
+static struct block *block_cut(struct sl_block_map *map, struct block *block, uint64_t offset) {
+  struct block *rest = block_add(map, block->address + offset, block->bytes - offset, block->place);
+  if (!rest)
+    return NULL;
+  block->bytes = offset;
+  block_insert_after(block, rest);
+  return rest;
+}
+
+/* Joins a free block with its free neighbours. */
+static void block_merge(struct sl_block_map *map, struct block *block) {
+  struct block *previous = block->previous;
+  if (previous && previous->state == SL_BLOCK_FREE) {
+    previous->bytes += block->bytes;
+    block_remove(map, block);
+    block = previous;
+  }
+  struct block *next = block->next;
+  if (next && next->state == SL_BLOCK_FREE) {
+    block->bytes += next->bytes;
+    block_remove(map, next);
+  }
+}
+
+/* The free block that holds [address, address + bytes), which may start before it. Rare: walks all blocks. */
+static struct block *block_covering(const struct sl_block_map *map, uint64_t address, uint64_t bytes) {
+  struct block *block = block_find(map, address);
+  if (block)
+    return block->state == SL_BLOCK_FREE && block->bytes >= bytes ? block : NULL;
+  for (block = map->blocks; block; block = block->hh.next)
+    if (block->state == SL_BLOCK_FREE && block->address <= address && address + bytes <= block->address + block->bytes)
+      return block;
+  return NULL;
+}
+
+static int segment_add(struct sl_block_map *map, uint64_t address, uint64_t bytes, uint32_t place, bool joins,
+                       struct sl_block_change *out) {
+  if (block_find(map, address)) {
+    out->unknown = true; /* two segments at one address: the first one's end was lost */
+    return 0;
+  }
+  struct block *block = block_add(map, address, bytes, place);
+  if (!block)
+    return -ENOMEM;
+  map->totals.reserved_bytes += bytes;
+  if (!joins)
+    return 0;
+  /* Expandable segments map range by range; neighbours in address are one segment. */
+  for (struct block *other = map->blocks; other; other = other->hh.next) {
+    if (other == block || other->place != place)
+      continue;
+    if (other->address + other->bytes == address && !other->next) {
+      other->next = block;
+      block->previous = other;
+    } else if (address + bytes == other->address && !other->previous) {
+      block->next = other;
+      other->previous = block;
+    }
+  }
+  block_merge(map, block);
+  return 0;
+}
+
+static int segment_remove(struct sl_block_map *map, uint64_t address, uint64_t bytes, struct sl_block_change *out) {
+  struct block *block = block_covering(map, address, bytes);
+  if (!block) {
+    out->unknown = true;
+    return 0;
+  }
+  if (block->address < address) {
+    block = block_cut(map, block, address - block->address);
+    if (!block)
+      return -ENOMEM;
+  }
+  if (block->bytes > bytes && !block_cut(map, block, bytes))
+    return -ENOMEM;
+  map->totals.reserved_bytes -= bytes;
+  /* What stays on both sides is no longer adjacent. */
+  if (block->previous)
+    block->previous->next = NULL;
+  if (block->next)
+    block->next->previous = NULL;
+  block->previous = block->next = NULL;
+  block_remove(map, block);
+  return 0;
+}
+
+static int block_alloc(struct sl_block_map *map, uint64_t address, uint64_t requested, uint32_t place,
+                       struct sl_block_change *out) {
+  uint64_t rounded = sl_allocator_round(&map->config, requested);
+  struct block *block = block_find(map, address);
+  if (!block || block->state != SL_BLOCK_FREE || block->bytes < rounded) {
+    out->unknown = true;
+    out->block_bytes = rounded;
+    map->last = NULL;
+    return 0;
+  }
+  if (sl_allocator_splits(&map->config, block->bytes, rounded) && !block_cut(map, block, rounded))
+    return -ENOMEM;
+  block->state = SL_BLOCK_ALLOCATED;
+  block->requested = requested;
+  block->place = place;
+  block->user = NULL;
+  map->totals.requested_bytes += requested;
+  map->totals.allocated_bytes += block->bytes;
+  map->totals.active_bytes += block->bytes;
+  map->last = block;
+  out->block_bytes = block->bytes;
+  return 0;
+}
+
+static void block_free_requested(struct sl_block_map *map, uint64_t address, struct sl_block_change *out) {
+  struct block *block = block_find(map, address);
+  if (!block || block->state != SL_BLOCK_ALLOCATED) {
+    out->unknown = true;
+    return;
+  }
+  block->state = SL_BLOCK_PENDING;
+  map->totals.allocated_bytes -= block->bytes;
+  out->user = block->user;
+  out->block_bytes = block->bytes;
+}
+
+static void block_free_completed(struct sl_block_map *map, uint64_t address, struct sl_block_change *out) {
+  struct block *block = block_find(map, address);
+  if (!block || block->state != SL_BLOCK_PENDING) {
+    out->unknown = true;
+    return;
+  }
+  block->state = SL_BLOCK_FREE;
+  map->totals.active_bytes -= block->bytes;
+  map->totals.requested_bytes -= block->requested;
+  out->user = block->user;
+  out->block_bytes = block->bytes;
+  block->user = NULL;
+  block_merge(map, block);
+}
+
+int sl_block_map_apply(struct sl_block_map *map, int action, uint64_t address, uint64_t bytes, uint32_t place,
+                       struct sl_block_change *out) {
+  *out = (struct sl_block_change){0};
+  switch (action) {
+  case SL_ALLOC: return block_alloc(map, address, bytes, place, out);
+  case SL_FREE_REQUESTED: block_free_requested(map, address, out); return 0;
+  case SL_FREE_COMPLETED: block_free_completed(map, address, out); return 0;
+  case SL_SEGMENT_ALLOC: return segment_add(map, address, bytes, place, false, out);
+  case SL_SEGMENT_MAP: return segment_add(map, address, bytes, place, true, out);
+  case SL_SEGMENT_FREE:
+  case SL_SEGMENT_UNMAP: return segment_remove(map, address, bytes, out);
+  default: return 0; /* snapshots, annotations and OOM move no bytes */
+  }
+}
+
+int sl_block_map_restore(struct sl_block_map *map, uint64_t address, uint64_t bytes, uint64_t requested, int state,
+                         uint32_t place, bool starts_segment) {
+  struct block *previous = starts_segment ? NULL : map->last;
+  if (!bytes || state < SL_BLOCK_FREE || state > SL_BLOCK_PENDING || block_find(map, address))
+    return -EINVAL;
+  struct block *block = block_add(map, address, bytes, place);
+  if (!block)
+    return -ENOMEM;
+  block->state = (enum sl_block_state)state;
+  map->totals.reserved_bytes += bytes;
+  if (state != SL_BLOCK_FREE) {
+    block->requested = requested;
+    map->totals.requested_bytes += requested;
+    map->totals.active_bytes += bytes;
+  }
+  if (state == SL_BLOCK_ALLOCATED)
+    map->totals.allocated_bytes += bytes;
+  if (previous && previous->address + previous->bytes == address)
+    block_insert_after(previous, block);
+  map->last = block;
+  return 0;
+}
+
+void sl_block_map_set_user(struct sl_block_map *map, void *user) {
+  if (map->last)
+    map->last->user = user;
+}
+
+void *sl_block_map_find(const struct sl_block_map *map, uint64_t address) {
+  struct block *block = block_find(map, address);
+  return block && block->state == SL_BLOCK_ALLOCATED ? block->user : NULL;
+}
+
+const struct sl_block_totals *sl_block_map_totals(const struct sl_block_map *map) {
+  return &map->totals;
+}
+
+struct sl_free_blocks sl_block_map_free_blocks(const struct sl_block_map *map) {
+  struct sl_free_blocks free_blocks = {0};
+  for (struct block *block = map->blocks; block; block = block->hh.next) {
+    if (block->state != SL_BLOCK_FREE)
+      continue;
+    if (block->bytes > free_blocks.largest_bytes)
+      free_blocks.largest_bytes = block->bytes;
+    if (block->previous || block->next)
+      free_blocks.inactive_split_bytes += block->bytes;
+  }
+  return free_blocks;
+}
+
+static int compare_addresses(const void *left, const void *right) {
+  const struct sl_block *a = left, *b = right;
+  return (a->address > b->address) - (a->address < b->address);
+}
+
+struct sl_block *sl_block_map_blocks(const struct sl_block_map *map, size_t *count) {
+  *count = HASH_COUNT(map->blocks);
+  struct sl_block *blocks = *count ? malloc(*count * sizeof *blocks) : NULL, *at = blocks;
+  if (!blocks)
+    return NULL;
+  for (struct block *block = map->blocks; block; block = block->hh.next)
+    *at++ = (struct sl_block){.address = block->address,
+                              .bytes = block->bytes,
+                              .requested_bytes = block->requested,
+                              .place = block->place,
+                              .state = block->state,
+                              .starts_segment = !block->previous,
+                              .user = block->user};
+  qsort(blocks, *count, sizeof *blocks, compare_addresses);
+  return blocks;
+}

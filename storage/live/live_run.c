@@ -1,0 +1,181 @@
+#include "live_run.h"
+
+#include "storage/run/run_directory.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FUTURE_NS 2000000000u /* beyond what may be recorded between the look at the clock and the one at the log */
+#define RETRY_NS 5000000000u  /* a process directory without a readable segment is tried again after that */
+
+struct sl_live_run *sl_live_run_new(const char *directory) {
+  struct sl_live_run *run = calloc(1, sizeof *run);
+  if (run && !(run->directory = strdup(directory)))
+    return sl_live_run_free(run);
+  return run;
+}
+
+static void process_close(struct sl_live_process *process) {
+  process->live = sl_live_rank_close(process->live);
+  free(process->path);
+}
+
+struct sl_live_run *sl_live_run_free(struct sl_live_run *run) {
+  if (!run)
+    return NULL;
+  for (size_t i = 0; i < run->count; i++)
+    process_close(&run->processes[i]);
+  free(run->processes);
+  free(run->listing);
+  free(run->directory);
+  run->rules = sl_user_rules_free(run->rules);
+  free(run);
+  return NULL;
+}
+
+/* ---- which processes ---- */
+
+struct names {
+  char **paths;
+  size_t count;
+};
+
+static int name_add(void *context, const char *path) {
+  struct names *names = context;
+  char **larger = reallocarray(names->paths, names->count + 1, sizeof *larger);
+  if (!larger)
+    return -ENOMEM;
+  names->paths = larger;
+  names->paths[names->count] = strdup(path);
+  return names->paths[names->count] ? (int)(names->count++, 0) : -ENOMEM;
+}
+
+static int compare_names(const void *left, const void *right) {
+  return strcmp(*(char *const *)left, *(char *const *)right);
+}
+
+/* All process directories, one a line; *count of them. NULL: r says why. */
+static char *list_processes(const char *directory, size_t *count, int *r) {
+  struct names names = {0};
+  size_t bytes = 1;
+  char *text = NULL;
+  *r = sl_run_visit(directory, name_add, &names);
+  if (names.count)
+    qsort(names.paths, names.count, sizeof *names.paths, compare_names);
+  for (size_t i = 0; i < names.count; i++)
+    bytes += strlen(names.paths[i]) + 1;
+  if (*r == 0 && !(text = calloc(1, bytes)))
+    *r = -ENOMEM;
+  char *end = text;
+  for (size_t i = 0; i < names.count; i++) {
+    if (text)
+      end = stpcpy(stpcpy(end, names.paths[i]), "\n");
+    free(names.paths[i]);
+  }
+  free(names.paths);
+  *count = names.count;
+  return text;
+}
+
+/* Takes the process over from where it is watched already, else opens it. */
+static int process_take(struct sl_live_run *run, const struct sl_run_process *found, struct sl_live_process *out,
+                        struct sl_error *error) {
+  *out = (struct sl_live_process){.rank = found->rank, .start_ns = found->start_ns};
+  for (size_t i = 0; i < run->count; i++)
+    if (run->processes[i].path && strcmp(run->processes[i].path, found->path) == 0) {
+      *out = run->processes[i];
+      run->processes[i] = (struct sl_live_process){0};
+      return 0;
+    }
+  int r = sl_live_rank_open(found->path, run->rules, &out->live, error);
+  if (r == 0 && !(out->path = strdup(found->path)))
+    r = sl_error_set(error, -ENOMEM, "out of memory");
+  return r;
+}
+
+/* Which processes are the run is the same question as for the ledger: the newest of each rank. */
+static int processes_open(struct sl_live_run *run, struct sl_error *error) {
+  struct sl_run found = {0};
+  struct sl_live_process *processes = NULL;
+  size_t count = 0;
+  const char *directory = run->directory;
+  int r = sl_run_open(&directory, 1, &found, &run->note, error);
+  if (r < 0)
+    goto finish;
+  if (!run->rules_read) {
+    r = sl_user_rules_kept(run->directory, &run->rules, error);
+    run->rules_read = r == 0;
+  }
+  processes = calloc(found.count, sizeof *processes);
+  if (r == 0 && !processes)
+    r = sl_error_set(error, -ENOMEM, "out of memory");
+  for (; count < found.count && r == 0; count++)
+    r = process_take(run, &found.processes[count], &processes[count], error);
+  if (r < 0 && count)
+    process_close(&processes[--count]);
+  for (size_t i = 0; i < run->count; i++)
+    process_close(&run->processes[i]);
+  free(run->processes);
+  run->processes = processes;
+  run->count = count;
+finish:
+  sl_run_close(&found);
+  return r;
+}
+
+int sl_live_run_look(struct sl_live_run *run, uint64_t now_ns, struct sl_error *error) {
+  size_t count = 0;
+  int r = 0;
+  error->text[0] = 0;
+  char *listing = list_processes(run->directory, &count, &r);
+  if (r < 0)
+    return r == -ENOMEM ? sl_error_set(error, r, "out of memory")
+                        : sl_error_set(error, r, "%s: %s", run->directory, strerror(-r));
+  bool changed = !run->listing || strcmp(listing, run->listing) != 0;
+  bool incomplete = run->count < count && now_ns - run->opened_ns > RETRY_NS;
+  free(run->listing);
+  run->listing = listing;
+  if (changed || incomplete) {
+    run->opened_ns = now_ns;
+    r = processes_open(run, error);
+    if (r < 0) { /* to be tried at the next look */
+      free(run->listing);
+      run->listing = NULL;
+      return r;
+    }
+  }
+  for (size_t i = 0; i < run->count && r == 0; i++)
+    r = sl_live_rank_look(run->processes[i].live, error);
+  return r;
+}
+
+/*
+ * What the threads do is held back for a moment, by our clock. A host whose clock is ahead would be held back for long:
+ * an event of the future shows that, and then this log is read to its end once, to see by how much.
+ */
+static int process_read(struct sl_live_process *process, uint64_t now_ns, uint64_t events, struct sl_error *error) {
+  const uint64_t there_ns = now_ns + process->ahead_ns;
+  int r = sl_live_rank_read(process->live, there_ns - SL_LIVE_DELAY_NS, events, error);
+  if (r == 0 && sl_log_held(sl_live_rank_log(process->live)) > there_ns + FUTURE_NS) {
+    r = sl_live_rank_read(process->live, UINT64_MAX, UINT64_MAX, error);
+    process->ahead_ns = sl_live_rank_last_ns(process->live) - now_ns;
+  }
+  uint64_t last_ns = sl_live_rank_last_ns(process->live);
+  if (last_ns != process->last_ns)
+    process->news_ns = process->last_ns ? now_ns : last_ns;
+  process->last_ns = last_ns;
+  return r;
+}
+
+int sl_live_run_read(struct sl_live_run *run, uint64_t now_ns, uint64_t events, struct sl_error *error) {
+  bool more = false;
+  for (size_t i = 0; i < run->count; i++) {
+    int r = process_read(&run->processes[i], now_ns, events, error);
+    if (r < 0)
+      return r;
+    run->processes[i].more = r > 0;
+    more |= r > 0;
+  }
+  return more;
+}

@@ -1,0 +1,355 @@
+#include "rank_live.h"
+
+#include "storage/rank/rank_builder.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PATIENCE = 5, WAITING_CALLS = 1 << 14 };
+
+struct sl_live_rank {
+  char *directory;
+  const struct sl_user_rules *rules;
+  struct sl_log *log;
+  struct sl_ledger_writer *writer; /* a listener of this */
+  struct sl_rank_builder *builder;
+  struct sl_error error; /* the builder's */
+  bool begun;            /* events of threads have been read */
+  char *allocator;       /* what was known of it when they were */
+  int patience;          /* reads that wait for the rest of a snapshot; what is missing then is missing */
+
+  struct sl_live_share shares[SL_CATEGORY_limit]; /* of the step whose row comes next */
+  size_t share_count;
+  struct sl_live_collective collectives[SL_LIVE_COLLECTIVES]; /* a ring */
+  uint64_t collective_count;
+  struct sl_live_state state; /* what is kept of it between reads */
+};
+
+static const char *module_name(const struct sl_rank_builder *b, uint32_t id) {
+  const struct sl_module_info *module = sl_phases_module(b->phases, id);
+  return module ? module->fqn : NULL;
+}
+
+static void peak_take(struct sl_live_peak *peak, const struct sl_rank_builder *b, uint64_t bytes, uint64_t at_ns,
+                      int64_t step, uint64_t phase_id, uint32_t module) {
+  *peak = (struct sl_live_peak){.bytes = bytes, .at_ns = at_ns, .step = step};
+  const char *fqn = module_name(b, module);
+  for (const struct sl_phase *phase = sl_phases_list(b->phases); phase; phase = phase->next)
+    if (phase_id && phase->id == phase_id)
+      snprintf(peak->phase, sizeof peak->phase, "%s", sl_kind_name(phase->kind));
+  snprintf(peak->module, sizeof peak->module, "%s", fqn ? fqn : "");
+}
+
+/* ---- what the ledger's rows tell ---- */
+
+static void on_step_category(void *context, const char *category, uint64_t bytes) {
+  struct sl_live_rank *rank = context;
+  if (rank->share_count == sizeof rank->shares / sizeof rank->shares[0])
+    return;
+  struct sl_live_share *share = &rank->shares[rank->share_count++];
+  snprintf(share->category, sizeof share->category, "%s", category);
+  share->bytes = bytes;
+}
+
+static int by_size(const void *left, const void *right) {
+  const struct sl_live_share *a = left, *b = right;
+  return a->bytes < b->bytes ? 1 : a->bytes > b->bytes ? -1 : strcmp(a->category, b->category);
+}
+
+static void on_step(void *context, const struct sl_step_row *row) {
+  struct sl_live_rank *rank = context;
+  struct sl_live_state *state = &rank->state;
+  state->last = *row;
+  state->steps++;
+  state->steps_agreed += row->checked == 1;
+  state->steps_differed += row->checked == 0;
+  if (row->before.allocated_bytes > state->peak.bytes)
+    peak_take(&state->peak, rank->builder, row->before.allocated_bytes, row->start_ns, -1, 0, 0);
+  if (row->peak.allocated_bytes > state->peak.bytes)
+    peak_take(&state->peak, rank->builder, row->peak.allocated_bytes, row->peak_ns, row->step, row->peak_phase,
+              row->peak_module);
+  if (row->before.reserved_bytes > state->peak_reserved)
+    state->peak_reserved = row->before.reserved_bytes;
+  if (row->peak.reserved_bytes > state->peak_reserved)
+    state->peak_reserved = row->peak.reserved_bytes;
+  qsort(rank->shares, rank->share_count, sizeof *rank->shares, by_size);
+  memcpy(state->shares, rank->shares, sizeof rank->shares);
+  state->share_count = rank->share_count;
+  rank->share_count = 0;
+}
+
+static void on_collective(void *context, const struct sl_collective_row *row) {
+  struct sl_live_rank *rank = context;
+  if (!row->start_ns || !row->end_ns || !row->has_comm || row->seq < 0)
+    return;
+  rank->collectives[rank->collective_count++ % SL_LIVE_COLLECTIVES] = (struct sl_live_collective){
+      .operation = row->operation,
+      .module = module_name(rank->builder, row->module),
+      .comm = row->comm,
+      .bytes = row->has_bytes ? row->bytes : 0,
+      .start_ns = row->start_ns,
+      .end_ns = row->end_ns,
+      .seq = row->seq,
+      .step = row->step,
+      .kernel_calls = row->kernel_calls ? row->kernel_calls : 1,
+  };
+}
+
+/* ---- what the events tell ---- */
+
+static void event_note(struct sl_live_rank *rank, const struct sl_event *event) {
+  struct sl_live_state *state = &rank->state;
+  const struct sl_rank_builder *b = rank->builder;
+  switch (event->type) {
+  case SL_EVENT_process_end: state->ended = true; break;
+  case SL_EVENT_gap: {
+    const struct sl_event_gap *gap = event->payload;
+    state->gaps++;
+    state->gap = sl_log_string(rank->log, gap->reason);
+    break;
+  }
+  case SL_EVENT_device_sample: {
+    const struct sl_event_device_sample *sample = event->payload;
+    if (b->device >= 0 && (int)sample->device != b->device)
+      break;
+    state->device_bytes = sample->total_bytes;
+    state->device_used = sample->total_bytes - sample->free_bytes;
+    if (state->device_used > state->peak_device)
+      state->peak_device = state->device_used;
+    break;
+  }
+  case SL_EVENT_allocator: {
+    const struct sl_event_allocator *allocator = event->payload;
+    if (allocator->action != SL_OUT_OF_MEMORY)
+      break;
+    struct sl_phase *phase = sl_phases_current(b->phases, event->thread);
+    state->refusals++;
+    state->refused_bytes = allocator->bytes;
+    peak_take(&state->refused_at, b, sl_rank_totals_now(b).allocated_bytes, event->time_ns, sl_phases_step(b->phases),
+              phase ? phase->id : 0, sl_phase_module(phase));
+    break;
+  }
+  default: break;
+  }
+}
+
+/* ---- reading ---- */
+
+static void rank_stop(struct sl_live_rank *rank) {
+  rank->builder = sl_rank_builder_free(rank->builder);
+  rank->writer = sl_ledger_writer_close(rank->writer);
+  rank->log = sl_log_close(rank->log);
+  free(rank->allocator);
+  rank->allocator = NULL;
+}
+
+/* From the beginning of the log on. */
+static int rank_start(struct sl_live_rank *rank, struct sl_error *error) {
+  const struct sl_ledger_listener listener = {rank, on_step_category, on_step, on_collective};
+  rank_stop(rank);
+  rank->begun = false;
+  rank->patience = PATIENCE;
+  rank->share_count = 0;
+  rank->collective_count = 0;
+  rank->state = (struct sl_live_state){.last = {.step = -1}, .step = -1};
+  int r = sl_log_open(rank->directory, &rank->log, error);
+  if (r == 0)
+    r = sl_ledger_writer_listen(&listener, &rank->writer, error);
+  if (r == 0 && !(rank->builder = sl_rank_builder_new(rank->log, rank->writer, rank->rules, &rank->error)))
+    r = sl_error_set(error, -ENOMEM, "out of memory");
+  if (r == 0) {
+    /* A step is told when it ends, not when the next one has shown what it was. */
+    sl_rank_builder_keep_all(rank->builder);
+    /* Most steps' device times are not recorded: their calls would wait for kernels to the end of the log. */
+    sl_collectives_limit(rank->builder->collectives, WAITING_CALLS);
+  }
+  return r < 0 ? r : sl_log_follow(rank->log, error);
+}
+
+int sl_live_rank_open(const char *directory, const struct sl_user_rules *rules, struct sl_live_rank **out,
+                      struct sl_error *error) {
+  struct sl_live_rank *rank = calloc(1, sizeof *rank);
+  int r = rank ? 0 : -ENOMEM;
+  if (r == 0) {
+    rank->rules = rules;
+    rank->directory = strdup(directory);
+    r = rank->directory ? rank_start(rank, error) : -ENOMEM;
+  }
+  if (r == -ENOMEM)
+    sl_error_set(error, r, "out of memory");
+  *out = r < 0 ? sl_live_rank_close(rank) : rank;
+  return r;
+}
+
+struct sl_live_rank *sl_live_rank_close(struct sl_live_rank *rank) {
+  if (!rank)
+    return NULL;
+  rank_stop(rank);
+  free(rank->directory);
+  free(rank);
+  return NULL;
+}
+
+int sl_live_rank_look(struct sl_live_rank *rank, struct sl_error *error) {
+  return sl_log_follow(rank->log, error);
+}
+
+/* What must be known before the first event of the allocator, and changes what all of them mean. */
+static char *allocator_facts(const struct sl_live_rank *rank) {
+  static const char *const keys[] = {"allocator_backend", "allocator_config", "cublas_workspaces"};
+  char *text = NULL;
+  const char *values[3];
+  for (int i = 0; i < 3; i++)
+    values[i] = sl_log_info(rank->log, keys[i]) ? sl_log_info(rank->log, keys[i]) : "";
+  return asprintf(&text, "%s|%s|%s", values[0], values[1], values[2]) < 0 ? NULL : text;
+}
+
+/*
+ * Definitions come first in a log that is read whole. Here those that matter for what has been read already may come
+ * afterwards, because recording began late: then the log is read again from its beginning.
+ */
+static int definitions_read(struct sl_live_rank *rank, bool *again, struct sl_error *error) {
+  struct sl_event event;
+  int r;
+  sl_log_hold(rank->log, 0);
+  while ((r = sl_log_next(rank->log, &event, error)) > 0) {
+    *again |= rank->begun && event.type == SL_EVENT_allocator_restore;
+    r = *again ? 0 : sl_rank_builder_event(rank->builder, &event);
+    if (r < 0)
+      break;
+  }
+  if (r < 0) {
+    if (!error->text[0])
+      *error = rank->error;
+    return r;
+  }
+  char *facts = allocator_facts(rank);
+  if (!facts)
+    return sl_error_set(error, -ENOMEM, "out of memory");
+  *again |= rank->begun && rank->allocator && strcmp(facts, rank->allocator) != 0;
+  free(rank->allocator);
+  rank->allocator = facts;
+  return 0;
+}
+
+/* A snapshot of the allocator is being written, and not all of it was there at the last look. */
+static bool is_snapshot_partial(const struct sl_rank_builder *b) {
+  for (int i = 0; i < MAX_DEVICES; i++)
+    if (b->restored[i].missing)
+      return true;
+  return false;
+}
+
+int sl_live_rank_read(struct sl_live_rank *rank, uint64_t until_ns, uint64_t events, struct sl_error *error) {
+  bool again = false;
+  int r = definitions_read(rank, &again, error);
+  if (r == 0 && again) {
+    again = false;
+    r = rank_start(rank, error);
+    if (r == 0)
+      r = definitions_read(rank, &again, error);
+  }
+  if (r < 0)
+    return r;
+  if (!rank->begun && is_snapshot_partial(rank->builder) && until_ns != UINT64_MAX && rank->patience-- > 0)
+    return 0;
+  sl_log_hold(rank->log, until_ns);
+  struct sl_event event;
+  for (uint64_t i = 0; i < events && (r = sl_log_next(rank->log, &event, error)) > 0; i++) {
+    rank->begun = true;
+    if (event.time_ns > rank->state.last_ns)
+      rank->state.last_ns = event.time_ns;
+    r = sl_rank_builder_event(rank->builder, &event);
+    if (r < 0) {
+      *error = rank->error;
+      return r;
+    }
+    event_note(rank, &event);
+    r = 1;
+  }
+  return r;
+}
+
+/* ---- the state ---- */
+
+static int64_t info_number(const struct sl_log *log, const char *key) {
+  const char *text = sl_log_info(log, key);
+  return text && *text ? strtoll(text, NULL, 10) : -1;
+}
+
+/* The phase that was opened last and is still open: a rank's work is on one thread at a time. */
+static void frames_find(struct sl_live_rank *rank, struct sl_live_state *out) {
+  const struct sl_rank_builder *b = rank->builder;
+  const struct sl_phase *innermost = NULL;
+  for (const struct sl_phase *phase = sl_phases_list(b->phases); phase; phase = phase->next)
+    if (!phase->end_at)
+      innermost = phase;
+  out->frame_count = 0;
+  for (const struct sl_phase *phase = innermost; phase && out->frame_count < SL_LIVE_FRAMES; phase = phase->parent)
+    if (phase->kind != SL_KIND_step)
+      out->frames[out->frame_count++] = (struct sl_live_place){
+          .phase = sl_kind_name(phase->kind),
+          .name = phase->name,
+          .module = module_name(b, phase->module),
+      };
+}
+
+void sl_live_rank_state(struct sl_live_rank *rank, struct sl_live_state *out) {
+  struct sl_rank_builder *b = rank->builder;
+  struct sl_log_counts counts;
+  sl_log_counts(rank->log, &counts);
+  *out = rank->state;
+  out->world_size = info_number(rank->log, "world_size");
+  out->pid = info_number(rank->log, "pid");
+  out->host = sl_log_info(rank->log, "host");
+  out->device = b->device >= 0 ? b->device : info_number(rank->log, "device");
+  const struct sl_event_device *device = &b->devices[b->device >= 0 ? b->device : 0];
+  if (device->total_bytes) {
+    out->device_name = sl_log_string(rank->log, device->name);
+    out->device_bytes = device->total_bytes;
+  }
+  out->events = counts.events;
+  out->lost = counts.lost + b->replay_unknown;
+  out->recorded = b->device >= 0;
+  out->drivers_pool = b->drivers_pool;
+  out->now = sl_rank_totals_now(b);
+  out->step = sl_phases_step(b->phases);
+  out->start_ns = out->step >= 0 ? b->step.start_ns : out->last.end_ns;
+  frames_find(rank, out);
+  peak_take(&out->step_peak, b, b->step.peak.allocated_bytes, b->step.peak_ns, out->step, b->step.peak_phase,
+            b->step.peak_module);
+  if (out->step_peak.bytes > out->peak.bytes)
+    out->peak = out->step_peak;
+  if (b->step.before.allocated_bytes > out->peak.bytes && out->step >= 0)
+    peak_take(&out->peak, b, b->step.before.allocated_bytes, b->step.start_ns, -1, 0, 0);
+  if (b->step.peak.reserved_bytes > out->peak_reserved)
+    out->peak_reserved = b->step.peak.reserved_bytes;
+  if (out->step >= 0 && b->step.before.reserved_bytes > out->peak_reserved)
+    out->peak_reserved = b->step.before.reserved_bytes;
+}
+
+void sl_live_rank_categories(struct sl_live_rank *rank, struct sl_live_state *out) {
+  out->category_count = sl_live_categories(rank->builder, out->categories, SL_LIVE_CATEGORIES);
+}
+
+bool sl_live_rank_ended(const struct sl_live_rank *rank) {
+  return rank->state.ended;
+}
+
+uint64_t sl_live_rank_last_ns(const struct sl_live_rank *rank) {
+  return rank->state.last_ns;
+}
+
+size_t sl_live_rank_collectives(const struct sl_live_rank *rank, struct sl_live_collective *out, size_t capacity) {
+  uint64_t kept = rank->collective_count < SL_LIVE_COLLECTIVES ? rank->collective_count : SL_LIVE_COLLECTIVES;
+  size_t count = kept < capacity ? (size_t)kept : capacity;
+  for (size_t i = 0; i < count; i++)
+    out[i] = rank->collectives[(rank->collective_count - count + i) % SL_LIVE_COLLECTIVES];
+  return count;
+}
+
+const struct sl_log *sl_live_rank_log(const struct sl_live_rank *rank) {
+  return rank->log;
+}

@@ -1,0 +1,94 @@
+/*
+ * Reads the event log of one process: all threads merged into one sequence of events.
+ *
+ * Order: within a thread by position; between threads by time; allocator events of one device always by their
+ * sequence number, which was taken under the allocator's lock. What can't be read (a torn record, a damaged segment)
+ * is skipped and counted, never guessed.
+ */
+#ifndef SHARDLEDGER_LOG_READER_H
+#define SHARDLEDGER_LOG_READER_H
+
+#include "plugin/events.h"
+#include "storage/error.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct sl_log;
+struct sl_segments;
+
+struct sl_event {
+  uint8_t type;        /* enum sl_event_type */
+  uint32_t thread;     /* ordinal in the process; 0 for definitions */
+  uint32_t tid;        /* kernel thread id */
+  uint32_t bytes;      /* of payload, tail and padding included */
+  uint64_t time_ns;    /* CLOCK_REALTIME */
+  bool salvaged;       /* copied from a part of the log that was dropped */
+  const void *payload; /* struct sl_event_<type>, 8-byte aligned; owned by the log, valid until the next sl_log_next */
+};
+
+struct sl_log_counts {
+  uint64_t events;           /* returned by sl_log_next so far */
+  uint64_t lost;             /* sum of the gap events so far */
+  uint64_t damaged_segments; /* segments whose end could not be read (a bad check, length or type) */
+  uint64_t skipped_bytes;    /* bytes of such ends */
+  uint64_t segments;
+  uint64_t bytes; /* on disk */
+};
+
+/*
+ * Opens a process directory and reads its definitions.
+ * -ENOENT: no such directory; -ENODATA: no segment in it; -EPROTO: made by a newer version; -EBADMSG: not a log.
+ * On success *out owns everything; close it with sl_log_close.
+ */
+int sl_log_open(const char *directory, struct sl_log **out, struct sl_error *error);
+
+/* Returns 1 with the next event (definitions first), 0 at the end, or a negative errno. */
+int sl_log_next(struct sl_log *log, struct sl_event *event, struct sl_error *error);
+
+/*
+ * Follows a log that is still being written: looks for what is new in it, which sl_log_next then gives, new definitions
+ * first. To be called before the first sl_log_next, and whenever that has returned 0. Reads only what is new.
+ * 0 or a negative errno.
+ */
+int sl_log_follow(struct sl_log *log, struct sl_error *error);
+
+/*
+ * Holds back what the threads recorded after this instant (0: all of it; UINT64_MAX, as at first: nothing), so that
+ * sl_log_next returns 0 before it. Threads are read one after the other: what happened before the look began has been
+ * seen of all of them, and can be put in order; what happened since, not.
+ */
+void sl_log_hold(struct sl_log *log, uint64_t until_ns);
+
+/* After sl_log_next has returned 0: the time of the first event that is held back; 0: none is. */
+uint64_t sl_log_held(const struct sl_log *log);
+
+/* Text of a string id; "" for 0 and for ids that were never written. Owned by the log, valid until sl_log_close. */
+const char *sl_log_string(const struct sl_log *log, uint32_t id);
+
+/* The last value of an `info` key, or NULL. Owned by the log. */
+const char *sl_log_info(const struct sl_log *log, const char *key);
+
+/* Where the part begins that was dropped; 0: none was. And the segments that have gone with it. Owned by the log. */
+uint64_t sl_log_dropped_from(const struct sl_log *log);
+const struct sl_event_dropped_segments *sl_log_dropped_segments(const struct sl_log *log, size_t *count);
+
+/* Whether events of this type tell when something happened on the device: their first field does, not their time. */
+static inline bool sl_event_is_of_device(uint8_t type) {
+  return type == SL_EVENT_kernel || type == SL_EVENT_memory_copy || type == SL_EVENT_memory_set ||
+         type == SL_EVENT_activity_memory;
+}
+
+/* What is there on disk: log_segments.h. */
+const struct sl_segments *sl_log_segments(const struct sl_log *log);
+
+void sl_log_counts(const struct sl_log *log, struct sl_log_counts *out);
+
+/* Bytes of log read and in all, for progress bars. */
+uint64_t sl_log_bytes_read(const struct sl_log *log);
+
+/* Frees the log; returns NULL, so that `log = sl_log_close(log)` leaves nothing dangling. NULL is fine. */
+struct sl_log *sl_log_close(struct sl_log *log);
+
+#endif

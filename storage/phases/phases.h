@@ -1,0 +1,134 @@
+/*
+ * Ranges become phases: which one is each thread in, whom does it serve, in which step?
+ *
+ * Push/pop ranges nest per thread. Start/end ranges (steps, module backward) do not. Backward runs on autograd's own
+ * threads, which have no ranges of their own: they take the innermost module backward that is open, else the whole
+ * backward of the calling thread, else the step.
+ * For FSDP units the module's backward is made here, from FSDP's own ranges: from pre_backward to its last
+ * post_backward range.
+ */
+#ifndef SHARDLEDGER_PHASES_H
+#define SHARDLEDGER_PHASES_H
+
+#include "module_table.h"
+#include "nvtx_ranges/kinds.h"
+#include "storage/error.h"
+#include "storage/log/log_reader.h"
+#include "storage/rules/user_rules.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum sl_phase_point { /* ranges of FSDP with a fixed meaning, from phase_rules.def */
+                      SL_POINT_none,
+                      SL_POINT_pre_forward,
+                      SL_POINT_post_forward,
+                      SL_POINT_pre_backward,
+                      SL_POINT_copy_out,
+                      SL_POINT_all_gather,
+                      SL_POINT_accumulate,
+                      SL_POINT_post_backward_reshard,
+                      SL_POINT_reduce_scatter,
+                      SL_POINT_inputs,
+                      SL_POINT_root_callback,
+                      SL_POINT_ddp_buckets,
+                      SL_POINT_fsdp1_unshard, /* FSDP1 gathers into the unsharded parameter itself */
+};
+
+struct sl_phase {
+  uint64_t id; /* 1, 2, … in the rank */
+  enum sl_kind kind;
+  enum sl_phase_point point;
+  const char *name; /* owned by the log */
+  uint32_t module;  /* 0: none of its own */
+  uint32_t tid, thread;
+  int64_t step;        /* -1 outside steps */
+  uint32_t call_index; /* among phases of this kind and module in the step */
+  uint64_t start_ns, end_ns;
+  uint64_t start_at, end_at;            /* positions in the event sequence; end_at 0: open */
+  struct sl_phase *parent;              /* enclosing phase */
+  const struct sl_user_rule *user_rule; /* category that the user gave to what is made in it; NULL: none */
+  struct sl_phase *next;                /* list of all phases of the rank that are still kept, for the owner */
+  bool derived;                         /* a module backward made of FSDP's ranges */
+  bool resharded;                       /* a module backward that its reshard ended, unless its reduce follows */
+  bool kept;                            /* scratch of sl_phases_prune */
+  bool written;                         /* for the owner: its row is in the ledger */
+  bool needed;                          /* for the owner: rows that are always kept speak of it */
+  uint32_t number;                      /* for the owner: among those of its thread in its step */
+};
+
+/* What the owner of a sl_phases hears. Called in the order of events; phase stays valid until sl_phases_prune. */
+struct sl_phase_listener {
+  void *context;
+  void (*opened)(void *context, struct sl_phase *phase);
+  void (*closed)(void *context, struct sl_phase *phase);
+};
+
+struct sl_phases;
+
+/* log gives the strings and must outlive the phases. NULL when memory runs out. */
+struct sl_phases *sl_phases_new(const struct sl_log *log, const struct sl_phase_listener *listener);
+struct sl_phases *sl_phases_free(struct sl_phases *phases); /* returns NULL */
+
+/*
+ * Names mean what the user says, before the built-in table. To be called before the first event; rules stay the
+ * caller's and must outlive the phases. A range that means a step opens and closes one, as long as no other kind of
+ * step (the companion's, or the user's) came first. 0 or -ENOMEM.
+ */
+int sl_phases_use_rules(struct sl_phases *phases, const struct sl_user_rules *rules);
+
+/* Takes a module, nvtx_domain or range event (others are ignored) at position at (1, 2, …). 0 or -ENOMEM. */
+int sl_phases_event(struct sl_phases *phases, const struct sl_event *event, uint64_t at);
+
+/* The phase that something on this thread belongs to now; NULL outside of everything. */
+struct sl_phase *sl_phases_current(struct sl_phases *phases, uint32_t thread);
+
+/* The module that a phase serves: its own or the nearest enclosing one's; 0 for none. */
+uint32_t sl_phase_module(const struct sl_phase *phase);
+
+/*
+ * All modules that FSDP names in a range's name, since modules may share a unit: the phase's own first. Returns how
+ * many, at most capacity.
+ */
+uint32_t sl_phases_named(const struct sl_phases *phases, const struct sl_phase *phase, uint32_t *modules,
+                         uint32_t capacity);
+
+/* The nearest enclosing phase (itself included) of a kind, or NULL. */
+struct sl_phase *sl_phase_enclosing(struct sl_phase *phase, enum sl_kind kind);
+
+/* Word of a kind for the ledger. */
+const char *sl_kind_name(enum sl_kind kind);
+
+/* Modules by index 0 … count - 1. */
+const struct sl_module_info *sl_phases_modules(const struct sl_phases *phases, uint32_t *count);
+const struct sl_module_info *sl_phases_module(const struct sl_phases *phases, uint32_t id); /* NULL: unknown */
+
+/* Whether a module (0: none) belongs to a model without a backward, beside one that is trained: a reference, a copy. */
+bool sl_phases_is_aside(const struct sl_phases *phases, uint32_t module);
+
+/* The module that holds a tensor of this full name, in the tree of a module. NULL: none. */
+const struct sl_module_info *sl_phases_module_holding(const struct sl_phases *phases, uint32_t module,
+                                                      const char *tensor_name);
+
+/* Ranges of this NVTX domain are no phases: NCCL's are calls. */
+bool sl_phases_ignores(const struct sl_phases *phases, uint32_t domain);
+
+int64_t sl_phases_step(const struct sl_phases *phases); /* -1 outside steps */
+
+/* Range ends without a start, and ranges closed by an outer pop: how often the log was unbalanced. */
+uint64_t sl_phases_unbalanced(const struct sl_phases *phases);
+
+/* Phases that are kept, oldest first; the owner walks ->next. */
+struct sl_phase *sl_phases_list(struct sl_phases *phases);
+
+/*
+ * From here on the log goes on after a gap that began at time_ns: these ranges are open, those of a thread from the
+ * outermost on, and no others. Steps that the gap cuts are none. 0 or -ENOMEM.
+ */
+int sl_phases_jump(struct sl_phases *phases, const struct sl_event_kept_range *ranges, size_t count, uint64_t time_ns,
+                   uint64_t at);
+
+/* Frees all closed phases. Nobody may hold one any more, except as the parent of an open phase (which are kept). */
+void sl_phases_prune(struct sl_phases *phases);
+
+#endif

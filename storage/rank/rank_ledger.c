@@ -1,0 +1,308 @@
+#include "rank_ledger.h"
+
+#include "rank_builder.h"
+#include "storage/collectives/exposed_time.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The rules' own categories come first, since their numbers say so. */
+static int categories_of_rules(struct sl_rank_builder *b, const struct sl_user_rules *rules) {
+  size_t count;
+  const char *const *names = sl_user_rules_own_categories(rules, &count);
+  for (size_t i = 0; i < count; i++) {
+    b->user_categories[b->category_count] = strdup(names[i]);
+    if (!b->user_categories[b->category_count])
+      return -ENOMEM;
+    b->category_count++;
+  }
+  return 0;
+}
+
+/* How the companion begins to say why PyTorch's allocator has no trace, when it has no cache either. */
+#define UNCACHED "PYTORCH_NO_CUDA_MEMORY_CACHING"
+
+/* What the process said about its allocator; it says so when it attaches, before the allocator's first event. */
+static void allocator_facts_take(struct sl_rank_builder *b) {
+  const char *backend = sl_log_info(b->log, "allocator_backend");
+  sl_allocator_config_parse(sl_log_info(b->log, "allocator_config"), &b->config);
+  b->drivers_pool = b->uncached || (backend && strcmp(backend, "cudaMallocAsync") == 0);
+}
+
+static int on_event(struct sl_rank_builder *b, const struct sl_event *event) {
+  const void *payload = event->payload;
+  int r = sl_collectives_event(b->collectives, event, b->error);
+  sl_rank_pattern_event(b, event);
+  if (r < 0)
+    return r;
+  switch (event->type) {
+  case SL_EVENT_allocator: return sl_rank_on_allocator(b, event);
+  case SL_EVENT_allocator_place: {
+    const struct sl_event_allocator_place *e = payload;
+    if (e->id < MAX_PLACES && !b->places[e->id].pool) /* it is defined before it is used */
+      b->places[e->id] = (struct place){e->device, e->stream, e->pool_owner, e->pool_id, NULL};
+    return 0;
+  }
+  case SL_EVENT_allocator_restore: return sl_rank_on_allocator_restore(b, payload);
+  case SL_EVENT_allocator_existing: return sl_rank_on_allocator_existing(b, event);
+  case SL_EVENT_allocator_stats: sl_rank_on_allocator_stats(b, event); return 0;
+  case SL_EVENT_dropped_allocator:
+  case SL_EVENT_kept_block:
+  case SL_EVENT_kept_range:
+  case SL_EVENT_dropped: return sl_rank_on_gap_event(b, event);
+  case SL_EVENT_tag: return sl_rank_on_tag(b, event);
+  case SL_EVENT_device_sample: return sl_rank_on_device_sample(b, event);
+  case SL_EVENT_driver_allocation: {
+    const struct sl_event_driver_allocation *e = payload;
+    sl_refusals_saved(b->refusals, event->thread, sl_log_string(b->log, e->owner), e->bytes);
+    int r = sl_driver_segments_add(b->segments, event, sl_phases_current(b->phases, event->thread), b->error);
+    return r < 0 ? r : sl_rank_on_driver_allocation(b, event);
+  }
+  case SL_EVENT_driver_failure: return sl_rank_on_driver_failure(b, event);
+  case SL_EVENT_gpu_module: return sl_rank_on_gpu_module(b, event);
+  case SL_EVENT_process_memory: sl_device_balance_event(b->balance, event); return 0;
+  case SL_EVENT_context: {
+    const struct sl_event_context *e = payload;
+    return sl_write_context(b->writer, e->device, e->context, event->time_ns, e->created, b->error);
+  }
+  case SL_EVENT_driver_free: {
+    int r = sl_driver_segments_remove(b->segments, event, b->error);
+    return r < 0 ? r : sl_rank_on_driver_free(b, event);
+  }
+  case SL_EVENT_kernel: {
+    const struct sl_event_kernel *kernel = payload;
+    if (sl_rank_hold_device(b, kernel->end_ns))
+      r = sl_write_kernel(b->writer, kernel, sl_log_string(b->log, kernel->name), b->error);
+    break;
+  }
+  case SL_EVENT_memory_copy:
+    if (sl_rank_hold_device(b, ((const struct sl_event_memory_copy *)payload)->end_ns))
+      r = sl_write_memcpy(b->writer, payload, b->error);
+    break;
+  case SL_EVENT_memory_set:
+    if (sl_rank_hold_device(b, ((const struct sl_event_memory_set *)payload)->end_ns))
+      r = sl_write_memset(b->writer, payload, b->error);
+    break;
+  case SL_EVENT_info: allocator_facts_take(b); return 0;
+  case SL_EVENT_gap: {
+    const struct sl_event_gap *gap = payload;
+    return sl_write_gap(b->writer, event->time_ns, sl_log_string(b->log, gap->source), gap->lost,
+                        sl_log_string(b->log, gap->reason), b->error);
+  }
+  case SL_EVENT_source_state: {
+    const struct sl_event_source_state *state = payload;
+    const char *source = sl_log_string(b->log, state->source), *reason = sl_log_string(b->log, state->reason);
+    if (strcmp(source, "torch_allocator") == 0 && strncmp(reason, UNCACHED, strlen(UNCACHED)) == 0)
+      b->drivers_pool = b->uncached = true;
+    return sl_write_source(b->writer, source, sl_log_string(b->log, state->state), reason, event->time_ns, b->error);
+  }
+  default:
+    if (sl_phases_event(b->phases, event, b->at) < 0)
+      return sl_error_set(b->error, -ENOMEM, "out of memory");
+    return b->r;
+  }
+  sl_rank_release(b);
+  return r;
+}
+
+static int64_t info_number(const struct sl_log *log, const char *key) {
+  const char *text = sl_log_info(log, key);
+  return text && *text ? strtoll(text, NULL, 10) : -1;
+}
+
+static int rank_write(struct sl_rank_builder *b, const struct sl_event_device *device) {
+  struct sl_log_counts counts;
+  sl_log_counts(b->log, &counts);
+  int r = 0;
+  if (b->replay_unknown)
+    r = sl_write_gap(b->writer, b->now_ns, "replay", b->replay_unknown,
+                     "allocator events that speak of memory from before recording, or contradict the replay", b->error);
+  if (r == 0 && sl_phases_unbalanced(b->phases))
+    r = sl_write_gap(b->writer, b->now_ns, "ranges", sl_phases_unbalanced(b->phases),
+                     "range ends without their start (recording began inside of them, or the program is unbalanced)",
+                     b->error);
+
+  struct sl_rank_row row = {
+      .world_size = info_number(b->log, "world_size"),
+      .local_rank = info_number(b->log, "local_rank"),
+      .pid = info_number(b->log, "pid"),
+      .device = b->device >= 0 ? b->device : info_number(b->log, "device"),
+      .host = sl_log_info(b->log, "host"),
+      .device_name = device->total_bytes ? sl_log_string(b->log, device->name) : NULL,
+      .device_uuid = device->total_bytes ? sl_log_string(b->log, device->uuid) : NULL,
+      .device_bytes = device->total_bytes,
+      .torch_version = sl_log_info(b->log, "torch_version"),
+      .nccl_version = sl_log_info(b->log, "nccl_version"),
+      .cuda_version = sl_log_info(b->log, "cuda_version"),
+      .allocator_backend = b->uncached ? "uncached" : sl_log_info(b->log, "allocator_backend"),
+      .allocator_config = sl_log_info(b->log, "allocator_config"),
+      .fidelity = sl_log_info(b->log, "fidelity"),
+      .start_ns = b->start_ns,
+      .end_ns = b->end_ns,
+      .events = counts.events,
+      .events_lost = counts.lost + b->replay_unknown,
+      .restored_allocations = b->restored_allocations,
+      .clean_exit = b->clean_exit,
+  };
+  uint32_t module_count;
+  const struct sl_module_info *modules = sl_phases_modules(b->phases, &module_count);
+  for (uint32_t i = 0; i < module_count && r == 0; i++)
+    r = sl_write_module(b->writer, &modules[i], b->error);
+  return r < 0 ? r : sl_write_rank(b->writer, &row, b->error);
+}
+
+struct sl_rank_builder *sl_rank_builder_free(struct sl_rank_builder *b) {
+  if (!b)
+    return NULL;
+  for (int i = 0; i < MAX_DEVICES; i++)
+    b->maps[i] = sl_block_map_free(b->maps[i]);
+  for (size_t i = 0; i < b->allocation_count; i++)
+    free(b->allocations[i]);
+  for (int i = SL_CATEGORY_built_in; i < b->category_count; i++)
+    free(b->user_categories[i]);
+  struct peak_entry *peak, *next_peak;
+  HASH_ITER(hh, b->peaks, peak, next_peak) {
+    HASH_DEL(b->peaks, peak);
+    free(peak);
+  }
+  free(b->allocations);
+  sl_rank_gap_free(&b->gap);
+  for (int i = 0; b->places && i < MAX_PLACES; i++)
+    free(b->places[i].pool);
+  sl_rows_free(&b->current.rows);
+  sl_rows_free(&b->current.device_rows);
+  sl_rows_free(&b->last.rows);
+  sl_rows_free(&b->last.device_rows);
+  free(b->items);
+  free(b->optimizer_starts.at);
+  free(b->backward_starts.at);
+  free(b->places);
+  b->phases = sl_phases_free(b->phases);
+  b->states = sl_module_states_free(b->states);
+  b->sweep = sl_sweep_free(b->sweep);
+  b->segments = sl_driver_segments_free(b->segments);
+  b->collectives = sl_collectives_free(b->collectives);
+  b->balance = sl_device_balance_free(b->balance);
+  b->refusals = sl_refusals_free(b->refusals);
+  b->pattern = sl_rank_pattern_free(b->pattern);
+  b->periods = sl_rank_periods_free(b->periods);
+  sl_ledger_writer_hold(b->writer, NULL);
+  sl_ledger_writer_divert(b->writer, NULL, NULL);
+  free(b);
+  return NULL;
+}
+
+struct sl_rank_builder *sl_rank_builder_new(struct sl_log *log, struct sl_ledger_writer *writer,
+                                            const struct sl_user_rules *rules, struct sl_error *error) {
+  struct sl_rank_builder *b = calloc(1, sizeof *b);
+  if (!b)
+    goto finish;
+  *b = (struct sl_rank_builder){
+      .log = log,
+      .writer = writer,
+      .error = error,
+      .device = -1,
+      .restoring = true,
+      .category_count = SL_CATEGORY_built_in,
+      .step = {.step = -1, .checked = -1},
+  };
+  allocator_facts_take(b);
+  struct sl_phase_listener phase_listener = {b, sl_rank_phase_opened, sl_rank_phase_closed};
+  struct sl_sweep_listener sweep_listener = {b, sl_rank_sweep_snapshot, sl_rank_sweep_peak, sl_rank_sweep_parent};
+  struct sl_states_sink states_sink = {b, sl_rank_state_item_add, sl_rank_state_item_withdraw};
+  struct sl_collective_host host = {b, sl_rank_allocation_containing, sl_rank_allocation_sized};
+  b->places = calloc(MAX_PLACES, sizeof *b->places);
+  b->phases = sl_phases_new(log, &phase_listener);
+  b->sweep = sl_sweep_new(&sweep_listener);
+  b->states = b->phases ? sl_module_states_new(b->phases, &states_sink) : NULL;
+  b->segments = sl_driver_segments_new(log, writer);
+  b->balance = sl_device_balance_new(writer, b->segments);
+  b->refusals = sl_refusals_new();
+  b->collectives = b->phases ? sl_collectives_new(log, writer, b->phases, &host) : NULL;
+  b->periods = sl_rank_periods_new();
+  b->pattern = sl_rank_pattern_new();
+  b->current.first_allocation = 1;
+  sl_ledger_writer_divert(writer, sl_rank_on_collective, b);
+  if (b->places && b->phases && b->states && b->sweep && b->segments && b->collectives && b->balance && b->refusals &&
+      b->periods && b->pattern && categories_of_rules(b, rules) == 0 && sl_phases_use_rules(b->phases, rules) == 0)
+    return b;
+finish:
+  sl_error_set(error, -ENOMEM, "out of memory");
+  return sl_rank_builder_free(b);
+}
+
+void sl_rank_builder_keep_all(struct sl_rank_builder *b) {
+  b->pattern = sl_rank_pattern_free(b->pattern);
+  sl_rank_periods_keep_all(b->periods);
+}
+
+int sl_rank_builder_event(struct sl_rank_builder *b, const struct sl_event *event) {
+  int r = 0;
+  b->at++;
+  /* Definitions are read first, whenever they were made: they say nothing about the time. */
+  if (event->thread != 0 && event->time_ns > b->now_ns)
+    b->now_ns = event->time_ns;
+  if (!b->start_ns || event->time_ns < b->start_ns)
+    b->start_ns = event->time_ns;
+  if (event->time_ns > b->end_ns)
+    b->end_ns = event->time_ns;
+  if (event->type == SL_EVENT_process_end)
+    b->clean_exit = true;
+  if (event->type == SL_EVENT_device) {
+    const struct sl_event_device *device = event->payload;
+    if (device->id < MAX_DEVICES)
+      b->devices[device->id] = *device;
+  }
+  if (b->restoring && event->thread != 0)
+    r = sl_rank_restore_finish(b);
+  return r < 0 ? r : on_event(b, event);
+}
+
+int sl_rank_builder_finish(struct sl_rank_builder *b) {
+  int r = b->restoring ? sl_rank_restore_finish(b) : 0;
+  if (r < 0)
+    return r;
+  /* A step that was cut off is a step all the same: its peak is what an OOM is about. */
+  struct sl_phase *open_step = NULL;
+  for (struct sl_phase *p = sl_phases_list(b->phases); p; p = p->next)
+    if (p->kind == SL_KIND_step && !p->end_at)
+      open_step = p;
+  r = sl_rank_step_finish(b, open_step);
+  if (r == 0)
+    r = sl_rank_periods_last(b);
+  if (r == 0)
+    r = sl_rank_allocations_settle(b, true);
+  if (r == 0)
+    r = sl_rank_phases_settle(b, true);
+  if (r == 0)
+    r = sl_driver_segments_finish(b->segments, b->error);
+  if (r == 0)
+    r = sl_collectives_finish(b->collectives, b->error);
+  if (r == 0)
+    r = sl_rank_periods_finish(b);
+  if (r == 0)
+    r = sl_exposed_time_write(b->writer, b->error);
+  if (r == 0)
+    r = rank_write(b, &b->devices[b->device >= 0 ? b->device : 0]);
+  return r;
+}
+
+int sl_rank_ledger_build(struct sl_log *log, struct sl_ledger_writer *writer, const struct sl_ledger_options *options,
+                         uint64_t total, struct sl_error *error) {
+  struct sl_rank_builder *b = sl_rank_builder_new(log, writer, options ? options->rules : NULL, error);
+  struct sl_event event;
+  int r = b ? 0 : -ENOMEM;
+  if (b && options && options->keep_all)
+    sl_rank_builder_keep_all(b);
+  while (r == 0 && (r = sl_log_next(log, &event, error)) > 0) {
+    r = sl_rank_builder_event(b, &event);
+    if (options && options->progress && b->at % PROGRESS_EVENTS == 0)
+      options->progress(options->progress_context, sl_log_bytes_read(log), total);
+  }
+  if (r == 0)
+    r = sl_rank_builder_finish(b);
+  sl_rank_builder_free(b);
+  return r;
+}

@@ -1,0 +1,222 @@
+#include "run_directory.h"
+
+#include "plugin/log_format.h"
+#include "storage/log/log_reader.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static bool is_log_file(const char *name) {
+  const char *suffix = strrchr(name, '.');
+  return suffix && (strcmp(suffix, SL_SEGMENT_SUFFIX) == 0 || strcmp(suffix, SL_SEALED_SUFFIX) == 0);
+}
+
+/* Whether a directory holds log files itself; adds up their newest change. */
+static bool has_log(const char *path, uint64_t *changed_ns) {
+  bool found = false;
+  DIR *directory = opendir(path);
+  if (!directory)
+    return false;
+  for (struct dirent *entry; (entry = readdir(directory));) {
+    struct stat status;
+    if (!is_log_file(entry->d_name) || fstatat(dirfd(directory), entry->d_name, &status, 0) < 0)
+      continue;
+    found = true;
+    uint64_t changed = (uint64_t)status.st_mtim.tv_sec * 1000000000u + (uint64_t)status.st_mtim.tv_nsec;
+    if (changed > *changed_ns)
+      *changed_ns = changed;
+  }
+  closedir(directory);
+  return found;
+}
+
+/* Calls visit for every process directory in (or at) directory until it fails. */
+static int processes_visit(const char *directory, int (*visit)(void *context, const char *path), void *context,
+                           uint64_t *changed_ns) {
+  if (has_log(directory, changed_ns))
+    return visit ? visit(context, directory) : 0;
+  DIR *listing = opendir(directory);
+  if (!listing)
+    return -errno;
+  int r = 0;
+  for (struct dirent *entry; r == 0 && (entry = readdir(listing));) {
+    char *path = NULL;
+    if (entry->d_name[0] == '.' || asprintf(&path, "%s/%s", directory, entry->d_name) < 0)
+      continue;
+    if (has_log(path, changed_ns) && visit)
+      r = visit(context, path);
+    free(path);
+  }
+  closedir(listing);
+  return r;
+}
+
+struct opening {
+  struct sl_run *run;
+  struct sl_error *error;
+  size_t empty; /* process directories without a readable segment */
+};
+
+static int64_t number_of(const struct sl_log *log, const char *key) {
+  const char *text = sl_log_info(log, key);
+  return text && *text ? strtoll(text, NULL, 10) : -1;
+}
+
+static int process_open(void *context, const char *path) {
+  struct opening *opening = context;
+  struct sl_run *run = opening->run;
+  struct sl_log *log = NULL;
+  int r = sl_log_open(path, &log, opening->error);
+  if (r == -ENODATA) {
+    opening->empty++;
+    return 0;
+  }
+  if (r < 0)
+    return r;
+  struct sl_log_counts counts;
+  sl_log_counts(log, &counts);
+  int64_t rank = number_of(log, "rank"), start = number_of(log, "start_ns"), world_size = number_of(log, "world_size");
+  log = sl_log_close(log);
+  void *grown = realloc(run->processes, (run->count + 1) * sizeof *run->processes);
+  char *copy = grown ? strdup(path) : NULL;
+  if (grown)
+    run->processes = grown;
+  if (!copy)
+    return sl_error_set(opening->error, -ENOMEM, "out of memory");
+  run->processes[run->count++] = (struct sl_run_process){
+      .path = copy,
+      .rank = rank < 0 ? 0 : (uint32_t)rank,
+      .bytes = counts.bytes,
+      .start_ns = start < 0 ? 0 : (uint64_t)start,
+      .world_size = world_size,
+  };
+  return 0;
+}
+
+static int newest_first(const void *a, const void *b) {
+  const struct sl_run_process *x = a, *y = b;
+  return x->start_ns < y->start_ns ? 1 : x->start_ns > y->start_ns ? -1 : strcmp(y->path, x->path);
+}
+
+static int by_rank(const void *a, const void *b) {
+  const struct sl_run_process *x = a, *y = b;
+  return x->rank < y->rank ? -1 : x->rank > y->rank;
+}
+
+static bool has_rank(const struct sl_run *run, size_t count, uint32_t rank) {
+  for (size_t i = 0; i < count; i++)
+    if (run->processes[i].rank == rank)
+      return true;
+  return false;
+}
+
+static void process_close(struct sl_run_process *process) {
+  free(process->path);
+  process->path = NULL;
+}
+
+static int directory_open(const char *directory, struct sl_run *out, struct sl_error *note, struct sl_error *error) {
+  struct stat status;
+  if (stat(directory, &status) < 0 || !S_ISDIR(status.st_mode))
+    return sl_error_set(error, -ENOENT, "%s: no such directory", directory);
+  struct opening opening = {out, error, 0};
+  uint64_t changed_ns = 0;
+  int r = processes_visit(directory, process_open, &opening, &changed_ns);
+  if (r < 0 && !error->text[0])
+    sl_error_set(error, r, "%s: %s", directory, strerror(-r));
+  if (r < 0)
+    return r;
+  if (out->count == 0)
+    return sl_error_set(error, -ENODATA,
+                        "%s: nothing was recorded here; record a run with 'shardledger run -o %s -- CMD'", directory,
+                        directory);
+  /* From the newest process backwards, as long as no rank comes twice: a repeated rank belongs to an earlier run. */
+  qsort(out->processes, out->count, sizeof *out->processes, newest_first);
+  size_t kept = 0;
+  while (kept < out->count && !has_rank(out, kept, out->processes[kept].rank))
+    kept++;
+  if (kept < out->count && !note->text[0])
+    sl_error_set(note, 0,
+                 "%s holds more than one run: the newest is used (%zu process%s), %zu older process%s left out",
+                 directory, kept, kept == 1 ? "" : "es", out->count - kept, out->count - kept == 1 ? "" : "es");
+  for (size_t i = kept; i < out->count; i++)
+    process_close(&out->processes[i]);
+  out->count = kept;
+  return 0;
+}
+
+/* Takes the processes of one more directory over. */
+static int run_append(struct sl_run *run, struct sl_run *more, size_t directory) {
+  struct sl_run_process *grown = realloc(run->processes, (run->count + more->count) * sizeof *grown);
+  if (!grown)
+    return -ENOMEM;
+  run->processes = grown;
+  for (size_t i = 0; i < more->count; i++) {
+    more->processes[i].directory = directory;
+    run->processes[run->count++] = more->processes[i];
+  }
+  free(more->processes);
+  *more = (struct sl_run){0};
+  return 0;
+}
+
+/* What shows before anything is read that the directories are not one job's. The processes are in order of rank. */
+static int check_one_job(const char *const *directories, const struct sl_run *run, struct sl_error *error) {
+  const struct sl_run_process *known = NULL; /* the first that knows the number of ranks */
+  for (size_t i = 0; i < run->count; i++) {
+    const struct sl_run_process *process = &run->processes[i];
+    if (i > 0 && process[-1].rank == process->rank)
+      return sl_error_set(error, -EINVAL,
+                          "rank %u is in %s and in %s: these are different runs, or one of them is named twice",
+                          process->rank, directories[process[-1].directory], directories[process->directory]);
+    if (known && process->world_size >= 0 && process->world_size != known->world_size)
+      return sl_error_set(error, -EINVAL,
+                          "%s is of a job with %lld ranks and %s of one with %lld: these are different runs",
+                          directories[known->directory], (long long)known->world_size, directories[process->directory],
+                          (long long)process->world_size);
+    if (!known && process->world_size >= 0)
+      known = process;
+  }
+  return 0;
+}
+
+int sl_run_open(const char *const *directories, size_t count, struct sl_run *out, struct sl_error *note,
+                struct sl_error *error) {
+  struct sl_run one = {0};
+  int r = 0;
+  *out = one;
+  note->text[0] = 0;
+  for (size_t i = 0; i < count && r == 0; i++) {
+    r = directory_open(directories[i], &one, note, error);
+    if (r == 0 && run_append(out, &one, i) < 0)
+      r = sl_error_set(error, -ENOMEM, "out of memory");
+    sl_run_close(&one);
+  }
+  if (r < 0)
+    return r;
+  qsort(out->processes, out->count, sizeof *out->processes, by_rank);
+  return count > 1 ? check_one_job(directories, out, error) : 0;
+}
+
+void sl_run_close(struct sl_run *run) {
+  for (size_t i = 0; i < run->count; i++)
+    process_close(&run->processes[i]);
+  free(run->processes);
+  *run = (struct sl_run){0};
+}
+
+int sl_run_visit(const char *directory, int (*visit)(void *context, const char *path), void *context) {
+  uint64_t changed_ns = 0;
+  return processes_visit(directory, visit, context, &changed_ns);
+}
+
+uint64_t sl_run_changed_ns(const char *directory) {
+  uint64_t changed_ns = 0;
+  processes_visit(directory, NULL, NULL, &changed_ns);
+  return changed_ns;
+}

@@ -1,0 +1,196 @@
+#include "ledger_writer.h"
+
+#include "ledger_cells.h"
+#include "sql_text.h"
+#include "storage/ledger.h"
+
+#include <errno.h>
+#include <sqlite3.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const insert_sql[INSERT_count] = {
+#define X(table, sql) [INSERT_##table] = sql,
+    INSERTS(X)
+#undef X
+};
+
+/*
+ * Sorting for indexes takes as much room as they do: in files, which SQLite unlinks as it makes them, and not in
+ * memory; beside the ledger, where there has to be room anyway, and not in /tmp.
+ */
+static int sort_beside(struct sl_db *db, const char *path, struct sl_error *error) {
+  const char *slash = strrchr(path, '/');
+  char *sql = slash
+                  ? sqlite3_mprintf("PRAGMA temp_store_directory='%.*q'", slash == path ? 1 : (int)(slash - path), path)
+                  : sqlite3_mprintf("PRAGMA temp_store_directory='.'");
+  int r = sql ? sl_db_execute(db, sql, error) : sl_error_set(error, -ENOMEM, "out of memory");
+  sqlite3_free(sql);
+  return r;
+}
+
+int sl_ledger_writer_open(const char *path, struct sl_ledger_writer **out, struct sl_error *error) {
+  struct sl_ledger_writer *writer = calloc(1, sizeof *writer);
+  if (!writer)
+    return sl_error_set(error, -ENOMEM, "out of memory");
+  int r = sl_db_open(path, SL_DB_WRITE, &writer->db, error);
+  if (r < 0)
+    goto finish;
+  /* The file is built beside the real one and renamed when it is whole, so it needs no journal of its own. */
+  r = sl_db_execute(writer->db, "PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; PRAGMA temp_store=FILE;", error);
+  if (r == 0 && *path)
+    r = sort_beside(writer->db, path, error);
+  if (r == 0)
+    r = sl_db_execute(writer->db, sl_schema_sql, error);
+  char version[64];
+  snprintf(version, sizeof version, "PRAGMA user_version=%d", SL_LEDGER_VERSION);
+  if (r == 0)
+    r = sl_db_execute(writer->db, version, error);
+  for (int i = 0; i < INSERT_count && r == 0; i++)
+    r = sl_db_prepare(writer->db, insert_sql[i], &writer->inserts[i], error);
+finish:
+  if (r < 0)
+    writer = sl_ledger_writer_close(writer);
+  *out = writer;
+  return r;
+}
+
+/* A file without a name lies where those for sorting do: SQLite unlinks it as it makes it. */
+int sl_ledger_writer_open_aside(struct sl_ledger_writer **out, struct sl_error *error) {
+  return sl_ledger_writer_open("", out, error);
+}
+
+int sl_ledger_writer_move(struct sl_ledger_writer *aside, struct sl_ledger_writer *ledger, struct sl_error *error) {
+  static const char *const tables[INSERT_count] = {
+#define X(table, sql) [INSERT_##table] = #table,
+      INSERTS(X)
+#undef X
+  };
+  struct sl_statement *attach = NULL;
+  int r = sl_db_prepare(aside->db, "ATTACH :path AS ledger", &attach, error);
+  if (r < 0)
+    return r;
+  sl_bind_named_text(attach, ":path", sl_db_path(ledger->db));
+  r = sl_statement_run(attach, error);
+  attach = sl_statement_close(attach);
+  if (r == 0)
+    r = sl_db_execute(aside->db, "PRAGMA ledger.journal_mode=OFF; PRAGMA ledger.synchronous=OFF; BEGIN", error);
+  for (int i = 0; i < INSERT_count && r == 0; i++) {
+    char sql[100];
+    snprintf(sql, sizeof sql, "INSERT INTO ledger.%s SELECT * FROM main.%s", tables[i], tables[i]);
+    r = sl_db_execute(aside->db, sql, error);
+  }
+  return r < 0 ? r : sl_db_execute(aside->db, "COMMIT", error);
+}
+
+int sl_ledger_writer_listen(const struct sl_ledger_listener *listener, struct sl_ledger_writer **out,
+                            struct sl_error *error) {
+  struct sl_ledger_writer *writer = calloc(1, sizeof *writer);
+  *out = writer;
+  if (!writer)
+    return sl_error_set(error, -ENOMEM, "out of memory");
+  writer->listener = *listener;
+  return 0;
+}
+
+struct sl_ledger_writer *sl_ledger_writer_close(struct sl_ledger_writer *writer) {
+  if (!writer)
+    return NULL;
+  for (int i = 0; i < INSERT_count; i++)
+    writer->inserts[i] = sl_statement_close(writer->inserts[i]);
+  writer->db = sl_db_close(writer->db);
+  sl_rank_sums_clear(&writer->sums);
+  free(writer);
+  return NULL;
+}
+
+int sl_ledger_writer_begin(struct sl_ledger_writer *writer, uint32_t rank, struct sl_error *error) {
+  writer->rank = rank;
+  writer->computes = false;
+  memset(writer->ids, 0, sizeof writer->ids);
+  sl_rank_sums_clear(&writer->sums);
+  int r = sl_db_int(writer->db, "SELECT coalesce(max(rowid), 0) FROM kernel", &writer->kernels_before, error);
+  return r < 0 ? r : sl_db_execute(writer->db, "BEGIN", error);
+}
+
+int sl_ledger_writer_commit(struct sl_ledger_writer *writer, struct sl_error *error) {
+  int r = sl_write_rank_sums(writer, error);
+  return r < 0 ? r : sl_db_execute(writer->db, "COMMIT", error);
+}
+
+int sl_ledger_writer_finish(struct sl_ledger_writer *writer, struct sl_error *error) {
+  int r = sl_db_execute(writer->db,
+                        "CREATE INDEX allocation_by_time ON allocation(rank, alloc_ns);"
+                        "CREATE INDEX phase_by_time ON phase(rank, start_ns);"
+                        "CREATE INDEX phase_by_module ON phase(rank, step, module_id);"
+                        "CREATE INDEX module_by_name ON module(rank, fqn);"
+                        "CREATE INDEX collective_by_number ON collective(comm, seq);"
+                        "CREATE INDEX kernel_of_nccl ON kernel(rank) WHERE name GLOB '*nccl*Kernel*';"
+                        "CREATE INDEX allocation_survivor ON allocation(rank, step) WHERE last_step > step;"
+                        "CREATE INDEX step_by_peak ON step(rank, peak_allocated_bytes DESC);"
+                        "CREATE INDEX step_by_time ON step(rank, end_ns);"
+                        "CREATE INDEX collective_total_by_step ON collective_total(rank, step);"
+                        "CREATE INDEX peak_owner_by_step ON peak_owner(rank, step);"
+                        "CREATE INDEX device_sample_by_time ON device_sample(rank, at_ns);"
+                        "CREATE INDEX device_sample_by_use ON device_sample(rank, used_bytes, at_ns);"
+                        "CREATE INDEX device_owner_by_time ON device_owner(rank, at_ns);",
+                        error);
+  return r < 0 ? r : sl_db_execute(writer->db, sl_views_sql, error);
+}
+
+struct sl_db *sl_ledger_writer_db(struct sl_ledger_writer *writer) {
+  return writer->db;
+}
+
+uint32_t sl_ledger_writer_rank(const struct sl_ledger_writer *writer) {
+  return writer->rank;
+}
+
+bool sl_ledger_writer_computes(const struct sl_ledger_writer *writer, int64_t *kernels_before) {
+  *kernels_before = writer->kernels_before;
+  return writer->computes;
+}
+
+/* ---- rows on their way ---- */
+
+int sl_ledger_writer_put_row(struct sl_ledger_writer *writer, const struct sl_row *row, struct sl_error *error) {
+  struct sl_statement *statement = writer->inserts[row->table];
+  if (!writer->db)
+    return 0;
+  for (int i = 0; i < row->count; i++)
+    switch (sl_row_kind(row, i)) {
+    case SL_CELL_number: sl_bind_int(statement, i + 1, row->cells[i].number); break;
+    case SL_CELL_text: sl_bind_text(statement, i + 1, row->cells[i].text); break;
+    case SL_CELL_nothing: sl_bind_null(statement, i + 1); break;
+    }
+  return sl_statement_run(statement, error);
+}
+
+void sl_ledger_writer_hold(struct sl_ledger_writer *writer, struct sl_rows *rows) {
+  writer->waiting = rows;
+}
+
+bool sl_row_is_phase(const struct sl_row *row, uint64_t *id, uint64_t *parent) {
+  static const uint64_t local = ((uint64_t)1 << 40) - 1;
+  enum { PARENT = 10 }; /* the last column */
+  if (row->table != INSERT_phase)
+    return false;
+  *id = (uint64_t)row->cells[0].number & local;
+  *parent = (uint64_t)row->cells[PARENT].number & local;
+  return true;
+}
+
+int sl_ledger_writer_put(struct sl_ledger_writer *writer, struct sl_rows *rows, struct sl_error *error) {
+  struct sl_row row;
+  int r = 0;
+  for (size_t at = 0; r == 0 && sl_rows_next(rows, &at, &row);)
+    r = sl_ledger_writer_put_row(writer, &row, error);
+  sl_rows_clear(rows);
+  return r;
+}
+
+void sl_ledger_writer_divert(struct sl_ledger_writer *writer, sl_collective_sink *sink, void *context) {
+  writer->sink = sink;
+  writer->sink_context = context;
+}

@@ -1,0 +1,195 @@
+/*
+ * Rows into the ledger's tables. One function a table; all take a rank's local ids and make them unique over ranks.
+ * Each returns 0 or a negative errno with the failing SQL in error.
+ */
+#ifndef SHARDLEDGER_LEDGER_WRITER_H
+#define SHARDLEDGER_LEDGER_WRITER_H
+
+#include "rows.h"
+#include "storage/allocator/block_map.h"
+#include "storage/attribution/allocation.h"
+#include "storage/attribution/sweep.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct sl_db;
+struct sl_ledger_writer;
+
+/* Creates the database at path (which must not exist) with the permanent tables. Close with sl_ledger_writer_close. */
+int sl_ledger_writer_open(const char *path, struct sl_ledger_writer **out, struct sl_error *error);
+struct sl_ledger_writer *
+sl_ledger_writer_close(struct sl_ledger_writer *writer); /* returns NULL; drops what is not committed */
+
+/*
+ * A writer for one rank's rows on another thread, while a ledger is open. Its database has no name, lies in the
+ * ledger's directory, and is gone with the writer, also when the process is killed.
+ */
+int sl_ledger_writer_open_aside(struct sl_ledger_writer **out, struct sl_error *error);
+
+/* Puts all that was committed into the ledger, behind the rows that are there. Nobody may use the ledger meanwhile. */
+int sl_ledger_writer_move(struct sl_ledger_writer *aside, struct sl_ledger_writer *ledger, struct sl_error *error);
+
+/* Who wants to hear of rows. Each may be NULL; pointers in a row are valid during the call only, its names longer. */
+struct sl_step_row;
+struct sl_collective_row;
+struct sl_ledger_listener {
+  void *context;
+  /* A category's share of the peak of the step whose row comes next. The name is the caller's for good. */
+  void (*step_category)(void *context, const char *category, uint64_t bytes);
+  void (*step)(void *context, const struct sl_step_row *row);
+  void (*collective)(void *context, const struct sl_collective_row *row);
+};
+
+/* A writer without a database: the listener hears of rows, and they are written nowhere. Needs no begin, no commit. */
+int sl_ledger_writer_listen(const struct sl_ledger_listener *listener, struct sl_ledger_writer **out,
+                            struct sl_error *error);
+
+int sl_ledger_writer_begin(struct sl_ledger_writer *writer, uint32_t rank, struct sl_error *error);
+int sl_ledger_writer_commit(struct sl_ledger_writer *writer, struct sl_error *error);
+
+/* Indexes and views, after the last rank; checks the file and leaves it readable by one file alone. */
+int sl_ledger_writer_finish(struct sl_ledger_writer *writer, struct sl_error *error);
+
+/* For what sums up rows that are written: the database, and the rank since the last begin. Owned by the writer. */
+struct sl_db *sl_ledger_writer_db(struct sl_ledger_writer *writer);
+uint32_t sl_ledger_writer_rank(const struct sl_ledger_writer *writer);
+
+/* Whether kernels other than NCCL's were written for this rank. Its rows of `kernel` have a rowid above
+ * *kernels_before. */
+bool sl_ledger_writer_computes(const struct sl_ledger_writer *writer, int64_t *kernels_before);
+
+/*
+ * What is written from now on waits in rows, which stay the caller's, until they are put; NULL: it is written at once.
+ * Their texts must live as long.
+ */
+void sl_ledger_writer_hold(struct sl_ledger_writer *writer, struct sl_rows *rows);
+
+/* Writes rows that waited, and empties them. */
+int sl_ledger_writer_put(struct sl_ledger_writer *writer, struct sl_rows *rows, struct sl_error *error);
+int sl_ledger_writer_put_row(struct sl_ledger_writer *writer, const struct sl_row *row, struct sl_error *error);
+
+/* Whether a waiting row is one of `phase`; then its ids in the rank, parent 0 for none. */
+bool sl_row_is_phase(const struct sl_row *row, uint64_t *id, uint64_t *parent);
+
+struct sl_step_row {
+  int64_t step;
+  int64_t same_as; /* -1: its own rows are there */
+  uint64_t start_ns, end_ns, peak_ns;
+  uint64_t peak_phase, peak_device_bytes;   /* 0: none */
+  uint32_t peak_module;                     /* 0: none */
+  struct sl_block_totals peak, end, before; /* before: the highest between the step before and this one */
+  struct sl_free_blocks end_free;
+  int checked;   /* 1, 0, or -1: not compared */
+  bool recorded; /* allocations were; else the sums are unknown, and not 0 */
+  bool
+      drivers_pool; /* cudaMallocAsync: PyTorch counts no requested bytes, and nobody tells of reserved and free ones */
+};
+
+struct sl_rank_row {
+  int64_t world_size, local_rank, pid, device;                                                /* -1: unknown */
+  const char *host, *device_name, *device_uuid, *torch_version, *nccl_version, *cuda_version; /* NULL: unknown */
+  const char *allocator_backend, *allocator_config, *fidelity;
+  uint64_t device_bytes, start_ns, end_ns, events, events_lost, restored_allocations;
+  int clean_exit;
+};
+
+struct sl_collective_row {
+  uint64_t id;                                                                               /* 1, 2, … in the rank */
+  const char *operation, *reduction, *datatype, *algorithm, *protocol, *joined_by, *untimed; /* NULL: unknown */
+  bool has_comm, has_bytes;
+  uint64_t comm, bytes;
+  int64_t seq, root, peer, step;                /* -1: none */
+  uint64_t phase;                               /* 0: none */
+  uint64_t send_allocation, receive_allocation; /* 0: unknown */
+  uint64_t enqueue_ns, start_ns, end_ns;        /* 0: unknown */
+  uint32_t module, tid;                         /* module 0: none */
+  uint32_t stream, kernel_calls, channels;      /* stream counts with joined_by; kernel_calls, channels 0: unknown */
+};
+
+int sl_write_meta(struct sl_ledger_writer *writer, const char *key, const char *value, struct sl_error *error);
+int sl_write_rank(struct sl_ledger_writer *writer, const struct sl_rank_row *row, struct sl_error *error);
+int sl_write_gap(struct sl_ledger_writer *writer, uint64_t at_ns, const char *source, uint64_t lost, const char *reason,
+                 struct sl_error *error);
+int sl_write_module(struct sl_ledger_writer *writer, const struct sl_module_info *module, struct sl_error *error);
+int sl_write_step(struct sl_ledger_writer *writer, const struct sl_step_row *row, struct sl_error *error);
+int sl_write_phase(struct sl_ledger_writer *writer, const struct sl_phase *phase, struct sl_error *error);
+/* category, pool and detail are words; pool NULL: the shared pool. */
+int sl_write_allocation(struct sl_ledger_writer *writer, const struct sl_allocation *allocation, uint64_t stream,
+                        const char *pool, const char *category, struct sl_error *error);
+struct sl_segment_place { /* what its thread was doing; 0, 0 and -1: nothing known */
+  uint64_t phase;
+  uint32_t module;
+  int64_t step;
+};
+int sl_write_segment(struct sl_ledger_writer *writer, uint32_t device, uint64_t address, uint64_t bytes,
+                     const char *owner, const char *api, uint64_t stream, uint64_t alloc_ns, uint64_t free_ns,
+                     const struct sl_segment_place *place, struct sl_error *error);
+int sl_write_host_segment(struct sl_ledger_writer *writer, uint64_t address, uint64_t bytes, const char *owner,
+                          const char *api, uint64_t alloc_ns, uint64_t free_ns, const struct sl_segment_place *place,
+                          struct sl_error *error);
+/* GPU code was loaded or unloaded. */
+int sl_write_gpu_code(struct sl_ledger_writer *writer, uint32_t device, uint64_t at_ns, bool loaded,
+                      uint64_t image_bytes, const struct sl_segment_place *place, struct sl_error *error);
+int sl_write_context(struct sl_ledger_writer *writer, uint32_t device, uint32_t context, uint64_t at_ns, bool created,
+                     struct sl_error *error);
+int sl_write_snapshot(struct sl_ledger_writer *writer, int64_t step, uint32_t module, uint32_t call_index,
+                      enum sl_state state, uint64_t at_ns, const char *category, uint64_t bytes, uint64_t tracker_bytes,
+                      struct sl_error *error);
+/* module 0: the whole step. */
+int sl_write_peak(struct sl_ledger_writer *writer, int64_t step, uint32_t module, const char *phase, uint64_t at_ns,
+                  uint64_t allocated_bytes, const struct sl_own_bytes *own, struct sl_error *error);
+int sl_write_peak_category(struct sl_ledger_writer *writer, int64_t step, uint32_t module, const char *phase,
+                           const char *category, uint64_t bytes, struct sl_error *error);
+int sl_write_peak_owner(struct sl_ledger_writer *writer, int64_t step, const char *category, const char *detail,
+                        uint32_t module, const char *phase, uint64_t bytes, uint64_t allocations,
+                        struct sl_error *error);
+/* own_bytes and other_bytes -1: NVML was not asked. */
+int sl_write_device_sample(struct sl_ledger_writer *writer, uint32_t device, uint64_t at_ns, uint64_t total_bytes,
+                           uint64_t used_bytes, int64_t own_bytes, int64_t other_bytes, struct sl_error *error);
+int sl_write_device_owner(struct sl_ledger_writer *writer, uint32_t device, uint64_t at_ns, const char *owner,
+                          int64_t bytes, struct sl_error *error);
+struct sl_oom_row {
+  uint64_t requested_bytes;
+  int64_t free_bytes;            /* of the device; -1: unknown */
+  bool recorded;                 /* PyTorch's allocations were: else the next two say nothing */
+  bool drivers_pool;             /* as of a step */
+  struct sl_block_totals totals; /* of PyTorch's allocator */
+  struct sl_free_blocks free_blocks;
+  struct sl_segment_place place;
+};
+int sl_write_oom(struct sl_ledger_writer *writer, uint64_t at_ns, uint32_t device, const char *source,
+                 const struct sl_oom_row *row, struct sl_error *error);
+int sl_write_oom_owner(struct sl_ledger_writer *writer, uint64_t at_ns, const char *category, const char *detail,
+                       uint32_t module, const char *phase, uint64_t bytes, uint64_t allocations,
+                       struct sl_error *error);
+/*
+ * A collective goes to the sink, where there is one: its step may long have ended when its device times come, and
+ * somebody else knows what became of that step's rows. sl_write_collective_row writes as all others do.
+ */
+typedef int sl_collective_sink(void *context, const struct sl_collective_row *row, struct sl_error *error);
+void sl_ledger_writer_divert(struct sl_ledger_writer *writer, sl_collective_sink *sink, void *context);
+int sl_write_collective(struct sl_ledger_writer *writer, const struct sl_collective_row *row, struct sl_error *error);
+int sl_write_collective_row(struct sl_ledger_writer *writer, const struct sl_collective_row *row,
+                            struct sl_error *error);
+struct sl_collective_total_row {
+  int64_t step;
+  bool before, has_comm;
+  uint64_t comm;
+  const char *operation;
+  uint64_t calls, bytes, timed, duration_ns, min_duration_ns, max_duration_ns; /* the last three of the timed ones */
+  int64_t delay_ns;
+};
+int sl_write_collective_total(struct sl_ledger_writer *writer, const struct sl_collective_total_row *row,
+                              struct sl_error *error);
+/* ranks and rank -1: unknown; name NULL: none; start_ns and end_ns 0: unknown. */
+int sl_write_communicator(struct sl_ledger_writer *writer, uint64_t comm, int64_t ranks, int64_t rank, const char *name,
+                          uint64_t device_bytes, uint64_t start_ns, uint64_t end_ns, struct sl_error *error);
+int sl_write_source(struct sl_ledger_writer *writer, const char *source, const char *state, const char *reason,
+                    uint64_t at_ns, struct sl_error *error);
+/* Device times: payload is the event's struct; name of kernels only. */
+int sl_write_kernel(struct sl_ledger_writer *writer, const void *payload, const char *name, struct sl_error *error);
+int sl_write_memcpy(struct sl_ledger_writer *writer, const void *payload, struct sl_error *error);
+int sl_write_memset(struct sl_ledger_writer *writer, const void *payload, struct sl_error *error);
+
+#endif

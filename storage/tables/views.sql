@@ -1,0 +1,229 @@
+-- Views over the permanent tables of schema.sql. They hold no data: drop and rebuild them at will.
+-- A step that repeats another one (step.same_as) is in all of them by that one's rows, with its own number: bytes are its
+-- own to the byte, instants (at_ns) are those of the step that it repeats.
+
+-- A module's name as people and PyTorch's trackers write it: the root's class, then the FQN.
+CREATE VIEW module_name AS
+SELECT m.id, m.rank, m.fqn, CASE WHEN m.fqn = '' THEN coalesce(m.class, '') ELSE coalesce(r.class, '') || '.' || m.fqn END
+  AS name
+FROM module m LEFT JOIN module r ON r.id = m.root_id;
+
+-- Per module and phase: the device's highest point, the most that the module itself owned, and what was allocated then.
+-- fqn is empty for a root; module_id NULL stands for the whole step. other_bytes has also what was tagged in words of your own.
+CREATE VIEW module_peaks AS
+SELECT s.rank, s.step, p.module_id, coalesce(m.fqn, '') AS fqn, m.class, m.depth, p.phase, p.at_ns, p.allocated_bytes,
+  p.own_bytes, p.own_with_children_bytes,
+  sum(CASE WHEN c.category='unattributed' THEN c.bytes ELSE 0 END) AS unattributed_bytes,
+  sum(CASE WHEN c.category='sharded_param' THEN c.bytes ELSE 0 END) AS sharded_param_bytes,
+  sum(CASE WHEN c.category='unsharded_param' THEN c.bytes ELSE 0 END) AS unsharded_param_bytes,
+  sum(CASE WHEN c.category='param' THEN c.bytes ELSE 0 END) AS param_bytes,
+  sum(CASE WHEN c.category='buffer' THEN c.bytes ELSE 0 END) AS buffer_bytes,
+  sum(CASE WHEN c.category='sharded_grad' THEN c.bytes ELSE 0 END) AS sharded_grad_bytes,
+  sum(CASE WHEN c.category='unsharded_grad' THEN c.bytes ELSE 0 END) AS unsharded_grad_bytes,
+  sum(CASE WHEN c.category='gradient' THEN c.bytes ELSE 0 END) AS gradient_bytes,
+  sum(CASE WHEN c.category='activation' THEN c.bytes ELSE 0 END) AS activation_bytes,
+  sum(CASE WHEN c.category='temp' THEN c.bytes ELSE 0 END) AS temp_bytes,
+  sum(CASE WHEN c.category='all_gather' THEN c.bytes ELSE 0 END) AS all_gather_bytes,
+  sum(CASE WHEN c.category='reduce_scatter' THEN c.bytes ELSE 0 END) AS reduce_scatter_bytes,
+  sum(CASE WHEN c.category='optstate' THEN c.bytes ELSE 0 END) AS optstate_bytes,
+  sum(CASE WHEN c.category='input' THEN c.bytes ELSE 0 END) AS input_bytes,
+  sum(CASE WHEN c.category NOT IN ('unattributed','sharded_param','unsharded_param','param','buffer','sharded_grad','unsharded_grad','gradient',
+    'activation','temp','all_gather','reduce_scatter','optstate','input') THEN c.bytes ELSE 0 END) AS other_bytes
+FROM step s
+JOIN peak p ON p.rank = s.rank AND p.step = coalesce(s.same_as, s.step)
+LEFT JOIN module m ON m.id = p.module_id
+LEFT JOIN peak_category c
+  ON c.rank = p.rank AND c.step = p.step AND c.module_id IS p.module_id AND c.phase = p.phase
+GROUP BY s.rank, s.step, p.module_id, p.phase;
+
+-- What was allocated at each step's highest point, by category.
+CREATE VIEW category_at_peak AS
+SELECT s.rank, s.step, c.category, c.bytes FROM step s
+JOIN peak_category c ON c.rank = s.rank AND c.step = coalesce(s.same_as, s.step) AND c.module_id IS NULL AND c.phase = 'step';
+
+-- One row a step: where its highest point was and how much of it has no owner.
+CREATE VIEW step_summary AS
+SELECT s.rank, s.step, s.peak_allocated_bytes, s.peak_active_bytes, s.peak_reserved_bytes, s.peak_device_bytes,
+  coalesce(p.kind, '') AS peak_phase, coalesce(m.name, '') AS peak_module, s.peak_ns - s.start_ns AS peak_after_ns,
+  s.end_ns - s.start_ns AS duration_ns,
+  coalesce((SELECT sum(bytes) FROM category_at_peak c WHERE c.rank = s.rank AND c.step = s.step
+    AND c.category = 'unattributed'), 0) AS unattributed_bytes, s.checked
+FROM step s
+LEFT JOIN phase p ON p.id = s.peak_phase_id
+LEFT JOIN module_name m ON m.id = s.peak_module_id;
+
+-- What the whole device held when modules reached their states, of every step.
+CREATE VIEW step_snapshot AS
+SELECT s.rank, s.step, n.module_id, n.call_index, n.state, n.at_ns, n.category, n.bytes, n.tracker_bytes
+FROM step s CROSS JOIN snapshot n ON n.rank = s.rank AND n.step = coalesce(s.same_as, s.step);
+
+-- The snapshots as FSDPMemTracker would show them: its words, its labels at that instant, zeros and the total included
+-- (storage/attribution/tracker_label.h says where its labels differ from the ledger's categories). fully_shard renames the classes that it
+-- shards, so that the tracker's FQNs start with FSDP and the root's class; replicate puts Replicate there. It keeps one Peak Forward over all calls.
+CREATE VIEW fsdp_snapshot AS
+WITH tracked(id, fqn) AS (
+  SELECT n.id, CASE WHEN r.is_fsdp AND r.class NOT LIKE 'Replicate%' THEN 'FSDP' ELSE '' END || n.name
+  FROM module_name n JOIN module m ON m.id = n.id JOIN module r ON r.id = m.root_id),
+word(category) AS (VALUES ('Sharded Param'),('Unsharded Param'),('Buffer'),('Sharded Grad'),('Unsharded Grad'),('Activation'),('Temp'),('All Gather'),('Reduce Scatter'),('OptState'),('Inputs'),('Other'),('Total')),
+state AS (
+  SELECT rank, step, module_id, call_index, state, bytes, iif(state = 'Peak Forward', 0, call_index) AS call FROM (
+    SELECT *, row_number() OVER (PARTITION BY rank, step, module_id, state ORDER BY bytes DESC, call_index) AS place FROM (
+      SELECT rank, step, module_id, call_index, state, sum(tracker_bytes) AS bytes FROM step_snapshot
+      GROUP BY rank, step, module_id, call_index, state))
+  WHERE state <> 'Peak Forward' OR place = 1),
+worded AS (
+  SELECT s.rank, s.step, s.module_id, s.call_index, s.state, CASE s.category
+      WHEN 'sharded_param' THEN 'Sharded Param'
+      WHEN 'param' THEN 'Sharded Param'
+      WHEN 'unsharded_param' THEN 'Unsharded Param'
+      WHEN 'buffer' THEN 'Buffer'
+      WHEN 'sharded_grad' THEN 'Sharded Grad'
+      WHEN 'gradient' THEN 'Sharded Grad'
+      WHEN 'unsharded_grad' THEN 'Unsharded Grad'
+      WHEN 'activation' THEN 'Activation'
+      WHEN 'temp' THEN 'Temp'
+      WHEN 'all_gather' THEN 'All Gather'
+      WHEN 'reduce_scatter' THEN 'Reduce Scatter'
+      WHEN 'optstate' THEN 'OptState'
+      WHEN 'input' THEN 'Inputs'
+      ELSE 'Other' END AS category,
+    s.tracker_bytes AS bytes
+  FROM step_snapshot s)
+SELECT a.rank, a.step, a.module_id, m.fqn, a.call, a.state, w.category, iif(w.category = 'Total', a.bytes,
+  coalesce((SELECT sum(bytes) FROM worded x WHERE x.rank = a.rank AND x.step = a.step AND x.module_id = a.module_id
+    AND x.call_index = a.call_index AND x.state = a.state AND x.category = w.category), 0)) AS bytes
+FROM state a JOIN tracked m ON m.id = a.module_id CROSS JOIN word w;
+
+-- The snapshots as MemTracker would show them, of models without FSDP2: its words, its labels at that instant. It meets a
+-- wrapper and the module in it one by one, and only the latter is called again by activation checkpointing.
+CREATE VIEW module_snapshot AS
+WITH RECURSIVE path(id, own, inner) AS (
+  SELECT id, CASE WHEN wraps = 'module' THEN 'DistributedDataParallel' ELSE coalesce(class, '') END,
+    CASE WHEN wraps = 'module' THEN 'DistributedDataParallel' ELSE coalesce(class, '') END || coalesce('.' || wraps, '')
+  FROM module WHERE parent_id IS NULL
+  UNION ALL
+  SELECT m.id, p.inner || '.' || substr(m.fqn, CASE q.fqn WHEN '' THEN 1 ELSE length(q.fqn) + 2 END),
+    p.inner || '.' || substr(m.fqn, CASE q.fqn WHEN '' THEN 1 ELSE length(q.fqn) + 2 END) || coalesce('.' || m.wraps, '')
+  FROM path p JOIN module m ON m.parent_id = p.id JOIN module q ON q.id = p.id),
+called(id, fqn, again) AS (
+  SELECT id, own, own = inner FROM path
+  UNION ALL
+  SELECT id, inner, 1 FROM path WHERE own <> inner),
+word(category) AS (VALUES ('Parameter'),('Buffer'),('Gradient'),('Activation'),('Temp'),('Optstate'),('Other'),('Total')),
+state AS (
+  SELECT rank, step, module_id, call_index, state, sum(tracker_bytes) AS bytes FROM step_snapshot
+  WHERE state IN ('Pre-Forward','Post-Forward','Peak-Forward','Pre-Backward','Post-Backward','Peak-Backward','Pre-Forward-AC','Post-Forward-AC')
+  GROUP BY rank, step, module_id, call_index, state),
+worded AS (
+  SELECT s.rank, s.step, s.module_id, s.call_index, s.state, CASE
+      WHEN s.category IN ('param','sharded_param','unsharded_param') THEN 'Parameter'
+      WHEN s.category = 'buffer' THEN 'Buffer'
+      WHEN s.category IN ('gradient','sharded_grad','unsharded_grad') THEN 'Gradient'
+      WHEN s.category = 'activation' THEN 'Activation'
+      WHEN s.category = 'temp' THEN 'Temp'
+      WHEN s.category = 'optstate' THEN 'Optstate'
+      ELSE 'Other' END AS category,
+    s.tracker_bytes AS bytes
+  FROM step_snapshot s)
+SELECT a.rank, a.step, a.module_id, m.fqn, a.call_index AS call, a.state, w.category, iif(w.category = 'Total', a.bytes,
+  coalesce((SELECT sum(bytes) FROM worded x WHERE x.rank = a.rank AND x.step = a.step AND x.module_id = a.module_id
+    AND x.call_index = a.call_index AND x.state = a.state AND x.category = w.category), 0)) AS bytes
+FROM state a JOIN called m ON m.id = a.module_id CROSS JOIN word w
+WHERE m.again OR a.state NOT LIKE '%-AC';
+
+-- What no rule covered at each step's highest point.
+CREATE VIEW unattributed AS
+SELECT s.rank, s.step, coalesce(o.phase, 'outside') AS phase, sum(o.bytes) AS bytes, sum(o.allocations) AS allocations
+FROM step s JOIN peak_owner o ON o.rank = s.rank AND o.step = coalesce(s.same_as, s.step)
+WHERE o.category = 'unattributed' GROUP BY s.rank, s.step, o.phase;
+
+-- What is allocated in one step and alive after the next one; kept_bytes of it are alive at the end of the last step.
+-- phase is the innermost one that is more than a name.
+CREATE VIEW survivors AS
+WITH made_in(id, kind) AS MATERIALIZED (
+  SELECT id, (
+    WITH RECURSIVE around(kind, parent_id) AS (
+      SELECT kind, parent_id FROM phase WHERE id = made.id
+      UNION ALL
+      SELECT p.kind, p.parent_id FROM around JOIN phase p ON p.id = around.parent_id WHERE around.kind = 'user')
+    SELECT kind FROM around ORDER BY kind = 'user' LIMIT 1)
+  FROM (SELECT DISTINCT phase_id AS id FROM allocation WHERE last_step > step) made)
+SELECT a.rank, a.step, coalesce(m.name, '') AS module, p.kind AS phase, a.category, a.detail, a.decided_by,
+  a.bytes AS size_bytes, sum(a.bytes) AS bytes, count(*) AS allocations,
+  sum(CASE WHEN a.last_step = l.step THEN a.bytes ELSE 0 END) AS kept_bytes
+FROM (SELECT rank, last_step AS step FROM rank_steps) l
+CROSS JOIN allocation a ON a.rank = l.rank
+LEFT JOIN module_name m ON m.id = a.module_id
+LEFT JOIN made_in p ON p.id = a.phase_id
+WHERE a.last_step > a.step
+GROUP BY a.rank, a.step, a.module_id, p.kind, a.category, a.detail, a.decided_by, a.bytes;
+
+-- At every sample of the device: who holds what. `used` is what the driver says, the sum of all others; `unexplained` is
+-- there also when it is 0. The owners are explained in docs/device.md.
+CREATE VIEW device_balance AS
+SELECT rank, device, at_ns, owner, bytes FROM device_owner WHERE owner <> 'unexplained'
+UNION ALL
+SELECT rank, device, at_ns, 'used', used_bytes FROM device_sample
+UNION ALL
+SELECT d.rank, d.device, d.at_ns, 'unexplained', coalesce((SELECT sum(bytes) FROM device_owner o WHERE o.rank = d.rank
+  AND o.device = d.device AND o.at_ns = d.at_ns AND o.owner = 'unexplained'), 0)
+FROM device_sample d;
+
+-- How far each host's clock is from that of the first rank's host, from the ends of collectives that both took part in:
+-- a collective ends on all its ranks at nearly the same time. Hosts that share none are not here.
+CREATE VIEW host_clock AS
+WITH ends AS (
+  SELECT c.comm, c.seq, r.host, max(c.end_ns) AS end_ns FROM collective c JOIN rank r ON r.rank = c.rank
+  WHERE c.end_ns IS NOT NULL AND c.comm IS NOT NULL AND c.operation NOT IN ('Send', 'Recv')
+    AND (SELECT count(DISTINCT host) FROM rank) > 1
+  GROUP BY c.comm, c.seq, r.host),
+first AS (SELECT host FROM rank ORDER BY rank LIMIT 1),
+difference AS (
+  SELECT e.host, e.end_ns - f.end_ns AS ns, row_number() OVER (PARTITION BY e.host ORDER BY e.end_ns - f.end_ns) AS place,
+    count(*) OVER (PARTITION BY e.host) AS collectives
+  FROM ends e JOIN ends f ON f.comm = e.comm AND f.seq = e.seq AND f.host = (SELECT host FROM first)
+  WHERE e.host <> f.host)
+SELECT (SELECT host FROM first) AS host, 0 AS offset_ns, NULL AS collectives
+UNION ALL
+SELECT host, ns, collectives FROM difference WHERE place = (collectives + 1) / 2;
+
+-- Each NCCL call with what it cost; those of steps that repeat another one are only in collective_total. delay_ns: from the host's call to the start on the device. duration_ns: on the device;
+-- share_ns: its part of that where one kernel served several calls, exposed_share_ns: the exposed part of this. arrival_ns: its start on the first host's clock;
+-- late_ns: after the first rank to arrive; spread_ns: from the first to the last; NULL where not all of the ledger's ranks in it are known; is_last: this rank was that last one
+-- (nobody is where all came at once), and others_waited_ns is how long the others waited for it, in sum.
+-- transfer_ns: the shortest share of all ranks, that is without waiting for others; NULL where one's time is not known. algorithm_bytes and bus_bytes are
+-- NCCL-tests' definitions: divided by a time they are its algorithm and bus bandwidth.
+CREATE VIEW collective_cost AS
+WITH sized AS (
+  SELECT c.*, coalesce(k.nranks, nullif((SELECT count(DISTINCT o.rank) FROM communicator o WHERE o.comm = c.comm
+      AND (SELECT count(*) = max(world_size) FROM rank)), 0)) AS nranks,
+    c.end_ns - c.start_ns AS duration_ns, (c.end_ns - c.start_ns) * 1.0 / c.kernel_calls AS share_ns,
+    c.start_ns - h.offset_ns AS arrival_ns, iif(c.comm IS NULL OR c.seq IS NULL OR c.operation IN ('Send', 'Recv'), c.id, 0)
+      AS alone, coalesce(u.members, 0) AS members
+  FROM collective c LEFT JOIN communicator k ON k.rank = c.rank AND k.comm = c.comm
+  LEFT JOIN (SELECT comm, count(DISTINCT rank) AS members FROM communicator GROUP BY comm) u ON u.comm = c.comm
+  LEFT JOIN rank r ON r.rank = c.rank LEFT JOIN host_clock h ON h.host IS r.host),
+met AS (
+  SELECT *, min(arrival_ns) OVER one AS first_ns, max(arrival_ns) OVER one AS last_ns, count(arrival_ns) OVER one AS arrivals,
+    count(arrival_ns) OVER one > 1 AND count(arrival_ns) OVER one >= members AS all_arrived,
+    sum(arrival_ns - (SELECT min(start_ns) FROM rank)) OVER one AS sum_since_start_ns,
+    iif(alone <> 0 OR count(share_ns) OVER one >= coalesce(nranks, count(*) OVER one), min(share_ns) OVER one, NULL) AS transfer_ns
+  FROM sized WINDOW one AS (PARTITION BY comm, seq, operation, bytes, alone))
+SELECT id, rank, comm, seq, operation, bytes, module_id, step, nranks, enqueue_ns, start_ns, end_ns, duration_ns, share_ns,
+  exposed_ns * 1.0 / kernel_calls AS exposed_share_ns, transfer_ns, start_ns - enqueue_ns AS delay_ns, arrival_ns, iif(all_arrived, arrival_ns - first_ns, NULL) AS late_ns,
+  iif(all_arrived, last_ns - first_ns, NULL) AS spread_ns,
+  all_arrived AND arrival_ns = last_ns AND last_ns > first_ns AS is_last,
+  iif(all_arrived AND arrival_ns = last_ns AND last_ns > first_ns,
+    arrivals * (last_ns - (SELECT min(start_ns) FROM rank)) - sum_since_start_ns, NULL) AS others_waited_ns,
+  bytes * iif(operation IN ('AllGather', 'ReduceScatter', 'AlltoAll', 'Gather', 'Scatter'), nranks, 1) AS algorithm_bytes,
+  bytes * CASE WHEN operation = 'AllReduce' THEN 2.0 * (nranks - 1) / nranks
+    WHEN operation IN ('AllGather', 'ReduceScatter', 'AlltoAll', 'Gather', 'Scatter') THEN nranks - 1.0 ELSE 1.0 END
+    AS bus_bytes
+FROM met;
+
+-- Who was late: how often each rank arrived last, how far behind the first, and how long the others waited for it in all.
+CREATE VIEW straggler AS
+SELECT rank, count(*) AS collectives, sum(is_last) AS last, avg(is_last) AS share,
+  avg(spread_ns) FILTER (WHERE is_last) AS mean_late_ns, max(spread_ns) FILTER (WHERE is_last) AS max_late_ns,
+  coalesce(sum(others_waited_ns), 0) AS others_waited_ns
+FROM collective_cost WHERE spread_ns IS NOT NULL GROUP BY rank;

@@ -417,7 +417,7 @@ static void read_dropped(struct sl_segments *segments, uint64_t *identity) {
 
 static int index_directory(const char *directory, struct sl_segments *out, struct sl_error *error) {
   uint64_t before, after;
-  int r;
+  int r = 0;
   for (int attempt = 0; attempt < 5; attempt++) {
     *out = (struct sl_segments){.directory = strdup(directory)};
     if (!out->directory)
@@ -429,12 +429,13 @@ static int index_directory(const char *directory, struct sl_segments *out, struc
     struct sl_segments now = {.directory = out->directory};
     read_dropped(&now, &after);
     sl_records_free(&now.dropped);
-    if (after == before) /* else files that were looked for had been dropped meanwhile */
+    if (after == before)
       return 0;
+    /* Files that were looked for may have been dropped meanwhile. */
+    r = sl_error_set(error, -EAGAIN, "%s: parts of the log were dropped while it was read; ask again", directory);
     sl_segments_close(out);
   }
-  if (r < 0)
-    sl_segments_close(out);
+  sl_segments_close(out);
   return r;
 }
 

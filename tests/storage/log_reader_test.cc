@@ -10,12 +10,16 @@ extern "C" {
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <fcntl.h>
 #include <fstream>
 #include <functional>
 #include <sstream>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <thread>
 #include <unistd.h>
 
 namespace fs = std::filesystem;
@@ -512,6 +516,32 @@ TEST_F(LogReader, FindsASegmentThatIsSealedWhileItReads) {
   });
   EXPECT_EQ(log.events.size(), 12u);
   EXPECT_EQ(log.counts.damaged_segments, 0u);
+}
+
+TEST_F(LogReader, SaysThatALogChangesFasterThanItCanBeRead) {
+  build_small(LogBuilder::Files::raw);
+  const fs::path dropped = directory / SL_DROPPED_NAME;
+  spill(dropped, "");
+  std::atomic<bool> done = false;
+  std::thread writer([&] { /* as if it were replaced again and again */
+                           for (timespec times[2] = {{0, UTIME_OMIT}, {1, 0}}; !done;
+                                times[1].tv_nsec = (times[1].tv_nsec + 1) % 1'000'000'000)
+                             utimensat(AT_FDCWD, dropped.c_str(), times, 0);
+  });
+  bool seen = false;
+  for (int i = 0; i < 10'000 && !seen; i++) {
+    sl_log *log = nullptr;
+    sl_error error = {};
+    const int r = sl_log_open(directory.c_str(), &log, &error);
+    seen = r == -EAGAIN;
+    EXPECT_EQ(r, seen ? -EAGAIN : 0) << error.text;
+    if (seen) {
+      EXPECT_NE(strstr(error.text, "ask again"), nullptr) << error.text;
+    }
+    sl_log_close(log);
+  }
+  done = true;
+  writer.join();
 }
 
 TEST_F(LogReader, StopsAtWhatIsNotCommittedYet) {

@@ -80,8 +80,10 @@ static enum sl_attribution_rule rule_in_backward(const struct sl_allocation *all
     return SL_RULE_cublas_workspace;
   if (alive_at_next(allocation, facts->optimizer_starts, facts->optimizer_start_count))
     return SL_RULE_backward_gradient;
-  bool steps = any_after(allocation, facts->optimizer_starts, facts->optimizer_start_count);
-  return allocation->free_at == 0 && !steps ? SL_RULE_backward_survivor : SL_RULE_backward_temp;
+  if (allocation->free_at != 0 || any_after(allocation, facts->optimizer_starts, facts->optimizer_start_count))
+    return SL_RULE_backward_temp;
+  const struct sl_phase *backward = whole_backward_of(allocation->phase);
+  return facts->cut_off && backward && backward->end_at == 0 ? SL_RULE_backward_in_flight : SL_RULE_backward_survivor;
 }
 
 static enum sl_attribution_rule rule_in_reduce(const struct sl_allocation *allocation, struct sl_phase *reduce) {

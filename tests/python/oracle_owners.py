@@ -338,7 +338,9 @@ class Story:
                     return "unsharded_grad", None, rule, freed.module or module
                 steps = self.optimizers(a, step_end)
                 found = ("gradient", None, "backward_gradient") if steps and a.free > steps[0].start else (
-                    "temp", "backward", "backward_temp") if a.free <= min(step_end, self.now) else ("gradient", "accumulated", "backward_survivor")
+                    "temp", "backward", "backward_temp") if a.free <= min(step_end, self.now) else (
+                        "gradient", *(("in_flight", "backward_in_flight") if cut and backward and backward.end == NEVER else
+                                      ("accumulated", "backward_survivor")))
             elif p.kind == "step":
                 backwards = [q for q in self.phases if a.start < q.start < step_end and q.kind == "backward"]
                 found = (("other", "survivor", "step_survivor") if a.free > step_end else

@@ -37,6 +37,7 @@ protected:
   std::vector<uint64_t> optimizer_starts{70}, backward_starts{30};
   bool gradients_tagged = false;
   sl_workspaces workspaces{};
+  bool cut_off = false;           // the log ended within the step
   bool workspaces_listed = false; // PyTorch's table of them was recorded
 
   sl_allocation allocation(uint64_t at, uint64_t freed, sl_phase *phase, sl_phase *free_phase = nullptr) {
@@ -58,7 +59,7 @@ protected:
                         backward_starts.size(),
                         gradients_tagged,
                         workspaces_listed ? nullptr : &workspaces,
-                        false};
+                        cut_off};
     sl_attribute(&a, &facts);
     return sl_rules[a.rule].name;
   }
@@ -222,6 +223,15 @@ TEST_F(Attribution, BackwardMakesGradientsWhichTheOptimizerFindsAndTemporaries) 
 TEST_F(Attribution, GradientsOfAStepWithoutAnOptimizerAreStillGradients) {
   optimizer_starts.clear();
   EXPECT_EQ(rule_of(40, 0, &module_backward), "backward_survivor");
+}
+
+TEST_F(Attribution, WhatABackwardThatTheEndCutOffHasMadeMayBecomeAnything) {
+  optimizer_starts.clear();
+  cut_off = true;
+  EXPECT_EQ(rule_of(40, 0, &module_backward), "backward_survivor") << "this backward had ended: it waits for another";
+  backward.end_at = 0;
+  EXPECT_EQ(rule_of(40, 0, &module_backward), "backward_in_flight");
+  EXPECT_EQ(rule_of(40, 45, &module_backward), "backward_temp");
 }
 
 TEST_F(Attribution, TheLossIsAnActivationOutsideOfModules) {

@@ -56,13 +56,6 @@ void pause_for_helper() {
   usleep(20'000);
 }
 
-uint64_t lost(const Recording &recording) {
-  uint64_t sum = 0;
-  for (const auto &gap : ALL(recording, gap))
-    sum += gap.lost;
-  return sum;
-}
-
 std::string info(const Recording &recording, const std::string &key) {
   std::string value;
   for (const auto &event : ALL(recording, info))
@@ -110,7 +103,7 @@ TEST(EventLog, KeepsEveryThreadsOrderOverManySegments) {
     for (size_t i = 1; i < thread.second.size(); i++)
       ASSERT_GT(thread.second[i], thread.second[i - 1]);
   }
-  EXPECT_EQ(total + lost(recording), 4 * COUNT);
+  EXPECT_EQ(total + recording.lost(), 4 * COUNT);
   EXPECT_GT(total, 3 * COUNT);
 }
 
@@ -266,7 +259,7 @@ TEST(EventLog, KeepsTheEventsOfThreadsThatEnded) {
     }
   });
   EXPECT_EQ(marks_by_thread(recording).size(), 100u) << "each thread has an ordinal of its own";
-  EXPECT_EQ(lost(recording), 0u);
+  EXPECT_EQ(recording.lost(), 0u);
 }
 
 TEST(EventLog, LetsAThreadGoOnInTheSegmentOfOneThatEnded) {
@@ -288,7 +281,7 @@ TEST(EventLog, LetsAThreadGoOnInTheSegmentOfOneThatEnded) {
       files += fs::file_size(file) == SL_SEGMENT_BYTES;
     EXPECT_LT(files, 16u) << "the ready ones, the definitions' and the last one that the threads used";
   });
-  EXPECT_EQ(lost(recording), 0u);
+  EXPECT_EQ(recording.lost(), 0u);
   std::map<uint64_t, std::vector<uint64_t>> values;
   for (const Event &event : recording.of(SL_EVENT_range_mark)) {
     const uint64_t value = event.as<sl_event_range_mark>().value;
@@ -336,7 +329,7 @@ TEST(EventLog, LetsThousandsOfThreadsComeAndGo) {
     EXPECT_TRUE(sl_log_active());
   });
   EXPECT_EQ(marks_by_thread(recording).size(), (size_t)THREADS);
-  EXPECT_EQ(lost(recording), 0u);
+  EXPECT_EQ(recording.lost(), 0u);
 }
 
 TEST(EventLog, LetsManyProcessesStartAtOnceInOneDirectory) {
@@ -435,7 +428,7 @@ TEST(EventLog, TurnsAwayEventsOfASignalHandlerThatInterruptsOne) {
   });
   ASSERT_EQ(ALL(recording, tag).size(), 2u);
   EXPECT_EQ(ALL(recording, range_mark).size(), ALL(recording, tag)[0].address + 1);
-  EXPECT_EQ(lost(recording), ALL(recording, tag)[1].address);
+  EXPECT_EQ(recording.lost(), ALL(recording, tag)[1].address);
 }
 
 /* ---- losses ---- */
@@ -461,23 +454,9 @@ TEST(EventLog, CountsWhatIsLostWhenNoSegmentIsReady) {
       usleep(1'000);
   });
   auto marks = ALL(recording, range_mark);
-  EXPECT_EQ(lost(recording), marks.back().value);
-  EXPECT_GE(marks.size() + lost(recording), 200'002u);
+  EXPECT_EQ(recording.lost(), marks.back().value);
+  EXPECT_GE(marks.size() + recording.lost(), 200'002u);
   EXPECT_EQ(gap_reasons(recording), (std::vector<std::string>{"no segment was ready"}));
-}
-
-/* Whether the log that this process writes has a gap of that reason by now. */
-bool has_gap_now(const std::string &reason) {
-  sl_log *log = nullptr;
-  sl_error error = {};
-  if (sl_log_open(sl_log_directory(), &log, &error) != 0)
-    return false;
-  bool found = false;
-  for (sl_event event; !found && sl_log_next(log, &event, &error) == 1;)
-    found = event.type == SL_EVENT_gap &&
-            reason == sl_log_string(log, static_cast<const sl_event_gap *>(event.payload)->reason);
-  sl_log_close(log);
-  return found;
 }
 
 TEST(EventLog, StopsAtTheSizeLimitAndCountsTheRest) {
@@ -501,7 +480,7 @@ TEST(EventLog, StopsAtTheSizeLimitAndCountsTheRest) {
       pause_for_helper();
     }
     /* Until the helper thread has come to the limit: on a busy machine it may have met few of these so far. */
-    for (int i = 0; i < 3'000 && !has_gap_now("SHARDLEDGER_MAX_BYTES reached"); i++) {
+    for (int i = 0; i < 3'000 && !has_gap(sl_log_directory(), "SHARDLEDGER_MAX_BYTES reached"); i++) {
       marks(2'000);
       usleep(10'000);
     }
@@ -514,7 +493,7 @@ TEST(EventLog, StopsAtTheSizeLimitAndCountsTheRest) {
     EXPECT_GT(bytes, 3u << 20);
     EXPECT_TRUE(sl_log_active()) << "still counting";
   });
-  EXPECT_EQ(ALL(recording, range_mark).size() + lost(recording), *made);
+  EXPECT_EQ(ALL(recording, range_mark).size() + recording.lost(), *made);
   const auto reasons = gap_reasons(recording);
   EXPECT_NE(std::find(reasons.begin(), reasons.end(), "SHARDLEDGER_MAX_BYTES reached"), reasons.end());
   EXPECT_EQ(ALL(recording, process_end).size(), 1u);
@@ -677,7 +656,7 @@ TEST(EventLog, GoesOnAfterAShortageOfDescriptors) {
       usleep(1'000);
   });
   EXPECT_EQ(ALL(recording, range_mark).back().value, 2u);
-  EXPECT_GT(lost(recording), 0u);
+  EXPECT_GT(recording.lost(), 0u);
   for (const std::string &reason : gap_reasons(recording))
     EXPECT_EQ(reason, "no segment was ready");
 }

@@ -440,19 +440,6 @@ TEST(KeepLastOption, GoesOnAtTheSmallestLimit) {
   EXPECT_EQ(ALL(recording, dropped).size(), 1u);
 }
 
-bool log_says_now(const std::string &reason) {
-  sl_log *log = nullptr;
-  sl_error error = {};
-  if (sl_log_open(sl_log_directory(), &log, &error) != 0)
-    return false;
-  bool found = false;
-  for (sl_event event; !found && sl_log_next(log, &event, &error) == 1;)
-    found = event.type == SL_EVENT_gap &&
-            reason == sl_log_string(log, static_cast<const sl_event_gap *>(event.payload)->reason);
-  sl_log_close(log);
-  return found;
-}
-
 TEST(KeepLastOption, SaysWhichLimitIsTooSmallAndStopsThere) {
   const std::string limit = std::to_string(SL_KEEP_LAST_BYTES_MIN - 1);
   const Environment environment = {
@@ -464,7 +451,7 @@ TEST(KeepLastOption, SaysWhichLimitIsTooSmallAndStopsThere) {
       for (int n = 0; n < 50; n++)
         noise(random);
       usleep(10'000); /* the helper thread comes to the limit when it has the time to */
-      if (i % 32 == 31 && log_says_now("SHARDLEDGER_MAX_BYTES reached"))
+      if (i % 32 == 31 && has_gap(sl_log_directory(), "SHARDLEDGER_MAX_BYTES reached"))
         break;
     }
     const std::string said = testing::internal::GetCapturedStderr();

@@ -39,13 +39,6 @@ bool mark(uint64_t value) {
   return sl_log_append(SL_EVENT_range_mark, &event, sizeof(event), nullptr, 0);
 }
 
-uint64_t lost(const Recording &recording) {
-  uint64_t sum = 0;
-  for (const auto &gap : ALL(recording, gap))
-    sum += gap.lost;
-  return sum;
-}
-
 const Environment written = {{"SHARDLEDGER_FILES", "written"}};
 
 TEST(LogWritten, HoldsTheSameAsAMappedOne) {
@@ -71,7 +64,7 @@ TEST(LogWritten, HoldsTheSameAsAMappedOne) {
     total += thread.second.size();
     EXPECT_TRUE(std::is_sorted(thread.second.begin(), thread.second.end()));
   }
-  EXPECT_EQ(total + lost(recording), 3 * COUNT);
+  EXPECT_EQ(total + recording.lost(), 3 * COUNT);
   EXPECT_GT(total, 2 * COUNT);
   EXPECT_EQ(ALL(recording, process_end).size(), 1u);
 }

@@ -31,6 +31,13 @@ std::string Recording::state(const std::string &source) const {
   return last;
 }
 
+uint64_t Recording::lost() const {
+  uint64_t sum = 0;
+  for (const auto &gap : all<sl_event_gap>(SL_EVENT_gap))
+    sum += gap.lost;
+  return sum;
+}
+
 static std::string only_subdirectory(const std::string &directory) {
   std::string found;
   DIR *entries = opendir(directory.c_str());
@@ -70,6 +77,19 @@ Recording read_recording(const std::string &root) {
   if (!process.empty())
     read_log(process, &recording);
   return recording;
+}
+
+bool has_gap(const std::string &directory, const std::string &reason) {
+  sl_log *log = nullptr;
+  sl_error error = {};
+  if (sl_log_open(directory.c_str(), &log, &error) != 0)
+    return false;
+  bool found = false;
+  for (sl_event event; !found && sl_log_next(log, &event, &error) == 1;)
+    found = event.type == SL_EVENT_gap &&
+            reason == sl_log_string(log, static_cast<const sl_event_gap *>(event.payload)->reason);
+  sl_log_close(log);
+  return found;
 }
 
 Recording record(const Environment &environment, const std::function<void()> &body) {

@@ -48,6 +48,8 @@ struct Recording {
   }
   /* "state: reason" of the last source_state of a source; "" without one. */
   std::string state(const std::string &source) const;
+  /* Events that were made and are not there, as the gaps count them. */
+  uint64_t lost() const;
 };
 
 #define ALL(recording, type) (recording).all<sl_event_##type>(SL_EVENT_##type)
@@ -57,6 +59,9 @@ Recording record(const Environment &environment, const std::function<void()> &bo
 
 /* What a process that was started elsewhere has recorded in root, the SHARDLEDGER_DIR it had. */
 Recording read_recording(const std::string &root);
+
+/* Whether the log in directory, which may still be written, has a gap of that reason by now. */
+bool has_gap(const std::string &directory, const std::string &reason);
 
 /* The same as record for a program. */
 Recording record_program(const Environment &environment, const std::vector<std::string> &command);

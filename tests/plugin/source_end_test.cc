@@ -22,17 +22,10 @@ constexpr bool SANITIZED = false;
 
 namespace {
 
-uint64_t lost(const Recording &log) {
-  uint64_t sum = 0;
-  for (const auto &gap : ALL(log, gap))
-    sum += gap.lost;
-  return sum;
-}
-
 /* Every thread's numbers are there, from 0 and without a hole, and all that it had counted. */
 void expect_complete(const LoadedProcess &process, const Recording &log) {
   const auto numbers = LoadedProcess::numbers(log);
-  const uint64_t missing = lost(log);
+  const uint64_t missing = log.lost();
   for (int thread = 0; thread < LoadedProcess::THREADS; thread++) {
     EXPECT_GE(numbers[thread].size() + missing, process.done(thread)) << "thread " << thread;
     for (size_t i = 0; i < numbers[thread].size() && missing == 0; i++)
@@ -56,7 +49,7 @@ TEST(End, AKillUnderLoadOfSeveralThreadsLosesNothingThatWasRecorded) {
     process.kill();
     const Recording log = process.recording();
     expect_complete(process, log);
-    with_losses += lost(log) > 0;
+    with_losses += log.lost() > 0;
     records += log.events.size();
   }
   printf("%d kills, %llu records read back, losses counted in %d rounds\n", count, (unsigned long long)records,
@@ -167,7 +160,7 @@ TEST(End, LibrariesThatUseNvtxMayBeUnloadedAndComeBack) {
       EXPECT_EQ(dlopen(NVTX_ALPHA, RTLD_NOW | RTLD_NOLOAD), nullptr) << "it was to be gone";
     }
   });
-  EXPECT_EQ(ALL(log, range_push).size() + lost(log), (size_t)rounds(100));
+  EXPECT_EQ(ALL(log, range_push).size() + log.lost(), (size_t)rounds(100));
   EXPECT_EQ(ALL(log, nvtx_domain).size(), 1u) << "one that comes back has the id that it had";
 }
 

@@ -16,6 +16,7 @@ DATA = ROOT / "tests" / "data"
         ("oom-backward-2rank", "backward"),
         ("oom-forward-2rank", "forward"),
         ("oom-leak-2rank", "backward"),
+        ("oom-limit-2rank", "backward"),
         ("oom-loss-2rank", "step"),
         ("oom-optimizer-2rank", "optimizer_step"),
     ],

@@ -10,8 +10,8 @@ import pytest
 from exported import COMMAND, ROOT, pytestmark, rows  # noqa: F401
 
 DATA = ROOT / "tests" / "data"
-RUNS = ["fsdp2-2rank", "fsdp2-2rank-mixed-precision", "oom-leak-2rank", "oom-optimizer-2rank", "matrix/expandable-segments",
-        "matrix/late-attach", "matrix/fsdp2-shapes"]
+RUNS = ["fsdp2-2rank", "fsdp2-2rank-mixed-precision", "oom-leak-2rank", "oom-optimizer-2rank", "foreign-device-2rank",
+        "matrix/expandable-segments", "matrix/late-attach", "matrix/fsdp2-shapes"]
 
 
 @pytest.fixture(scope="module", params=RUNS)

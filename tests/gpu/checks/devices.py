@@ -17,9 +17,14 @@ def check_devices(harness, record=None):
     yield Result("foreign device: flagged", bool(flag), flag[0] if flag else "'shardledger device' does not say so")
     with run.ledger() as ledger:
         yield attempt("foreign device: bytes", lambda: check_exact("foreign device", read_truth(run.truth), ledger))
-        truths = {rank: json.loads((run.truth.parent / f"truth.devices.rank{rank}").read_text()) for rank in range(harness.ranks)}
+        truths = read_devices(run.truth, harness.ranks)
         yield attempt("foreign device: bytes on each GPU", lambda: compared_devices(truths, ledger))
         yield attempt("pinned host memory", lambda: compared_host(truths, ledger))
+
+
+def read_devices(prefix, ranks):
+    """{rank: what PyTorch said at one instant of every GPU and of pinned host memory}."""
+    return {rank: json.loads(prefix.with_name(f"{prefix.name}.devices.rank{rank}").read_text()) for rank in range(ranks)}
 
 
 def alive(ledger, table, rank, at_ns, condition):

@@ -266,7 +266,7 @@ RECORDED = sorted(path.parent for path in (ROOT / "tests" / "data" / "matrix").g
 
 
 @pytest.mark.parametrize("run", RECORDED, ids=lambda run: run.name)
-def test_recorded_jobs_are_exact(run, tmp_path):
+def test_recorded_jobs_are_exact_and_agree_with_the_trackers(run, tmp_path):
     import contextlib
     import shutil
 
@@ -282,3 +282,4 @@ def test_recorded_jobs_are_exact(run, tmp_path):
     with contextlib.closing(sqlite3.connect(copy / "ledger.sqlite")) as ledger:
         for row in compare_process(process, copy / "truth", ledger):
             assert row.exact, table.line(row)
+            assert row.tracker_near == row.tracker_rows, table.line(row)

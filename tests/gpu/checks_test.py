@@ -18,7 +18,7 @@ from checks.balance import check_balance
 from checks.bootstrap import interval
 from checks.devices import compared_devices, compared_host
 from checks.harness import ROOT, CheckFailed, Harness, OutOfTime, Result, Run, attempt, stop
-from checks.oom import refused
+from checks.oom import as_pytorch_says, read_errors, refused, write_errors
 from checks.reference import check_recorded
 from checks.robustness import kept_last
 from checks.tracker import check_tracker
@@ -444,6 +444,33 @@ def test_a_refused_request_needs_its_phase_its_owners_and_its_words(refusal):
     assert not refused("forward", refusal, 1, "forward", "No request was refused").passed
     refusal.execute("UPDATE oom_owner SET bytes = 25 WHERE bytes = 24")
     assert not refused("forward", refusal, 1, "forward", SAID).passed
+
+
+MESSAGE = (
+    "[rank{}]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {} MiB. GPU 0 has a total capacity of 139.80 GiB of which "
+    "136.67 GiB is free. Of the allocated memory 1.50 GiB is allocated by PyTorch, and 82.06 MiB is reserved by PyTorch but "
+    "unallocated. If reserved but unallocated memory is large try setting ..."
+)
+
+
+@pytest.mark.parametrize("requested, tried", [(1 << 20, "2.00"), (5 << 20, "20.00"), ((24 << 20) + 512, "26.00")])
+def test_a_refused_request_has_the_figures_of_pytorchs_message(ledger, tmp_path, requested, tried):
+    job = Run("made", tmp_path / "run", tmp_path / "truth", tmp_path / "log", 1, 1.0)
+    job.log.write_text("\n".join(["some line", MESSAGE.format(0, tried), "[rank1]: ValueError: no"]))
+    write_errors(job)
+    errors = read_errors(job.truth)
+    assert list(errors) == [0]
+    assert not as_pytorch_says("made", errors, ledger).passed, "the ledger has no refused request"
+    free, allocated, reserved = int(136.67 * 2**30), 3 << 29, (3 << 29) + int(82.06 * 2**20)
+    columns = "rank, at_ns, requested_bytes, free_bytes, allocated_bytes, reserved_bytes, device, source"
+    row = [0, 5, requested, free, allocated, reserved, 0, "allocator"]
+    ledger.execute(f"INSERT INTO oom({columns}) VALUES({', '.join('?' * len(row))})", row)
+    assert as_pytorch_says("made", errors, ledger).passed
+    assert not as_pytorch_says("made", {}, ledger).passed
+    for column in ("requested_bytes", "free_bytes", "allocated_bytes", "reserved_bytes"):
+        ledger.execute(f"UPDATE oom SET {column} = {column} + 20000000")
+        assert not as_pytorch_says("made", errors, ledger).passed, column
+        ledger.execute(f"UPDATE oom SET {column} = {column} - 20000000")
 
 
 def watched_job(rank=0, **changed):

@@ -1,11 +1,12 @@
 """Recorded jobs that ran out of memory, through the real command: who asked, and that what was alive adds up."""
 
+import contextlib
 import shutil
 import sqlite3
 
 import pytest
 from checks.harness import ROOT, shardledger
-from checks.oom import refused
+from checks.oom import as_pytorch_says, read_errors, refused
 
 DATA = ROOT / "tests" / "data"
 
@@ -28,6 +29,15 @@ def test_the_refused_request_has_its_phase_and_its_owners(run, kind, tmp_path):
     result = refused(run, ledger, 1, kind, text)
     ledger.close()
     assert result.passed, result.figure
+
+
+def test_it_has_the_figures_of_pytorchs_message(tmp_path):
+    copy = shutil.copytree(DATA / "oom-limit-2rank", tmp_path / "run")
+    shardledger("ingest", copy)
+    errors = read_errors(copy / "truth")
+    with contextlib.closing(sqlite3.connect(copy / "ledger.sqlite")) as ledger:
+        result = as_pytorch_says("limit", errors, ledger)
+    assert result.passed and sorted(errors) == [0, 1], result.figure
 
 
 def test_a_leak_is_found_with_its_growth(tmp_path):

@@ -1,4 +1,6 @@
-"""Jobs that run out of memory: the ledger says where, why, and what was alive, to the byte."""
+"""Jobs that run out of memory: the ledger says where, why, and what was alive, to the byte and in PyTorch's own figures."""
+
+import re
 
 from .harness import MIB, Result, attempt, shardledger
 from .variants import keep
@@ -15,12 +17,14 @@ def check_oom(harness, name, record=None):
     options, kind = JOBS[name]
     with harness.started(f"oom-{name}", "oom_job.py", options) as (process, run):
         harness.end(process, run)
+    write_errors(run)
     if record:
         yield keep(run, record / f"oom-{name}-2rank")
     text = shardledger("oom", run.directory)
     (harness.out / f"oom-{name}.txt").write_text(text)
     with run.ledger() as ledger:
         yield refused(name, ledger, run.status, kind, text)
+        yield attempt(f"oom {name}: as PyTorch says", lambda: as_pytorch_says(name, read_errors(run.truth), ledger))
     if name == "leak":
         survivors = shardledger("survivors", run.directory)
         (harness.out / "oom-leak-survivors.txt").write_text(survivors)
@@ -35,12 +39,14 @@ def check_fix(harness, record=None):
     """docs/tutorial.md's fix: a job that a limit is too small for, and the same one with its loss in chunks, which fits."""
     with harness.started("oom-limit", "oom_job.py", LIMIT) as (process, before):
         harness.end(process, before)
+    write_errors(before)
     if record:
         yield keep(before, record / "oom-limit-2rank")
     text = shardledger("oom", before.directory)
     (harness.out / "oom-limit.txt").write_text(text)
     with before.ledger() as ledger:
-        yield attempt("oom limit", lambda: refused("limit", ledger, before.status, None, text))
+        yield attempt("oom limit", lambda: refused("limit", ledger, before.status, "backward", text))
+        yield attempt("oom limit: as PyTorch says", lambda: as_pytorch_says("limit", read_errors(before.truth), ledger))
     after = harness.train("oom-limit-fixed", "oom_job.py", [*LIMIT, "--loss-chunks", 8])
     if record:
         yield keep(after, record / "oom-limit-fixed-2rank")
@@ -80,3 +86,51 @@ def kinds_around(ledger, phase):
     query = """WITH RECURSIVE around(id) AS (SELECT ? UNION ALL SELECT parent_id FROM around JOIN phase USING (id)
                WHERE parent_id IS NOT NULL) SELECT kind FROM around JOIN phase USING (id)"""
     return {kind for (kind,) in ledger.execute(query, (phase,))}
+
+
+def write_errors(run):
+    """PyTorch's message of each rank as <truth>.error.rank<R>, out of what torchrun let through."""
+    for rank, words in re.findall(r"^\[rank(\d+)\]: torch\.OutOfMemoryError: (.*)$", run.log.read_text(), re.M):
+        run.truth.with_name(f"{run.truth.name}.error.rank{rank}").write_text(words + "\n")
+
+
+def read_errors(prefix):
+    """{rank: PyTorch's message}."""
+    paths = prefix.parent.glob(f"{prefix.name}.error.rank*")
+    return {int(path.name.rpartition("rank")[2]): path.read_text() for path in sorted(paths)}
+
+
+def as_pytorch_says(name, errors, ledger):
+    """What a rank asked for, had allocated, had cached, and what the device had free, as in the message that ended it."""
+    wrong = []
+    query = """SELECT requested_bytes, free_bytes, allocated_bytes, reserved_bytes FROM oom
+               WHERE rank = ? AND source = 'allocator' ORDER BY at_ns DESC"""
+    for rank, message in errors.items():
+        row = ledger.execute(query, (rank,)).fetchone()
+        if row is None:
+            wrong.append(f"rank {rank}: no refused request")
+            continue
+        requested, free, allocated, reserved = row
+        for words in (
+            f"Tried to allocate {in_words(segment_for(requested))}. ",
+            f" of which {in_words(free)} is free. ",
+            f" {in_words(allocated)} is allocated by PyTorch",
+            f" {in_words(reserved - allocated)} is reserved by PyTorch but unallocated",
+        ):
+            if words not in message:
+                wrong.append(f"rank {rank}: PyTorch does not say '{words.strip()}'")
+    figure = "; ".join(wrong) or f"the figures of {len(errors)} messages"
+    return Result(f"oom {name}: as PyTorch says", bool(errors) and not wrong, figure)
+
+
+def segment_for(size):
+    """The message names not the request, but the segment that the allocator then wanted from the driver."""
+    return 2 * MIB if size <= MIB else 20 * MIB if size < 10 * MIB else -(-size // (2 * MIB)) * 2 * MIB
+
+
+def in_words(size):
+    """As PyTorch prints sizes in that message."""
+    for unit, width in (("GiB", 1 << 30), ("MiB", MIB), ("KiB", 1 << 10)):
+        if size > width:
+            return f"{size / width:.2f} {unit}"
+    return f"{size} bytes"

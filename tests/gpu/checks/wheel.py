@@ -54,7 +54,7 @@ def environment_with_torch(place):
 
 
 def check_wheel(harness, wheel):
-    installed = Installed(harness, environment_with_torch(harness.work / "environment"))
+    installed = Installed(harness, environment_with_torch(harness.work / "wheel"))
     before = installed.files()
     installed.pip("install", "--no-deps", "--no-index", wheel)
     yield attempt("wheel: installed", lambda: check_installed(installed, wheel))

@@ -30,6 +30,8 @@ class Allocator:
         self.expandable = "expandable_segments:True" in config
         limit = re.search(r"max_split_size_mb:(\d+)", config)
         self.max_split = int(limit.group(1)) * MIB if limit else float("inf")
+        divisions = re.search(r"roundup_power2_divisions:(\d+)", config)  # the list of one for each size is not known here
+        self.divisions = int(divisions.group(1)) if divisions else 1
         self.blocks = []
 
     def find(self, address, *states):
@@ -85,13 +87,20 @@ class Allocator:
             self.add(block)
         return list(self.blocks)
 
+    def block_bytes(self, size):
+        """What a request takes: whole 512 bytes, or with divisions the next of so many parts between two powers of 2."""
+        step = 512
+        if self.divisions > 1 and size > 512 * self.divisions:
+            step = 2 ** (size.bit_length() - 1) // self.divisions
+        return max(512, -(-size // step) * step)
+
     def event(self, fields, allocation=None):
         """Replays one trace entry. Returns the block that it handed out or freed."""
         action, address, size, place = (fields[key] for key in ("action", "address", "bytes", "place"))
         block = None
         if action == ALLOC:
             block = next((b for b in self.blocks if b.address == address and b.state == FREE), None)
-            rounded = max(512, -(-size // 512) * 512)
+            rounded = self.block_bytes(size)
             if not block or block.bytes < rounded:
                 return None
             rest = block.bytes - rounded

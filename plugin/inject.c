@@ -1,7 +1,10 @@
 /*
  * How the library gets into the process: CUDA loads it for CUDA_INJECTION64_PATH and calls InitializeInjection inside
- * the first cuInit. From there it attaches itself to NVTX and, in a Python program, brings the companion in.
+ * the first cuInit. From there it attaches itself to NVTX and, in a Python program, brings the companion in. Where that
+ * variable can't be set, under Nsight Compute, the same happens at the program's first NVTX call.
  */
+#include "inject.h"
+
 #include "config.h"
 #include "event_log.h"
 #include "shardledger.h"
@@ -124,11 +127,10 @@ static void initialize_other_injection(void) {
     initialize();
 }
 
-/* Called by the CUDA driver. Anything but 1 would be reported to the user as a failed injection. */
-__attribute__((visibility("default"))) int InitializeInjection(void) {
+static void inject(void) {
   static int done;
   if (__atomic_exchange_n(&done, 1, __ATOMIC_ACQ_REL))
-    return 1;
+    return;
   sl_log_init();
   find_plugin_path();
   initialize_other_injection();
@@ -138,5 +140,16 @@ __attribute__((visibility("default"))) int InitializeInjection(void) {
   attach_to_nccl();
   sl_sources_start();
   schedule_companion();
+}
+
+/* Called by the CUDA driver. Anything but 1 would be reported to the user as a failed injection. */
+__attribute__((visibility("default"))) int InitializeInjection(void) {
+  inject();
   return 1;
+}
+
+void sl_inject_by_nvtx(void) {
+  const char *by = secure_getenv("SHARDLEDGER_ATTACH");
+  if (by && strcmp(by, "nvtx") == 0)
+    inject();
 }

@@ -6,7 +6,8 @@
  * sl_cupti functions and a device's first segment excepted, which say so), and does nothing when recording is off.
  * Nothing here fails loudly: what can't be recorded is counted in the log.
  *
- * Phases are not here: emit them as NVTX ranges with nvtx_ranges/shardledger_nvtx.h.
+ * Phases are NVTX ranges: emit them with nvtx_ranges/shardledger_nvtx.h. The range functions here are for the
+ * companion, where NVTX has another tool.
  */
 #ifndef SHARDLEDGER_H
 #define SHARDLEDGER_H
@@ -20,7 +21,7 @@ extern "C" {
 #define SL_API __attribute__((visibility("default")))
 
 /* Version of this interface; sl_api_version() of the loaded library must equal it. */
-#define SL_API_VERSION 3
+#define SL_API_VERSION 4
 SL_API uint32_t sl_api_version(void);
 
 /* 1 while events are recorded; 0 when off, paused, failed or in a forked child. */
@@ -39,6 +40,20 @@ SL_API void sl_info(const char *key, const char *value);
 
 /* A source outside the plugin started, stopped or failed. State: "on", "off" or "failed". All are copied. */
 SL_API void sl_source_state(const char *source, const char *state, const char *reason);
+
+/*
+ * Whether the ranges of a caller whose NVTX domain is this one (as nvtxDomainCreate gave it; NULL without a tool) come
+ * here by themselves (0), or have to be handed on by the functions below (1), because NVTX has another tool or none.
+ * The source nvtx says so then.
+ */
+SL_API int sl_ranges_wanted(const void *nvtx_domain);
+
+/* Ranges of the domain "shardledger", as in shardledger_nvtx.h; kind: enum sl_kind. Names are copied. */
+SL_API void sl_range_push(uint32_t kind, const char *name, uint64_t value);
+SL_API void sl_range_pop(void);
+SL_API uint64_t sl_range_start(uint32_t kind, const char *name, uint64_t value);
+SL_API void sl_range_end(uint64_t id);
+SL_API void sl_range_mark(uint32_t kind, const char *name, uint64_t value);
 
 /* One module. id counts from 1 and must be new; strings are copied; flags: enum sl_module_flags in events.h. */
 SL_API void sl_module(uint32_t id, uint32_t parent, const char *fqn, const char *class_name, uint32_t flags,

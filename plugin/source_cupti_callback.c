@@ -10,6 +10,7 @@
 #include "config.h"
 #include "driver_calls.h"
 #include "event_log.h"
+#include "nsight_compute.h"
 #include "shardledger.h"
 #include "source.h"
 #include "source_cupti.h"
@@ -339,27 +340,13 @@ static uint64_t cupti_clock(void) {
   return now;
 }
 
-/*
- * Nsight Compute (ncu) brings no subscriber that could be met at the seat, but replays kernels with the GPU's counters
- * to itself, and NVIDIA's documentation says that a program which calls CUPTI can't be run under it. The programs that
- * it starts have these variables: an environment recorded under ncu 2024.3.2 and published with a study of it has all
- * three, GROMACS knows ncu by the first one, other benchmarks by the second or the third.
- */
-static bool is_under_nsight_compute(void) {
-  static const char *const variables[] = {"NV_NSIGHT_INJECTION_TRANSPORT_TYPE", "NV_NSIGHT_INJECTION_PORT_BASE",
-                                          "NV_COMPUTE_PROFILER_PERFWORKS_DIR"};
-  for (size_t i = 0; i < sizeof(variables) / sizeof(variables[0]); i++)
-    if (secure_getenv(variables[i]))
-      return true;
-  return false;
-}
-
 static int start(void) {
   if (strcmp(sl_option_text(SL_OPTION_cupti), "off") == 0) {
     sl_source_state(NAME, "off", "SHARDLEDGER_CUPTI=off");
     return -ENODEV;
   }
-  if (is_under_nsight_compute()) {
+  /* It brings no subscriber that could be met at the seat, but replays kernels with the GPU's counters to itself. */
+  if (sl_is_under_nsight_compute()) {
     static const char reason[] = "this process runs under Nsight Compute (ncu), which CUPTI is left to";
     sl_source_state(NAME, "off", reason);
     sl_say("driver-level memory and device times are not recorded: %s", reason);

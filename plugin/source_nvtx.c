@@ -10,6 +10,7 @@
  */
 #include "source_nvtx.h"
 #include "event_log.h"
+#include "inject.h"
 #include "shardledger.h"
 #include "source.h"
 #include "step_window.h"
@@ -64,6 +65,10 @@ static nvtxDomainHandle_t create_domain(uint32_t name) {
       return (nvtxDomainHandle_t)&domains[id];
   claim_domain(DOMAIN_OTHERS, sl_log_name("(further domains)"));
   return (nvtxDomainHandle_t)&domains[DOMAIN_OTHERS];
+}
+
+uint16_t sl_nvtx_domain_named(uint32_t name) {
+  return sl_nvtx_domain(create_domain(name));
 }
 
 static void domain_destroy(nvtxDomainHandle_t handle) {}
@@ -403,5 +408,6 @@ SL_API int InitializeInjectionNvtx2(NvtxGetExportTableFunc_t get_export_table) {
     sl_source_state("nvtx", "failed", "a library's copy of NVTX offers no functions to attach to");
   else if (!atomic_flag_test_and_set(&reported))
     sl_source_state("nvtx", "on", "");
+  sl_inject_by_nvtx();
   return 1;
 }

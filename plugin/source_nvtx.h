@@ -28,6 +28,9 @@ struct sl_nvtx_range {
  */
 uint16_t sl_nvtx_domain(nvtxDomainHandle_t handle);
 
+/* Id of the domain of this name (id of a name), which is made where nobody has. */
+uint16_t sl_nvtx_domain_named(uint32_t name);
+
 /* The four things that happen. Push and pop return the level, from 0; a pop without a push returns -1. */
 int sl_nvtx_push(const struct sl_nvtx_range *range);
 int sl_nvtx_pop(uint16_t domain, const nvtxPayloadData_t *payload); /* payload NULL: none */

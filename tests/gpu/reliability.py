@@ -223,7 +223,7 @@ def find_tool(name):
 
 
 def check_tool(jobs, tool, gpu):
-    """The tool around a job that is attached: the job ends well, and its steps are recorded; if not, what the sources say."""
+    """`shardledger run` around the tool around a job: the job ends well, its steps are recorded and right."""
     path = find_tool(tool)
     if not path:
         return None, f"{tool} is not on this machine"
@@ -231,16 +231,19 @@ def check_tool(jobs, tool, gpu):
     if alone.status != 0:
         shutil.copy(alone.place / "log", jobs.out / f"reliability-{tool}-alone.log")
         return None, f"{tool} does not work here without the plugin either: exit status {alone.status}, {alone.last_words()}"
-    done = jobs.run("memory", True, gpu, 90, before=[path, *TOOLS[tool][1:]])
+    attached = [str(SHARDLEDGER), "run", "-o", "PLACE/run", "--"]
+    done = jobs.run("memory", False, gpu, 90, before=[*attached, path, *TOOLS[tool][1:]])
     if done.status != 0 or not done.seen.get("finished"):
         shutil.copy(done.place / "log", jobs.out / f"reliability-{tool}.log")
         return False, f"exit status {done.status}: {done.last_words()}; see reliability-{tool}.log"
     if not done.directory.exists():
-        return True, "the job ended well; the tool took the plugin's place, nothing was recorded"
+        shutil.copy(done.place / "log", jobs.out / f"reliability-{tool}.log")
+        return False, f"nothing was recorded; see reliability-{tool}.log"
     ledger = jobs.ledger(done)
-    said = ledger["sources"] if not ledger["steps"] else {"cupti_callback": ledger["sources"].get("cupti_callback", "not reported")}
-    states = ", ".join(f"{source} {state.strip(': ')}" for source, state in said.items())
-    return ledger["steps"] > 0 and ledger["wrong"] == 0, f"{ledger['steps']} steps, {ledger['wrong']} wrong; {states}"
+    told = ledger["sources"] if not ledger["steps"] else ("cupti_callback", "nvtx")
+    states = ", ".join(f"{source} {ledger['sources'].get(source, 'not reported').strip(': ')}" for source in told)
+    figure = f"{ledger['steps']} steps, {ledger['wrong']} wrong, {ledger['unattributed']} B unattributed at the peaks"
+    return ledger["steps"] >= 3 and ledger["wrong"] == 0 and ledger["unattributed"] == 0, f"{figure}; {states}"
 
 
 def main():

@@ -131,6 +131,36 @@ def test_ranges_before_cuda_do_not_keep_it_from_attaching(monkeypatch, tmp_path,
         assert [event["name"] for event in log.of("range_push")] == ["Linear"]
 
 
+# Under Nsight Compute, which leaves no room in CUDA: NCCL's call in a training, another library's here.
+BY_NVTX = """
+import ctypes
+import sys
+import time
+ctypes.CDLL(sys.argv[1]).slr_attached()
+for _ in range(20_000):  # the interpreter calls it on the main thread, soon
+    if "shardledger" in sys.modules and sys.modules["shardledger"].attach():
+        break
+    time.sleep(0.001)
+import torch
+torch.nn.Linear(2, 2)(torch.ones(1, 2))
+"""
+
+
+@pytest.mark.parametrize("by", [None, "nvtx"])
+def test_a_first_nvtx_call_attaches_where_cuda_can_not(tmp_path, by):
+    environment = dict(os.environ, NVTX_INJECTION64_PATH=PLUGIN, SHARDLEDGER_TORCH="off", SHARDLEDGER_CUPTI="off",
+                       SHARDLEDGER_DIR=str(tmp_path / "log"), **({"SHARDLEDGER_ATTACH": by} if by else {}))
+    code = BY_NVTX if by else BY_NVTX.replace("20_000", "200")
+    done = subprocess.run([sys.executable, "-c", code, os.path.join(os.path.dirname(PLUGIN), native.RANGES)], env=environment,
+                          stderr=subprocess.PIPE, encoding="utf-8")
+    assert done.returncode == 0, done.stderr
+    if not by:
+        assert not (tmp_path / "log").exists()
+        return
+    (log,) = (read_log(entry.path) for entry in os.scandir(tmp_path / "log"))
+    assert [event["name"] for event in log.of("range_push")] == ["Linear"]
+
+
 def test_cuda_is_not_asked_for_before_the_job_uses_it(monkeypatch):
     from shardledger import facts
 

@@ -63,7 +63,7 @@ def companion(monkeypatch):
     """The companion, installed in this process without bridge, with noted natives and as if just attached."""
     monkeypatch.setenv("SHARDLEDGER_TORCH", "off")
     import torch
-    from shardledger import attach, forward, guard, modules, native, optimizers, steps, tags
+    from shardledger import attach, forward, guard, modules, native, optimizers, steps, tags, uncalled
 
     attach_module = sys.modules["shardledger.attach"]
     calls = Calls()
@@ -85,6 +85,8 @@ def companion(monkeypatch):
     tags._addresses.clear()
     tags._named.clear()
     tags._again_done.clear()
+    monkeypatch.setattr(uncalled, "_steps", 2)
+    monkeypatch.setattr(uncalled, "_looks", 0)
     monkeypatch.setattr(steps, "number", -1)
     for name in ("_range", "_zero_grad_begins", "_anchor"):
         monkeypatch.setattr(steps, name, None)

@@ -1,8 +1,13 @@
 """A small training on one process without FSDP, with ranges by record_function and by the user."""
 
+import ctypes
+import os
 import sys
 
 import shardledger
+
+if "CUDA_INJECTION64_PATH" in os.environ:
+    ctypes.CDLL(os.environ["CUDA_INJECTION64_PATH"]).InitializeInjection()  # as CUDA does it
 
 import torch
 from torch import nn

@@ -64,6 +64,39 @@ def test_a_copy_that_nothing_calls_is_tagged_at_the_first_steps_end(companion):
     assert not companion.calls.named("module"), "it is registered once"
 
 
+def test_another_model_that_is_trained_later_is_reason_to_look_again(companion):
+    train(Model(), 3)
+    model, average = Model(), Average()
+    train(model)
+    assert owners(companion.calls)[address(average.linear.weight)] == ("param", "Average", "linear.weight")
+    made_after_a_step = copy.deepcopy(average)
+    train(model)
+    assert owners(companion.calls)[address(made_after_a_step.linear.weight)] == ("param", "Average", "linear.weight")
+
+
+def test_memory_that_was_a_dead_models_is_another_models_now(companion):
+    dead, model = Model(), Model()
+    train(dead)
+    storage = dead.linear.weight.untyped_storage()
+    del dead
+    average = Average()
+    average.linear.weight.data = torch.empty(0).set_(storage, 0, (2, 2))
+    train(model)
+    assert owners(companion.calls)[address(average.linear.weight)] == ("param", "Average", "linear.weight")
+
+
+def test_models_that_are_not_trained_and_too_many_of_them_are_no_reason(companion, monkeypatch):
+    model = Model()
+    train(model, 2)
+    late, frozen = Average(), Model().requires_grad_(False)
+    frozen(torch.randn(3, 2))
+    train(model)
+    monkeypatch.setattr(uncalled, "_LOOKS_MAX", uncalled._looks)
+    train(Model())
+    assert "Average" not in {call[4] for call in companion.calls.named("module")}
+    del late
+
+
 def test_what_two_models_share_stays_with_the_one_that_is_called(companion):
     model, average = Model(), Average()
     average.linear.bias = model.linear.bias

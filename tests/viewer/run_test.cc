@@ -144,10 +144,25 @@ TEST_F(Run, AnotherToolInCudasPlaceIsHandedOn) {
   EXPECT_TRUE(contains(result.out, "libshardledger.so")) << result.out;
 }
 
-TEST_F(Run, AnotherToolsPlaceInNvtxIsTakenAloud) {
+TEST_F(Run, AnotherToolInNvtxsPlaceKeepsIt) {
   CommandOptions options;
   options.environment["NVTX_INJECTION64_PATH"] = "/opt/other/tool.so";
-  EXPECT_TRUE(contains(run({"true"}, options).error, "NVTX_INJECTION64_PATH was /opt/other/tool.so"));
+  CommandResult result = run({"sh", "-c", "echo $NVTX_INJECTION64_PATH; basename $CUDA_INJECTION64_PATH"}, options);
+  EXPECT_TRUE(contains(result.error, "NVTX_INJECTION64_PATH is /opt/other/tool.so, which keeps all")) << result.error;
+  EXPECT_EQ(result.out, "/opt/other/tool.so\nlibshardledger.so\n");
+}
+
+/* It ends a program that has CUDA's variable. */
+TEST_F(Run, NsightComputeIsLeftItsPlaceWhicheverStartsTheOther) {
+  const char *script = "echo ${CUDA_INJECTION64_PATH-none} $SHARDLEDGER_ATTACH $(basename $NVTX_INJECTION64_PATH)";
+  symlink("/bin/sh", (directory / "ncu").c_str());
+  CommandResult result = run({directory / "ncu", "-c", script});
+  EXPECT_TRUE(contains(result.error, "Nsight Compute ends programs")) << result.error;
+  EXPECT_EQ(result.out, "none nvtx libshardledger.so\n");
+
+  CommandOptions options;
+  options.environment["NV_NSIGHT_INJECTION_TRANSPORT_TYPE"] = "uds";
+  EXPECT_EQ(run({"sh", "-c", script}, options).out, "none nvtx libshardledger.so\n");
 }
 
 TEST_F(Run, SignalsThatOthersSendReachTheCommandOnce) {

@@ -199,9 +199,10 @@ static void check_environment(struct findings *findings) {
     const char *name, *what, *loses, *next;
   } taken[] = {
       {"CUDA_INJECTION64_PATH", "injection", "another tool would be loaded in ShardLedger's place",
-       "unset it, or use 'shardledger run', which replaces it"},
-      {"NVTX_INJECTION64_PATH", "NVTX", "another tool gets the ranges",
-       "unset it, or use 'shardledger run', which replaces it"},
+       "use 'shardledger run', which starts both, or unset it"},
+      {"NVTX_INJECTION64_PATH", "NVTX",
+       "another tool gets all libraries' ranges; ShardLedger records those of its companion beside it",
+       "unset it to have the others' ranges too"},
       {"NCCL_PROFILER_PLUGIN", "NCCL profiler", "another tool gets NCCL's events; collectives come from NVTX only",
        "unset it"},
   };

@@ -4,6 +4,7 @@
 #include "installation.h"
 #include "open_ledger.h"
 #include "plugin/config.h"
+#include "plugin/nsight_compute.h"
 #include "storage/rules/user_rules.h"
 
 #include <ctype.h>
@@ -163,21 +164,37 @@ static int check_options(const struct mirrored *options) {
   return 0;
 }
 
+/* Nsight Compute ends a program that has CUDA's variable, so there the plugin comes in by NVTX alone. */
+static void leave_cuda_alone(void) {
+  sl_complain(
+      "Nsight Compute ends programs that have CUDA_INJECTION64_PATH, so this run attaches at the program's first NVTX "
+      "call (NCCL makes one), and without CUPTI");
+  unsetenv("CUDA_INJECTION64_PATH");
+  setenv("SHARDLEDGER_ATTACH", "nvtx", 1);
+}
+
 /*
- * The variables that attach the plugin. Another tool in CUDA's place is started by the plugin, before itself; in NVTX's
- * there is room for one only, and that is said.
+ * The variables that attach the plugin. Another tool in CUDA's place is started by the plugin, before itself; one in
+ * NVTX's place keeps it, because there is room for one only, and the companion's ranges come without NVTX.
  */
-static void set_injection(const char *plugin, const char *directory) {
+static void set_injection(const char *plugin, const char *directory, const char *command) {
   const char *other = getenv("CUDA_INJECTION64_PATH");
-  if (other && *other && strcmp(other, plugin) != 0) {
-    sl_complain("CUDA_INJECTION64_PATH was %s; ShardLedger starts it first, and leaves CUPTI to it", other);
-    setenv("SHARDLEDGER_OTHER_INJECTION", other, 1);
+  if (sl_is_nsight_compute(command) || sl_is_under_nsight_compute()) {
+    leave_cuda_alone();
+  } else {
+    if (other && *other && strcmp(other, plugin) != 0) {
+      sl_complain("CUDA_INJECTION64_PATH was %s; ShardLedger starts it first, and leaves CUPTI to it", other);
+      setenv("SHARDLEDGER_OTHER_INJECTION", other, 1);
+    }
+    setenv("CUDA_INJECTION64_PATH", plugin, 1);
   }
-  setenv("CUDA_INJECTION64_PATH", plugin, 1);
   other = getenv("NVTX_INJECTION64_PATH");
   if (other && *other && strcmp(other, plugin) != 0)
-    sl_complain("NVTX_INJECTION64_PATH was %s; in this run the ranges go to ShardLedger instead", other);
-  setenv("NVTX_INJECTION64_PATH", plugin, 1);
+    sl_complain(
+        "NVTX_INJECTION64_PATH is %s, which keeps all libraries' ranges; ShardLedger records those of its companion",
+        other);
+  else
+    setenv("NVTX_INJECTION64_PATH", plugin, 1);
   setenv("SHARDLEDGER_DIR", directory, 1);
 }
 
@@ -288,7 +305,7 @@ int sl_cmd_run(const struct sl_command *command, int argc, char **argv) {
     free(directory);
     return SL_EXIT_USAGE;
   }
-  set_injection(plugin, directory);
+  set_injection(plugin, directory, argv[first]);
 
   bool started = false;
   int status = sl_run_child(argv + first, &started);

@@ -16,7 +16,7 @@ import weakref
 import torch
 from torch.nn.modules.module import register_module_forward_pre_hook
 
-from . import backward, facts, guard, modules, native, steps, tags
+from . import backward, facts, guard, modules, native, steps, tags, uncalled
 from .kinds import KIND
 
 _FORWARD, _RECOMPUTE, _EVAL = KIND["forward"], KIND["recompute"], KIND["eval"]
@@ -251,6 +251,7 @@ def _first_call(root):
     facts.ranks()
     modules.register(root)
     tags.model(root)
+    uncalled.model_called_first(root)
     return modules.find(root)
 
 

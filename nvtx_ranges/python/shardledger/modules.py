@@ -140,11 +140,16 @@ def _sharded_parameters(module):
     return found
 
 
+def alive():
+    """[(module, entry)] of every registered module that there still is."""
+    found = [(known.module(), known.entry) for known in list(_known.values())]
+    return [(module, entry) for module, entry in found if module is not None and entry is not None]
+
+
 def gathered_parameters():
     """(entry, name, parameter) of all parameters of FSDP2 that are gathered now."""
-    for known in list(_known.values()):
-        module = known.module()
-        if module is None or known.entry is None or not is_fsdp2(module):
+    for module, _ in alive():
+        if not is_fsdp2(module):
             continue
         for parameter in _fsdp_parameters(module):
             where = parameter._module_info

@@ -10,7 +10,7 @@ import os
 
 from .layout import library_directories
 
-API_VERSION = 3
+API_VERSION = 4
 PLUGIN = "libshardledger.so"
 RANGES = "libshardledger_nvtx.so"
 
@@ -22,18 +22,20 @@ def _nothing(*args):
 
 
 # Ranges: (kind, name, value). They reach any NVTX tool.
-attached = push = pop = start = end = mark = _nothing
+attached = domain = push = pop = start = end = mark = _nothing
 # Facts: see plugin/shardledger.h. They reach the plugin only.
-recording = info = source_state = module = tag = allocator_event = allocator_sequence = allocator_stats = _nothing
+recording = ranges_wanted = info = source_state = module = tag = allocator_event = allocator_sequence = allocator_stats = _nothing
 allocator_restore = allocator_existing = _nothing
 device_sample = device_sample_if_due = cupti_release = cupti_reacquire = _nothing
 
 plugin = None  # libshardledger.so when it is in the process
 ranges = None  # libshardledger_nvtx.so
 _loaded = False
+_handed_on = False
 
 _RANGE_CALLS = {
     "attached": ("slr_attached", _INT, ()),
+    "domain": ("slr_domain", ctypes.c_void_p, ()),
     "push": ("slr_push", None, (_U32, _TEXT, _U64)),
     "pop": ("slr_pop", None, ()),
     "start": ("slr_start", _U64, (_U32, _TEXT, _U64)),
@@ -41,6 +43,7 @@ _RANGE_CALLS = {
     "mark": ("slr_mark", None, (_U32, _TEXT, _U64)),
 }
 _FACT_CALLS = {
+    "ranges_wanted": ("sl_ranges_wanted", _INT, (ctypes.c_void_p,)),
     "recording": ("sl_recording", _INT, ()),
     "info": ("sl_info", None, (_TEXT, _TEXT)),
     "source_state": ("sl_source_state", None, (_TEXT, _TEXT, _TEXT)),
@@ -106,6 +109,7 @@ def load():
         _bind(ranges, _RANGE_CALLS)
         attached()  # initialises NVTX, which brings the plugin in where NVTX_INJECTION64_PATH names it
     find_plugin()
+    _hand_ranges_on()
 
 
 def find_plugin():
@@ -123,6 +127,18 @@ def find_plugin():
         return
     _bind(plugin, _FACT_CALLS)
     _bind(_open(PLUGIN, present, ctypes.CDLL), _WAITING_CALLS)
+    _hand_ranges_on()
+
+
+def _hand_ranges_on():
+    """Ranges reach the plugin through NVTX. Where that has another tool (Nsight Systems, compute-sanitizer), both get them."""
+    global _handed_on
+    if _handed_on or plugin is None or ranges is None or not ranges_wanted(domain()):
+        return
+    _handed_on = True
+    ranges.slr_hand_on.argtypes = (ctypes.c_void_p,) * 5
+    ranges.slr_hand_on.restype = None
+    ranges.slr_hand_on(*(address(plugin, f"sl_range_{what}") for what in ("push", "pop", "start", "end", "mark")))
 
 
 def address(library, symbol):

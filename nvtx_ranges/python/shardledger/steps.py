@@ -48,7 +48,7 @@ def _finish():
     if _range is None:
         return
     bridge.step_ended()
-    uncalled.step_ended(number)
+    uncalled.step_ended()
     native.device_sample_if_due()
     native.end(_range)
     _range = None

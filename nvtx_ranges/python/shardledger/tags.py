@@ -61,7 +61,7 @@ def model(root, only_new=False):
     only_new: also those that another model has; the first one keeps them.
     """
     members = modules.members(root)
-    taken = set(_addresses.values()) if only_new else ()
+    taken = _storages_of_others(members) if only_new else ()
     for entry, name, parameter in modules.parameters(members):
         if _storage(parameter) in taken:
             continue
@@ -72,6 +72,14 @@ def model(root, only_new=False):
     for entry, name, buffer in modules.buffers(members):
         if _storage(buffer) not in taken:
             _tag_once(entry, f"{entry.path}.{name}" if entry.path else name, buffer, "buffer")
+
+
+def _storages_of_others(members):
+    """Of the tensors that the known models hold now, without these modules: a dead model's addresses are others' by now."""
+    own = {id(module) for module, _ in members}
+    others = [(module, entry) for module, entry in modules.alive() if id(module) not in own]
+    held = [tensor for found in (modules.parameters(others), modules.buffers(others)) for _, _, tensor in found]
+    return {_storage(tensor) for tensor in held}
 
 
 @unseen

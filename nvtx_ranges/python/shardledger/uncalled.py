@@ -1,7 +1,8 @@
 """Models that the job has and never calls, such as a moving average of the weights: found once, and tagged.
 
 A model that is called shows itself (forward.py). One that is not has no range, no hook and no optimizer, so it is looked
-for among all objects, at the end of the first steps. Only types are asked, because asking an object for its class may run
+for among all objects, at the ends of the job's first two steps and of the first two that train another model: copies are
+made before a model's first step, or of what that gave. Only types are asked, because asking an object for its class may run
 its own code.
 """
 
@@ -10,13 +11,28 @@ import gc
 import torch
 
 from . import guard, modules, tags
+from .tensors import unseen
 
-_AFTER = (0, 1)  # steps: copies are made before the first one, or of what it gave
+_STEPS = 2
+_LOOKS_MAX = 200  # a job that makes models all the time is not searched all the time
+
+_steps = _STEPS  # at whose ends to look, from now on
+_looks = 0  # so far
 
 
-def step_ended(step):
-    if step not in _AFTER:
+@unseen
+def model_called_first(root):
+    global _steps
+    if any(parameter.requires_grad for parameter in modules.parameters_of(root)):
+        _steps = _STEPS
+
+
+def step_ended():
+    global _steps, _looks
+    if _steps == 0 or _looks == _LOOKS_MAX:
         return
+    _steps -= 1
+    _looks += 1
     tags.gathered()
     for holder in _outermost():
         try:

@@ -165,7 +165,7 @@ void sl_allocator_event(int device, int action, uint64_t address, uint64_t bytes
   const struct place key = {stream, pool_owner, pool_id, (uint32_t)device, 0};
   const struct sl_event_allocator event = {
       .address = address, .bytes = bytes, .sequence = sequence, .place = place_id(&key), .action = (uint8_t)action};
-  if (sl_log_append(SL_EVENT_allocator, &event, sizeof(event), NULL, 0))
+  if (sl_log_append_allocator(&event))
     atomic_store_explicit(&allocators[device].recorded, sequence + 1, memory_order_relaxed);
   /* The earliest instant with a context for sure: PyTorch has just called the driver here itself, under the same lock.
    */

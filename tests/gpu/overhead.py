@@ -26,7 +26,7 @@ from pathlib import Path
 
 from checks.bootstrap import interval
 
-LARGE = {"batch": 16}  # times the default's sequence
+LARGE = {"batch": 32}  # times the default's sequence: more than the processor takes to launch
 
 
 def parse():
@@ -34,7 +34,7 @@ def parse():
     words = "at most (60; with --peers as many as there is time for); peers.py says how many pairs one has"
     p.add_argument("--rounds", type=int, help=words)
     p.add_argument("--block", type=int, default=3, help="steps in a block")
-    p.add_argument("--large", action="store_true", help="a batch of 16 instead of 2")
+    p.add_argument("--large", action="store_true", help="a batch of 32 instead of 2: steps that the GPU limits")
     p.add_argument("--parts", action="store_true", help="measure the recording of events and the hooks by themselves too")
     p.add_argument("--peers", action="store_true", help="measure other tools too")
     p.add_argument("--seconds", type=float, help="at most (no limit; with --peers 180)")

@@ -300,10 +300,13 @@ static inline uint64_t freed_ns(const struct chain *chain, const struct sl_event
   return chain->base_ns + (commit >> 32);
 }
 
-/* One body for all events, and for those of the allocator, of which there are most, with what it knows of them. */
+/*
+ * One body, compiled for events of any type and once more for those of the allocator, of which there are most: their
+ * type and size are known then. allocator: the fields, if that is what they are, else NULL.
+ */
 static inline __attribute__((always_inline)) bool append(enum sl_event_type type, const void *fields, size_t bytes,
-                                                         const void *tail, size_t tail_bytes) {
-  const bool is_allocator = __builtin_constant_p(type) && type == SL_EVENT_allocator;
+                                                         const void *tail, size_t tail_bytes,
+                                                         const struct sl_event_allocator *allocator) {
   if (UNLIKELY(!sl_log_active()))
     return false;
   struct chain *chain = mine;
@@ -317,7 +320,7 @@ static inline __attribute__((always_inline)) bool append(enum sl_event_type type
   const size_t need = HEADER_BYTES + bytes + ((tail_bytes + 7) & ~(size_t)7);
   if (UNLIKELY(!sl_log_active()))
     goto finish;
-  uint64_t now = is_allocator ? freed_ns(chain, fields) : 0;
+  uint64_t now = allocator ? freed_ns(chain, allocator) : 0;
   if (!now)
     now = clock_ns(CLOCK_REALTIME);
   if (UNLIKELY((size_t)(chain->end - chain->cursor) < need + PRELUDE_BYTES) &&
@@ -328,7 +331,7 @@ static inline __attribute__((always_inline)) bool append(enum sl_event_type type
   if (UNLIKELY(atomic_load_explicit(&chain->lost, memory_order_relaxed)))
     put_gap(chain, now);
   put_timed(chain, now, type, fields, bytes, tail, tail_bytes);
-  if (is_allocator && ((const struct sl_event_allocator *)fields)->action == SL_FREE_REQUESTED)
+  if (allocator && allocator->action == SL_FREE_REQUESTED)
     chain->freed = chain->cursor;
   recorded = true;
 
@@ -338,11 +341,11 @@ finish:
 }
 
 bool sl_log_append(enum sl_event_type type, const void *fields, size_t bytes, const void *tail, size_t tail_bytes) {
-  return append(type, fields, bytes, tail, tail_bytes);
+  return append(type, fields, bytes, tail, tail_bytes, NULL);
 }
 
 bool sl_log_append_allocator(const struct sl_event_allocator *event) {
-  return append(SL_EVENT_allocator, event, sizeof(*event), NULL, 0);
+  return append(SL_EVENT_allocator, event, sizeof(*event), NULL, 0, event);
 }
 
 /* ---- definitions ---- */

@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define MEBIBYTE (1024ull * 1024)
+
 /* "[256:1,512:2,>:4]" (sizes in MiB) or "4" for all intervals. */
 static void roundup_parse(const char *value, struct sl_allocator_config *out) {
   if (*value != '[') {
@@ -37,6 +39,7 @@ static void roundup_parse(const char *value, struct sl_allocator_config *out) {
 void sl_allocator_config_parse(const char *text, struct sl_allocator_config *out) {
   memset(out, 0, sizeof *out);
   out->max_split_bytes = UINT64_MAX;
+  out->large_segment_bytes = 20 * MEBIBYTE;
   for (const char *p = text ? text : ""; *p;) {
     const char *colon = strchr(p, ':');
     if (!colon)
@@ -46,7 +49,9 @@ void sl_allocator_config_parse(const char *text, struct sl_allocator_config *out
     if (key == strlen("expandable_segments") && strncmp(p, "expandable_segments", key) == 0)
       out->expandable_segments = strncmp(value, "True", 4) == 0 || strncmp(value, "true", 4) == 0;
     else if (key == strlen("max_split_size_mb") && strncmp(p, "max_split_size_mb", key) == 0)
-      out->max_split_bytes = strtoull(value, NULL, 10) * 1024 * 1024;
+      out->max_split_bytes = strtoull(value, NULL, 10) * MEBIBYTE;
+    else if (key == strlen("large_segment_size_mb") && strncmp(p, "large_segment_size_mb", key) == 0)
+      out->large_segment_bytes = strtoull(value, NULL, 10) * MEBIBYTE;
     else if (key == strlen("roundup_power2_divisions") && strncmp(p, "roundup_power2_divisions", key) == 0)
       roundup_parse(value, out);
     p = value + (*value == '[' ? strcspn(value, "]") : 0);
@@ -78,6 +83,13 @@ uint64_t sl_allocator_round(const struct sl_allocator_config *config, uint64_t r
     return down == requested ? requested : down + unit;
   }
   return (requested + SL_ALLOCATOR_MIN_BLOCK - 1) / SL_ALLOCATOR_MIN_BLOCK * SL_ALLOCATOR_MIN_BLOCK;
+}
+
+uint64_t sl_allocator_segment(const struct sl_allocator_config *config, uint64_t rounded) {
+  const uint64_t unit = 2 * MEBIBYTE;
+  if (rounded <= SL_ALLOCATOR_SMALL_BYTES)
+    return unit;
+  return rounded < 10 * MEBIBYTE ? config->large_segment_bytes : (rounded + unit - 1) / unit * unit;
 }
 
 bool sl_allocator_splits(const struct sl_allocator_config *config, uint64_t block_bytes, uint64_t rounded) {

@@ -14,7 +14,8 @@ enum { SL_ROUNDUP_INTERVALS = 16 }; /* one for each power of two from 1 MiB to 3
 
 struct sl_allocator_config {
   bool expandable_segments;
-  uint64_t max_split_bytes; /* larger requests own whole blocks; UINT64_MAX: no limit */
+  uint64_t max_split_bytes;     /* larger requests own whole blocks; UINT64_MAX: no limit */
+  uint64_t large_segment_bytes; /* of segments that requests between 1 and 10 MiB share */
   uint32_t
       roundup_divisions[SL_ROUNDUP_INTERVALS]; /* roundup_power2_divisions by size interval; 0 or 1: plain rounding */
 };
@@ -24,6 +25,9 @@ void sl_allocator_config_parse(const char *text, struct sl_allocator_config *out
 
 /* Bytes that the allocator looks for when requested bytes are asked for. */
 uint64_t sl_allocator_round(const struct sl_allocator_config *config, uint64_t requested);
+
+/* Bytes of the segment that the allocator asks the driver for where no block serves rounded bytes. */
+uint64_t sl_allocator_segment(const struct sl_allocator_config *config, uint64_t rounded);
 
 /* Whether a free block of block_bytes is split when rounded bytes are taken from it. */
 bool sl_allocator_splits(const struct sl_allocator_config *config, uint64_t block_bytes, uint64_t rounded);

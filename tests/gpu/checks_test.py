@@ -18,7 +18,7 @@ from checks.balance import check_balance
 from checks.bootstrap import interval
 from checks.devices import compared_devices, compared_host
 from checks.harness import ROOT, CheckFailed, Harness, OutOfTime, Result, Run, attempt, stop
-from checks.oom import as_pytorch_says, read_errors, refused, write_errors
+from checks.oom import as_pytorch_says, message_in, read_errors, refused, write_errors
 from checks.reference import check_recorded
 from checks.robustness import kept_last
 from checks.tracker import check_tracker
@@ -471,6 +471,18 @@ def test_a_refused_request_has_the_figures_of_pytorchs_message(ledger, tmp_path,
         ledger.execute(f"UPDATE oom SET {column} = {column} + 20000000")
         assert not as_pytorch_says("made", errors, ledger).passed, column
         ledger.execute(f"UPDATE oom SET {column} = {column} - 20000000")
+
+
+@pytest.mark.parametrize(
+    "asked, passed",
+    [("26.0 MiB asked for by PyTorch's allocator", True), ("24.0 MiB asked for by PyTorch's allocator", False),
+     ("24.0 MiB asked for by PyTorch's allocator (its message says 26.0 MiB, the segment for it)", True),
+     ("26.0 MiB asked for by libnccl.so.2", False)],
+)
+def test_the_command_has_to_say_what_pytorchs_message_says(asked, passed):
+    text = f"0 events lost\n\nOut of memory: rank 1, in step 2: {asked}\n"
+    assert message_in("made", {1: MESSAGE.format(1, "26.00")}, text).passed is passed
+    assert not message_in("made", {0: MESSAGE.format(0, "26.00")}, text).passed
 
 
 def watched_job(rank=0, **changed):

@@ -6,7 +6,7 @@ import sqlite3
 
 import pytest
 from checks.harness import ROOT, shardledger
-from checks.oom import as_pytorch_says, read_errors, refused
+from checks.oom import as_pytorch_says, message_in, read_errors, refused
 
 DATA = ROOT / "tests" / "data"
 
@@ -31,13 +31,16 @@ def test_the_refused_request_has_its_phase_and_its_owners(run, kind, tmp_path):
     assert result.passed, result.figure
 
 
-def test_it_has_the_figures_of_pytorchs_message(tmp_path):
-    copy = shutil.copytree(DATA / "oom-limit-2rank", tmp_path / "run")
-    shardledger("ingest", copy)
+@pytest.mark.parametrize("run", ["oom-limit-2rank", "oom-optimizer-2rank"])
+def test_it_has_the_figures_of_pytorchs_message(run, tmp_path):
+    copy = shutil.copytree(DATA / run, tmp_path / "run")
+    text = shardledger("oom", copy)
     errors = read_errors(copy / "truth")
     with contextlib.closing(sqlite3.connect(copy / "ledger.sqlite")) as ledger:
-        result = as_pytorch_says("limit", errors, ledger)
+        result = as_pytorch_says(run, errors, ledger)
     assert result.passed and sorted(errors) == [0, 1], result.figure
+    named = message_in(run, errors, text)
+    assert named.passed, named.figure
 
 
 def test_a_leak_is_found_with_its_growth(tmp_path):

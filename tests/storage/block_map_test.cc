@@ -181,6 +181,18 @@ TEST(AllocatorConfig, ReadsDivisionsBySizeAndOtherOptionsAroundThem) {
   EXPECT_EQ(sl_allocator_round(&config, 1100 * kMiB), 1152 * kMiB);
 }
 
+TEST(AllocatorConfig, WantsWholeSegmentsFromTheDriver) {
+  sl_allocator_config config;
+  sl_allocator_config_parse("", &config);
+  EXPECT_EQ(sl_allocator_segment(&config, 512), 2 * kMiB);
+  EXPECT_EQ(sl_allocator_segment(&config, kMiB), 2 * kMiB);
+  EXPECT_EQ(sl_allocator_segment(&config, kMiB + 512), 20 * kMiB);
+  EXPECT_EQ(sl_allocator_segment(&config, 10 * kMiB), 10 * kMiB);
+  EXPECT_EQ(sl_allocator_segment(&config, 24 * kMiB + 512), 26 * kMiB);
+  sl_allocator_config_parse("large_segment_size_mb:64", &config);
+  EXPECT_EQ(sl_allocator_segment(&config, 5 * kMiB), 64 * kMiB);
+}
+
 TEST(AllocatorConfig, DefaultsToPlainRounding) {
   sl_allocator_config config;
   sl_allocator_config_parse(nullptr, &config);

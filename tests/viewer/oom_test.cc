@@ -161,6 +161,43 @@ TEST_F(Oom, OptionsAreEstimatesFromWhatWasAlive) {
       << text;
 }
 
+TEST_F(Oom, UnderALimitOfTheProcessOtherProcessesAreNoOption) {
+  {
+    LedgerBuilder ledger(path);
+    Request limited;
+    limited.free = 10 * gib;
+    job(ledger, limited);
+    owner(ledger, "activation", first, 20 * gib);
+    device_owner(ledger, "other_processes", 4 * gib);
+  }
+  std::string text = shardledger({"oom", path}).out;
+  EXPECT_TRUE(contains(text, "Why: a limit of this process")) << text;
+  EXPECT_TRUE(contains(text, "half the batch")) << text;
+  EXPECT_FALSE(contains(text, "the other processes on this GPU")) << text;
+}
+
+TEST_F(Oom, ItSaysWhatPytorchsMessageSaysInstead) {
+  const auto headline = [this](int64_t bytes, const char *config) {
+    std::string run = directory / (std::to_string(counter++) + ".sqlite");
+    {
+      LedgerBuilder ledger(run);
+      job(ledger);
+      ledger.sql("UPDATE oom SET requested_bytes = " + std::to_string(bytes) +
+                 "; UPDATE rank SET allocator_config = '" + config + "'");
+    }
+    std::string text = shardledger({"oom", run}).out;
+    size_t begin = text.find("in step 1: ") + strlen("in step 1: ");
+    return text.substr(begin, text.find('\n', begin) - begin);
+  };
+  EXPECT_EQ(headline(2 * gib, ""), "2.00 GiB asked for by PyTorch's allocator");
+  EXPECT_EQ(headline(25192448, ""),
+            "24.0 MiB asked for by PyTorch's allocator (its message says 26.0 MiB, the segment for it)");
+  EXPECT_EQ(headline(4096, ""),
+            "4.0 KiB asked for by PyTorch's allocator (its message says 2.0 MiB, the segment for it)");
+  EXPECT_EQ(headline(5 << 20, "large_segment_size_mb:64"),
+            "5.0 MiB asked for by PyTorch's allocator (its message says 64.0 MiB, the segment for it)");
+}
+
 TEST_F(Oom, WhatSettlesIsNoLeakAndWhatGrowsInEachStepIs) {
   for (int64_t grows : {int64_t(0), gib}) {
     std::string run = directory / ("leak" + std::to_string(grows) + ".sqlite");

@@ -8,6 +8,7 @@
 #include "commands/range_queries.h"
 #include "commands/summary.h"
 #include "output/units.h"
+#include "storage/allocator/allocator_config.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -21,9 +22,10 @@ struct selection {
 };
 
 struct death {
-  int64_t rank, at_ns; /* at_ns -1: the log's end */
-  int64_t step;        /* -1: outside steps */
-  int64_t phase;       /* innermost; 0: none */
+  int64_t rank, at_ns;   /* at_ns -1: the log's end */
+  int64_t step;          /* -1: outside steps */
+  int64_t phase;         /* innermost; 0: none */
+  int64_t segment_bytes; /* what PyTorch's message says was asked for; 0: there is none */
   int64_t requested_bytes, free_bytes, cached_bytes, allocated_bytes, reserved_bytes, largest_free_bytes;
   int64_t other_bytes; /* of the device, of neither this process nor explained */
   int64_t requests, ranks;
@@ -58,6 +60,16 @@ static void bind_death(struct sl_statement *statement, const struct death *death
 
 /* ---- which one ---- */
 
+/*
+ * Where no free block serves a request, the allocator wants a segment from the driver, and PyTorch's message names the
+ * segment's bytes.
+ */
+static int64_t segment_for(const char *allocator_config, int64_t requested) {
+  struct sl_allocator_config config;
+  sl_allocator_config_parse(allocator_config, &config);
+  return (int64_t)sl_allocator_segment(&config, sl_allocator_round(&config, (uint64_t)requested));
+}
+
 /* The first deadly request of all ranks: the others' are often its consequence. Else the last one that was survived. */
 static int read_request(struct sl_db *db, const struct selection *selection, struct death *out,
                         struct sl_error *error) {
@@ -67,7 +79,7 @@ static int read_request(struct sl_db *db, const struct selection *selection, str
       "SELECT o.rank, o.at_ns, coalesce(o.step, -1), coalesce(o.phase_id, 0), o.requested_bytes, o.free_bytes,"
       " o.reserved_bytes - o.active_bytes, o.allocated_bytes, o.reserved_bytes, o.largest_free_bytes, " SQL_OTHERS
       ", count(*) OVER (), iif(:rank IS NULL, (SELECT count(*) FROM rank), 1), o.source, " SQL_REASON ", " SQL_DEADLY
-      " AS deadly"
+      " AS deadly, (SELECT coalesce(r.allocator_config, '') FROM rank AS r WHERE r.rank = o.rank)"
       " FROM oom AS o WHERE :rank IS NULL OR o.rank = :rank"
       " ORDER BY deadly DESC, iif(deadly, o.at_ns, -o.at_ns) LIMIT 1",
       &statement, error);
@@ -97,6 +109,8 @@ static int read_request(struct sl_db *db, const struct selection *selection, str
     };
     snprintf(out->source, sizeof out->source, "%s", sl_column_text(statement, 13));
     snprintf(out->reason, sizeof out->reason, "%s", sl_column_text(statement, 14));
+    if (strcmp(out->source, "allocator") == 0)
+      out->segment_bytes = segment_for(sl_column_text(statement, 16), out->requested_bytes);
   }
   statement = sl_statement_close(statement);
   return r;
@@ -203,9 +217,12 @@ static void print_reason(struct sl_output *out, const struct death *death) {
 }
 
 static int print_headline(struct sl_db *db, struct sl_output *out, const struct death *death, struct sl_error *error) {
-  char requested[SL_UNIT_CHARS], when[48] = "outside of any step";
+  char requested[SL_UNIT_CHARS], segment[SL_UNIT_CHARS], message[80] = "", when[48] = "outside of any step";
   if (death->step >= 0)
     snprintf(when, sizeof when, "in step %" PRId64, death->step);
+  if (death->segment_bytes && death->segment_bytes != death->requested_bytes)
+    snprintf(message, sizeof message, " (its message says %s, the segment for it)",
+             sl_format_bytes(segment, death->segment_bytes, out->exact_bytes));
   sl_output_line(out, "%s", "");
   if (death->at_ns < 0 && death->clean)
     sl_output_styled(out, SL_STYLE_bold, "Rank %" PRId64 " ended in order, and no request was refused", death->rank);
@@ -215,9 +232,9 @@ static int print_headline(struct sl_db *db, struct sl_output *out, const struct 
                      when);
   else
     sl_output_styled(out, death->deadly ? SL_STYLE_red : SL_STYLE_yellow,
-                     "Out of memory: rank %" PRId64 ", %s: %s asked for by %s%s", death->rank, when,
+                     "Out of memory: rank %" PRId64 ", %s: %s asked for by %s%s%s", death->rank, when,
                      sl_format_bytes(requested, death->requested_bytes, out->exact_bytes),
-                     strcmp(death->source, "allocator") == 0 ? "PyTorch's allocator" : death->source,
+                     strcmp(death->source, "allocator") == 0 ? "PyTorch's allocator" : death->source, message,
                      death->deadly ? "" : ", and the job went on");
   int r = print_ranges(db, out, death, error);
   if (r == 0 && death->at_ns >= 0)
@@ -449,7 +466,9 @@ static const struct {
      "  step) AS grown FROM step AS s WHERE s.rank = l.rank AND s.step BETWEEN f.step AND l.step)) > 0"
      " ORDER BY l.step DESC LIMIT 1"},
     {"other_processes", "the other processes on this GPU",
-     "SELECT sum(bytes), 1, '' FROM device_owner WHERE rank = :rank AND at_ns = :at AND owner = 'other_processes'"},
+     "SELECT sum(bytes), 1, '' FROM device_owner WHERE rank = :rank AND at_ns = :at AND owner = 'other_processes'"
+     /* a limit of this process is reached whatever the others hold */
+     " AND NOT EXISTS (SELECT 1 FROM oom WHERE rank = :rank AND at_ns = :at AND free_bytes >= requested_bytes)"},
 };
 
 struct option {

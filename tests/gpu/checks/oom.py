@@ -25,6 +25,7 @@ def check_oom(harness, name, record=None):
     with run.ledger() as ledger:
         yield refused(name, ledger, run.status, kind, text)
         yield attempt(f"oom {name}: as PyTorch says", lambda: as_pytorch_says(name, read_errors(run.truth), ledger))
+    yield attempt(f"oom {name}: PyTorch's message", lambda: message_in(name, read_errors(run.truth), text))
     if name == "leak":
         survivors = shardledger("survivors", run.directory)
         (harness.out / "oom-leak-survivors.txt").write_text(survivors)
@@ -47,6 +48,7 @@ def check_fix(harness, record=None):
     with before.ledger() as ledger:
         yield attempt("oom limit", lambda: refused("limit", ledger, before.status, "backward", text))
         yield attempt("oom limit: as PyTorch says", lambda: as_pytorch_says("limit", read_errors(before.truth), ledger))
+    yield attempt("oom limit: PyTorch's message", lambda: message_in("limit", read_errors(before.truth), text))
     after = harness.train("oom-limit-fixed", "oom_job.py", [*LIMIT, "--loss-chunks", 8])
     if record:
         yield keep(after, record / "oom-limit-fixed-2rank")
@@ -98,6 +100,17 @@ def read_errors(prefix):
     """{rank: PyTorch's message}."""
     paths = prefix.parent.glob(f"{prefix.name}.error.rank*")
     return {int(path.name.rpartition("rank")[2]): path.read_text() for path in sorted(paths)}
+
+
+def message_in(name, errors, text):
+    """`shardledger oom` says what the message of the rank that it speaks of says was asked for, also where that is a segment."""
+    said = re.search(r"^Out of memory: rank (\d+), .*: (\S+ \w+) asked for by PyTorch's allocator(?: \(its message says (\S+ \w+),)?",
+                     text, re.M)
+    tried = re.search(r"Tried to allocate ([\d.]+) (\w+)\.", errors.get(int(said[1]), "") if said else "")
+    if not tried:
+        return Result(f"oom {name}: PyTorch's message", False, "no message of the rank that `oom` speaks of")
+    tried, shown = f"{float(tried[1]):.1f} {tried[2]}", said[3] or said[2]
+    return Result(f"oom {name}: PyTorch's message", tried == shown, f"it says {tried}, `oom` {shown}")
 
 
 def as_pytorch_says(name, errors, ledger):

@@ -36,27 +36,36 @@ def nothing():
 class Ledger:
     """The copy of ShardLedger that is already loaded: attached all the time, at work in its blocks only.
 
-    Paused means: nothing is recorded, the companion's hooks return at once, and CUPTI has no subscriber and records no
-    activity. What stays are the empty calls from NVTX, from torch's own callbacks and from the hooks.
+    Paused means: nothing is recorded, the companion's hooks return at once, its global one is out of torch's table (every
+    module would be called in a slower way), and CUPTI has no subscriber and records no activity. What stays are the empty
+    calls from NVTX, from torch's own callbacks and from the hooks.
     """
 
     def __init__(self):
-        from shardledger import guard
+        from shardledger import forward, guard
 
-        self.library, self.companion = ctypes.CDLL(os.environ["CUDA_INJECTION64_PATH"]), guard
+        self.library, self.companion, self.modules = ctypes.CDLL(os.environ["CUDA_INJECTION64_PATH"]), guard, forward
         assert self.companion.on
         self.pause()
         self.leave_cupti()
 
     def pause(self):
-        self.companion.on = False
+        self.hooks_off()
         self.library.sl_pause()
         assert not self.library.sl_recording()
 
     def resume(self):
         self.library.sl_resume()
         assert self.library.sl_recording()
+        self.hooks_on()
+
+    def hooks_on(self):
         self.companion.on = True
+        self.modules._arm()
+
+    def hooks_off(self):
+        self.companion.on = False
+        self.modules._global_hooks.pop(self.modules._global_key, None)
 
     def leave_cupti(self):
         assert self.library.sl_cupti_release() in (0, -errno.ENODEV)  # no device: SHARDLEDGER_CUPTI=off
@@ -88,7 +97,7 @@ class Ledger:
     def events(self, training):
         """Of that the events alone, of the allocator and of ranges that are not the companion's."""
         self.resume()
-        self.companion.on = False
+        self.hooks_off()
         try:
             yield nothing
         finally:
@@ -97,11 +106,11 @@ class Ledger:
     @contextlib.contextmanager
     def hooks(self, training):
         """And the companion's hooks alone: what they say is not recorded."""
-        self.companion.on = True
+        self.hooks_on()
         try:
             yield nothing
         finally:
-            self.companion.on = False
+            self.hooks_off()
 
 
 @contextlib.contextmanager

@@ -8,11 +8,12 @@ import sqlite3
 import subprocess
 import sys
 import time
+import types
 from pathlib import Path
 
 import overhead
 import pytest
-from checks import main, programs, report
+from checks import main, programs, reliability, report
 from checks.attribution import check_attribution
 from checks.balance import check_balance
 from checks.bootstrap import interval
@@ -483,6 +484,28 @@ def test_the_command_has_to_say_what_pytorchs_message_says(asked, passed):
     text = f"0 events lost\n\nOut of memory: rank 1, in step 2: {asked}\n"
     assert message_in("made", {1: MESSAGE.format(1, "26.00")}, text).passed is passed
     assert not message_in("made", {0: MESSAGE.format(0, "26.00")}, text).passed
+
+
+@pytest.mark.parametrize("status", [0, 1, 2])
+def test_each_check_of_reliability_has_its_row(monkeypatch, tmp_path, status):
+    script = tmp_path / "script.py"
+    lines = ["2 x GPU", "PASS  fork   4 steps", "FAIL  ncu    exit status 1", "SKIP  nsys   nsys is not on this machine", "1 passed"]
+    script.write_text(f"import sys\nprint({chr(10).join(lines)!r}, flush=True)\nsys.exit({status})\n")
+    monkeypatch.setattr(reliability, "SCRIPT", script)
+    rows = [(r.name, r.passed, r.figure) for r in reliability.check_reliability(types.SimpleNamespace(out=tmp_path))]
+    assert rows[:3] == [("reliability: fork", True, "4 steps"), ("reliability: ncu", False, "exit status 1"),
+                        ("reliability: nsys", None, "nsys is not on this machine")]
+    assert rows[3:] == ([("reliability", False, "script.py exited 2; see reliability.log")] if status == 2 else [])
+
+
+def test_a_reliability_run_that_is_given_up_leaves_no_process(monkeypatch, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text("import os, time\nprint(f'PASS  pid  {os.getpid()}', flush=True)\ntime.sleep(60)\n")
+    monkeypatch.setattr(reliability, "SCRIPT", script)
+    results = reliability.check_reliability(types.SimpleNamespace(out=tmp_path))
+    pid = int(next(results).figure)
+    results.close()
+    assert not Path(f"/proc/{pid}").exists()
 
 
 def watched_job(rank=0, **changed):

@@ -17,6 +17,7 @@ from .oom import JOBS, check_fix, check_oom
 from .overhead import check_overhead
 from .programs import check_programs
 from .reference import check_demo, check_environment, check_reference
+from .reliability import check_reliability
 from .robustness import check_keep_last, check_kill, check_torch_profiler
 from .variants import VARIANTS, check_variant
 from .watch import check_watch
@@ -42,6 +43,7 @@ def checks(record, wheel=None):
         **variants,
         "programs": (check_programs, 60),
         "oom-fix": (functools.partial(check_fix, record=record), 45),
+        "reliability": (check_reliability, 175),
     }
 
 
@@ -52,8 +54,8 @@ def parse(arguments):
     p.add_argument("--wheel", type=Path, metavar="FILE", help="check this wheel too, in an environment that is made for it")
     p.add_argument("--out", type=Path, metavar="DIR", help="where the table and the logs go ($OUT, else build/gpu-check)")
     p.add_argument("--ranks", type=int, default=2, help="processes of each job (2)")
-    words = "start nothing that would end later, and end what does (720)"
-    p.add_argument("--budget", type=float, default=720, metavar="SECONDS", help=words)
+    words = "start nothing that would end later, and end what does (900)"
+    p.add_argument("--budget", type=float, default=900, metavar="SECONDS", help=words)
     p.add_argument("--list", action="store_true", help="name the checks and exit")
     options = p.parse_args(arguments)
     options.checks = checks(options.record and options.record.resolve(), options.wheel and options.wheel.resolve())

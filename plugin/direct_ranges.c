@@ -41,7 +41,8 @@ int sl_ranges_wanted(const void *nvtx_domain) {
     return 0;
   sl_source_state("nvtx", "on",
                   nvtx_domain ? "another NVTX tool has the ranges of all libraries; the companion's are recorded too"
-                              : "the companion's ranges come without NVTX, which had no tool when it was asked");
+                              : "NVTX gave no domain, so it has no tool, or one that takes no domains; the companion's "
+                                "ranges come without it");
   return 1;
 }
 

@@ -47,7 +47,6 @@ enum { OFF_PAUSED = 1, OFF_FAILED = 2, OFF_ENDED = 4, OFF_FORKED = 8 };
 struct chain {
   char *cursor, *end; /* where the next record goes; both NULL without a segment */
   uint64_t base_ns;   /* what delta_ns counts from */
-  char *freed;        /* behind the record of a block that was let go, while that is the last one */
   struct sl_segment *segment;
   uint32_t ordinal, sequence;  /* of its segments: the ordinal is that of its first thread */
   uint32_t thread, thread_tid; /* whose it is now, or was last */
@@ -167,7 +166,7 @@ static void chain_continue(struct chain *chain, struct sl_segment *segment, uint
   if (chain->segment)
     sl_pool_retire(chain->segment, (uint32_t)(chain->cursor - (char *)chain->segment->map));
   chain->segment = segment;
-  chain->cursor = chain->end = chain->freed = NULL;
+  chain->cursor = chain->end = NULL;
   if (!segment)
     return;
   struct sl_segment_header *header = segment->map;
@@ -285,28 +284,11 @@ static bool append_lost(struct chain *chain, enum sl_event_type type) {
 }
 
 /*
- * PyTorch says of most blocks in one breath that their tensor died and that no stream uses them any more: one instant,
- * so the clock is read once. Returns its time where the record before this one is that of the same block, else 0.
- */
-static inline uint64_t freed_ns(const struct chain *chain, const struct sl_event_allocator *event) {
-  if (event->action != SL_FREE_COMPLETED || !chain->freed || chain->freed != chain->cursor)
-    return 0;
-  struct sl_event_allocator before;
-  memcpy(&before, chain->cursor - sizeof(before), sizeof(before));
-  if (before.address != event->address || before.sequence + 1 != event->sequence)
-    return 0;
-  uint64_t commit;
-  memcpy(&commit, chain->cursor - sizeof(before) - HEADER_BYTES, sizeof(commit));
-  return chain->base_ns + (commit >> 32);
-}
-
-/*
  * One body, compiled for events of any type and once more for those of the allocator, of which there are most: their
- * type and size are known then. allocator: the fields, if that is what they are, else NULL.
+ * type and size are known then.
  */
 static inline __attribute__((always_inline)) bool append(enum sl_event_type type, const void *fields, size_t bytes,
-                                                         const void *tail, size_t tail_bytes,
-                                                         const struct sl_event_allocator *allocator) {
+                                                         const void *tail, size_t tail_bytes) {
   if (UNLIKELY(!sl_log_active()))
     return false;
   struct chain *chain = mine;
@@ -320,9 +302,7 @@ static inline __attribute__((always_inline)) bool append(enum sl_event_type type
   const size_t need = HEADER_BYTES + bytes + ((tail_bytes + 7) & ~(size_t)7);
   if (UNLIKELY(!sl_log_active()))
     goto finish;
-  uint64_t now = allocator ? freed_ns(chain, allocator) : 0;
-  if (!now)
-    now = clock_ns(CLOCK_REALTIME);
+  uint64_t now = clock_ns(CLOCK_REALTIME);
   if (UNLIKELY((size_t)(chain->end - chain->cursor) < need + PRELUDE_BYTES) &&
       (need > WORDS_MAX * 8 || !chain_next_segment(chain, now))) {
     append_lost(chain, type);
@@ -331,8 +311,6 @@ static inline __attribute__((always_inline)) bool append(enum sl_event_type type
   if (UNLIKELY(atomic_load_explicit(&chain->lost, memory_order_relaxed)))
     put_gap(chain, now);
   put_timed(chain, now, type, fields, bytes, tail, tail_bytes);
-  if (allocator && allocator->action == SL_FREE_REQUESTED)
-    chain->freed = chain->cursor;
   recorded = true;
 
 finish:
@@ -341,11 +319,11 @@ finish:
 }
 
 bool sl_log_append(enum sl_event_type type, const void *fields, size_t bytes, const void *tail, size_t tail_bytes) {
-  return append(type, fields, bytes, tail, tail_bytes, NULL);
+  return append(type, fields, bytes, tail, tail_bytes);
 }
 
 bool sl_log_append_allocator(const struct sl_event_allocator *event) {
-  return append(SL_EVENT_allocator, event, sizeof(*event), NULL, 0, event);
+  return append(SL_EVENT_allocator, event, sizeof(*event), NULL, 0);
 }
 
 /* ---- definitions ---- */

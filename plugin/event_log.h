@@ -29,8 +29,7 @@ bool sl_log_active(void);
  */
 bool sl_log_append(enum sl_event_type type, const void *fields, size_t bytes, const void *tail, size_t tail_bytes);
 
-/* The same for an event of the allocator, quicker. FREE_COMPLETED right after its FREE_REQUESTED has that one's time.
- */
+/* The same for an event of the allocator, quicker. */
 bool sl_log_append_allocator(const struct sl_event_allocator *event);
 
 /*

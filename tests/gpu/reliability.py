@@ -223,7 +223,10 @@ def find_tool(name):
 
 
 def check_tool(jobs, tool, gpu):
-    """`shardledger run` around the tool around a job: the job ends well, its steps are recorded and right."""
+    """`shardledger run` and the tool around a job: the job ends well, its steps are recorded and right.
+
+    nsys gives what it starts variables of its own, so it stands outside (docs/limits.md).
+    """
     path = find_tool(tool)
     if not path:
         return None, f"{tool} is not on this machine"
@@ -231,8 +234,9 @@ def check_tool(jobs, tool, gpu):
     if alone.status != 0:
         shutil.copy(alone.place / "log", jobs.out / f"reliability-{tool}-alone.log")
         return None, f"{tool} does not work here without the plugin either: exit status {alone.status}, {alone.last_words()}"
-    attached = [str(SHARDLEDGER), "run", "-o", "PLACE/run", "--"]
-    done = jobs.run("memory", False, gpu, 90, before=[*attached, path, *TOOLS[tool][1:]])
+    attached, around = [str(SHARDLEDGER), "run", "-o", "PLACE/run", "--"], [path, *TOOLS[tool][1:]]
+    before = [*around, *attached] if tool == "nsys" else [*attached, *around]
+    done = jobs.run("memory", False, gpu, 90, before=before)
     if done.status != 0 or not done.seen.get("finished"):
         shutil.copy(done.place / "log", jobs.out / f"reliability-{tool}.log")
         return False, f"exit status {done.status}: {done.last_words()}; see reliability-{tool}.log"

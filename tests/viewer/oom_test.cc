@@ -176,6 +176,24 @@ TEST_F(Oom, UnderALimitOfTheProcessOtherProcessesAreNoOption) {
   EXPECT_FALSE(contains(text, "the other processes on this GPU")) << text;
 }
 
+TEST_F(Oom, TheDeviceIsFullWhereItHasNoSegmentFreeThoughItHasTheBytes) {
+  {
+    LedgerBuilder ledger(path);
+    Request request;
+    request.free = 14 << 20;
+    job(ledger, request);
+    owner(ledger, "activation", first, 20 * gib);
+    device_owner(ledger, "other_processes", gib);
+    ledger.sql("UPDATE oom SET requested_bytes = 4 << 20, largest_free_bytes = 0");
+  }
+  std::string text = shardledger({"oom", path}).out;
+  EXPECT_TRUE(contains(text, "4.0 MiB asked for by PyTorch's allocator (its message says 20.0 MiB, the segment for it)"))
+      << text;
+  EXPECT_FALSE(contains(text, "a limit of this process")) << text;
+  EXPECT_TRUE(contains(text, "the other processes on this GPU")) << text;
+  EXPECT_TRUE(contains(text, "; 4.0 MiB were missing for this request")) << text;
+}
+
 TEST_F(Oom, ItSaysWhatPytorchsMessageSaysInstead) {
   const auto headline = [this](int64_t bytes, const char *config) {
     std::string run = directory / (std::to_string(counter++) + ".sqlite");

@@ -163,6 +163,13 @@ TEST_F(Run, NsightComputeIsLeftItsPlaceWhicheverStartsTheOther) {
   CommandOptions options;
   options.environment["NV_NSIGHT_INJECTION_TRANSPORT_TYPE"] = "uds";
   EXPECT_EQ(run({"sh", "-c", script}, options).out, "none nvtx libshardledger.so\n");
+
+  options.environment["NVTX_INJECTION64_PATH"] = "/opt/other/tool.so";
+  result = run({"sh", "-c", script}, options);
+  EXPECT_TRUE(contains(result.error, "NVTX_INJECTION64_PATH is /opt/other/tool.so: nothing can be recorded; unset"))
+      << result.error;
+  EXPECT_FALSE(contains(result.error, "attaches at")) << result.error;
+  EXPECT_EQ(result.out, "none nvtx tool.so\n");
 }
 
 TEST_F(Run, SignalsThatOthersSendReachTheCommandOnce) {

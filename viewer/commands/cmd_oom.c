@@ -4,6 +4,7 @@
  */
 #include "ask_ledger.h"
 #include "command.h"
+#include "commands/oom_options.h"
 #include "commands/peak_queries.h"
 #include "commands/range_queries.h"
 #include "commands/summary.h"
@@ -12,75 +13,45 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <sqlite3.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { LARGEST = 10, OPTIONS = 8 };
+enum { LARGEST = 10 };
 
 struct selection {
   int64_t rank; /* -1: all */
 };
 
-struct death {
-  int64_t rank, at_ns;   /* at_ns -1: the log's end */
-  int64_t step;          /* -1: outside steps */
-  int64_t phase;         /* innermost; 0: none */
-  int64_t segment_bytes; /* what PyTorch's message says was asked for; 0: there is none */
-  int64_t requested_bytes, free_bytes, cached_bytes, allocated_bytes, reserved_bytes, largest_free_bytes;
-  int64_t other_bytes; /* of the device, of neither this process nor explained */
-  int64_t requests, ranks;
-  char source[64], reason[16];
-  bool free_known, allocated_known, reserved_known, clean, deadly;
-};
-
-/*
- * Why a request did not fit, from its row (alias o): the cache would have been enough; the device was not full, so a
- * limit of the process was; others hold what is missing; or too much is live.
- */
-#define SQL_OTHERS                                                                                                     \
-  "coalesce((SELECT sum(b.bytes) FROM device_owner AS b WHERE b.rank = o.rank AND b.at_ns = o.at_ns"                   \
-  " AND b.device = o.device AND b.owner IN ('other_processes', 'unexplained')), 0)"
-#define SQL_REASON                                                                                                     \
-  "CASE WHEN o.source <> 'allocator' AND o.reserved_bytes - o.active_bytes >= o.requested_bytes THEN 'cached'"         \
-  " WHEN o.free_bytes >= o.requested_bytes THEN 'limit'"                                                               \
-  " WHEN o.reserved_bytes - o.active_bytes + coalesce(o.free_bytes, 0) >= o.requested_bytes THEN 'fragmentation'"      \
-  " WHEN " SQL_OTHERS " >= o.requested_bytes THEN 'others' ELSE 'live' END"
 #define SQL_DEADLY "NOT EXISTS (SELECT 1 FROM step AS s WHERE s.rank = o.rank AND s.start_ns > o.at_ns)"
-
-/* What lived then, in groups; :at NULL is the log's end. */
-#define SQL_LIVE                                                                                                       \
-  "live AS (SELECT category, detail, module_id, bytes, allocations FROM oom_owner WHERE rank = :rank AND at_ns = :at"  \
-  " UNION ALL SELECT category, detail, module_id, sum(bytes), count(*) FROM allocation"                                \
-  "  WHERE :at IS NULL AND rank = :rank AND free_ns IS NULL GROUP BY category, detail, module_id)"
-
-static void bind_death(struct sl_statement *statement, const struct death *death) {
-  sl_bind_named_int(statement, ":rank", death->rank);
-  sl_bind_optional(statement, ":at", death->at_ns);
-}
 
 /* ---- which one ---- */
 
-/*
- * Where no free block serves a request, the allocator wants a segment from the driver, and PyTorch's message names the
- * segment's bytes.
- */
-static int64_t segment_for(const char *allocator_config, int64_t requested) {
+/* segment_bytes(requested, allocator_config) */
+static void segment_bytes(sqlite3_context *context, int count, sqlite3_value **values) {
   struct sl_allocator_config config;
-  sl_allocator_config_parse(allocator_config, &config);
-  return (int64_t)sl_allocator_segment(&config, sl_allocator_round(&config, (uint64_t)requested));
+  sl_allocator_config_parse((const char *)sqlite3_value_text(values[1]), &config);
+  const uint64_t rounded = sl_allocator_round(&config, (uint64_t)sqlite3_value_int64(values[0]));
+  sqlite3_result_int64(context, (int64_t)sl_allocator_segment(&config, rounded));
+}
+
+static int add_function(struct sl_db *db, struct sl_error *error) {
+  if (sqlite3_create_function(sl_db_handle(db), "segment_bytes", 2, SQLITE_UTF8 | SQLITE_DETERMINISTIC, NULL,
+                              segment_bytes, NULL, NULL) != SQLITE_OK)
+    return sl_error_set(error, -ENOMEM, "out of memory");
+  return 0;
 }
 
 /* The first deadly request of all ranks: the others' are often its consequence. Else the last one that was survived. */
-static int read_request(struct sl_db *db, const struct selection *selection, struct death *out,
+static int read_request(struct sl_db *db, const struct selection *selection, struct sl_death *out,
                         struct sl_error *error) {
   struct sl_statement *statement = NULL;
   int r = sl_db_prepare(
       db,
       "SELECT o.rank, o.at_ns, coalesce(o.step, -1), coalesce(o.phase_id, 0), o.requested_bytes, o.free_bytes,"
-      " o.reserved_bytes - o.active_bytes, o.allocated_bytes, o.reserved_bytes, o.largest_free_bytes, " SQL_OTHERS
-      ", count(*) OVER (), iif(:rank IS NULL, (SELECT count(*) FROM rank), 1), o.source, " SQL_REASON ", " SQL_DEADLY
-      " AS deadly, (SELECT coalesce(r.allocator_config, '') FROM rank AS r WHERE r.rank = o.rank)"
-      " FROM oom AS o WHERE :rank IS NULL OR o.rank = :rank"
+      " o.reserved_bytes - o.active_bytes, o.allocated_bytes, o.reserved_bytes, o.largest_free_bytes, " SL_SQL_OTHERS
+      ", count(*) OVER (), iif(:rank IS NULL, (SELECT count(*) FROM rank), 1), o.source, " SL_SQL_REASON ", " SQL_DEADLY
+      " AS deadly, " SL_SQL_WANTED " FROM oom AS o WHERE :rank IS NULL OR o.rank = :rank"
       " ORDER BY deadly DESC, iif(deadly, o.at_ns, -o.at_ns) LIMIT 1",
       &statement, error);
   if (r < 0)
@@ -88,7 +59,7 @@ static int read_request(struct sl_db *db, const struct selection *selection, str
   sl_bind_optional(statement, ":rank", selection->rank);
   r = sl_statement_step(statement, error);
   if (r > 0) {
-    *out = (struct death){
+    *out = (struct sl_death){
         .rank = sl_column_int(statement, 0),
         .at_ns = sl_column_int(statement, 1),
         .step = sl_column_int(statement, 2),
@@ -109,15 +80,14 @@ static int read_request(struct sl_db *db, const struct selection *selection, str
     };
     snprintf(out->source, sizeof out->source, "%s", sl_column_text(statement, 13));
     snprintf(out->reason, sizeof out->reason, "%s", sl_column_text(statement, 14));
-    if (strcmp(out->source, "allocator") == 0)
-      out->segment_bytes = segment_for(sl_column_text(statement, 16), out->requested_bytes);
+    out->wanted_bytes = sl_column_int(statement, 16);
   }
   statement = sl_statement_close(statement);
   return r;
 }
 
 /* A rank whose log just stops; the one that stopped first. */
-static int read_end(struct sl_db *db, const struct selection *selection, struct death *out, struct sl_error *error) {
+static int read_end(struct sl_db *db, const struct selection *selection, struct sl_death *out, struct sl_error *error) {
   struct sl_statement *statement = NULL;
   int r =
       sl_db_prepare(db,
@@ -133,7 +103,7 @@ static int read_end(struct sl_db *db, const struct selection *selection, struct 
   sl_bind_optional(statement, ":rank", selection->rank);
   r = sl_statement_step(statement, error);
   if (r > 0)
-    *out = (struct death){
+    *out = (struct sl_death){
         .rank = sl_column_int(statement, 0),
         .at_ns = -1,
         .step = sl_column_int(statement, 1),
@@ -149,7 +119,7 @@ static int read_end(struct sl_db *db, const struct selection *selection, struct 
 /* ---- the first lines ---- */
 
 /* The ranges around the request, from outside to inside: "step 3 > forward of Model > …". */
-static int print_ranges(struct sl_db *db, struct sl_output *out, const struct death *death, struct sl_error *error) {
+static int print_ranges(struct sl_db *db, struct sl_output *out, const struct sl_death *death, struct sl_error *error) {
   struct sl_statement *statement = NULL;
   int r = 0;
   if (death->phase)
@@ -166,16 +136,7 @@ static int print_ranges(struct sl_db *db, struct sl_output *out, const struct de
   return r < 0 ? r : 0;
 }
 
-/*
- * PyTorch takes a free block that fits before it asks the driver, but only one of the request's own stream and pool,
- * and none that max_split_size_mb keeps whole.
- */
-static bool is_block_of_others(const struct death *death) {
-  return strcmp(death->source, "allocator") == 0 && death->reserved_known &&
-         death->largest_free_bytes >= death->requested_bytes;
-}
-
-static void print_reason(struct sl_output *out, const struct death *death) {
+static void print_reason(struct sl_output *out, const struct sl_death *death) {
   char requested[SL_UNIT_CHARS], free_bytes[SL_UNIT_CHARS], cached[SL_UNIT_CHARS], largest[SL_UNIT_CHARS],
       allocated[SL_UNIT_CHARS], reserved[SL_UNIT_CHARS], others[SL_UNIT_CHARS];
   sl_format_bytes(requested, death->requested_bytes, out->exact_bytes);
@@ -188,7 +149,7 @@ static void print_reason(struct sl_output *out, const struct death *death) {
   if (death->reserved_known)
     sl_output_line(out, "     %s allocated, %s reserved by PyTorch; its cache has %s free, the largest block %s",
                    allocated, reserved, cached, largest);
-  if (is_block_of_others(death))
+  if (sl_is_block_of_others(death))
     sl_output_line(out, "     its blocks that are large enough can't serve this: another stream's or pool's, or kept "
                         "whole by max_split_size_mb");
   if (!death->reserved_known)
@@ -204,7 +165,7 @@ static void print_reason(struct sl_output *out, const struct death *death) {
                    "Why: fragmentation: with %s free in the cache and %s on the device it would fit, but not in one "
                    "block%s",
                    cached, death->free_known ? free_bytes : "an unknown rest",
-                   is_block_of_others(death) ? " that it could use" : "");
+                   sl_is_block_of_others(death) ? " that it could use" : "");
     sl_output_line(out, "     'shardledger device --segments' shows what keeps the segments");
   } else if (strcmp(death->reason, "cached") == 0)
     sl_output_line(out, "Why: PyTorch's cache keeps %s that it does not use, which %s could not have", cached,
@@ -216,13 +177,14 @@ static void print_reason(struct sl_output *out, const struct death *death) {
                    death->free_known ? free_bytes : "unknown bytes");
 }
 
-static int print_headline(struct sl_db *db, struct sl_output *out, const struct death *death, struct sl_error *error) {
+static int print_headline(struct sl_db *db, struct sl_output *out, const struct sl_death *death,
+                          struct sl_error *error) {
   char requested[SL_UNIT_CHARS], segment[SL_UNIT_CHARS], message[80] = "", when[48] = "outside of any step";
   if (death->step >= 0)
     snprintf(when, sizeof when, "in step %" PRId64, death->step);
-  if (death->segment_bytes && death->segment_bytes != death->requested_bytes)
+  if (death->wanted_bytes != death->requested_bytes)
     snprintf(message, sizeof message, " (its message says %s, the segment for it)",
-             sl_format_bytes(segment, death->segment_bytes, out->exact_bytes));
+             sl_format_bytes(segment, death->wanted_bytes, out->exact_bytes));
   sl_output_line(out, "%s", "");
   if (death->at_ns < 0 && death->clean)
     sl_output_styled(out, SL_STYLE_bold, "Rank %" PRId64 " ended in order, and no request was refused", death->rank);
@@ -249,14 +211,14 @@ static int print_headline(struct sl_db *db, struct sl_output *out, const struct 
 /* ---- tables ---- */
 
 static int print_table(struct sl_db *db, struct sl_output *out, const char *name, const char *heading,
-                       const struct sl_column *columns, int count, const char *sql, const struct death *death,
+                       const struct sl_column *columns, int count, const char *sql, const struct sl_death *death,
                        struct sl_error *error) {
   struct sl_statement *statement = NULL;
   struct sl_table *table = NULL;
   int r = sl_db_prepare(db, sql, &statement, error);
   if (r < 0)
     return r;
-  bind_death(statement, death);
+  sl_bind_death(statement, death);
   r = sl_statement_step(statement, error);
   if (r > 0 || (r == 0 && out->format != SL_FORMAT_text)) {
     sl_output_line(out, "%s", "");
@@ -296,7 +258,7 @@ static int print_requests(struct sl_db *db, struct sl_output *out, const struct 
   int r =
       sl_db_prepare(db,
                     "SELECT o.rank, o.at_ns, o.step, o.source, o.device, o.requested_bytes, o.free_bytes,"
-                    " o.allocated_bytes, o.reserved_bytes, o.largest_free_bytes, " SQL_REASON ", " SQL_DEADLY
+                    " o.allocated_bytes, o.reserved_bytes, o.largest_free_bytes, " SL_SQL_REASON ", " SQL_DEADLY
                     ", m.name, " SL_SQL_CHAIN("o.phase_id") " FROM oom AS o LEFT JOIN module_name AS m ON m.id ="
                                                             " o.module_id"
                                                             " WHERE :rank IS NULL OR o.rank = :rank ORDER BY o.at_ns",
@@ -315,7 +277,7 @@ static int print_requests(struct sl_db *db, struct sl_output *out, const struct 
  * Against the step before: its highest point in the same phase of the same module, or in the whole step where that
  * phase has no row. base is the step and phase compared with; NULL phase: there is no earlier step.
  */
-static int print_categories(struct sl_db *db, struct sl_output *out, const struct death *death,
+static int print_categories(struct sl_db *db, struct sl_output *out, const struct sl_death *death,
                             struct sl_error *error) {
   static const struct sl_column columns[] = {
       {"category", "Alive", SL_UNIT_text, 0},
@@ -346,7 +308,7 @@ static int print_categories(struct sl_db *db, struct sl_output *out, const struc
   struct sl_table *table = NULL;
   char compared[160] = "";
   int r = sl_db_prepare(db,
-                        "WITH " SQL_LIVE ", " SQL_BEFORE ","
+                        "WITH " SL_SQL_LIVE ", " SQL_BEFORE ","
                         " now AS (SELECT category, sum(bytes) AS bytes, sum(allocations) AS allocations FROM live"
                         "  GROUP BY category),"
                         " whole AS (SELECT sum(bytes) AS bytes FROM now)"
@@ -359,7 +321,7 @@ static int print_categories(struct sl_db *db, struct sl_output *out, const struc
                         &statement, error);
   if (r < 0)
     return r;
-  bind_death(statement, death);
+  sl_bind_death(statement, death);
   sl_bind_named_int(statement, ":phase", death->phase);
   sl_bind_named_int(statement, ":step", death->step);
   sl_output_line(out, "%s", "");
@@ -378,7 +340,8 @@ static int print_categories(struct sl_db *db, struct sl_output *out, const struc
   return r;
 }
 
-static int print_modules(struct sl_db *db, struct sl_output *out, const struct death *death, struct sl_error *error) {
+static int print_modules(struct sl_db *db, struct sl_output *out, const struct sl_death *death,
+                         struct sl_error *error) {
   static const struct sl_column columns[] = {
       {"module", "Module", SL_UNIT_text, 0},
       {"bytes", "Bytes", SL_UNIT_bytes, 0},
@@ -387,7 +350,7 @@ static int print_modules(struct sl_db *db, struct sl_output *out, const struct d
   };
   return print_table(
       db, out, "modules", NULL, columns, COUNT(columns),
-      "WITH " SQL_LIVE ", parts AS (SELECT module_id, category, sum(bytes) AS bytes FROM live GROUP BY module_id,"
+      "WITH " SL_SQL_LIVE ", parts AS (SELECT module_id, category, sum(bytes) AS bytes FROM live GROUP BY module_id,"
       " category), placed AS (SELECT *, sum(bytes) OVER (PARTITION BY module_id) AS module_bytes,"
       "  row_number() OVER (PARTITION BY module_id ORDER BY bytes DESC, category) AS place FROM parts)"
       " SELECT coalesce(m.name, '(no module)'), module_bytes, category, p.bytes FROM placed AS p"
@@ -395,7 +358,8 @@ static int print_modules(struct sl_db *db, struct sl_output *out, const struct d
       death, error);
 }
 
-static int print_largest(struct sl_db *db, struct sl_output *out, const struct death *death, struct sl_error *error) {
+static int print_largest(struct sl_db *db, struct sl_output *out, const struct sl_death *death,
+                         struct sl_error *error) {
   static const struct sl_column columns[] = {
       {"id", "Largest", SL_UNIT_number, 0},
       {"bytes", "Bytes", SL_UNIT_bytes, 0},
@@ -416,7 +380,7 @@ static int print_largest(struct sl_db *db, struct sl_output *out, const struct d
       death, error);
 }
 
-static int print_device(struct sl_db *db, struct sl_output *out, const struct death *death, struct sl_error *error) {
+static int print_device(struct sl_db *db, struct sl_output *out, const struct sl_death *death, struct sl_error *error) {
   static const struct sl_column columns[] = {
       {"owner", "The device", SL_UNIT_text, 0},
       {"bytes", "Bytes", SL_UNIT_bytes, 0},
@@ -428,140 +392,15 @@ static int print_device(struct sl_db *db, struct sl_output *out, const struct de
                      death, error);
 }
 
-/* ---- what would help ---- */
-
-/*
- * Each query gives an estimate of bytes that would not have been there, how many things it is about, and a name. All
- * are computed from what was alive; none knows what the change would add elsewhere.
- */
-static const struct {
-  const char *word;
-  const char *text; /* # is the count, @ the name */
-  const char *sql;
-} options[] = {
-    {"reshard", "# modules keep their gathered parameters: fully_shard(…, reshard_after_forward=True)",
-     "SELECT sum(bytes) - 2 * max(bytes), count(*), '' FROM (SELECT sum(bytes) AS bytes FROM live"
-     " WHERE category = 'unsharded_param' AND module_id IS NOT NULL GROUP BY module_id) HAVING count(*) > 3"},
-    {"recompute", "activation checkpointing of # modules of class @, at most",
-     "SELECT sum(bytes) - max(bytes), count(*), class FROM (SELECT m.class, sum(bytes) AS bytes FROM live AS l"
-     " JOIN module AS m ON m.id = l.module_id WHERE category = 'activation' AND m.parent_id IS NOT NULL GROUP BY m.id)"
-     " GROUP BY class HAVING count(*) > 1 ORDER BY sum(bytes) DESC LIMIT 1"},
-    {"batch", "half the batch, or half the sequence",
-     "SELECT sum(bytes) / 2, 1, '' FROM live WHERE category IN ('activation', 'input')"},
-    {"expandable_segments", "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True makes the cache's free blocks usable",
-     "SELECT reserved_bytes - active_bytes, 1, '' FROM oom JOIN rank USING (rank) WHERE rank = :rank AND at_ns = :at"
-     " AND coalesce(allocator_config, '') NOT LIKE '%expandable_segments:True%'"},
-    {"optimizer_temporaries", "the optimizer with foreach=False or fused=True, of # temporaries",
-     "SELECT sum(bytes) - max(bytes / allocations), sum(allocations), '' FROM live WHERE category = 'temp'"
-     " AND detail = 'optimizer'"},
-    {"optimizer_in_backward", "optimizer steps in backward, each gradient freed at once (# gradients)",
-     "SELECT sum(bytes) - max(bytes), sum(allocations), '' FROM live WHERE category IN ('sharded_grad', 'gradient')"
-     " AND EXISTS (SELECT 1 FROM oom AS o WHERE o.rank = :rank AND o.at_ns = :at AND EXISTS (WITH "
-     "RECURSIVE" SL_SQL_AROUND("o.phase_id") "SELECT 1 FROM around JOIN phase AS p ON p.id = around.id"
-                                             " WHERE p.kind IN ('optimizer_step', 'backward')))"},
-    {"leak", "what the last # steps left behind: see 'shardledger survivors'",
-     "SELECT l.end_allocated_bytes - f.end_allocated_bytes, l.step - f.step, '' FROM step AS l JOIN step AS f"
-     " ON f.rank = l.rank WHERE l.rank = :rank AND l.end_ns <= coalesce(:at, l.end_ns) AND f.step = l.step - 3"
-     " AND f.step > 0 AND (SELECT min(grown) FROM (SELECT end_allocated_bytes - lag(end_allocated_bytes) OVER (ORDER BY"
-     "  step) AS grown FROM step AS s WHERE s.rank = l.rank AND s.step BETWEEN f.step AND l.step)) > 0"
-     " ORDER BY l.step DESC LIMIT 1"},
-    {"other_processes", "the other processes on this GPU",
-     "SELECT sum(bytes), 1, '' FROM device_owner WHERE rank = :rank AND at_ns = :at AND owner = 'other_processes'"
-     /* a limit of this process is reached whatever the others hold */
-     " AND NOT EXISTS (SELECT 1 FROM oom WHERE rank = :rank AND at_ns = :at AND free_bytes >= requested_bytes)"},
-};
-
-struct option {
-  const char *word;
-  char text[160];
-  int64_t bytes;
-};
-
-static void option_say(struct option *option, const char *text, int64_t count, const char *name) {
-  size_t length = 0;
-  for (; *text && length + 1 < sizeof option->text; text++) {
-    size_t room = sizeof option->text - length;
-    int written = *text == '#'   ? snprintf(option->text + length, room, "%" PRId64, count)
-                  : *text == '@' ? snprintf(option->text + length, room, "%s", name)
-                                 : snprintf(option->text + length, room, "%c", *text);
-    length += (size_t)written < room ? (size_t)written : room - 1;
-  }
-  option->text[length] = 0;
-}
-
-static int larger(const void *a, const void *b) {
-  int64_t x = ((const struct option *)a)->bytes, y = ((const struct option *)b)->bytes;
-  return (x < y) - (x > y);
-}
-
-static int read_options(struct sl_db *db, const struct death *death, struct option found[OPTIONS], int *count,
-                        struct sl_error *error) {
-  int r = 0;
-  for (size_t i = 0; i < sizeof options / sizeof options[0] && r == 0; i++) {
-    struct sl_statement *statement = NULL;
-    char *sql = NULL;
-    if (asprintf(&sql, "WITH " SQL_LIVE " SELECT * FROM (%s) WHERE :rank = :rank AND (:at IS NULL OR :at = :at)",
-                 options[i].sql) < 0)
-      return sl_error_set(error, -ENOMEM, "out of memory");
-    r = sl_db_prepare(db, sql, &statement, error);
-    free(sql);
-    if (r < 0)
-      return r;
-    bind_death(statement, death);
-    r = sl_statement_step(statement, error);
-    if (r > 0 && sl_column_int(statement, 0) * 100 >= death->allocated_bytes && sl_column_int(statement, 0) > 0) {
-      struct option *option = &found[(*count)++];
-      option->word = options[i].word;
-      option->bytes = sl_column_int(statement, 0);
-      option_say(option, options[i].text, sl_column_int(statement, 1), sl_column_text(statement, 2));
-    }
-    statement = sl_statement_close(statement);
-    r = r < 0 ? r : 0;
-  }
-  qsort(found, (size_t)*count, sizeof *found, larger);
-  return r;
-}
-
-static int print_options(struct sl_db *db, struct sl_output *out, const struct death *death, struct sl_error *error) {
-  static const struct sl_column columns[] = {
-      {"option", "Option", SL_UNIT_text, SL_COLUMN_DATA_ONLY},
-      {"what", "What would help", SL_UNIT_text, SL_COLUMN_SENTENCE},
-      {"estimated_bytes", "Estimate", SL_UNIT_bytes, 0},
-      {"enough", "Enough", SL_UNIT_text, 0},
-  };
-  struct option found[OPTIONS];
-  char missing_text[SL_UNIT_CHARS];
-  int count = 0;
-  int r = read_options(db, death, found, &count, error);
-  if (r < 0 || (count == 0 && out->format == SL_FORMAT_text))
-    return r;
-  /* What of the cache can serve it: not for a library, and no block that it could not use. */
-  bool allocator = strcmp(death->source, "allocator") == 0;
-  int64_t there = allocator && !is_block_of_others(death) ? death->largest_free_bytes : 0;
-  if (death->free_known && death->free_bytes > there && strcmp(death->reason, "limit") != 0)
-    there = death->free_bytes;
-  int64_t missing = death->requested_bytes > there ? death->requested_bytes - there : 0;
-  sl_output_line(out, "%s", "");
-  sl_output_styled(out, SL_STYLE_bold, "Options, with estimates from what was alive; %s were missing for this request",
-                   sl_format_bytes(missing_text, missing, out->exact_bytes));
-  struct sl_table *table = sl_table_begin(out, "options", columns, COUNT(columns));
-  for (int i = 0; i < count; i++) {
-    sl_cell_text(table, found[i].word);
-    sl_cell_text(table, found[i].text);
-    sl_cell_int(table, found[i].bytes);
-    sl_cell_text(table, found[i].bytes >= missing ? "for this one" : "no");
-  }
-  table = sl_table_end(table);
-  return 0;
-}
-
 static int print_oom(struct sl_db *db, struct sl_output *out, void *context, struct sl_error *error) {
   const struct selection *selection = context;
-  struct death death = {0};
+  struct sl_death death = {0};
   int r = sl_check_selection(db, selection->rank, -1, error);
   if (r < 0)
     return r;
-  r = sl_print_coverage(db, out, error);
+  r = add_function(db, error);
+  if (r == 0)
+    r = sl_print_coverage(db, out, error);
   sl_output_document(out);
   if (r == 0 && out->format != SL_FORMAT_text)
     r = print_requests(db, out, selection, error);
@@ -577,7 +416,7 @@ static int print_oom(struct sl_db *db, struct sl_output *out, void *context, str
   if (r > 0)
     r = print_headline(db, out, &death, error);
   if (r == 0 && death.at_ns >= 0)
-    r = print_options(db, out, &death, error);
+    r = sl_print_oom_options(db, out, &death, error);
   if (r == 0)
     r = print_categories(db, out, &death, error);
   if (r == 0)

@@ -164,13 +164,26 @@ static int check_options(const struct mirrored *options) {
   return 0;
 }
 
-/* Nsight Compute ends a program that has CUDA's variable, so there the plugin comes in by NVTX alone. */
-static void leave_cuda_alone(void) {
-  sl_complain(
-      "Nsight Compute ends programs that have CUDA_INJECTION64_PATH, so this run attaches at the program's first NVTX "
-      "call (NCCL makes one), and without CUPTI");
+/* Nsight Compute ends a program that has CUDA's variable, so there the plugin comes in by NVTX, where it has the place.
+ */
+static void leave_cuda_alone(const char *other_in_nvtx) {
+  if (other_in_nvtx)
+    sl_complain(
+        "Nsight Compute ends programs that have CUDA_INJECTION64_PATH, and NVTX_INJECTION64_PATH is %s: nothing can be "
+        "recorded; unset the latter",
+        other_in_nvtx);
+  else
+    sl_complain(
+        "Nsight Compute ends programs that have CUDA_INJECTION64_PATH, so this run attaches at the program's first "
+        "NVTX call (NCCL makes one), and without CUPTI");
   unsetenv("CUDA_INJECTION64_PATH");
   setenv("SHARDLEDGER_ATTACH", "nvtx", 1);
+}
+
+/* The library in a tool's place when it is another than ours, else NULL. */
+static const char *other_in(const char *variable, const char *plugin) {
+  const char *path = getenv(variable);
+  return path && *path && strcmp(path, plugin) != 0 ? path : NULL;
 }
 
 /*
@@ -178,22 +191,21 @@ static void leave_cuda_alone(void) {
  * NVTX's place keeps it, because there is room for one only, and the companion's ranges come without NVTX.
  */
 static void set_injection(const char *plugin, const char *directory, const char *command) {
-  const char *other = getenv("CUDA_INJECTION64_PATH");
-  if (sl_is_nsight_compute(command) || sl_is_under_nsight_compute()) {
-    leave_cuda_alone();
-  } else {
-    if (other && *other && strcmp(other, plugin) != 0) {
-      sl_complain("CUDA_INJECTION64_PATH was %s; ShardLedger starts it first, and leaves CUPTI to it", other);
-      setenv("SHARDLEDGER_OTHER_INJECTION", other, 1);
-    }
-    setenv("CUDA_INJECTION64_PATH", plugin, 1);
+  const char *in_cuda = other_in("CUDA_INJECTION64_PATH", plugin), *in_nvtx = other_in("NVTX_INJECTION64_PATH", plugin);
+  const bool nsight_compute = sl_is_nsight_compute(command) || sl_is_under_nsight_compute();
+  if (nsight_compute)
+    leave_cuda_alone(in_nvtx);
+  if (in_cuda && !nsight_compute) {
+    sl_complain("CUDA_INJECTION64_PATH was %s; ShardLedger starts it first, and leaves CUPTI to it", in_cuda);
+    setenv("SHARDLEDGER_OTHER_INJECTION", in_cuda, 1);
   }
-  other = getenv("NVTX_INJECTION64_PATH");
-  if (other && *other && strcmp(other, plugin) != 0)
+  if (!nsight_compute)
+    setenv("CUDA_INJECTION64_PATH", plugin, 1);
+  if (in_nvtx && !nsight_compute)
     sl_complain(
         "NVTX_INJECTION64_PATH is %s, which keeps all libraries' ranges; ShardLedger records those of its companion",
-        other);
-  else
+        in_nvtx);
+  if (!in_nvtx)
     setenv("NVTX_INJECTION64_PATH", plugin, 1);
   setenv("SHARDLEDGER_DIR", directory, 1);
 }

@@ -79,7 +79,7 @@ def _storages_of_others(members):
     own = {id(module) for module, _ in members}
     others = [(module, entry) for module, entry in modules.alive() if id(module) not in own]
     held = [tensor for found in (modules.parameters(others), modules.buffers(others)) for _, _, tensor in found]
-    return {_storage(tensor) for tensor in held}
+    return {_storage(tensor) for tensor in held} - {None}
 
 
 @unseen

@@ -1,7 +1,7 @@
 """Models that the job has and never calls, such as a moving average of the weights: found once, and tagged.
 
 A model that is called shows itself (forward.py). One that is not has no range, no hook and no optimizer, so it is looked
-for among all objects, at the ends of the job's first two steps and of the first two that train another model: copies are
+for among all objects, at the ends of the job's first two steps and of the first two that train another model, up to eight of them: copies are
 made before a model's first step, or of what that gave. Only types are asked, because asking an object for its class may run
 its own code.
 """
@@ -14,7 +14,7 @@ from . import guard, modules, tags
 from .tensors import unseen
 
 _STEPS = 2
-_LOOKS_MAX = 200  # a job that makes models all the time is not searched all the time
+_LOOKS_MAX = 8 * _STEPS  # a job that makes models all the time is not searched all the time
 
 _steps = _STEPS  # at whose ends to look, from now on
 _looks = 0  # so far

@@ -109,7 +109,8 @@ def message_in(name, errors, text):
     tried = re.search(r"Tried to allocate ([\d.]+) (\w+)\.", errors.get(int(said[1]), "") if said else "")
     if not tried:
         return Result(f"oom {name}: PyTorch's message", False, "no message of the rank that `oom` speaks of")
-    tried, shown = f"{float(tried[1]):.1f} {tried[2]}", said[3] or said[2]
+    digits = 1 if tried[2] in ("KiB", "MiB") else 2  # of the command; the message has two
+    tried, shown = f"{float(tried[1]):.{digits}f} {tried[2]}", said[3] or said[2]
     return Result(f"oom {name}: PyTorch's message", tried == shown, f"it says {tried}, `oom` {shown}")
 
 

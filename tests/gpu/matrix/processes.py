@@ -50,10 +50,12 @@ _LISTS = (
     _list(
         "fsdp2-loops",
         (
+            # First, because the companion does not look for copies of every model of a process that makes many.
+            "second-model",
             "recompute-wrapper", "recompute-composable", "recompute-function", "recompute-nested", "accumulate",
             "accumulate-no-sync", "adamw-foreach", "adamw-fused", "adamw-forloop", "sgd", "clip", "zero-grad-to-zero",
             "eval-no-grad", "checkpoint-state-dict", "checkpoint-dcp", "module-called-twice", "forward-exception",
-            "second-model", "offload",
+            "offload",
         ),
         untracked=("accumulate-no-sync", "forward-exception", "offload"),
     ),

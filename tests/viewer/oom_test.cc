@@ -187,7 +187,8 @@ TEST_F(Oom, TheDeviceIsFullWhereItHasNoSegmentFreeThoughItHasTheBytes) {
     ledger.sql("UPDATE oom SET requested_bytes = 4 << 20, largest_free_bytes = 0");
   }
   std::string text = shardledger({"oom", path}).out;
-  EXPECT_TRUE(contains(text, "4.0 MiB asked for by PyTorch's allocator (its message says 20.0 MiB, the segment for it)"))
+  EXPECT_TRUE(
+      contains(text, "4.0 MiB asked for by PyTorch's allocator (its message says 20.0 MiB, the segment for it)"))
       << text;
   EXPECT_FALSE(contains(text, "a limit of this process")) << text;
   EXPECT_TRUE(contains(text, "the other processes on this GPU")) << text;

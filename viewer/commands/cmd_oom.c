@@ -9,11 +9,9 @@
 #include "commands/range_queries.h"
 #include "commands/summary.h"
 #include "output/units.h"
-#include "storage/allocator/allocator_config.h"
 
 #include <errno.h>
 #include <inttypes.h>
-#include <sqlite3.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,21 +24,6 @@ struct selection {
 #define SQL_DEADLY "NOT EXISTS (SELECT 1 FROM step AS s WHERE s.rank = o.rank AND s.start_ns > o.at_ns)"
 
 /* ---- which one ---- */
-
-/* segment_bytes(requested, allocator_config) */
-static void segment_bytes(sqlite3_context *context, int count, sqlite3_value **values) {
-  struct sl_allocator_config config;
-  sl_allocator_config_parse((const char *)sqlite3_value_text(values[1]), &config);
-  const uint64_t rounded = sl_allocator_round(&config, (uint64_t)sqlite3_value_int64(values[0]));
-  sqlite3_result_int64(context, (int64_t)sl_allocator_segment(&config, rounded));
-}
-
-static int add_function(struct sl_db *db, struct sl_error *error) {
-  if (sqlite3_create_function(sl_db_handle(db), "segment_bytes", 2, SQLITE_UTF8 | SQLITE_DETERMINISTIC, NULL,
-                              segment_bytes, NULL, NULL) != SQLITE_OK)
-    return sl_error_set(error, -ENOMEM, "out of memory");
-  return 0;
-}
 
 /* The first deadly request of all ranks: the others' are often its consequence. Else the last one that was survived. */
 static int read_request(struct sl_db *db, const struct selection *selection, struct sl_death *out,
@@ -398,7 +381,7 @@ static int print_oom(struct sl_db *db, struct sl_output *out, void *context, str
   int r = sl_check_selection(db, selection->rank, -1, error);
   if (r < 0)
     return r;
-  r = add_function(db, error);
+  r = sl_add_segment_function(db, error);
   if (r == 0)
     r = sl_print_coverage(db, out, error);
   sl_output_document(out);

@@ -24,7 +24,7 @@ struct sl_death {
 /*
  * Why a request did not fit, from its row (alias o): the cache would have been enough; the device was not full, so a
  * limit of the process was; others hold what is missing; or too much is live. Of the driver the allocator wants a whole
- * segment for it, whose bytes PyTorch's message names; segment_bytes is a function of cmd_oom.c's.
+ * segment for it, whose bytes PyTorch's message names; segment_bytes is the function below.
  */
 #define SL_SQL_OTHERS                                                                                                  \
   "coalesce((SELECT sum(b.bytes) FROM device_owner AS b WHERE b.rank = o.rank AND b.at_ns = o.at_ns"                   \
@@ -44,6 +44,9 @@ struct sl_death {
   "live AS (SELECT category, detail, module_id, bytes, allocations FROM oom_owner WHERE rank = :rank AND at_ns = :at"  \
   " UNION ALL SELECT category, detail, module_id, sum(bytes), count(*) FROM allocation"                                \
   "  WHERE :at IS NULL AND rank = :rank AND free_ns IS NULL GROUP BY category, detail, module_id)"
+
+/* Gives SL_SQL_WANTED and SL_SQL_REASON their function. 0 or a negative errno. */
+int sl_add_segment_function(struct sl_db *db, struct sl_error *error);
 
 /* The parameters of the SQL about one: :rank, and :at, NULL for the log's end. */
 static inline void sl_bind_death(struct sl_statement *statement, const struct sl_death *death) {

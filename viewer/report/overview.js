@@ -45,7 +45,8 @@ function showAlerts(run, app) {
   for (const oom of refused.slice(0, 3))
     box.append(element("div", {class: "alert alarm", role: "alert"}, element("b", {}, `Out of memory: rank ${oom.rank}`),
       `${oom.step === null ? "" : ` in step ${oom.step}`}: ${formatBytes(oom.requested)} asked for by ${
-        oom.source === "allocator" ? "PyTorch’s allocator" : oom.source}. ${formatBytes(oom.allocated)} allocated, ${
+        oom.source === "allocator" ? "PyTorch’s allocator" : oom.source}${
+        oom.wanted === oom.requested ? "" : ` (its message says ${formatBytes(oom.wanted)}, the segment for it)`}. ${formatBytes(oom.allocated)} allocated, ${
         formatBytes(oom.reserved)} reserved, largest free block ${formatBytes(oom.largest_free)}; ${
         formatBytes(oom.free)} of the device free.${oom.place ? ` In ${oom.place.replaceAll(" > ", " › ")}.` : ""} Why it did not fit, and what would help: `,
       element("code", {}, "shardledger oom"), " ",

@@ -1,5 +1,6 @@
 /* The small tables of the report's page: each is a query, its columns named by the query itself. */
 #include "commands/device_queries.h"
+#include "commands/oom_death.h"
 #include "commands/peak_queries.h"
 #include "commands/range_queries.h"
 #include "output/text.h"
@@ -100,7 +101,8 @@ static const struct page_table {
      " SELECT 'unexplained') AS o LEFT JOIN known AS k ON k.owner = o.owner ORDER BY " SL_SQL_PLACE ", o.owner",
      true, NULL},
     {"oom",
-     "SELECT o.rank, o.at_ns - :zero AS at, o.requested_bytes AS requested, o.free_bytes AS free,"
+     "SELECT o.rank, o.at_ns - :zero AS at, o.requested_bytes AS requested, " SL_SQL_WANTED
+     " AS wanted, o.free_bytes AS free,"
      " o.allocated_bytes AS allocated, o.reserved_bytes AS reserved, o.largest_free_bytes AS largest_free, o.source,"
      " o.step, " SL_SQL_CHAIN("o.phase_id") " AS place FROM oom AS o WHERE o.rank = :rank ORDER BY o.at_ns",
      false, NULL},
@@ -179,7 +181,7 @@ static int count_tables(struct sl_page *page, const char *name, int64_t *out, st
 }
 
 int sl_page_tables(struct sl_page *page, struct sl_error *error) {
-  int r = 0;
+  int r = sl_add_segment_function(page->db, error);
   for (size_t i = 0; r == 0 && i < sizeof(tables) / sizeof(tables[0]); i++) {
     struct rows rows = {.table = &tables[i]};
     int64_t there = 1;

@@ -69,7 +69,7 @@ SL_API void sl_tag(int device, uint64_t address, const char *category, uint32_t 
 /*
  * One entry of PyTorch's allocator trace. Call it from an allocator trace tracker, that is under the device allocator's
  * lock: the call order of one device is the order of the log. action: enum sl_allocator_action in events.h.
- * About 30 ns; no lock, no system call. At the first SL_SEGMENT_ALLOC or SL_SEGMENT_MAP of each device, when PyTorch
+ * Some 40 ns (docs/overhead.md); no lock, no system call. At the first SL_SEGMENT_ALLOC or SL_SEGMENT_MAP of each device, when PyTorch
  * has just called the driver under that lock itself, the device's free and total bytes are taken: what a bare context
  * uses.
  */

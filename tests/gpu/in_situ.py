@@ -20,7 +20,7 @@ PLUGIN = Path(os.environ.get("CUDA_INJECTION64_PATH", "/nowhere"))
 CALLS = ("allocator", "push", "pop", "start", "end", "nothing")  # of bench/timed_calls.c, in its order
 SYMBOLS = {"sl_allocator_event": "allocator", "slr_push": "push", "slr_pop": "pop", "slr_start": "start", "slr_end": "end"}
 WORDS = {"allocator": "allocator event", "push": "range of record_function, begin", "pop": "its end",
-         "start": "range of a collective, begin", "end": "its end "}
+         "start": "range of a collective, begin", "end": "its end"}
 WARM_UP = 10  # steps
 
 

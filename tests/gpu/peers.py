@@ -44,7 +44,7 @@ class Ledger:
     def __init__(self):
         from shardledger import forward, guard
 
-        self.library, self.companion, self.modules = ctypes.CDLL(os.environ["CUDA_INJECTION64_PATH"]), guard, forward
+        self.library, self.companion, self.forward = ctypes.CDLL(os.environ["CUDA_INJECTION64_PATH"]), guard, forward
         assert self.companion.on
         self.pause()
         self.leave_cupti()
@@ -61,11 +61,11 @@ class Ledger:
 
     def hooks_on(self):
         self.companion.on = True
-        self.modules._arm()
+        self.forward._arm()
 
     def hooks_off(self):
         self.companion.on = False
-        self.modules._global_hooks.pop(self.modules._global_key, None)
+        self.forward._global_hooks.pop(self.forward._global_key, None)
 
     def leave_cupti(self):
         assert self.library.sl_cupti_release() in (0, -errno.ENODEV)  # no device: SHARDLEDGER_CUPTI=off

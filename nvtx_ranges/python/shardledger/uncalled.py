@@ -1,9 +1,9 @@
 """Models that the job has and never calls, such as a moving average of the weights: found once, and tagged.
 
 A model that is called shows itself (forward.py). One that is not has no range, no hook and no optimizer, so it is looked
-for among all objects, at the ends of the job's first two steps and of the first two that train another model, up to eight of them: copies are
-made before a model's first step, or of what that gave. Only types are asked, because asking an object for its class may run
-its own code.
+for among all objects, at the ends of the first two steps of each model that is trained, up to eight of them: copies are made
+before a model's first step, or of what that gave. Only types are asked, because asking an object for its class may run its
+own code.
 """
 
 import gc

@@ -69,9 +69,9 @@ SL_API void sl_tag(int device, uint64_t address, const char *category, uint32_t 
 /*
  * One entry of PyTorch's allocator trace. Call it from an allocator trace tracker, that is under the device allocator's
  * lock: the call order of one device is the order of the log. action: enum sl_allocator_action in events.h.
- * Some 40 ns (docs/overhead.md); no lock, no system call. At the first SL_SEGMENT_ALLOC or SL_SEGMENT_MAP of each device, when PyTorch
- * has just called the driver under that lock itself, the device's free and total bytes are taken: what a bare context
- * uses.
+ * Some 40 ns (docs/overhead.md); no lock, no system call. At the first SL_SEGMENT_ALLOC or SL_SEGMENT_MAP of each
+ * device, when PyTorch has just called the driver under that lock itself, the device's free and total bytes are taken:
+ * what a bare context uses.
  */
 SL_API void sl_allocator_event(int device, int action, uint64_t address, uint64_t bytes, uint64_t stream,
                                uint64_t pool_owner, uint64_t pool_id);

@@ -8,6 +8,7 @@
 #include "log_directory.h"
 #include "log_helper.h"
 #include "name.h"
+#include "sealed_files.h"
 #include "segment_pool.h"
 #include "string_table.h"
 
@@ -67,8 +68,9 @@ enum state { NOT_OPEN, OPEN, OVER };
 
 static struct {
   atomic_uint off;
-  atomic_bool exhausted; /* the size limit: segments run out, then every event is lost */
-  pthread_mutex_t lock;  /* definitions, names, opening and ending */
+  atomic_bool
+      exhausted; /* the size limit: segments run out, then every event is lost, for good or until there is room */
+  pthread_mutex_t lock; /* definitions, names, opening and ending */
   _Atomic enum state state;
   struct chain definitions; /* ordinal 0 */
   struct chain *_Atomic chains;
@@ -455,6 +457,8 @@ static void describe_process_locked(void) {
   info_number_locked("pid", (uint64_t)getpid());
   info_number_locked("ppid", (uint64_t)getppid());
   info_number_locked("start_ns", the.start_ns);
+  if (sl_sealed_keep_last_bytes())
+    info_number_locked("keep_last_bytes", sl_sealed_keep_last_bytes());
   info_locked("shardledger_version", SL_VERSION);
   for (size_t i = 0; i < sizeof(infos) / sizeof(infos[0]); i++) {
     const char *value = NULL;
@@ -505,8 +509,17 @@ static void fail_open_log(const char *what, int error) {
 }
 
 static void reach_limit(void) {
+  static bool said;
   if (atomic_exchange(&the.exhausted, true))
     return;
+  if (sl_pool_may_get_room()) {
+    if (!said)
+      sl_say("the log in %s has reached SHARDLEDGER_MAX_BYTES before 'shardledger trim' has dropped older steps of it; "
+             "what follows is counted, not recorded, until there is room",
+             the.directory);
+    said = true;
+    return;
+  }
   pthread_mutex_lock(&the.lock);
   const struct sl_event_gap gap = {the.name_log, the.name_limit, 0};
   define_locked(SL_EVENT_gap, &gap, sizeof(gap), NULL, 0);
@@ -516,9 +529,13 @@ static void reach_limit(void) {
 
 /* The helper thread's supply and sealing, and what to do when it fails. */
 static bool helper_work(void) {
-  int r = is_over() || atomic_load_explicit(&the.exhausted, memory_order_relaxed) ? 0 : sl_pool_work();
+  const bool exhausted = atomic_load_explicit(&the.exhausted, memory_order_relaxed);
+  const bool works = !is_over() && (!exhausted || sl_pool_may_get_room());
+  int r = works ? sl_pool_work() : 0;
   if (r == -E2BIG)
     reach_limit();
+  else if (works && r == 0 && exhausted) /* there was room: segments are ready again */
+    atomic_store(&the.exhausted, false);
   else if (r < 0 && !sl_pool_is_short(r)) /* else events are lost, and counted, until there is something again */
     fail_open_log("cannot extend the log", r);
   return r > 0;

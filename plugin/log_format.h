@@ -50,6 +50,16 @@
 #define SL_SEALED_NAME "sealed" SL_SEALED_SUFFIX
 #define SL_DROPPED_NAME "dropped" SL_SEGMENT_SUFFIX
 #define SL_DROPPED_THREAD UINT32_MAX /* ordinal of nobody: the chain of SL_DROPPED_NAME */
+#define SL_DROPPED_NUMBER UINT32_MAX /* of its segment: no other has it */
+
+/*
+ * With keep-last, of the limit: what sealed.slogz may take, and each later file; what is left free, so what is to be
+ * dropped as soon as less is free; what is dropped at once.
+ */
+#define SL_KEEP_LAST_HEAD_PART 8u
+#define SL_KEEP_LAST_FILE_PART 16u
+#define SL_KEEP_LAST_RESERVE_PART 4u
+#define SL_KEEP_LAST_DROP_PART 4u
 
 struct sl_segment_header { /* 64 bytes */
   uint32_t magic;          /* SL_SEGMENT_MAGIC */

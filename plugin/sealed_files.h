@@ -1,7 +1,7 @@
 /*
- * The files that full segments are sealed into: one, sealed.slogz, or with SHARDLEDGER_AT_MAX=keep-last several, of
- * which the oldest but the first are dropped when the log nears its limit (storage/log/log_drop.h). All of it is the
- * helper thread's own.
+ * The files that full segments are sealed into: one, sealed.slogz, or with SHARDLEDGER_AT_MAX=keep-last several of
+ * bounded size. Which of them are dropped when the log nears its limit is decided outside of this process, by
+ * `shardledger trim`; here is only found out what it has removed. All of it is the helper thread's own.
  */
 #ifndef SHARDLEDGER_SEALED_FILES_H
 #define SHARDLEDGER_SEALED_FILES_H
@@ -23,28 +23,17 @@
  */
 void sl_sealed_start(const char *directory, uint64_t max_bytes, bool keep_last);
 
+/* The limit of a log with keep-last; 0: it is a log without. */
+uint64_t sl_sealed_keep_last_bytes(void);
+
 /* Where a segment with this header goes. */
 void sl_sealed_path(const struct sl_segment_header *header, char *path, size_t size);
 
-/* It went there, as so many bytes; its last record is of last_ns. */
-void sl_sealed_grew(const struct sl_segment_header *header, uint64_t last_ns, uint64_t bytes);
+/* It went there, as so many bytes. */
+void sl_sealed_grew(const struct sl_segment_header *header, uint64_t bytes);
 
-/* Whether the log, of so many bytes, is near enough to its limit to drop something, or is about to. */
-bool sl_sealed_is_due(uint64_t bytes);
-
-/*
- * One piece of that. `number` is a segment's that is not used yet; *freed becomes the bytes by which the log got
- * smaller. Returns whether the number was taken.
+/* By how many bytes the sealed files, and what stands for those that were dropped, are smaller than at the last call.
  */
-bool sl_sealed_drop(uint32_t number, int64_t *freed);
-
-/* Whether it is at work. */
-bool sl_sealed_is_dropping(void);
-
-/* Whether there may be room later, as soon as a step has begun: so the limit is not the end. */
-bool sl_sealed_makes_room(void);
-
-/* Gives up what is at work; files stay as they are. */
-void sl_sealed_end(void);
+int64_t sl_sealed_recount(void);
 
 #endif

@@ -28,6 +28,8 @@
 #define FULL_MAX 256u /* segments that wait for sealing, 64 MiB mapped; beyond, the oldest stay as they are */
 #define COMPRESSION_LEVEL 3
 #define PATH_BYTES 4096
+#define WAIT_NS 5000000u /* for room at the limit; then twice as long, up to */
+#define WAIT_MAX_NS 160000000u
 
 static struct {
   char directory[PATH_BYTES - 64];
@@ -48,6 +50,7 @@ static struct {
   /* The helper thread's own. */
   struct sl_segment *sealing; /* taken over from `full`, the first one retired first */
   bool cannot_seal;
+  uint64_t wait_ns; /* for room, the last time; 0 when there was some */
   ZSTD_CCtx *compressor;
   char *encoded; /* a segment's records, as they are compressed */
   void *compressed;
@@ -223,8 +226,7 @@ static void segment_free(struct sl_segment *segment) {
 }
 
 /* Appends all parts to the sealed file that the segment belongs in, or nothing: a torn frame is cut off again. */
-static int frame_append(const struct sl_segment_header *segment, uint64_t last_ns, const struct iovec *parts,
-                        int count) {
+static int frame_append(const struct sl_segment_header *segment, const struct iovec *parts, int count) {
   char path[PATH_BYTES];
   sl_sealed_path(segment, path, sizeof(path));
   int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, S_IRUSR | S_IWUSR);
@@ -250,16 +252,15 @@ static int frame_append(const struct sl_segment_header *segment, uint64_t last_n
     goto finish;
   }
   atomic_fetch_add(&pool.bytes, bytes);
-  sl_sealed_grew(segment, last_ns, bytes);
+  sl_sealed_grew(segment, bytes);
 
 finish:
   close(fd);
   return r;
 }
 
-/* Copies records in the encoding SL_FRAME_DIFFERENCES. Returns the time of the latest. */
-static uint64_t records_encode(uint64_t base_ns, const char *records, size_t bytes, char *out) {
-  uint64_t last_ns = base_ns;
+/* Copies records in the encoding SL_FRAME_DIFFERENCES. */
+static void records_encode(const char *records, size_t bytes, char *out) {
   uint32_t delta_before = 0, sequence_before = 0;
   memcpy(out, records, bytes);
   for (size_t at = 0; at < bytes;) {
@@ -269,10 +270,6 @@ static uint64_t records_encode(uint64_t base_ns, const char *records, size_t byt
     header.check = 0;
     header.delta_ns = delta - delta_before;
     delta_before = delta;
-    if (header.type == SL_EVENT_time_base)
-      memcpy(&base_ns, records + at + sizeof(header), sizeof(base_ns));
-    if (base_ns + delta > last_ns && header.type != SL_EVENT_time_base)
-      last_ns = base_ns + delta;
     memcpy(out + at, &header, sizeof(header));
     if (header.type == SL_EVENT_allocator) {
       char *field = out + at + sizeof(header) + offsetof(struct sl_event_allocator, sequence);
@@ -284,13 +281,11 @@ static uint64_t records_encode(uint64_t base_ns, const char *records, size_t byt
     }
     at += header.words ? header.words * 8u : bytes;
   }
-  return last_ns;
 }
 
 static int segment_seal(const struct sl_segment *segment) {
   const size_t raw_bytes = segment->used - sizeof(struct sl_segment_header);
-  const uint64_t last_ns =
-      records_encode(segment->map->base_ns, (const char *)(segment->map + 1), raw_bytes, pool.encoded);
+  records_encode((const char *)(segment->map + 1), raw_bytes, pool.encoded);
   size_t size = ZSTD_compressCCtx(pool.compressor, pool.compressed, pool.compressed_size, pool.encoded, raw_bytes,
                                   COMPRESSION_LEVEL);
   if (ZSTD_isError(size))
@@ -307,7 +302,7 @@ static int segment_seal(const struct sl_segment *segment) {
       XXH3_64bits_withSeed(pool.compressed, size, XXH3_64bits(&header, offsetof(struct sl_frame_header, check)));
   struct iovec parts[] = {
       {&header, sizeof(header)}, {segment->map, sizeof(struct sl_segment_header)}, {pool.compressed, size}};
-  int r = frame_append(segment->map, last_ns, parts, 3);
+  int r = frame_append(segment->map, parts, 3);
   if (r < 0)
     return r;
   char path[PATH_BYTES];
@@ -333,36 +328,49 @@ static void collect_full(void) {
   *end = first;
 }
 
-/* Makes room by dropping what is older: one piece of it. Returns whether there may be more to do. */
-static bool drop_some(void) {
-  int64_t freed;
-  const uint32_t number = atomic_load(&pool.next_number);
-  if (sl_sealed_drop(number, &freed))
-    atomic_fetch_add(&pool.next_number, 1);
-  atomic_fetch_sub(&pool.bytes, (uint64_t)freed);
-  return sl_sealed_is_dropping();
+bool sl_pool_may_get_room(void) {
+  return sl_sealed_keep_last_bytes() != 0;
+}
+
+/* Near the limit: what another process has dropped meanwhile is room again. */
+static void count_dropped(void) {
+  const uint64_t limit = sl_sealed_keep_last_bytes();
+  if (limit && atomic_load(&pool.bytes) > limit - limit / SL_KEEP_LAST_RESERVE_PART)
+    atomic_fetch_sub(&pool.bytes, (uint64_t)sl_sealed_recount());
+}
+
+/* At the limit, where there may be room soon: comes back after a moment, which gets longer. */
+static void wait_for_room(void) {
+  pool.wait_ns = pool.wait_ns ? 2 * pool.wait_ns : WAIT_NS;
+  if (pool.wait_ns > WAIT_MAX_NS)
+    pool.wait_ns = WAIT_MAX_NS;
+  nanosleep(&(struct timespec){.tv_nsec = (long)pool.wait_ns}, NULL);
+  pool.wake();
 }
 
 int sl_pool_work(void) {
+  count_dropped();
   if (atomic_load_explicit(&pool.ready_count, memory_order_relaxed) <
       atomic_load_explicit(&pool.wanted, memory_order_relaxed)) {
     struct sl_segment *segment;
     int r = segment_make(&segment);
     if (r == 0) {
+      pool.wait_ns = 0;
       put_ready(segment);
       return 1;
     }
     /* At the limit, the ready ones can still be used up, and sealing makes room. */
-    bool room = atomic_load(&pool.ready_count) > 0 || pool.sealing || atomic_load(&pool.full) || sl_sealed_makes_room();
+    bool room = atomic_load(&pool.ready_count) > 0 || pool.sealing || atomic_load(&pool.full);
+    if (r == -E2BIG && sl_pool_may_get_room() && !pool.sealing && !atomic_load(&pool.full))
+      wait_for_room();
     if (r != -E2BIG || !room)
       return r;
   }
-  const bool dropped = sl_sealed_is_due(atomic_load(&pool.bytes)) && drop_some();
   if (!pool.sealing)
     collect_full();
   struct sl_segment *segment = pool.sealing;
   if (!segment)
-    return dropped;
+    return 0;
   const bool as_it_is = pool.cannot_seal || atomic_load_explicit(&pool.full_count, memory_order_relaxed) > FULL_MAX;
   const int r = as_it_is ? 0 : segment_seal(segment);
   if (sl_pool_is_short(r))
@@ -401,7 +409,6 @@ void sl_pool_truncate(struct sl_segment *segment, uint32_t used) {
 }
 
 void sl_pool_end(void) {
-  sl_sealed_end();
   collect_full();
   for (struct sl_segment *segment = pool.sealing; segment; segment = segment->next)
     sl_pool_truncate(segment, segment->used);

@@ -53,9 +53,13 @@ void sl_pool_retire(struct sl_segment *segment, uint32_t used);
 
 /*
  * One piece of the helper thread's work, supply before sealing. Returns 1 when there may be more to do, 0 when not,
- * or the negative errno that sl_pool_make failed with. Not being able to seal is no failure: raw segments stay valid.
+ * or the negative errno that sl_pool_make failed with; where there may be room later, after waiting for it for a
+ * moment. Not being able to seal is no failure: raw segments stay valid.
  */
 int sl_pool_work(void);
+
+/* Whether the limit is not the end: with keep-last, another process may make room. */
+bool sl_pool_may_get_room(void);
 
 /* Whether an error says that the process is short of descriptors or memory, which it may not be a second later. */
 bool sl_pool_is_short(int r);

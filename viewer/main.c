@@ -137,6 +137,16 @@ const struct sl_command sl_commands[] = {
      "its\n"
      "category is decided at the end of the step. Ends with the job, or with Ctrl-C.",
      "shardledger watch shardledger-out --once\nshardledger watch shardledger-out --once --json", sl_cmd_watch},
+    {"trim", "keep logs within their limits while a job records: drop the middle of those that come near",
+     "[DIR] [--follow]",
+     "Of logs that are recorded on this machine with SHARDLEDGER_AT_MAX=keep-last and SHARDLEDGER_MAX_BYTES: when "
+     "three\n"
+     "quarters of the limit are used, the oldest steps but the first ones go. 'shardledger run' does it by itself; "
+     "where\n"
+     "CUDA_INJECTION64_PATH alone attaches, start it with --follow on each machine, before the job or while it runs.\n"
+     "--follow goes on until the job has ended; without it each log is looked at once. DIR need not be there yet.\n"
+     "It may be stopped at any moment, and started again.",
+     "shardledger trim shardledger-out\nshardledger trim shardledger-out --follow &", sl_cmd_trim},
     {"rules", "what ranges mean and who decides a category, in order", "[FILE|DIR] [options]",
      "Your own rules first: of FILE (a file of rules, which is checked, or a ledger) or those kept in DIR.\n"
      "'shardledger ingest --help' says how to write them.",

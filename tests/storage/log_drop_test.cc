@@ -1,13 +1,13 @@
 /*
- * The middle of recorded runs is dropped, as SHARDLEDGER_AT_MAX=keep-last does it: what the ledger says of the steps
+ * The middle of recorded runs is dropped, as `shardledger trim` does it: what the ledger says of the steps
  * that are kept is then what it said before.
  */
 #include "fakes/ledger_rows.h"
 
 extern "C" {
 #include "storage/ledger.h"
-#include "storage/log/log_drop.h"
 #include "storage/log/log_reader.h"
+#include "storage/trim/log_drop.h"
 }
 
 #include <gtest/gtest.h>
@@ -77,22 +77,18 @@ protected:
       options.head_ns = number("SELECT start_ns + 1000 FROM step WHERE step = " + std::to_string(first) + of_rank);
       options.target_ns = number("SELECT end_ns FROM step WHERE step = " + std::to_string(kept - 1) + of_rank);
       options.until_ns = UINT64_MAX;
-      options.number = 0xffffff;
       options.drops = drops_nothing;
       for (const auto &process : fs::directory_iterator(directory / "run")) {
         if (process.path().filename().string().find("-" + rank[1] + "-") == std::string::npos)
           continue;
-        options.directory = process.path().c_str();
         sl_error error = {};
-        sl_log_drop *drop = sl_log_drop_begin(&options, &error);
-        ASSERT_NE(drop, nullptr) << error.text;
-        int r = 1;
-        while (r == 1)
-          r = sl_log_drop_work(drop, 1000, &error);
-        EXPECT_EQ(r, expected) << error.text;
-        EXPECT_TRUE(expected < 0 || sl_log_drop_bytes(drop) > 1000u);
+        sl_log *log = nullptr;
+        ASSERT_EQ(sl_log_open(process.path().c_str(), &log, &error), 0) << error.text;
+        EXPECT_EQ(sl_log_drop(log, &options, &error), expected) << error.text;
+        sl_log_close(log);
         EXPECT_EQ(fs::exists(process.path() / "dropped.slog"), expected == 0);
-        sl_log_drop_free(drop);
+        EXPECT_TRUE(expected < 0 || fs::file_size(process.path() / "dropped.slog") > 1000u);
+        EXPECT_FALSE(fs::exists(process.path() / SL_DROPPED_NEW_NAME));
       }
     }
   }
@@ -246,9 +242,11 @@ TEST(LogDropRefuses, AnAllocatorThatItCannotFollow) {
     if (process.is_directory()) {
       sl_error error = {};
       sl_log_drop_options options = {};
-      options.directory = process.path().c_str();
       options.drops = drops_nothing;
-      EXPECT_EQ(sl_log_drop_begin(&options, &error), nullptr);
+      sl_log *log = nullptr;
+      ASSERT_EQ(sl_log_open(process.path().c_str(), &log, &error), 0) << error.text;
+      EXPECT_EQ(sl_log_drop(log, &options, &error), -ENOTSUP);
+      sl_log_close(log);
       EXPECT_NE(std::string(error.text).find("cudaMallocAsync"), std::string::npos) << error.text;
     }
 }

@@ -1,6 +1,7 @@
 #include "command.h"
 #include "commands/child.h"
 #include "commands/summary.h"
+#include "commands/trimmer.h"
 #include "installation.h"
 #include "open_ledger.h"
 #include "plugin/config.h"
@@ -320,7 +321,9 @@ int sl_cmd_run(const struct sl_command *command, int argc, char **argv) {
   set_injection(plugin, directory, argv[first]);
 
   bool started = false;
+  const pid_t trimmer = sl_trimmer_start(directory);
   int status = sl_run_child(argv + first, &started);
+  sl_trimmer_stop(trimmer);
 
   if (holds_a_run(directory)) {
     if (!many)

@@ -5,8 +5,8 @@
 #ifndef SHARDLEDGER_CALL_COUNTS_H
 #define SHARDLEDGER_CALL_COUNTS_H
 
-#include "log_reader.h"
 #include "plugin/events.h"
+#include "storage/log/log_reader.h"
 
 #include <stdbool.h>
 

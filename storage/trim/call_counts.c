@@ -1,6 +1,6 @@
 #include "call_counts.h"
 
-#include "nccl_payload.h"
+#include "storage/log/nccl_payload.h"
 
 #include <errno.h>
 #include <stdlib.h>

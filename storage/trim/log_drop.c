@@ -5,12 +5,11 @@
 #include "log_drop.h"
 
 #include "call_counts.h"
-#include "log_reader.h"
-#include "log_segments.h"
 #include "nvtx_ranges/kinds.h"
 #include "plugin/events.h"
 #include "plugin/log_format.h"
 #include "storage/allocator/block_map.h"
+#include "storage/log/log_segments.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -75,9 +74,8 @@ struct device {
   struct sl_event_device_sample sample; /* the last one */
 };
 
-struct sl_log_drop {
-  struct sl_log_drop_options options;
-  char *directory;
+struct drop {
+  const struct sl_log_drop_options *options;
   struct sl_log *log;
   struct sl_allocator_config config;
   struct device devices[DEVICES_MAX];
@@ -113,7 +111,7 @@ static void blocks_free(struct device *device) {
   device->map = sl_block_map_free(device->map);
 }
 
-static struct device *device_of(struct sl_log_drop *drop, uint32_t id) {
+static struct device *device_of(struct drop *drop, uint32_t id) {
   if (id >= DEVICES_MAX)
     return NULL;
   struct device *device = &drop->devices[id];
@@ -122,7 +120,7 @@ static struct device *device_of(struct sl_log_drop *drop, uint32_t id) {
   return device->map ? device : NULL;
 }
 
-static int block_restore(struct sl_log_drop *drop, uint32_t id, uint64_t address, uint64_t bytes, uint64_t requested,
+static int block_restore(struct drop *drop, uint32_t id, uint64_t address, uint64_t bytes, uint64_t requested,
                          int state, uint32_t place, bool starts_segment, const struct made *made) {
   struct device *device = device_of(drop, id);
   struct made *user = device && state == SL_BLOCK_ALLOCATED ? malloc(sizeof *user) : NULL;
@@ -138,7 +136,7 @@ static int block_restore(struct sl_log_drop *drop, uint32_t id, uint64_t address
   return r == -EINVAL ? 0 : r;
 }
 
-static int on_allocator(struct sl_log_drop *drop, const struct sl_event *event) {
+static int on_allocator(struct drop *drop, const struct sl_event *event) {
   const struct sl_event_allocator *e = event->payload;
   struct device *device = device_of(drop, drop->place_device[e->place]);
   if (!device)
@@ -162,7 +160,7 @@ static int on_allocator(struct sl_log_drop *drop, const struct sl_event *event) 
   return 0;
 }
 
-static void on_tag(struct sl_log_drop *drop, const struct sl_event *event) {
+static void on_tag(struct drop *drop, const struct sl_event *event) {
   const struct sl_event_tag *tag = event->payload;
   struct made *made = tag->device < DEVICES_MAX && drop->devices[tag->device].map
                           ? sl_block_map_find(drop->devices[tag->device].map, tag->address)
@@ -175,7 +173,7 @@ static void on_tag(struct sl_log_drop *drop, const struct sl_event *event) {
 
 /* ---- open ranges ---- */
 
-static struct thread *thread_of(struct sl_log_drop *drop, uint32_t ordinal) {
+static struct thread *thread_of(struct drop *drop, uint32_t ordinal) {
   struct thread *thread;
   HASH_FIND(hh, drop->threads, &ordinal, sizeof ordinal, thread);
   if (!thread && (thread = calloc(1, sizeof *thread))) {
@@ -185,7 +183,7 @@ static struct thread *thread_of(struct sl_log_drop *drop, uint32_t ordinal) {
   return thread;
 }
 
-static int range_open(struct sl_log_drop *drop, const struct sl_event_kept_range *range) {
+static int range_open(struct drop *drop, const struct sl_event_kept_range *range) {
   if (range->id) {
     struct started *started = calloc(1, sizeof *started);
     if (!started)
@@ -206,7 +204,7 @@ static int range_open(struct sl_log_drop *drop, const struct sl_event_kept_range
   return 0;
 }
 
-static void range_pop(struct sl_log_drop *drop, uint32_t ordinal, uint16_t domain) {
+static void range_pop(struct drop *drop, uint32_t ordinal, uint16_t domain) {
   struct thread *thread;
   HASH_FIND(hh, drop->threads, &ordinal, sizeof ordinal, thread);
   if (thread && thread->depth > MAX_DEPTH) {
@@ -223,7 +221,7 @@ static void range_pop(struct sl_log_drop *drop, uint32_t ordinal, uint16_t domai
     }
 }
 
-static void range_end(struct sl_log_drop *drop, uint64_t id) {
+static void range_end(struct drop *drop, uint64_t id) {
   struct started *started;
   HASH_FIND(hh, drop->started, &id, sizeof id, started);
   if (started) {
@@ -234,7 +232,7 @@ static void range_end(struct sl_log_drop *drop, uint64_t id) {
     drop->step = NO_STEP;
 }
 
-static void ranges_clear(struct sl_log_drop *drop) {
+static void ranges_clear(struct drop *drop) {
   struct thread *thread, *next_thread;
   HASH_ITER(hh, drop->threads, thread, next_thread) {
     for (struct open_range *open = thread->innermost, *outer; open; open = outer) {
@@ -253,7 +251,7 @@ static void ranges_clear(struct sl_log_drop *drop) {
 
 /* ---- rare events ---- */
 
-static void copy_remove(struct sl_log_drop *drop, struct copy *copy) {
+static void copy_remove(struct drop *drop, struct copy *copy) {
   *(copy->previous ? &copy->previous->next : &drop->first_copy) = copy->next;
   *(copy->next ? &copy->next->previous : &drop->last_copy) = copy->previous;
   if (copy->key)
@@ -261,13 +259,13 @@ static void copy_remove(struct sl_log_drop *drop, struct copy *copy) {
   free(copy);
 }
 
-static void copies_clear(struct sl_log_drop *drop) {
+static void copies_clear(struct drop *drop) {
   while (drop->first_copy)
     copy_remove(drop, drop->first_copy);
 }
 
 /* What this event makes or ends, and which of both; 0: neither. */
-static uint64_t key_of(const struct sl_log_drop *drop, const struct sl_event *event, bool *ends) {
+static uint64_t key_of(const struct drop *drop, const struct sl_event *event, bool *ends) {
   enum { DRIVER = 1, SEGMENT, CODE };
   uint64_t kind = 0, value = 0;
   *ends = false;
@@ -309,12 +307,12 @@ static bool is_rare(const struct sl_event *event) {
 }
 
 /* Of a kernel or copy that ran before the gap, and was told within it. */
-static bool is_of_head(const struct sl_log_drop *drop, const struct sl_event *event) {
+static bool is_of_head(const struct drop *drop, const struct sl_event *event) {
   return sl_event_is_of_device(event->type) && *(const uint64_t *)event->payload < drop->from_ns;
 }
 
 /* What was made and ended within the gap leaves no trace: so the copies do not outgrow what is alive. */
-static int copy_add(struct sl_log_drop *drop, const struct sl_event *event) {
+static int copy_add(struct drop *drop, const struct sl_event *event) {
   bool ends;
   const uint64_t key = key_of(drop, event, &ends);
   struct copy *copy = NULL;
@@ -345,7 +343,7 @@ static int copy_add(struct sl_log_drop *drop, const struct sl_event *event) {
 
 /* ---- the file ---- */
 
-static int put(struct sl_log_drop *drop, uint64_t time_ns, uint8_t type, const void *fields, size_t bytes) {
+static int put(struct drop *drop, uint64_t time_ns, uint8_t type, const void *fields, size_t bytes) {
   struct sl_record_header header = {.type = type, .words = (uint8_t)((sizeof header + bytes) / 8)};
   if (time_ns < drop->base_ns || time_ns - drop->base_ns > UINT32_MAX) {
     const struct sl_event_time_base base = {time_ns};
@@ -374,7 +372,7 @@ static int put(struct sl_log_drop *drop, uint64_t time_ns, uint8_t type, const v
   return 0;
 }
 
-static int put_copies(struct sl_log_drop *drop) {
+static int put_copies(struct drop *drop) {
   int r = 0;
   for (const struct copy *copy = drop->first_copy; copy && r == 0; copy = copy->next) {
     if (copy->thread != drop->out_thread) {
@@ -388,7 +386,7 @@ static int put_copies(struct sl_log_drop *drop) {
   return r;
 }
 
-static int put_blocks(struct sl_log_drop *drop, uint64_t at_ns, uint32_t id) {
+static int put_blocks(struct drop *drop, uint64_t at_ns, uint32_t id) {
   struct device *device = &drop->devices[id];
   size_t count = 0;
   struct sl_block *blocks = sl_block_map_blocks(device->map, &count);
@@ -417,7 +415,7 @@ static int put_blocks(struct sl_log_drop *drop, uint64_t at_ns, uint32_t id) {
   return r;
 }
 
-static int put_tags(struct sl_log_drop *drop, uint64_t at_ns, uint32_t id) {
+static int put_tags(struct drop *drop, uint64_t at_ns, uint32_t id) {
   size_t count = 0;
   struct sl_block *blocks = sl_block_map_blocks(drop->devices[id].map, &count);
   int r = !blocks && count ? -ENOMEM : 0;
@@ -430,7 +428,7 @@ static int put_tags(struct sl_log_drop *drop, uint64_t at_ns, uint32_t id) {
   return r;
 }
 
-static int put_pushed(struct sl_log_drop *drop, uint64_t at_ns, const struct thread *thread) {
+static int put_pushed(struct drop *drop, uint64_t at_ns, const struct thread *thread) {
   const struct open_range *inwards[MAX_DEPTH];
   uint32_t count = 0;
   int r = 0;
@@ -441,7 +439,7 @@ static int put_pushed(struct sl_log_drop *drop, uint64_t at_ns, const struct thr
   return r;
 }
 
-static int put_segments(struct sl_log_drop *drop, uint64_t at_ns) {
+static int put_segments(struct drop *drop, uint64_t at_ns) {
   const struct sl_segments *segments = sl_log_segments(drop->log);
   size_t old_count;
   const struct sl_event_dropped_segments *old = sl_log_dropped_segments(drop->log, &old_count);
@@ -452,7 +450,7 @@ static int put_segments(struct sl_log_drop *drop, uint64_t at_ns) {
     for (next = i; next < segments->count && segments->entries[next].thread == thread; next++) {
       const struct sl_segment_entry *entry = &segments->entries[next];
       if (entry->frame_at == SL_NOT_THERE ||
-          !drop->options.drops(drop->options.context, segments->sealed[entry->file].name))
+          !drop->options->drops(drop->options->context, segments->sealed[entry->file].name))
         continue;
       range.from = entry->sequence < range.from ? entry->sequence : range.from;
       range.until = entry->sequence + 1;
@@ -469,23 +467,24 @@ static int put_segments(struct sl_log_drop *drop, uint64_t at_ns) {
 }
 
 static int put_calls(void *context, const struct sl_event_kept_calls *calls) {
-  struct sl_log_drop *drop = context;
+  struct drop *drop = context;
   return put(drop, drop->at_ns, SL_EVENT_kept_calls, calls, sizeof *calls);
 }
 
-static int write_file(const struct sl_log_drop *drop, uint64_t base_ns) {
+static int write_file(const struct drop *drop, uint64_t base_ns) {
   char path[4096], new_path[4096];
   struct sl_segment_header header = {.magic = SL_SEGMENT_MAGIC,
                                      .version = SL_LOG_VERSION,
-                                     .number = drop->options.number,
+                                     .number = SL_DROPPED_NUMBER,
                                      .bytes = (uint32_t)(sizeof header + drop->out_bytes),
                                      .thread = SL_DROPPED_THREAD,
                                      .base_ns = base_ns,
                                      .process_key = sl_log_segments(drop->log)->process_key};
   header.check = XXH3_64bits(&header, offsetof(struct sl_segment_header, check));
-  if (snprintf(path, sizeof path, "%s/" SL_DROPPED_NAME, drop->directory) >= (int)sizeof path - 4)
+  const char *directory = sl_log_segments(drop->log)->directory;
+  if (snprintf(path, sizeof path, "%s/" SL_DROPPED_NAME, directory) >= (int)sizeof path ||
+      snprintf(new_path, sizeof new_path, "%s/" SL_DROPPED_NEW_NAME, directory) >= (int)sizeof new_path)
     return -ENAMETOOLONG;
-  snprintf(new_path, sizeof new_path, "%.4090s.new", path);
   unlink(new_path);
   int fd = open(new_path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, S_IRUSR | S_IWUSR);
   if (fd < 0)
@@ -508,7 +507,7 @@ static int write_file(const struct sl_log_drop *drop, uint64_t base_ns) {
 }
 
 /* until_ns: time of the first event that stays. */
-static int finish(struct sl_log_drop *drop, uint64_t until_ns) {
+static int finish(struct drop *drop, uint64_t until_ns) {
   const uint64_t base_ns = drop->from_ns, at_ns = drop->at_ns = until_ns - 1;
   const struct sl_event_dropped dropped = {drop->from_ns, until_ns, drop->events, drop->first_step, drop->last_step};
   drop->base_ns = base_ns;
@@ -538,7 +537,7 @@ static int finish(struct sl_log_drop *drop, uint64_t until_ns) {
 
 /* ---- reading up to there ---- */
 
-static void gap_begins(struct sl_log_drop *drop, uint64_t time_ns) {
+static void gap_begins(struct drop *drop, uint64_t time_ns) {
   drop->from_ns = time_ns;
   drop->events = 0;
   drop->first_step = 1;
@@ -549,7 +548,7 @@ static void gap_begins(struct sl_log_drop *drop, uint64_t time_ns) {
 }
 
 /* Of a step, as the companion tells it. */
-static bool is_step(const struct sl_log_drop *drop, const struct sl_event *event, uint32_t *step) {
+static bool is_step(const struct drop *drop, const struct sl_event *event, uint32_t *step) {
   const struct sl_event_range_start *start = event->payload;
   if (event->type != SL_EVENT_range_start || !drop->shardledger_domain || start->domain != drop->shardledger_domain ||
       start->category != SL_KIND_step)
@@ -558,7 +557,7 @@ static bool is_step(const struct sl_log_drop *drop, const struct sl_event *event
   return true;
 }
 
-static void jump_begin(struct sl_log_drop *drop) {
+static void jump_begin(struct drop *drop) {
   if (drop->jumping)
     return;
   drop->jumping = true;
@@ -566,7 +565,7 @@ static void jump_begin(struct sl_log_drop *drop) {
   drop->step = NO_STEP;
 }
 
-static int take(struct sl_log_drop *drop, const struct sl_event *event) {
+static int take(struct drop *drop, const struct sl_event *event) {
   const void *payload = event->payload;
   switch (event->type) {
   case SL_EVENT_nvtx_domain: {
@@ -653,19 +652,19 @@ static int take(struct sl_log_drop *drop, const struct sl_event *event) {
 }
 
 /* 1: the event is the first one that stays, and was not taken. */
-static int take_in_order(struct sl_log_drop *drop, const struct sl_event *event) {
+static int take_in_order(struct drop *drop, const struct sl_event *event) {
   bool keep;
   if (event->thread == 0) { /* definitions, which stay */
     int r = sl_call_counts_event(drop->calls, event, &keep);
     return r < 0 ? r : take(drop, event);
   }
   uint32_t step = NO_STEP;
-  if (event->time_ns >= drop->options.until_ns)
+  if (event->time_ns >= drop->options->until_ns)
     return -EAGAIN;
   const bool begins_step = is_step(drop, event, &step), alone = event->time_ns > drop->last_ns;
-  if (alone && !event->salvaged && event->time_ns >= drop->options.target_ns && (begins_step || !drop->saw_step))
+  if (alone && !event->salvaged && event->time_ns >= drop->options->target_ns && (begins_step || !drop->saw_step))
     return 1;
-  if (!drop->from_is_fixed && event->time_ns > drop->options.head_ns) {
+  if (!drop->from_is_fixed && event->time_ns > drop->options->head_ns) {
     if (!drop->from_ns)
       gap_begins(drop, event->time_ns);
     drop->from_is_fixed = true;
@@ -692,76 +691,59 @@ static int take_in_order(struct sl_log_drop *drop, const struct sl_event *event)
   return r;
 }
 
-struct sl_log_drop *sl_log_drop_begin(const struct sl_log_drop_options *options, struct sl_error *error) {
-  struct sl_log_drop *drop = calloc(1, sizeof *drop);
-  if (!drop || !(drop->directory = strdup(options->directory))) {
-    free(drop);
-    sl_error_set(error, -ENOMEM, "out of memory");
-    return NULL;
-  }
-  drop->options = *options;
-  drop->step = NO_STEP;
-  drop->first_step = 1;
-  memset(drop->place_device, 0xff, sizeof drop->place_device);
-  if (sl_log_open(drop->directory, &drop->log, error) < 0)
-    return sl_log_drop_free(drop);
-  drop->calls = sl_call_counts_new(drop->log);
-  if (!drop->calls) {
-    sl_error_set(error, -ENOMEM, "out of memory");
-    return sl_log_drop_free(drop);
-  }
-  const char *backend = sl_log_info(drop->log, "allocator_backend");
-  if (backend && strcmp(backend, "native") != 0) {
-    sl_error_set(error, -ENOTSUP, "that works with PyTorch's own caching allocator only, and this is %s", backend);
-    return sl_log_drop_free(drop);
-  }
-  sl_allocator_config_parse(sl_log_info(drop->log, "allocator_config"), &drop->config);
-  drop->from_ns = sl_log_dropped_from(drop->log);
-  drop->from_is_fixed = drop->from_ns != 0;
-  return drop;
-}
-
-int sl_log_drop_work(struct sl_log_drop *drop, unsigned events, struct sl_error *error) {
+/* Reads up to the first event that stays, and writes what goes on from there. */
+static int read_and_write(struct drop *drop, struct sl_error *error) {
   struct sl_event event;
   int r = 0;
-  for (unsigned i = 0; i < events; i++) {
-    r = sl_log_next(drop->log, &event, error);
-    if (r <= 0)
-      return r < 0 ? r : -EAGAIN;
+  while ((r = sl_log_next(drop->log, &event, error)) > 0) {
     r = take_in_order(drop, &event);
-    if (r == -EAGAIN)
-      return r;
+    if (r > 0)
+      break;
     if (r < 0)
-      return sl_error_set(error, r, "cannot find out what goes on from the part to be dropped: %s", strerror(-r));
-    if (r > 0) {
-      struct sl_log_counts counts;
-      sl_log_counts(drop->log, &counts);
-      if (counts.damaged_segments) /* then what is there at this instant is not known */
-        return sl_error_set(error, -EBADMSG, "a part of it can't be read");
-      if (!drop->from_ns)
-        gap_begins(drop, event.time_ns);
-      r = finish(drop, event.time_ns);
-      return r < 0 ? sl_error_set(error, r, "cannot write " SL_DROPPED_NAME ": %s", strerror(-r)) : 0;
-    }
+      return r == -EAGAIN
+                 ? sl_error_set(error, r, "no step has begun since")
+                 : sl_error_set(error, r, "cannot find out what goes on from the part to be dropped: %s", strerror(-r));
   }
-  return 1;
+  if (r <= 0)
+    return r < 0 ? r : sl_error_set(error, -EAGAIN, "no step has begun since");
+  struct sl_log_counts counts;
+  sl_log_counts(drop->log, &counts);
+  if (counts.damaged_segments) /* then what is there at this instant is not known */
+    return sl_error_set(error, -EBADMSG, "a part of it can't be read");
+  if (!drop->from_ns)
+    gap_begins(drop, event.time_ns);
+  r = finish(drop, event.time_ns);
+  return r < 0 ? sl_error_set(error, r, "cannot write " SL_DROPPED_NAME ": %s", strerror(-r)) : 0;
 }
 
-uint64_t sl_log_drop_bytes(const struct sl_log_drop *drop) {
-  return sizeof(struct sl_segment_header) + drop->out_bytes;
-}
-
-struct sl_log_drop *sl_log_drop_free(struct sl_log_drop *drop) {
-  if (!drop)
-    return NULL;
+static void drop_free(struct drop *drop) {
   for (uint32_t id = 0; id < DEVICES_MAX; id++)
     blocks_free(&drop->devices[id]);
   ranges_clear(drop);
   copies_clear(drop);
   sl_call_counts_free(drop->calls);
-  sl_log_close(drop->log);
-  free(drop->directory);
   free(drop->out);
   free(drop);
-  return NULL;
+}
+
+int sl_log_drop(struct sl_log *log, const struct sl_log_drop_options *options, struct sl_error *error) {
+  const char *backend = sl_log_info(log, "allocator_backend");
+  if (backend && strcmp(backend, "native") != 0)
+    return sl_error_set(error, -ENOTSUP, "that works with PyTorch's own caching allocator only, and this is %s",
+                        backend);
+  struct drop *drop = calloc(1, sizeof *drop);
+  if (!drop)
+    return sl_error_set(error, -ENOMEM, "out of memory");
+  drop->options = options;
+  drop->log = log;
+  drop->step = NO_STEP;
+  drop->first_step = 1;
+  memset(drop->place_device, 0xff, sizeof drop->place_device);
+  sl_allocator_config_parse(sl_log_info(log, "allocator_config"), &drop->config);
+  drop->from_ns = sl_log_dropped_from(log);
+  drop->from_is_fixed = drop->from_ns != 0;
+  drop->calls = sl_call_counts_new(log);
+  int r = drop->calls ? read_and_write(drop, error) : sl_error_set(error, -ENOMEM, "out of memory");
+  drop_free(drop);
+  return r;
 }

@@ -1,68 +1,31 @@
 /*
  * One pass over the log: the state at the end of the gap is kept up to date by event, as a reader does it, and written
- * when that end is found. One file above the usual size, because all of it is that one state.
+ * when that end is found.
  */
 #include "log_drop.h"
 
 #include "call_counts.h"
+#include "kept_ranges.h"
 #include "nvtx_ranges/kinds.h"
 #include "plugin/events.h"
 #include "plugin/log_format.h"
+#include "rare_events.h"
 #include "storage/allocator/block_map.h"
 #include "storage/log/log_segments.h"
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
 #include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-#include <uthash.h>
 
 #define DEVICES_MAX 64u
 #define PLACES_MAX 65536u
 #define NO_STEP UINT32_MAX
-#define BYTES_MAX (16u << 20) /* of the file: what a reader takes */
-#define MAX_DEPTH 512u        /* of ranges: deeper ones are counted only, as in phases.c */
 
 struct made { /* the user of an allocated block */
   uint64_t alloc_ns;
   uint32_t sequence, tid, step;
   uint64_t tag_ns;         /* 0: it has none */
   struct sl_event_tag tag; /* the last one */
-};
-
-struct open_range {
-  struct sl_event_kept_range range;
-  struct open_range *outer; /* of the same thread; of ranges that were pushed */
-};
-
-struct thread {
-  uint32_t ordinal;
-  uint32_t depth;
-  struct open_range *innermost; /* of those above MAX_DEPTH */
-  UT_hash_handle hh;
-};
-
-struct started { /* by id */
-  uint64_t id;
-  struct sl_event_kept_range range;
-  UT_hash_handle hh;
-};
-
-/* A rare event from the part that is dropped. */
-struct copy {
-  struct copy *previous, *next;
-  uint64_t key; /* of what it makes and another event ends; 0: none */
-  uint64_t time_ns;
-  uint32_t thread, tid, bytes;
-  uint8_t type;
-  UT_hash_handle hh; /* by key */
-  uint64_t payload[];
 };
 
 struct device {
@@ -81,10 +44,9 @@ struct drop {
   struct device devices[DEVICES_MAX];
   uint8_t place_device[PLACES_MAX];
   uint16_t shardledger_domain;
-  struct thread *threads;
-  struct started *started;
+  struct sl_kept_ranges ranges;
+  struct sl_rare_events rare;
   struct sl_call_counts *calls;
-  struct copy *first_copy, *last_copy, *made_copies; /* in order; by key */
 
   uint64_t from_ns, last_ns, events;
   bool from_is_fixed; /* something was dropped before, or the first files have ended */
@@ -94,10 +56,8 @@ struct drop {
   uint64_t step_range;
   uint32_t first_step, last_step;
 
-  char *out;
-  size_t out_bytes, out_size;
-  uint64_t base_ns, at_ns;
-  uint32_t out_thread;
+  struct sl_dropped_file out;
+  uint64_t at_ns; /* of what is written */
 };
 
 /* ---- what is there: PyTorch's blocks ---- */
@@ -171,221 +131,6 @@ static void on_tag(struct drop *drop, const struct sl_event *event) {
   made->tag = *tag;
 }
 
-/* ---- open ranges ---- */
-
-static struct thread *thread_of(struct drop *drop, uint32_t ordinal) {
-  struct thread *thread;
-  HASH_FIND(hh, drop->threads, &ordinal, sizeof ordinal, thread);
-  if (!thread && (thread = calloc(1, sizeof *thread))) {
-    thread->ordinal = ordinal;
-    HASH_ADD(hh, drop->threads, ordinal, sizeof thread->ordinal, thread);
-  }
-  return thread;
-}
-
-static int range_open(struct drop *drop, const struct sl_event_kept_range *range) {
-  if (range->id) {
-    struct started *started = calloc(1, sizeof *started);
-    if (!started)
-      return -ENOMEM;
-    started->id = range->id;
-    started->range = *range;
-    HASH_ADD(hh, drop->started, id, sizeof started->id, started);
-    return 0;
-  }
-  struct thread *thread = thread_of(drop, range->thread);
-  if (thread && thread->depth++ >= MAX_DEPTH)
-    return 0;
-  struct open_range *open = thread ? malloc(sizeof *open) : NULL;
-  if (!open)
-    return -ENOMEM;
-  *open = (struct open_range){*range, thread->innermost};
-  thread->innermost = open;
-  return 0;
-}
-
-static void range_pop(struct drop *drop, uint32_t ordinal, uint16_t domain) {
-  struct thread *thread;
-  HASH_FIND(hh, drop->threads, &ordinal, sizeof ordinal, thread);
-  if (thread && thread->depth > MAX_DEPTH) {
-    thread->depth--;
-    return;
-  }
-  for (struct open_range **at = thread ? &thread->innermost : NULL; at && *at; at = &(*at)->outer)
-    if ((*at)->range.domain == domain) {
-      struct open_range *open = *at;
-      *at = open->outer;
-      free(open);
-      thread->depth--;
-      return;
-    }
-}
-
-static void range_end(struct drop *drop, uint64_t id) {
-  struct started *started;
-  HASH_FIND(hh, drop->started, &id, sizeof id, started);
-  if (started) {
-    HASH_DEL(drop->started, started);
-    free(started);
-  }
-  if (id == drop->step_range)
-    drop->step = NO_STEP;
-}
-
-static void ranges_clear(struct drop *drop) {
-  struct thread *thread, *next_thread;
-  HASH_ITER(hh, drop->threads, thread, next_thread) {
-    for (struct open_range *open = thread->innermost, *outer; open; open = outer) {
-      outer = open->outer;
-      free(open);
-    }
-    HASH_DEL(drop->threads, thread);
-    free(thread);
-  }
-  struct started *started, *next_started;
-  HASH_ITER(hh, drop->started, started, next_started) {
-    HASH_DEL(drop->started, started);
-    free(started);
-  }
-}
-
-/* ---- rare events ---- */
-
-static void copy_remove(struct drop *drop, struct copy *copy) {
-  *(copy->previous ? &copy->previous->next : &drop->first_copy) = copy->next;
-  *(copy->next ? &copy->next->previous : &drop->last_copy) = copy->previous;
-  if (copy->key)
-    HASH_DEL(drop->made_copies, copy);
-  free(copy);
-}
-
-static void copies_clear(struct drop *drop) {
-  while (drop->first_copy)
-    copy_remove(drop, drop->first_copy);
-}
-
-/* What this event makes or ends, and which of both; 0: neither. */
-static uint64_t key_of(const struct drop *drop, const struct sl_event *event, bool *ends) {
-  enum { DRIVER = 1, SEGMENT, CODE };
-  uint64_t kind = 0, value = 0;
-  *ends = false;
-  if (event->type == SL_EVENT_driver_allocation || event->type == SL_EVENT_driver_free) {
-    kind = DRIVER;
-    value = *(const uint64_t *)event->payload; /* both begin with the address */
-    *ends = event->type == SL_EVENT_driver_free;
-  } else if (event->type == SL_EVENT_allocator) {
-    const struct sl_event_allocator *e = event->payload;
-    *ends = e->action == SL_SEGMENT_FREE;
-    if (e->action == SL_SEGMENT_ALLOC || *ends) {
-      kind = SEGMENT;
-      value = e->address ^ (uint64_t)drop->place_device[e->place] << 56;
-    }
-  } else if (event->type == SL_EVENT_gpu_module) {
-    const struct sl_event_gpu_module *code = event->payload;
-    kind = CODE;
-    value = (uint64_t)code->device << 32 | code->module;
-    *ends = !code->loaded;
-  }
-  return kind ? XXH3_64bits_withSeed(&value, sizeof value, kind) | 1 : 0;
-}
-
-static bool is_rare(const struct sl_event *event) {
-  switch (event->type) {
-  case SL_EVENT_driver_allocation:
-  case SL_EVENT_driver_free:
-  case SL_EVENT_context:
-  case SL_EVENT_gpu_module:
-  case SL_EVENT_nccl_communicator:
-  case SL_EVENT_gap: return true;
-  case SL_EVENT_allocator: {
-    const uint8_t action = ((const struct sl_event_allocator *)event->payload)->action;
-    return action == SL_SEGMENT_ALLOC || action == SL_SEGMENT_FREE || action == SL_SEGMENT_MAP ||
-           action == SL_SEGMENT_UNMAP;
-  }
-  default: return false;
-  }
-}
-
-/* Of a kernel or copy that ran before the gap, and was told within it. */
-static bool is_of_head(const struct drop *drop, const struct sl_event *event) {
-  return sl_event_is_of_device(event->type) && *(const uint64_t *)event->payload < drop->from_ns;
-}
-
-/* What was made and ended within the gap leaves no trace: so the copies do not outgrow what is alive. */
-static int copy_add(struct drop *drop, const struct sl_event *event) {
-  bool ends;
-  const uint64_t key = key_of(drop, event, &ends);
-  struct copy *copy = NULL;
-  if (key)
-    HASH_FIND(hh, drop->made_copies, &key, sizeof key, copy);
-  if (copy && ends) {
-    copy_remove(drop, copy);
-    return 0;
-  }
-  const bool keyed = key && !ends && !copy;
-  copy = calloc(1, sizeof *copy + event->bytes);
-  if (!copy)
-    return -ENOMEM;
-  *copy = (struct copy){.previous = drop->last_copy,
-                        .key = keyed ? key : 0,
-                        .time_ns = event->time_ns,
-                        .thread = event->thread,
-                        .tid = event->tid,
-                        .bytes = event->bytes,
-                        .type = event->type};
-  memcpy(copy->payload, event->payload, event->bytes);
-  *(drop->last_copy ? &drop->last_copy->next : &drop->first_copy) = copy;
-  drop->last_copy = copy;
-  if (keyed)
-    HASH_ADD(hh, drop->made_copies, key, sizeof copy->key, copy);
-  return 0;
-}
-
-/* ---- the file ---- */
-
-static int put(struct drop *drop, uint64_t time_ns, uint8_t type, const void *fields, size_t bytes) {
-  struct sl_record_header header = {.type = type, .words = (uint8_t)((sizeof header + bytes) / 8)};
-  if (time_ns < drop->base_ns || time_ns - drop->base_ns > UINT32_MAX) {
-    const struct sl_event_time_base base = {time_ns};
-    drop->base_ns = time_ns;
-    int r = type == SL_EVENT_time_base ? 0 : put(drop, time_ns, SL_EVENT_time_base, &base, sizeof base);
-    if (r < 0)
-      return r;
-  }
-  const size_t need = drop->out_bytes + sizeof header + bytes;
-  if (need > BYTES_MAX - sizeof(struct sl_segment_header))
-    return -EFBIG;
-  if (need > drop->out_size) {
-    const size_t size = 2 * need + 4096;
-    char *larger = realloc(drop->out, size);
-    if (!larger)
-      return -ENOMEM;
-    drop->out = larger;
-    drop->out_size = size;
-  }
-  header.delta_ns = (uint32_t)(time_ns - drop->base_ns);
-  const uint64_t seed = (uint64_t)header.type | (uint64_t)header.words << 8 | (uint64_t)header.delta_ns << 16;
-  header.check = (uint16_t)XXH3_64bits_withSeed(fields, bytes, seed);
-  memcpy(drop->out + drop->out_bytes, &header, sizeof header);
-  memcpy(drop->out + drop->out_bytes + sizeof header, fields, bytes);
-  drop->out_bytes = need;
-  return 0;
-}
-
-static int put_copies(struct drop *drop) {
-  int r = 0;
-  for (const struct copy *copy = drop->first_copy; copy && r == 0; copy = copy->next) {
-    if (copy->thread != drop->out_thread) {
-      const struct sl_event_thread thread = {copy->thread, copy->tid};
-      r = put(drop, copy->time_ns, SL_EVENT_thread, &thread, sizeof thread);
-      drop->out_thread = copy->thread;
-    }
-    if (r == 0)
-      r = put(drop, copy->time_ns, copy->type, copy->payload, copy->bytes);
-  }
-  return r;
-}
-
 static int put_blocks(struct drop *drop, uint64_t at_ns, uint32_t id) {
   struct device *device = &drop->devices[id];
   size_t count = 0;
@@ -394,7 +139,7 @@ static int put_blocks(struct drop *drop, uint64_t at_ns, uint32_t id) {
     return -ENOMEM;
   const struct sl_event_dropped_allocator gap = {
       .device = id, .from = device->from, .until = device->next, .blocks = (uint32_t)count};
-  int r = put(drop, at_ns, SL_EVENT_dropped_allocator, &gap, sizeof gap);
+  int r = sl_dropped_put(&drop->out, at_ns, SL_EVENT_dropped_allocator, &gap, sizeof gap);
   for (size_t i = 0; i < count && r == 0; i++) {
     const struct sl_block *block = &blocks[i];
     const struct made *made = block->state == SL_BLOCK_ALLOCATED ? block->user : NULL;
@@ -409,7 +154,7 @@ static int put_blocks(struct drop *drop, uint64_t at_ns, uint32_t id) {
                                              .place = (uint16_t)block->place,
                                              .state = (uint8_t)block->state,
                                              .starts_segment = block->starts_segment};
-    r = put(drop, at_ns, SL_EVENT_kept_block, &kept, sizeof kept);
+    r = sl_dropped_put(&drop->out, at_ns, SL_EVENT_kept_block, &kept, sizeof kept);
   }
   free(blocks);
   return r;
@@ -422,20 +167,9 @@ static int put_tags(struct drop *drop, uint64_t at_ns, uint32_t id) {
   for (size_t i = 0; i < count && r == 0; i++) {
     const struct made *made = blocks[i].state == SL_BLOCK_ALLOCATED ? blocks[i].user : NULL;
     if (made && made->tag_ns >= drop->from_ns) /* earlier ones are still in the log */
-      r = put(drop, at_ns, SL_EVENT_tag, &made->tag, sizeof made->tag);
+      r = sl_dropped_put(&drop->out, at_ns, SL_EVENT_tag, &made->tag, sizeof made->tag);
   }
   free(blocks);
-  return r;
-}
-
-static int put_pushed(struct drop *drop, uint64_t at_ns, const struct thread *thread) {
-  const struct open_range *inwards[MAX_DEPTH];
-  uint32_t count = 0;
-  int r = 0;
-  for (const struct open_range *open = thread->innermost; open && count < MAX_DEPTH; open = open->outer)
-    inwards[count++] = open;
-  while (count-- > 0 && r == 0)
-    r = put(drop, at_ns, SL_EVENT_kept_range, &inwards[count]->range, sizeof inwards[count]->range);
   return r;
 }
 
@@ -461,58 +195,23 @@ static int put_segments(struct drop *drop, uint64_t at_ns) {
         range.until = old[o].until > range.until ? old[o].until : range.until;
       }
     if (range.until)
-      r = put(drop, at_ns, SL_EVENT_dropped_segments, &range, sizeof range);
+      r = sl_dropped_put(&drop->out, at_ns, SL_EVENT_dropped_segments, &range, sizeof range);
   }
   return r;
 }
 
 static int put_calls(void *context, const struct sl_event_kept_calls *calls) {
   struct drop *drop = context;
-  return put(drop, drop->at_ns, SL_EVENT_kept_calls, calls, sizeof *calls);
-}
-
-static int write_file(const struct drop *drop, uint64_t base_ns) {
-  char path[4096], new_path[4096];
-  struct sl_segment_header header = {.magic = SL_SEGMENT_MAGIC,
-                                     .version = SL_LOG_VERSION,
-                                     .number = SL_DROPPED_NUMBER,
-                                     .bytes = (uint32_t)(sizeof header + drop->out_bytes),
-                                     .thread = SL_DROPPED_THREAD,
-                                     .base_ns = base_ns,
-                                     .process_key = sl_log_segments(drop->log)->process_key};
-  header.check = XXH3_64bits(&header, offsetof(struct sl_segment_header, check));
-  const char *directory = sl_log_segments(drop->log)->directory;
-  if (snprintf(path, sizeof path, "%s/" SL_DROPPED_NAME, directory) >= (int)sizeof path ||
-      snprintf(new_path, sizeof new_path, "%s/" SL_DROPPED_NEW_NAME, directory) >= (int)sizeof new_path)
-    return -ENAMETOOLONG;
-  unlink(new_path);
-  int fd = open(new_path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, S_IRUSR | S_IWUSR);
-  if (fd < 0)
-    return -errno;
-  int r = write(fd, &header, sizeof header) == (ssize_t)sizeof header ? 0 : -ENOSPC;
-  for (size_t done = 0; done < drop->out_bytes && r == 0;) {
-    ssize_t written = write(fd, drop->out + done, drop->out_bytes - done);
-    if (written > 0)
-      done += (size_t)written;
-    else if (written == 0 || errno != EINTR)
-      r = written == 0 ? -ENOSPC : -errno;
-  }
-  if (close(fd) < 0 && r == 0)
-    r = -errno;
-  if (r == 0 && rename(new_path, path) < 0)
-    r = -errno;
-  if (r < 0)
-    unlink(new_path);
-  return r;
+  return sl_dropped_put(&drop->out, drop->at_ns, SL_EVENT_kept_calls, calls, sizeof *calls);
 }
 
 /* until_ns: time of the first event that stays. */
 static int finish(struct drop *drop, uint64_t until_ns) {
-  const uint64_t base_ns = drop->from_ns, at_ns = drop->at_ns = until_ns - 1;
+  const uint64_t at_ns = until_ns - 1;
   const struct sl_event_dropped dropped = {drop->from_ns, until_ns, drop->events, drop->first_step, drop->last_step};
-  drop->base_ns = base_ns;
-  drop->out_thread = SL_DROPPED_THREAD;
-  int r = put_copies(drop);
+  drop->at_ns = at_ns;
+  drop->out = (struct sl_dropped_file){.start_ns = drop->from_ns, .base_ns = drop->from_ns};
+  int r = sl_rare_put(&drop->rare, &drop->out);
   if (r == 0)
     r = put_segments(drop, at_ns);
   if (r == 0)
@@ -520,19 +219,19 @@ static int finish(struct drop *drop, uint64_t until_ns) {
   for (uint32_t id = 0; id < DEVICES_MAX && r == 0; id++)
     if (drop->devices[id].map)
       r = put_blocks(drop, at_ns, id);
-  for (const struct thread *thread = drop->threads; thread && r == 0; thread = thread->hh.next)
-    r = put_pushed(drop, at_ns, thread);
-  for (const struct started *started = drop->started; started && r == 0; started = started->hh.next)
-    r = put(drop, at_ns, SL_EVENT_kept_range, &started->range, sizeof started->range);
   if (r == 0)
-    r = put(drop, at_ns, SL_EVENT_dropped, &dropped, sizeof dropped);
+    r = sl_kept_ranges_put(&drop->ranges, &drop->out, at_ns);
+  if (r == 0)
+    r = sl_dropped_put(&drop->out, at_ns, SL_EVENT_dropped, &dropped, sizeof dropped);
   for (uint32_t id = 0; id < DEVICES_MAX && r == 0; id++) {
     if (drop->devices[id].map)
       r = put_tags(drop, at_ns, id);
     if (r == 0 && drop->devices[id].sampled)
-      r = put(drop, at_ns, SL_EVENT_device_sample, &drop->devices[id].sample, sizeof drop->devices[id].sample);
+      r = sl_dropped_put(&drop->out, at_ns, SL_EVENT_device_sample, &drop->devices[id].sample,
+                         sizeof drop->devices[id].sample);
   }
-  return r < 0 ? r : write_file(drop, base_ns);
+  const struct sl_segments *segments = sl_log_segments(drop->log);
+  return r < 0 ? r : sl_dropped_write(&drop->out, segments->directory, segments->process_key);
 }
 
 /* ---- reading up to there ---- */
@@ -542,7 +241,7 @@ static void gap_begins(struct drop *drop, uint64_t time_ns) {
   drop->events = 0;
   drop->first_step = 1;
   drop->last_step = 0;
-  copies_clear(drop);
+  sl_rare_clear(&drop->rare);
   for (uint32_t id = 0; id < DEVICES_MAX; id++)
     drop->devices[id].from = drop->devices[id].next;
 }
@@ -561,7 +260,7 @@ static void jump_begin(struct drop *drop) {
   if (drop->jumping)
     return;
   drop->jumping = true;
-  ranges_clear(drop);
+  sl_kept_ranges_clear(&drop->ranges);
   drop->step = NO_STEP;
 }
 
@@ -611,7 +310,7 @@ static int take(struct drop *drop, const struct sl_event *event) {
     return block_restore(drop, e->device, e->address, e->bytes, e->requested_bytes, e->state, e->place,
                          e->starts_segment, &made);
   }
-  case SL_EVENT_kept_range: jump_begin(drop); return range_open(drop, payload);
+  case SL_EVENT_kept_range: jump_begin(drop); return sl_kept_ranges_event(&drop->ranges, event);
   case SL_EVENT_dropped: {
     const struct sl_event_dropped *e = payload;
     jump_begin(drop);
@@ -623,22 +322,10 @@ static int take(struct drop *drop, const struct sl_event *event) {
   }
   case SL_EVENT_allocator: return event->salvaged ? 0 : on_allocator(drop, event);
   case SL_EVENT_tag: on_tag(drop, event); return 0;
-  case SL_EVENT_range_push: {
-    const struct sl_event_range_push *e = payload;
-    const struct sl_event_kept_range range = {event->time_ns, e->value, 0,         event->thread,
-                                              event->tid,     e->name,  e->domain, e->category};
-    return range_open(drop, &range);
-  }
-  case SL_EVENT_range_pop:
-    range_pop(drop, event->thread, ((const struct sl_event_range_pop *)payload)->domain);
-    return 0;
-  case SL_EVENT_range_start: {
-    const struct sl_event_range_start *e = payload;
-    const struct sl_event_kept_range range = {event->time_ns, e->value, e->id,     event->thread,
-                                              event->tid,     e->name,  e->domain, e->category};
-    return range_open(drop, &range);
-  }
-  case SL_EVENT_range_end: range_end(drop, ((const struct sl_event_range_end *)payload)->id); return 0;
+  case SL_EVENT_range_end:
+    if (((const struct sl_event_range_end *)payload)->id == drop->step_range)
+      drop->step = NO_STEP;
+    return sl_kept_ranges_event(&drop->ranges, event);
   case SL_EVENT_device_sample: {
     const struct sl_event_device_sample *e = payload;
     if (e->device < DEVICES_MAX) {
@@ -647,8 +334,20 @@ static int take(struct drop *drop, const struct sl_event *event) {
     }
     return 0;
   }
-  default: return 0;
+  default: return sl_kept_ranges_event(&drop->ranges, event);
   }
+}
+
+/* Of a kernel or copy that ran before the gap, and was told within it. */
+static bool is_of_head(const struct drop *drop, const struct sl_event *event) {
+  return sl_event_is_of_device(event->type) && *(const uint64_t *)event->payload < drop->from_ns;
+}
+
+/* Of the place of an allocator event. */
+static uint8_t place_device(const struct drop *drop, const struct sl_event *event) {
+  return event->type == SL_EVENT_allocator
+             ? drop->place_device[((const struct sl_event_allocator *)event->payload)->place]
+             : 0;
 }
 
 /* 1: the event is the first one that stays, and was not taken. */
@@ -685,8 +384,8 @@ static int take_in_order(struct drop *drop, const struct sl_event *event) {
     r = take(drop, event);
   if (r == 0 && drop->from_ns && event->time_ns >= drop->from_ns) {
     drop->events += !event->salvaged;
-    if (keep || is_rare(event) || is_of_head(drop, event))
-      r = copy_add(drop, event);
+    if (keep || sl_is_rare(event) || is_of_head(drop, event))
+      r = sl_rare_add(&drop->rare, event, place_device(drop, event));
   }
   return r;
 }
@@ -719,10 +418,10 @@ static int read_and_write(struct drop *drop, struct sl_error *error) {
 static void drop_free(struct drop *drop) {
   for (uint32_t id = 0; id < DEVICES_MAX; id++)
     blocks_free(&drop->devices[id]);
-  ranges_clear(drop);
-  copies_clear(drop);
+  sl_kept_ranges_clear(&drop->ranges);
+  sl_rare_clear(&drop->rare);
   sl_call_counts_free(drop->calls);
-  free(drop->out);
+  sl_dropped_free(&drop->out);
   free(drop);
 }
 

@@ -14,13 +14,10 @@
 #ifndef SHARDLEDGER_LOG_DROP_H
 #define SHARDLEDGER_LOG_DROP_H
 
-#include "plugin/log_format.h"
 #include "storage/log/log_reader.h"
 
 #include <stdbool.h>
 #include <stdint.h>
-
-#define SL_DROPPED_NEW_NAME SL_DROPPED_NAME ".new" /* until it is whole */
 
 struct sl_log_drop_options {
   uint64_t head_ns;   /* what was recorded before it is in files that stay */

@@ -1,5 +1,6 @@
 #include "log_trim.h"
 
+#include "dropped_file.h"
 #include "log_drop.h"
 #include "plugin/events.h"
 #include "plugin/log_format.h"

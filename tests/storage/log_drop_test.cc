@@ -7,6 +7,7 @@
 extern "C" {
 #include "storage/ledger.h"
 #include "storage/log/log_reader.h"
+#include "storage/trim/dropped_file.h"
 #include "storage/trim/log_drop.h"
 }
 

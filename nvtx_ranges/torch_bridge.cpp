@@ -154,7 +154,7 @@ template <typename Entry, typename Segment> Pool pool_of_segment(const Segment &
  * the number of that device's next event tells where among the events its blocks stand.
  */
 struct Instants {
-  static constexpr int devices_max = 64;
+  static constexpr int devices_max = SL_DEVICES_MAX;
   slb_sequence_fn *sequence_of;
   uint32_t sequence[devices_max];
   int devices;

@@ -15,7 +15,7 @@
 #include <stddef.h>
 #include <string.h>
 
-#define DEVICES_MAX 64
+#define DEVICES_MAX SL_DEVICES_MAX
 #define PLACES_MAX 2048u /* device, stream and pool together; further ones have no place */
 #define PLACE_SLOTS (2 * PLACES_MAX)
 

@@ -7,7 +7,7 @@
 #ifndef SHARDLEDGER_DRIVER_CALLS_H
 #define SHARDLEDGER_DRIVER_CALLS_H
 
-#include "events.h"
+#include "format/events.h"
 
 #include <stdbool.h>
 #include <stddef.h>

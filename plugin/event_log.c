@@ -5,9 +5,10 @@
 #include "event_log.h"
 
 #include "config.h"
+#include "format/name.h"
+#include "format/record_check.h"
 #include "log_directory.h"
 #include "log_helper.h"
-#include "name.h"
 #include "sealed_files.h"
 #include "segment_pool.h"
 #include "string_table.h"
@@ -130,8 +131,7 @@ static inline void put(struct chain *chain, uint64_t now, enum sl_event_type typ
   if (tail_bytes)
     memcpy(at + HEADER_BYTES + bytes, tail, tail_bytes); /* The padding is zero already: segments come zeroed. */
   uint64_t delta = now - chain->base_ns;
-  uint64_t seed = (uint64_t)type | words << 8 | delta << 16;
-  uint64_t check = XXH3_64bits_withSeed(tail_bytes ? at + HEADER_BYTES : fields, payload, seed) & 0xffff;
+  uint64_t check = sl_record_check(type, words, delta, tail_bytes ? at + HEADER_BYTES : fields, payload);
   uint64_t commit = (uint64_t)type | words << 8 | check << 16 | delta << 32;
   chain->cursor = at + HEADER_BYTES + payload;
   __atomic_store_n((uint64_t *)(void *)at, commit, __ATOMIC_RELEASE);

@@ -12,7 +12,7 @@
 #ifndef SHARDLEDGER_EVENT_LOG_H
 #define SHARDLEDGER_EVENT_LOG_H
 
-#include "events.h"
+#include "format/events.h"
 
 #include <stdbool.h>
 #include <stddef.h>

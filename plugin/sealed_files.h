@@ -6,7 +6,7 @@
 #ifndef SHARDLEDGER_SEALED_FILES_H
 #define SHARDLEDGER_SEALED_FILES_H
 
-#include "log_format.h"
+#include "format/log_format.h"
 
 #include <stdbool.h>
 #include <stddef.h>

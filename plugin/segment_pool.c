@@ -1,7 +1,7 @@
 #include "segment_pool.h"
 
 #include "config.h"
-#include "events.h"
+#include "format/events.h"
 #include "held_signals.h"
 #include "sealed_files.h"
 #include "segment_written.h"

@@ -9,7 +9,7 @@
 #ifndef SHARDLEDGER_SEGMENT_POOL_H
 #define SHARDLEDGER_SEGMENT_POOL_H
 
-#include "log_format.h"
+#include "format/log_format.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -16,7 +16,7 @@
 #include <stdio.h>
 #include <time.h>
 
-#define DEVICES 64u
+#define DEVICES SL_DEVICES_MAX
 
 static _Atomic bool defined[DEVICES];
 

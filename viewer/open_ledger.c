@@ -1,6 +1,6 @@
 #include "open_ledger.h"
 #include "output/terminal.h"
-#include "plugin/log_format.h"
+#include "plugin/format/log_format.h"
 #include "storage/ledger.h"
 
 #include <dirent.h>

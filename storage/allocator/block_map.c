@@ -4,7 +4,7 @@
  */
 #include "block_map.h"
 
-#include "plugin/events.h"
+#include "plugin/format/events.h"
 
 #include <errno.h>
 #include <stdlib.h>

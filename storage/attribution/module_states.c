@@ -1,6 +1,6 @@
 #include "module_states.h"
 
-#include "plugin/events.h"
+#include "plugin/format/events.h"
 
 #include <stdlib.h>
 #include <string.h>

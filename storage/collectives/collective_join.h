@@ -11,7 +11,7 @@
 #ifndef SHARDLEDGER_COLLECTIVE_JOIN_H
 #define SHARDLEDGER_COLLECTIVE_JOIN_H
 
-#include "plugin/events.h"
+#include "plugin/format/events.h"
 #include "storage/error.h"
 #include "storage/tables/ledger_writer.h"
 

@@ -3,7 +3,7 @@
 #include "collectives.h"
 
 #include "collective_join.h"
-#include "plugin/events.h"
+#include "plugin/format/events.h"
 #include "storage/log/nccl_payload.h"
 
 #include <errno.h>

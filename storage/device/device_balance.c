@@ -1,13 +1,13 @@
 #include "device_balance.h"
 
-#include "plugin/events.h"
+#include "plugin/format/events.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum {
-  DEVICES = 64,
+  DEVICES = SL_DEVICES_MAX,
   OWNERS = 32, /* libraries kept apart at one sample; further ones count together */
 };
 

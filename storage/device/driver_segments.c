@@ -1,6 +1,6 @@
 #include "driver_segments.h"
 
-#include "plugin/events.h"
+#include "plugin/format/events.h"
 
 #include <errno.h>
 #include <stdlib.h>

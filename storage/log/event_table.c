@@ -1,6 +1,6 @@
 #include "event_table.h"
 
-#include "plugin/events.h"
+#include "plugin/format/events.h"
 
 #include <string.h>
 
@@ -10,7 +10,7 @@
 #define EVENT_END(name)
 enum {
   FIELD_COUNT = 0
-#include "plugin/events.def"
+#include "plugin/format/events.def"
 };
 #undef EVENT_BEGIN
 #undef FIELD
@@ -49,7 +49,7 @@ __attribute__((constructor)) static void fill(void) {
 #define EVENT_END(event_name)                                                                                          \
   _Static_assert(sizeof(event) % 8 == 0, "records are whole words");                                                   \
   }
-#include "plugin/events.def"
+#include "plugin/format/events.def"
 #undef EVENT_BEGIN
 #undef FIELD
 #undef TAIL

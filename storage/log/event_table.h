@@ -1,4 +1,5 @@
-/* The event types as data, made from plugin/events.def: the reader checks lengths with it, `dump` prints from it. */
+/* The event types as data, made from plugin/format/events.def: the reader checks lengths with it, `dump` prints from
+ * it. */
 #ifndef SHARDLEDGER_EVENT_TABLE_H
 #define SHARDLEDGER_EVENT_TABLE_H
 

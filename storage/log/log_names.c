@@ -1,6 +1,6 @@
 #include "log_names.h"
 
-#include "plugin/name.h"
+#include "plugin/format/name.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 #ifndef SHARDLEDGER_LOG_NAMES_H
 #define SHARDLEDGER_LOG_NAMES_H
 
-#include "plugin/events.h"
+#include "plugin/format/events.h"
 
 #include <stddef.h>
 #include <stdint.h>

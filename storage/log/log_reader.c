@@ -13,11 +13,9 @@
 #include "event_table.h"
 #include "log_names.h"
 #include "log_segments.h"
-#include "plugin/events.h"
-#include "plugin/log_format.h"
-
-#define XXH_INLINE_ALL
-#include <xxhash.h>
+#include "plugin/format/events.h"
+#include "plugin/format/log_format.h"
+#include "plugin/format/record_check.h"
 
 #include <errno.h>
 #include <stdbool.h>
@@ -30,7 +28,7 @@
 
 #define HOLE_NS 10000000u
 #define FRESH_NS 10000000000u /* since the last change of a file */
-#define DEVICES_MAX 64u
+#define DEVICES_MAX SL_DEVICES_MAX
 #define NO_DEVICE 0xffu
 #define OWN_STRING 0xfffffff0u /* ids from here on are the reader's own, for the gaps that it reports */
 
@@ -140,8 +138,7 @@ static bool record_is_valid(const struct stream *stream, const struct sl_record_
   }
   if (stream->records.checked)
     return true;
-  uint64_t seed = (uint64_t)header->type | (uint64_t)header->words << 8 | (uint64_t)header->delta_ns << 16;
-  return (XXH3_64bits_withSeed(fields, payload, seed) & 0xffff) == header->check;
+  return sl_record_check(header->type, header->words, header->delta_ns, fields, payload) == header->check;
 }
 
 /*

@@ -8,7 +8,7 @@
 #ifndef SHARDLEDGER_LOG_READER_H
 #define SHARDLEDGER_LOG_READER_H
 
-#include "plugin/events.h"
+#include "plugin/format/events.h"
 #include "storage/error.h"
 
 #include <stdbool.h>

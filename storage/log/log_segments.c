@@ -1,7 +1,7 @@
 #include "log_segments.h"
 
-#include "plugin/events.h"
-#include "plugin/log_format.h"
+#include "plugin/format/events.h"
+#include "plugin/format/log_format.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>

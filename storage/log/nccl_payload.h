@@ -8,7 +8,7 @@
 #define SHARDLEDGER_NCCL_PAYLOAD_H
 
 #include "log_reader.h"
-#include "plugin/events.h"
+#include "plugin/format/events.h"
 
 #include <stdbool.h>
 #include <stdint.h>

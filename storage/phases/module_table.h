@@ -4,7 +4,7 @@
 #ifndef SHARDLEDGER_MODULE_TABLE_H
 #define SHARDLEDGER_MODULE_TABLE_H
 
-#include "plugin/events.h"
+#include "plugin/format/events.h"
 #include "storage/log/log_reader.h"
 #include "storage/rules/user_rules.h"
 

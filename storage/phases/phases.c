@@ -4,7 +4,7 @@
  */
 #include "phases.h"
 
-#include "plugin/events.h"
+#include "plugin/format/events.h"
 
 #include <errno.h>
 #include <fnmatch.h>

@@ -13,7 +13,7 @@
 #ifndef SHARDLEDGER_RANK_BUILDER_H
 #define SHARDLEDGER_RANK_BUILDER_H
 
-#include "plugin/events.h"
+#include "plugin/format/events.h"
 #include "storage/allocator/block_map.h"
 #include "storage/attribution/allocation.h"
 #include "storage/attribution/attribution.h"
@@ -31,7 +31,7 @@
 #include <uthash.h>
 
 enum {
-  MAX_DEVICES = 64,
+  MAX_DEVICES = SL_DEVICES_MAX,
   MAX_PLACES = 65536,
   PROGRESS_EVENTS = 1 << 16,
   CUDA_OUT_OF_MEMORY = 2, /* CUresult */

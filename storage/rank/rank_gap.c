@@ -1,8 +1,8 @@
 /*
- * A log whose middle was dropped to make room for the latest (plugin/log_format.h) goes on behind the gap with what the
- * allocator holds then. What was there before the gap and still is keeps its owner; the rest of it ends where the gap
- * begins, as open ranges do. What was made within it is there, with the time and the step of its making, and without an
- * owner.
+ * A log whose middle was dropped to make room for the latest (plugin/format/log_format.h) goes on behind the gap with
+ * what the allocator holds then. What was there before the gap and still is keeps its owner; the rest of it ends where
+ * the gap begins, as open ranges do. What was made within it is there, with the time and the step of its making, and
+ * without an owner.
  */
 #include "rank_builder.h"
 

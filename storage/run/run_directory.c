@@ -1,6 +1,6 @@
 #include "run_directory.h"
 
-#include "plugin/log_format.h"
+#include "plugin/format/log_format.h"
 #include "storage/log/log_reader.h"
 
 #include <dirent.h>

@@ -1,6 +1,6 @@
 /* The ledger's rows, a function a table. */
 #include "ledger_cells.h"
-#include "plugin/events.h"
+#include "plugin/format/events.h"
 #include "storage/attribution/attribution.h"
 
 #include <stdlib.h>

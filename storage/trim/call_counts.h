@@ -5,7 +5,7 @@
 #ifndef SHARDLEDGER_CALL_COUNTS_H
 #define SHARDLEDGER_CALL_COUNTS_H
 
-#include "plugin/events.h"
+#include "plugin/format/events.h"
 #include "storage/log/log_reader.h"
 
 #include <stdbool.h>

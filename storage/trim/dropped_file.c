@@ -1,9 +1,7 @@
 #include "dropped_file.h"
 
-#include "plugin/events.h"
-
-#define XXH_INLINE_ALL
-#include <xxhash.h>
+#include "plugin/format/events.h"
+#include "plugin/format/record_check.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -36,8 +34,7 @@ int sl_dropped_put(struct sl_dropped_file *file, uint64_t time_ns, uint8_t type,
     file->size = size;
   }
   header.delta_ns = (uint32_t)(time_ns - file->base_ns);
-  const uint64_t seed = (uint64_t)header.type | (uint64_t)header.words << 8 | (uint64_t)header.delta_ns << 16;
-  header.check = (uint16_t)XXH3_64bits_withSeed(fields, bytes, seed);
+  header.check = sl_record_check(header.type, header.words, header.delta_ns, fields, bytes);
   memcpy(file->records + file->bytes, &header, sizeof header);
   memcpy(file->records + file->bytes + sizeof header, fields, bytes);
   file->bytes = need;

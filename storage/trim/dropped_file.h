@@ -1,11 +1,11 @@
 /*
  * What stands for the part of a log that was dropped: one segment of nobody's thread, in a file of its own
- * (plugin/log_format.h), which is put into its place at once and whole.
+ * (plugin/format/log_format.h), which is put into its place at once and whole.
  */
 #ifndef SHARDLEDGER_DROPPED_FILE_H
 #define SHARDLEDGER_DROPPED_FILE_H
 
-#include "plugin/log_format.h"
+#include "plugin/format/log_format.h"
 
 #include <stddef.h>
 #include <stdint.h>

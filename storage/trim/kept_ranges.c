@@ -1,6 +1,6 @@
 #include "kept_ranges.h"
 
-#include "plugin/events.h"
+#include "plugin/format/events.h"
 
 #include <errno.h>
 #include <stdlib.h>

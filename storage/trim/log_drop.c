@@ -7,8 +7,8 @@
 #include "call_counts.h"
 #include "kept_ranges.h"
 #include "nvtx_ranges/kinds.h"
-#include "plugin/events.h"
-#include "plugin/log_format.h"
+#include "plugin/format/events.h"
+#include "plugin/format/log_format.h"
 #include "rare_events.h"
 #include "storage/allocator/block_map.h"
 #include "storage/log/log_segments.h"
@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DEVICES_MAX 64u
+#define DEVICES_MAX SL_DEVICES_MAX
 #define PLACES_MAX 65536u
 #define NO_STEP UINT32_MAX
 

@@ -2,8 +2,8 @@
 
 #include "dropped_file.h"
 #include "log_drop.h"
-#include "plugin/events.h"
-#include "plugin/log_format.h"
+#include "plugin/format/events.h"
+#include "plugin/format/log_format.h"
 #include "storage/log/log_segments.h"
 
 #include <dirent.h>

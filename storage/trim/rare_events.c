@@ -1,6 +1,6 @@
 #include "rare_events.h"
 
-#include "plugin/events.h"
+#include "plugin/format/events.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>

@@ -22,9 +22,10 @@
 #define VISIT_NS 500000000u /* between two looks for new logs */
 #define RETRY_NS 50000000u  /* after an attempt that found nothing to drop; then twice as long, up to */
 #define RETRY_MAX_NS 3200000000u
-#define FAILED_NS 60000000000u /* after one that failed */
-#define SILENT_NS 60000000000u /* a log that has not changed for so long, and whose process has gone, has ended */
-#define DEAD_NS 3600000000000u /* or for so long, where that can't be seen */
+#define FAILED_MAX_NS 60000000000u /* or, where they failed, up to */
+#define FAILURES_SAID 3            /* in a row: one alone may be due to what the process was just doing to its files */
+#define SILENT_NS 60000000000u     /* a log that has not changed for so long, and whose process has gone, has ended */
+#define DEAD_NS 3600000000000u     /* or for so long, where that can't be seen */
 
 enum kind { UNKNOWN, OF_OTHERS, OURS };
 
@@ -35,7 +36,7 @@ struct trimmed {
   uint64_t bytes, changed_ns, seen_ns; /* changed_ns of a file; seen_ns: when that was seen to change */
   pid_t worker;                        /* 0: none is at work */
   uint64_t retry_at_ns, retry_after_ns;
-  bool said;
+  unsigned failures; /* since something was dropped */
 };
 
 struct run {
@@ -46,7 +47,7 @@ struct run {
 };
 
 /* How a worker ends. */
-enum { DROPPED = 0, LATER = 3, FAILED = 4 };
+enum { DROPPED = 0, LATER = 3, FAILED = 4, DIED = 5 };
 
 static uint64_t clock_ns(clockid_t clock) {
   struct timespec now;
@@ -123,7 +124,7 @@ static void worker_start(struct run *run, struct trimmed *log) {
     if (getppid() != parent)
       _exit(LATER);
     int r = sl_log_trim(log->path, log->limit.bytes, &error);
-    if (r < 0 && r != -EAGAIN && !log->said)
+    if (r < 0 && r != -EAGAIN && log->failures + 1 == FAILURES_SAID)
       run->options->say(log->path, error.text);
     _exit(r == 0 ? DROPPED : r == -EAGAIN ? LATER : FAILED);
   }
@@ -134,19 +135,20 @@ static void worker_start(struct run *run, struct trimmed *log) {
 }
 
 static void worker_ended(const struct run *run, struct trimmed *log, int status) {
+  const int how = WIFEXITED(status) ? WEXITSTATUS(status) : DIED;
   log->worker = 0;
-  if (WIFSIGNALED(status) && !log->said)
-    run->options->say(log->path, "the process that was to do it died");
-  if (WIFEXITED(status) && WEXITSTATUS(status) == DROPPED) {
+  if (how == DROPPED) {
     log->retry_at_ns = log->retry_after_ns = 0;
+    log->failures = 0;
     return;
   }
-  const bool later = WIFEXITED(status) && WEXITSTATUS(status) == LATER;
-  log->said |= !later;
+  if (how != LATER && ++log->failures == FAILURES_SAID && how != FAILED)
+    run->options->say(log->path, "the process that is to do it dies");
+  const uint64_t most_ns = how == LATER ? RETRY_MAX_NS : FAILED_MAX_NS;
   log->retry_after_ns = log->retry_after_ns ? 2 * log->retry_after_ns : RETRY_NS;
-  if (log->retry_after_ns > RETRY_MAX_NS)
-    log->retry_after_ns = RETRY_MAX_NS;
-  log->retry_at_ns = now_ns() + (later ? log->retry_after_ns : FAILED_NS);
+  if (log->retry_after_ns > most_ns)
+    log->retry_after_ns = most_ns;
+  log->retry_at_ns = now_ns() + log->retry_after_ns;
 }
 
 /* Looks at it and does what is due. Returns whether it fills fast; *over: it has ended. */

@@ -1,7 +1,7 @@
 #include "growing_log.h"
 
-#include "plugin/events.h"
-#include "plugin/log_format.h"
+#include "plugin/format/events.h"
+#include "plugin/format/log_format.h"
 
 extern "C" {
 #include "storage/log/log_segments.h"

@@ -1,6 +1,6 @@
 #include "fakes/log_builder.h"
 
-#include "plugin/log_format.h"
+#include "plugin/format/log_format.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>

@@ -13,7 +13,7 @@
 #define SHARDLEDGER_TESTS_LOG_BUILDER_H
 
 #include "nvtx_ranges/kinds.h"
-#include "plugin/events.h"
+#include "plugin/format/events.h"
 
 #include <cstdint>
 #include <filesystem>
@@ -29,7 +29,7 @@ template <class Event> struct EventType;
 #define FIELD(type, name, kind, meaning)
 #define TAIL(length_field, kind, meaning)
 #define EVENT_END(name)
-#include "plugin/events.def"
+#include "plugin/format/events.def"
 #undef EVENT_BEGIN
 #undef FIELD
 #undef TAIL

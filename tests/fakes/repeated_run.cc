@@ -1,8 +1,8 @@
 #include "fakes/repeated_run.h"
 
 #include "nvtx_ranges/kinds.h"
-#include "plugin/events.h"
-#include "plugin/log_format.h"
+#include "plugin/format/events.h"
+#include "plugin/format/log_format.h"
 
 extern "C" {
 #include "storage/log/event_table.h"

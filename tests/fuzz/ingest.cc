@@ -4,14 +4,14 @@
  * the place of a part that keep-last drops.
  *
  * The input is a list of events: type (a byte), thread (a byte; 255: the chain of what was dropped), time since the one
- * before (two bytes, microseconds), the fields as in plugin/events.def, and, where there is a tail, as many bytes as
- * its length field says.
+ * before (two bytes, microseconds), the fields as in plugin/format/events.def, and, where there is a tail, as many
+ * bytes as its length field says.
  */
 #include "fuzz.h"
 
 #include "commands.h"
 #include "fakes/log_builder.h"
-#include "plugin/log_format.h"
+#include "plugin/format/log_format.h"
 
 extern "C" {
 #include "storage/ledger.h"

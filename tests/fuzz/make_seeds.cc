@@ -5,10 +5,10 @@
 #include "fuzz.h"
 
 #include "fakes/ledger_builder.h"
-#include "plugin/log_format.h"
+#include "plugin/format/log_format.h"
 
 extern "C" {
-#include "plugin/events.h"
+#include "plugin/format/events.h"
 #include "storage/log/event_table.h"
 #include "storage/log/log_reader.h"
 }

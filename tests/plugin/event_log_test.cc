@@ -2,7 +2,7 @@
 #include "fakes/rounds.h"
 #include "plugin/recorded.h"
 
-#include "plugin/log_format.h"
+#include "plugin/format/log_format.h"
 
 extern "C" {
 #include "plugin/event_log.h"

@@ -8,7 +8,7 @@
 #include "plugin/recorded.h"
 
 #include "nvtx_ranges/kinds.h"
-#include "plugin/log_format.h"
+#include "plugin/format/log_format.h"
 #include "plugin/shardledger.h"
 
 extern "C" {

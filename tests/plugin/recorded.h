@@ -5,7 +5,7 @@
 #ifndef SHARDLEDGER_TESTS_RECORDED_H
 #define SHARDLEDGER_TESTS_RECORDED_H
 
-#include "plugin/events.h"
+#include "plugin/format/events.h"
 
 #include <cstdint>
 #include <cstring>

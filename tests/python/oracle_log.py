@@ -22,10 +22,10 @@ Event = collections.namedtuple("Event", "ns type fields tail")
 
 
 def event_table():
-    """{number: (name, struct, field names, whether a tail follows)} of plugin/events.def."""
+    """{number: (name, struct, field names, whether a tail follows)} of plugin/format/events.def."""
     letters = {"uint8_t": "B", "uint16_t": "H", "uint32_t": "I", "uint64_t": "Q"}
     table = {}
-    for entry in re.split(r"^EVENT_BEGIN\(", (ROOT / "plugin/events.def").read_text(), flags=re.M)[1:]:
+    for entry in re.split(r"^EVENT_BEGIN\(", (ROOT / "plugin/format/events.def").read_text(), flags=re.M)[1:]:
         number, name = re.match(r"(\d+), (\w+)", entry).groups()
         fields = re.findall(r"FIELD\((\w+), (\w+)", entry)
         layout = struct.Struct("<" + "".join(letters[kind] for kind, _ in fields))

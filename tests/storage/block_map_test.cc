@@ -1,6 +1,6 @@
 // Replaying PyTorch's allocator: the sums that torch.cuda.memory_stats would show after each event.
 extern "C" {
-#include "plugin/events.h"
+#include "plugin/format/events.h"
 #include "storage/allocator/block_map.h"
 }
 

@@ -1,7 +1,7 @@
 /* The reader, against logs with chosen times and threads, whole and damaged. */
 #include "fakes/log_builder.h"
 
-#include "plugin/log_format.h"
+#include "plugin/format/log_format.h"
 
 extern "C" {
 #include "storage/log/event_table.h"

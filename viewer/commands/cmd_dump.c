@@ -1,7 +1,7 @@
 #include "command.h"
 #include "open_ledger.h"
 #include "output/text.h"
-#include "plugin/events.h"
+#include "plugin/format/events.h"
 #include "storage/log/event_table.h"
 #include "storage/log/log_reader.h"
 #include "storage/words.h"

@@ -7,6 +7,9 @@
 
 #include <stdint.h>
 
+/* Devices of one process that are recorded and read: numbers from 0; more than any host has. */
+#define SL_DEVICES_MAX 64
+
 /* What one entry of PyTorch's allocator trace says; see c10/core/CachingDeviceAllocator.h. */
 enum sl_allocator_action {
   SL_ALLOC = 1,              /* a block was handed out */

@@ -14,6 +14,7 @@
 #include "shardledger.h"
 #include "source.h"
 #include "source_cupti.h"
+#include "thread_state.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -240,18 +241,18 @@ static void resource(const struct sl_cupti *cupti, uint32_t cbid, const CUpti_Re
 }
 
 static void CUPTIAPI on_callback(void *unused, CUpti_CallbackDomain domain, CUpti_CallbackId cbid, const void *data) {
-  static __thread bool inside; /* should anything below ever call the driver, its callbacks end here */
   const struct sl_cupti *cupti = sl_cupti_seat();
-  if (inside || !cupti || !data || !sl_log_active())
+  struct sl_thread *thread = cupti && data && sl_log_active() ? sl_thread() : NULL;
+  if (!thread || thread->inside_cupti) /* should anything below ever call the driver, its callbacks end here */
     return;
-  inside = true;
+  thread->inside_cupti = true;
   if (domain == CUPTI_CB_DOMAIN_DRIVER_API && is_launch(cbid))
     launch(data);
   else if (domain == CUPTI_CB_DOMAIN_DRIVER_API)
     driver_call(cupti, cbid, data);
   else if (domain == CUPTI_CB_DOMAIN_RESOURCE)
     resource(cupti, cbid, data);
-  inside = false;
+  thread->inside_cupti = false;
 }
 
 /* ---- the seat ---- */

@@ -101,9 +101,8 @@ static struct {
 
   struct sl_undisturbed before_fork;
   bool fork_locked;
-  void *interrupted; /* the segment that the forking thread was writing to: it forks in a signal handler */
-  bool forks_with_state;
-  struct sl_thread forking; /* the forking thread's, which is the child's too */
+  struct chain *forking; /* the forking thread's, NULL without one, and as it was: it is zero in the child */
+  struct chain forking_was;
 } the = {.lock = PTHREAD_MUTEX_INITIALIZER, .next_ordinal = 1};
 
 pthread_key_t sl_thread_key = (pthread_key_t)-1; /* until it is made, no thread has anything */
@@ -366,16 +365,22 @@ static struct chain *thread_enter_locked(void) {
   return chain;
 }
 
+static void fail(const char *what, int error);
+
 static __attribute__((noinline)) struct chain *thread_enter(void) {
   const int host_errno = errno; /* the host may be between a failed call and its question why */
   struct sl_undisturbed before;
   struct chain *chain = NULL;
+  bool is_hopeless = false;
   if (lock(&before)) {
     chain = mine(); /* a handler that came in between may have made it */
     if (!chain)
       chain = thread_enter_locked();
+    is_hopeless = !chain && the.state == NOT_OPEN; /* later what is lost can be told in the log */
     unlock(&before);
   }
+  if (is_hopeless)
+    fail("cannot record to a log", -ENOMEM);
   errno = host_errno;
   return chain;
 }
@@ -690,15 +695,13 @@ static void log_open(void) {
 /* Held across fork, so that the child finds definitions and names whole. */
 static void before_fork(void) {
   struct sl_undisturbed before;
-  const struct chain *chain = mine();
   if (!lock(&before))
     return;
   the.fork_locked = true;
   the.before_fork = before;
-  the.interrupted = chain && chain->segment && chain->busy ? chain->segment->map : NULL;
-  the.forks_with_state = chain != NULL;
-  if (chain)
-    the.forking = chain->state;
+  the.forking = mine();
+  if (the.forking)
+    the.forking_was = *the.forking;
 }
 
 static void after_fork_in_parent(void) {
@@ -710,16 +713,28 @@ static void after_fork_in_parent(void) {
 }
 
 /*
- * The child has the parent's log, but not its segments (MADV_DONTFORK) nor its helper thread: it writes nothing. Where
- * a signal handler has forked inside an append, that append goes on in the child, into memory that nobody reads.
+ * Where a signal handler has forked inside an append, that goes on in the child: into memory that nobody reads, and its
+ * thread goes on in another chain. NVTX wants to know its open ranges.
  */
+static void child_enter_locked(void) {
+  if (!the.forking)
+    return;
+  if (the.forking_was.busy && the.forking_was.segment) {
+    mmap(the.forking_was.segment->map, SL_SEGMENT_BYTES, PROT_READ | PROT_WRITE,
+         MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    *the.forking = the.forking_was;
+  }
+  struct chain *chain = thread_enter_locked();
+  if (chain)
+    chain->state = the.forking_was.state;
+}
+
+/* The child has the parent's log, but not its segments (MADV_DONTFORK) nor its helper thread: it writes nothing. */
 static void after_fork_in_child(void) {
   const struct sl_undisturbed before = the.before_fork;
   if (!the.fork_locked)
     return;
   the.fork_locked = false;
-  if (the.interrupted)
-    mmap(the.interrupted, SL_SEGMENT_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
   if (the.state == NOT_OPEN)
     sl_own_process_set();
   else
@@ -727,9 +742,7 @@ static void after_fork_in_child(void) {
   atomic_store(&the.chains, NULL); /* zero by now, see own_memory.h */
   the.next_ordinal = 1;
   pthread_setspecific(sl_thread_key, NULL);
-  struct chain *chain = the.forks_with_state ? thread_enter_locked() : NULL;
-  if (chain)
-    chain->state = the.forking;
+  child_enter_locked();
   the.start_ns = clock_ns(CLOCK_REALTIME);
   unlock(&before);
 }

@@ -79,7 +79,7 @@ static struct sl_segment *take(void) {
   unsigned wanted = atomic_load_explicit(&pool.wanted, memory_order_relaxed);
   if (!segment) {
     /* A burst: the next one of this size shall find enough. */
-    if (wanted < READY_MAX)
+    if (wanted < READY_MAX && atomic_load_explicit(&pool.supplied, memory_order_relaxed))
       atomic_store_explicit(&pool.wanted, wanted * 2, memory_order_relaxed);
     return NULL;
   }

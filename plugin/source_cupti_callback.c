@@ -15,6 +15,7 @@
 #include "source.h"
 #include "source_cupti.h"
 #include "thread_state.h"
+#include "undisturbed.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -79,6 +80,8 @@ static uint32_t handle_index(uint64_t handle) {
 }
 
 static void handle_remember(uint64_t handle, struct sl_driver_place place) {
+  struct sl_undisturbed before;
+  sl_undisturbed_begin(&before);
   pthread_mutex_lock(&handles.lock);
   uint32_t i = handle_index(handle);
   if (i == HANDLES)
@@ -88,22 +91,29 @@ static void handle_remember(uint64_t handle, struct sl_driver_place place) {
   handles.entries[i].handle = handle;
   handles.entries[i].place = place;
   pthread_mutex_unlock(&handles.lock);
+  sl_undisturbed_end(&before);
 }
 
 static void handle_forget(uint64_t handle) {
+  struct sl_undisturbed before;
+  sl_undisturbed_begin(&before);
   pthread_mutex_lock(&handles.lock);
   uint32_t i = handle_index(handle);
   if (handle && i < HANDLES)
     handles.entries[i].handle = 0;
   pthread_mutex_unlock(&handles.lock);
+  sl_undisturbed_end(&before);
 }
 
 static void handle_recall(uint64_t handle, struct sl_driver_place *place) {
+  struct sl_undisturbed before;
+  sl_undisturbed_begin(&before);
   pthread_mutex_lock(&handles.lock);
   uint32_t i = handle_index(handle);
   if (handle && i < HANDLES)
     *place = handles.entries[i].place;
   pthread_mutex_unlock(&handles.lock);
+  sl_undisturbed_end(&before);
 }
 
 /* ---- driver calls ---- */

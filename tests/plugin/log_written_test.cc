@@ -152,8 +152,4 @@ TEST(LogWritten, AFullDiskEndsTheRecordingAndNotTheProgram) {
   });
 }
 
-TEST(LogWritten, LocalDisksAreMapped) {
-  EXPECT_FALSE(sl_written_is_better("/tmp"));
-}
-
 } // namespace

@@ -1,9 +1,9 @@
 #include "config.h"
 
 #include "held_signals.h"
+#include "undisturbed.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -20,9 +20,24 @@ static const struct option_info options[SL_OPTION_count] = {
 #undef OPTION
 };
 
-static pthread_once_t once = PTHREAD_ONCE_INIT;
+static struct sl_once once = SL_ONCE_INIT;
 static const char *texts[SL_OPTION_count];
 static uint64_t max_bytes;
+
+/* The texts are copied, since the program may change its environment; without malloc, which may fail. */
+#define TEXT_BYTES 8192u
+static char copies[TEXT_BYTES];
+static size_t copies_used;
+
+/* NULL when it is longer than any value needs to be. */
+static const char *text_copy(const char *text) {
+  const size_t bytes = strlen(text) + 1;
+  if (bytes > TEXT_BYTES - copies_used)
+    return NULL;
+  char *copy = memcpy(copies + copies_used, text, bytes);
+  copies_used += bytes;
+  return copy;
+}
 
 static bool parse_number(const char **text, uint64_t *out) {
   if (**text < '0' || **text > '9')
@@ -117,7 +132,7 @@ static void read_options(void) {
     const char *text = secure_getenv(options[i].name);
     if (!text || *text == '\0')
       continue;
-    char *copy = is_valid(i, text) ? strdup(text) : NULL;
+    const char *copy = is_valid(i, text) ? text_copy(text) : NULL;
     if (copy)
       texts[i] = copy;
     else if (strcmp(texts[SL_OPTION_log], "quiet") != 0)
@@ -127,12 +142,12 @@ static void read_options(void) {
 }
 
 const char *sl_option_text(enum sl_option option) {
-  pthread_once(&once, read_options);
+  sl_once(&once, read_options);
   return texts[option];
 }
 
 uint64_t sl_option_max_bytes(void) {
-  pthread_once(&once, read_options);
+  sl_once(&once, read_options);
   return max_bytes;
 }
 

@@ -1,10 +1,10 @@
 #include "cupti_loader.h"
 #include "config.h"
+#include "undisturbed.h"
 
 #include <dlfcn.h>
 #include <limits.h>
 #include <link.h>
-#include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -96,8 +96,8 @@ static void load(void) {
 }
 
 const struct sl_cupti *sl_cupti_load(void) {
-  static pthread_once_t once = PTHREAD_ONCE_INIT;
-  pthread_once(&once, load);
+  static struct sl_once once = SL_ONCE_INIT;
+  sl_once(&once, load);
   return usable ? &loaded : NULL;
 }
 

@@ -1,5 +1,7 @@
 #include "driver_api.h"
 
+#include "undisturbed.h"
+
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdbool.h>
@@ -22,10 +24,13 @@ static bool load(void) {
 const struct sl_driver *sl_driver_load(void) {
   static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
   static bool usable;
+  struct sl_undisturbed before;
+  sl_undisturbed_begin(&before);
   pthread_mutex_lock(&lock);
   if (!usable)
     usable = load(); /* again at the next call when the driver is not there yet */
   bool found = usable;
   pthread_mutex_unlock(&lock);
+  sl_undisturbed_end(&before);
   return found ? &driver : NULL;
 }

@@ -9,9 +9,15 @@
 #include "format/record_check.h"
 #include "log_directory.h"
 #include "log_helper.h"
+#include "own_memory.h"
+#include "pending_definitions.h"
+#include "process_description.h"
 #include "sealed_files.h"
 #include "segment_pool.h"
+#include "segment_written.h"
 #include "string_table.h"
+#include "thread_state.h"
+#include "undisturbed.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -23,6 +29,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -35,8 +42,10 @@
 /* Room for what may have to go before an event: a time base and a gap. */
 #define PRELUDE_BYTES (2 * HEADER_BYTES + sizeof(struct sl_event_time_base) + sizeof(struct sl_event_gap))
 #define THREAD_BYTES (HEADER_BYTES + sizeof(struct sl_event_thread)) /* told where a thread goes on in a chain */
-#define PENDING_MAX (16u * 1024 * 1024)
+#define OPEN_WAIT_MS 500u      /* for the first files, once in a process; again while they come, but slowly, */
+#define OPEN_WAITS 4u          /* so often. From then on events go to memory */
 #define IDLE_WAIT_NS 50000000u /* for threads that are inside an append when the log ends */
+#define FINISH_NS 100000000u   /* of the end's time, for the files */
 
 /* Why nothing is taken; recording is on while no bit is set. */
 enum { OFF_PAUSED = 1, OFF_FAILED = 2, OFF_ENDED = 4, OFF_FORKED = 8 };
@@ -47,57 +56,60 @@ enum { OFF_PAUSED = 1, OFF_FAILED = 2, OFF_ENDED = 4, OFF_FORKED = 8 };
  * next new thread goes on in it, also in its segment: threads that live for a few events cost a few bytes each.
  */
 struct chain {
-  char *cursor, *end; /* where the next record goes; both NULL without a segment */
-  uint64_t base_ns;   /* what delta_ns counts from */
+  /*
+   * Where the next record goes; both NULL without a segment. The helper thread may set `end` to NULL too: then the
+   * thread looks for another segment at its next event.
+   */
+  char *cursor, *end;
+  uint64_t base_ns; /* what delta_ns counts from */
   struct sl_segment *segment;
   uint32_t ordinal, sequence;  /* of its segments: the ordinal is that of its first thread */
   uint32_t thread, thread_tid; /* whose it is now, or was last */
   /*
    * Set while its thread writes. The thread sets it, then looks at `off`; sl_log_end sets `off`, makes every thread's
    * stores visible (membarrier), then waits for busy: so the thread needs no fence. It also turns away events from
-   * a signal handler that interrupts an append.
+   * a signal handler that interrupts an append. A handler that jumps out of one (longjmp) leaves it set: nothing tells
+   * an append that will go on from one that won't, so what follows on that thread is counted as lost.
    */
   atomic_bool busy;
   atomic_bool owned;
   bool is_left;              /* it has a segment that no thread has gone on in since the last tick */
   bool is_new;               /* its thread has recorded nothing yet */
+  bool is_at_rest;           /* at the end: nobody writes to it any more */
   atomic_uint_fast32_t lost; /* since the last gap record */
   struct chain *next;
+  struct sl_thread state; /* its thread's */
 };
 
-enum state { NOT_OPEN, OPEN, OVER };
+/* OPENING: the helper thread makes the first files. */
+enum state { NOT_OPEN, OPENING, OPEN, OVER };
+
+unsigned sl_log_off;
 
 static struct {
-  atomic_uint off;
-  atomic_bool
-      exhausted; /* the size limit: segments run out, then every event is lost, for good or until there is room */
-  pthread_mutex_t lock; /* definitions, names, opening and ending */
+  atomic_bool exhausted; /* the size limit: segments run out and every event is lost, for good or until there is room */
+  pthread_mutex_t lock;  /* definitions, names, opening and ending; held undisturbed, and never across a file's call */
   _Atomic enum state state;
   struct chain definitions; /* ordinal 0 */
   struct chain *_Atomic chains;
-  atomic_uint next_ordinal;
-  pthread_key_t key;
-  bool have_barrier, ending;
-  char directory[4096];
+  uint32_t next_ordinal;
+  bool have_barrier, helper_ended;
+  atomic_bool ending;
+  atomic_bool has_directory, is_given_up;
+  char directory[4096]; /* the helper thread's until has_directory */
   uint64_t start_ns;
   uint32_t name_log, name_no_segment, name_limit; /* what gap records need, where nothing can be looked up */
+  char clean[SL_NAME_MAX];                        /* a name on its way into the table */
 
-  char *pending; /* definitions from before the log opened: struct pending, then its bytes */
-  size_t pending_bytes, pending_size;
+  struct sl_undisturbed before_fork;
+  bool fork_locked;
+  struct chain *forking; /* the forking thread's, NULL without one, and as it was: it is zero in the child */
+  struct chain forking_was;
 } the = {.lock = PTHREAD_MUTEX_INITIALIZER, .next_ordinal = 1};
 
-struct pending {
-  uint32_t type, bytes, tail_bytes;
-};
+pthread_key_t sl_thread_key = (pthread_key_t)-1; /* until it is made, no thread has anything */
 
-/*
- * The default model of thread-local storage, not initial-exec: that saves half a nanosecond, but a library that is
- * loaded late then needs room in glibc's small reserve of static storage, and does not load where others took it.
- */
-static __thread struct chain *mine;
-static __thread uint32_t my_tid;
-
-static pthread_once_t init_once = PTHREAD_ONCE_INIT;
+static struct sl_once init_once = SL_ONCE_INIT;
 
 static uint64_t clock_ns(clockid_t clock) {
   struct timespec now;
@@ -105,18 +117,45 @@ static uint64_t clock_ns(clockid_t clock) {
   return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-bool sl_log_active(void) {
-  return atomic_load_explicit(&the.off, memory_order_relaxed) == 0;
+static unsigned off_set(unsigned bit) {
+  return __atomic_fetch_or(&sl_log_off, bit, __ATOMIC_SEQ_CST);
 }
 
 static bool is_over(void) {
-  return (atomic_load_explicit(&the.off, memory_order_relaxed) & OFF_FOR_GOOD) != 0;
+  return (__atomic_load_n(&sl_log_off, __ATOMIC_RELAXED) & OFF_FOR_GOOD) != 0;
+}
+
+static inline struct chain *chain_of(struct sl_thread *thread) {
+  return (struct chain *)((char *)thread - offsetof(struct chain, state));
+}
+
+static inline struct chain *mine(void) {
+  struct sl_thread *thread = pthread_getspecific(sl_thread_key);
+  return LIKELY(thread) ? chain_of(thread) : NULL;
 }
 
 uint32_t sl_log_tid(void) {
-  if (UNLIKELY(my_tid == 0))
-    my_tid = (uint32_t)syscall(SYS_gettid);
-  return my_tid;
+  const struct chain *chain = mine();
+  return chain && chain->thread_tid ? chain->thread_tid : (uint32_t)syscall(SYS_gettid);
+}
+
+/* False in a child that this log is not of, also one that ran no handler of fork: there the lock may be held for ever.
+ */
+static bool lock(struct sl_undisturbed *before) {
+  sl_log_init();
+  sl_undisturbed_begin(before);
+  if (!sl_own_process()) {
+    off_set(OFF_FORKED);
+    sl_undisturbed_end(before);
+    return false;
+  }
+  pthread_mutex_lock(&the.lock);
+  return true;
+}
+
+static void unlock(const struct sl_undisturbed *before) {
+  pthread_mutex_unlock(&the.lock);
+  sl_undisturbed_end(before);
 }
 
 /* ---- records ---- */
@@ -163,12 +202,23 @@ static void put_thread(struct chain *chain, uint64_t now) {
   put_timed(chain, now, SL_EVENT_thread, &thread, sizeof(thread), NULL, 0);
 }
 
+/* Bytes that the chain's segment has left; less than none when it is to go on in another. */
+static inline intptr_t chain_room(const struct chain *chain) {
+  return (intptr_t)((uintptr_t)__atomic_load_n(&chain->end, __ATOMIC_RELAXED) - (uintptr_t)chain->cursor);
+}
+
+static void chain_set_end(struct chain *chain, char *end) {
+  __atomic_store_n(&chain->end, end, __ATOMIC_RELAXED);
+}
+
 /* Gives the chain its next segment. `segment` is taken over; NULL leaves it without one. */
 static void chain_continue(struct chain *chain, struct sl_segment *segment, uint64_t now) {
-  if (chain->segment)
-    sl_pool_retire(chain->segment, (uint32_t)(chain->cursor - (char *)chain->segment->map));
-  chain->segment = segment;
-  chain->cursor = chain->end = NULL;
+  struct sl_segment *before = chain->segment;
+  __atomic_store_n(&chain->segment, segment, __ATOMIC_RELEASE);
+  if (before)
+    sl_pool_retire(before, (uint32_t)(chain->cursor - (char *)before->map));
+  chain->cursor = NULL;
+  chain_set_end(chain, NULL);
   if (!segment)
     return;
   struct sl_segment_header *header = segment->map;
@@ -180,38 +230,79 @@ static void chain_continue(struct chain *chain, struct sl_segment *segment, uint
   __atomic_store_n(&header->check, check, __ATOMIC_RELEASE);
   chain->base_ns = now;
   chain->cursor = (char *)(header + 1);
-  chain->end = (char *)header + SL_SEGMENT_BYTES;
+  chain_set_end(chain, (char *)header + SL_SEGMENT_BYTES);
   if (chain->thread != chain->ordinal)
     put_thread(chain, now);
 }
 
+static void log_open(void);
+
+/* A stopgap that the helper thread wants given up does for a while longer. */
+static bool chain_stays(struct chain *chain, intptr_t need) {
+  struct sl_segment *segment = chain->segment;
+  if (!segment || !segment->stopgap)
+    return false;
+  chain_set_end(chain, (char *)segment->map + SL_SEGMENT_BYTES);
+  return chain_room(chain) >= need;
+}
+
 /*
- * A thread's first event may cost about what starting the thread did, rather than be lost: where no segment is ready
- * one is made on the spot. A burst of threads that live for a few events needs that; what goes on like that is lost in
- * part.
+ * A thread's first event may cost about what starting the thread did, rather than be lost: where no segment is ready it
+ * waits for one, and where the file system stalls it gets a stopgap. A burst of threads that live for a few events
+ * needs that. So does everybody until the first files are made. What goes on like that is lost in part.
  */
-static __attribute__((noinline)) bool chain_next_segment(struct chain *chain, uint64_t now) {
+static __attribute__((noinline)) bool chain_next_segment(struct chain *chain, uint64_t now, intptr_t need) {
+  struct sl_undisturbed before;
   const int host_errno = errno;
-  struct sl_segment *segment = sl_pool_take();
-  if (!segment && chain->is_new && !sl_pool_is_behind() && !atomic_load_explicit(&the.exhausted, memory_order_relaxed))
-    sl_pool_make(&segment); /* Leaves NULL when it fails; the helper thread meets the same failure, and tells it. */
+  if (!chain->segment && !chain->is_new && sl_pool_is_dry() && sl_pool_has_supplied())
+    return false;
+  sl_undisturbed_begin(&before);
+  if (!sl_own_process())
+    off_set(OFF_FORKED);
+  log_open();
+  const bool is_off = is_over() || atomic_load_explicit(&the.exhausted, memory_order_relaxed);
+  const bool is_early = !is_off && (chain->is_new || !sl_pool_has_supplied());
+  const bool waits = is_early && sl_pool_has_started() && !the.ending;
+  struct sl_segment *segment = is_over() ? NULL : waits ? sl_pool_take_waiting() : sl_pool_take();
+  bool found = segment || (!is_over() && chain_stays(chain, need));
+  if (!found && is_early)
+    found = (segment = sl_pool_stopgap(false)) != NULL;
   chain->is_new = false;
-  chain_continue(chain, segment, now);
+  if (segment || !found)
+    chain_continue(chain, segment, now);
+  sl_undisturbed_end(&before);
   errno = host_errno;
-  return chain->segment != NULL;
+  return found;
 }
 
 /* ---- threads ---- */
 
+static bool append_lost(struct chain *chain, enum sl_event_type type) {
+  if (type != SL_EVENT_allocator)
+    atomic_fetch_add_explicit(&chain->lost, 1, memory_order_relaxed);
+  return false;
+}
+
 /*
  * The thread ends: its chain is free for another. Losses that no gap record has told yet stay with it: its next owner,
- * or the end, tells them. Events that still follow are those of a new thread.
+ * or the end, tells them. Events that still follow are those of a new thread. One that was cancelled inside an append
+ * has left a record half made: its segment is given up behind the last whole one.
  */
 static void thread_leave(void *value) {
-  struct chain *chain = value;
-  mine = NULL;
+  struct chain *chain = chain_of(value);
+  struct sl_undisturbed before;
+  sl_undisturbed_begin(&before);
+  if (atomic_load_explicit(&chain->busy, memory_order_relaxed) && sl_own_process() && !is_over()) {
+    if (chain->segment) {
+      chain->cursor = (char *)chain->segment->map + sl_written_committed(chain->segment);
+      chain_continue(chain, NULL, 0);
+    }
+    append_lost(chain, SL_EVENT_gap);
+    atomic_store_explicit(&chain->busy, false, memory_order_release);
+  }
   chain->is_left = false;
   atomic_store_explicit(&chain->owned, false, memory_order_release);
+  sl_undisturbed_end(&before);
 }
 
 static bool chain_take(struct chain *chain) {
@@ -235,19 +326,18 @@ static void retire_left_segments(void) {
   }
 }
 
+/* Under the lock. */
 static struct chain *chain_find(uint32_t ordinal) {
   for (struct chain *c = atomic_load_explicit(&the.chains, memory_order_acquire); c; c = c->next)
     if (chain_take(c))
       return c;
-  struct chain *chain = calloc(1, sizeof(*chain));
+  struct chain *chain = sl_own_memory(sizeof(*chain));
   if (!chain)
     return NULL;
   chain->ordinal = ordinal;
   atomic_store_explicit(&chain->owned, true, memory_order_relaxed);
   chain->next = atomic_load_explicit(&the.chains, memory_order_relaxed);
-  while (!atomic_compare_exchange_weak_explicit(&the.chains, &chain->next, chain, memory_order_release,
-                                                memory_order_relaxed))
-    ;
+  atomic_store_explicit(&the.chains, chain, memory_order_release);
   return chain;
 }
 
@@ -255,47 +345,61 @@ static struct chain *chain_find(uint32_t ordinal) {
 static void chain_enter(struct chain *chain) {
   atomic_store_explicit(&chain->busy, true, memory_order_relaxed);
   atomic_signal_fence(memory_order_seq_cst);
-  if (!is_over() && (size_t)(chain->end - chain->cursor) >= THREAD_BYTES + PRELUDE_BYTES)
+  if (!is_over() && chain_room(chain) >= (intptr_t)(THREAD_BYTES + PRELUDE_BYTES))
     put_thread(chain, clock_ns(CLOCK_REALTIME));
   atomic_store_explicit(&chain->busy, false, memory_order_release);
 }
 
-static void log_open(void);
-
-static __attribute__((noinline)) struct chain *thread_enter(void) {
-  const int host_errno = errno; /* the host may be between a failed call and its question why */
-  log_open();
-  const uint32_t ordinal = atomic_fetch_add_explicit(&the.next_ordinal, 1, memory_order_relaxed);
-  struct chain *chain = is_over() ? NULL : chain_find(ordinal);
-  errno = host_errno;
+static struct chain *thread_enter_locked(void) {
+  struct chain *chain = chain_find(the.next_ordinal);
   if (!chain)
     return NULL;
-  chain->thread = ordinal;
-  chain->thread_tid = sl_log_tid();
+  chain->thread = the.next_ordinal++;
+  chain->thread_tid = (uint32_t)syscall(SYS_gettid);
   chain->is_new = true;
+  chain->state = (struct sl_thread){0};
   chain_enter(chain);
-  mine = chain;
-  pthread_setspecific(the.key, chain);
+  if (pthread_setspecific(sl_thread_key, &chain->state) != 0) {
+    atomic_store_explicit(&chain->owned, false, memory_order_release);
+    return NULL;
+  }
   return chain;
 }
 
-static bool append_lost(struct chain *chain, enum sl_event_type type) {
-  if (type != SL_EVENT_allocator)
-    atomic_fetch_add_explicit(&chain->lost, 1, memory_order_relaxed);
-  return false;
+static void fail(const char *what, int error);
+
+static __attribute__((noinline)) struct chain *thread_enter(void) {
+  const int host_errno = errno; /* the host may be between a failed call and its question why */
+  struct sl_undisturbed before;
+  struct chain *chain = NULL;
+  bool is_hopeless = false;
+  if (lock(&before)) {
+    chain = mine(); /* a handler that came in between may have made it */
+    if (!chain)
+      chain = thread_enter_locked();
+    is_hopeless = !chain && the.state == NOT_OPEN; /* later what is lost can be told in the log */
+    unlock(&before);
+  }
+  if (is_hopeless)
+    fail("cannot record to a log", -ENOMEM);
+  errno = host_errno;
+  return chain;
+}
+
+struct sl_thread *sl_thread_begin(void) {
+  struct chain *chain = thread_enter();
+  return chain ? &chain->state : NULL;
 }
 
 /*
  * One body, compiled for events of any type and once more for those of the allocator, of which there are most: their
  * type and size are known then.
  */
-static inline __attribute__((always_inline)) bool append(enum sl_event_type type, const void *fields, size_t bytes,
-                                                         const void *tail, size_t tail_bytes) {
-  if (UNLIKELY(!sl_log_active()))
-    return false;
-  struct chain *chain = mine;
-  if (UNLIKELY(!chain) && !(chain = thread_enter()))
-    return false;
+static inline __attribute__((always_inline)) bool append(struct chain *chain, enum sl_event_type type,
+                                                         const void *fields, size_t bytes, const void *tail,
+                                                         size_t tail_bytes) {
+  if (UNLIKELY(!chain) && (!sl_log_active() || !(chain = thread_enter())))
+    return sl_log_active() && append_lost(&the.definitions, type);
   if (UNLIKELY(atomic_load_explicit(&chain->busy, memory_order_relaxed)))
     return append_lost(chain, type);
   atomic_store_explicit(&chain->busy, true, memory_order_relaxed);
@@ -305,8 +409,8 @@ static inline __attribute__((always_inline)) bool append(enum sl_event_type type
   if (UNLIKELY(!sl_log_active()))
     goto finish;
   uint64_t now = clock_ns(CLOCK_REALTIME);
-  if (UNLIKELY((size_t)(chain->end - chain->cursor) < need + PRELUDE_BYTES) &&
-      (need > WORDS_MAX * 8 || !chain_next_segment(chain, now))) {
+  if (UNLIKELY(chain_room(chain) < (intptr_t)(need + PRELUDE_BYTES)) &&
+      (need > WORDS_MAX * 8 || !chain_next_segment(chain, now, (intptr_t)(need + PRELUDE_BYTES)))) {
     append_lost(chain, type);
     goto finish;
   }
@@ -321,52 +425,40 @@ finish:
 }
 
 bool sl_log_append(enum sl_event_type type, const void *fields, size_t bytes, const void *tail, size_t tail_bytes) {
-  return append(type, fields, bytes, tail, tail_bytes);
+  return append(mine(), type, fields, bytes, tail, tail_bytes);
 }
 
-bool sl_log_append_allocator(const struct sl_event_allocator *event) {
-  return append(SL_EVENT_allocator, event, sizeof(*event), NULL, 0);
+bool sl_log_append_on(struct sl_thread *thread, enum sl_event_type type, const void *fields, size_t bytes) {
+  return append(chain_of(thread), type, fields, bytes, NULL, 0);
+}
+
+/* Flat, since the checksum of a known size takes fewer instructions than the choice of how to make it. */
+__attribute__((flatten)) bool sl_log_append_allocator(const struct sl_event_allocator *event) {
+  return append(mine(), SL_EVENT_allocator, event, sizeof(*event), NULL, 0);
 }
 
 /* ---- definitions ---- */
 
 /* All of these run under the lock. */
 
-static void pending_add(enum sl_event_type type, const void *fields, size_t bytes, const void *tail,
-                        size_t tail_bytes) {
-  const struct pending entry = {type, (uint32_t)bytes, (uint32_t)tail_bytes};
-  size_t need = the.pending_bytes + sizeof(entry) + bytes + tail_bytes;
-  if (need > the.pending_size) {
-    size_t size = need * 2 < 4096 ? 4096 : need * 2;
-    char *larger = size <= PENDING_MAX ? realloc(the.pending, size) : NULL;
-    if (!larger) {
-      atomic_fetch_add_explicit(&the.definitions.lost, 1, memory_order_relaxed);
-      return;
-    }
-    the.pending = larger;
-    the.pending_size = size;
-  }
-  char *at = the.pending + the.pending_bytes;
-  memcpy(at, &entry, sizeof(entry));
-  memcpy(at + sizeof(entry), fields, bytes);
-  if (tail_bytes)
-    memcpy(at + sizeof(entry) + bytes, tail, tail_bytes);
-  the.pending_bytes = need;
+/* A lost definition would leave events without meaning, so a system call is the lesser evil. */
+static struct sl_segment *segment_for_definitions(void) {
+  struct sl_segment *segment = sl_pool_take();
+  return segment ? segment : sl_pool_stopgap(true);
 }
 
 static void define_locked(enum sl_event_type type, const void *fields, size_t bytes, const void *tail,
                           size_t tail_bytes) {
   struct chain *chain = &the.definitions;
-  if (the.state == NOT_OPEN)
-    pending_add(type, fields, bytes, tail, tail_bytes);
+  if (the.state < OPEN && !sl_pending_add(type, fields, bytes, tail, tail_bytes))
+    append_lost(chain, type);
   if (the.state != OPEN)
     return;
   size_t need = HEADER_BYTES + bytes + ((tail_bytes + 7) & ~(size_t)7);
   uint64_t now = clock_ns(CLOCK_REALTIME);
-  if ((size_t)(chain->end - chain->cursor) < need + PRELUDE_BYTES) {
-    /* A lost definition would leave events without meaning, so here a system call is the lesser evil. */
-    struct sl_segment *segment = need <= WORDS_MAX * 8 ? sl_pool_take() : NULL;
-    if (need > WORDS_MAX * 8 || (!segment && sl_pool_make(&segment) < 0)) {
+  if (chain_room(chain) < (intptr_t)(need + PRELUDE_BYTES)) {
+    struct sl_segment *segment = need <= WORDS_MAX * 8 ? segment_for_definitions() : NULL;
+    if (!segment) {
       append_lost(chain, type);
       return;
     }
@@ -385,16 +477,19 @@ static uint32_t name_locked(const char *text, size_t length) {
   /* Defined before it is published: no event can refer to an id that a kill could keep from the log. */
   const struct sl_event_string string = {id, (uint32_t)length};
   define_locked(SL_EVENT_string, &string, sizeof(string), text, length);
-  return sl_names_add(text, length);
+  id = sl_names_add(text, length);
+  if (!id) /* memory is short: what it names is without a name, and that is told */
+    append_lost(&the.definitions, SL_EVENT_string);
+  return id;
 }
 
 void sl_log_define(enum sl_event_type type, const void *fields, size_t bytes, const void *tail, size_t tail_bytes) {
-  if (is_over())
-    return;
+  struct sl_undisturbed before;
   const int host_errno = errno;
-  pthread_mutex_lock(&the.lock);
+  if (is_over() || !lock(&before))
+    return;
   define_locked(type, fields, bytes, tail, tail_bytes);
-  pthread_mutex_unlock(&the.lock);
+  unlock(&before);
   errno = host_errno;
 }
 
@@ -403,14 +498,15 @@ uint32_t sl_log_name_n(const char *text, size_t length) {
     return 0;
   length = sl_name_clip(text, length);
   uint32_t id = sl_names_find(text, length);
-  if (LIKELY(id) || is_over())
+  struct sl_undisturbed before;
+  if (LIKELY(id))
     return id;
   const int host_errno = errno;
-  char clean[SL_NAME_MAX];
-  length = sl_name_clean(text, length, clean);
-  pthread_mutex_lock(&the.lock);
-  id = name_locked(clean, length);
-  pthread_mutex_unlock(&the.lock);
+  if (is_over() || !lock(&before))
+    return 0;
+  length = sl_name_clean(text, length, the.clean);
+  id = name_locked(the.clean, length);
+  unlock(&before);
   errno = host_errno;
   return id;
 }
@@ -427,63 +523,16 @@ void sl_log_gap(const char *source, const char *reason, uint64_t lost) {
 /* ---- beginning ---- */
 
 static void info_locked(const char *key, const char *value) {
-  char clean[SL_NAME_MAX];
   if (!value || !*value)
     return;
-  size_t length = sl_name_clean(value, sl_name_clip(value, strnlen(value, SL_NAME_MAX + 1)), clean);
-  const struct sl_event_info info = {name_locked(key, strlen(key)), name_locked(clean, length)};
+  size_t length = sl_name_clean(value, sl_name_clip(value, strnlen(value, SL_NAME_MAX + 1)), the.clean);
+  const struct sl_event_info info = {name_locked(key, strlen(key)), name_locked(the.clean, length)};
   define_locked(SL_EVENT_info, &info, sizeof(info), NULL, 0);
-}
-
-static void info_number_locked(const char *key, uint64_t number) {
-  char text[24];
-  snprintf(text, sizeof(text), "%llu", (unsigned long long)number);
-  info_locked(key, text);
-}
-
-static void describe_process_locked(void) {
-  static const struct {
-    const char *key;
-    const char *variables[3]; /* the first one that is set counts: torchrun, Slurm, Open MPI */
-  } infos[] = {
-      {"rank", {"RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK"}},
-      {"world_size", {"WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE"}},
-      {"local_rank", {"LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK"}},
-      {"allocator_config", {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", NULL}},
-  };
-  char host[256] = "";
-  gethostname(host, sizeof(host) - 1);
-  info_locked("host", host);
-  info_number_locked("pid", (uint64_t)getpid());
-  info_number_locked("ppid", (uint64_t)getppid());
-  info_number_locked("start_ns", the.start_ns);
-  if (sl_sealed_keep_last_bytes())
-    info_number_locked("keep_last_bytes", sl_sealed_keep_last_bytes());
-  info_locked("shardledger_version", SL_VERSION);
-  for (size_t i = 0; i < sizeof(infos) / sizeof(infos[0]); i++) {
-    const char *value = NULL;
-    for (int v = 0; v < 3 && !(value && *value); v++)
-      value = infos[i].variables[v] ? secure_getenv(infos[i].variables[v]) : NULL;
-    info_locked(infos[i].key, value);
-  }
-}
-
-static void replay_pending_locked(void) {
-  for (size_t at = 0; at < the.pending_bytes;) {
-    struct pending entry;
-    memcpy(&entry, the.pending + at, sizeof(entry));
-    const char *fields = the.pending + at + sizeof(entry);
-    define_locked(entry.type, fields, entry.bytes, fields + entry.bytes, entry.tail_bytes);
-    at += sizeof(entry) + entry.bytes + entry.tail_bytes;
-  }
-  free(the.pending);
-  the.pending = NULL;
-  the.pending_bytes = the.pending_size = 0;
 }
 
 /* Recording ends for good, in words for the user; what is in the log already stays. Called once, without the lock. */
 static void fail(const char *what, int error) {
-  unsigned before = atomic_fetch_or(&the.off, OFF_FAILED);
+  unsigned before = off_set(OFF_FAILED);
   if (before & OFF_FOR_GOOD)
     return;
   if (error == -E2BIG)
@@ -500,16 +549,19 @@ static void fail(const char *what, int error) {
 /* The same, written into the room that the definitions chain still has. */
 static void fail_open_log(const char *what, int error) {
   char reason[200];
+  struct sl_undisturbed before;
   snprintf(reason, sizeof(reason), "%s: %s", what, strerror(-error));
-  pthread_mutex_lock(&the.lock);
-  const struct sl_event_gap gap = {the.name_log, name_locked(reason, strlen(reason)), 0};
-  define_locked(SL_EVENT_gap, &gap, sizeof(gap), NULL, 0);
-  pthread_mutex_unlock(&the.lock);
+  if (lock(&before)) {
+    const struct sl_event_gap gap = {the.name_log, name_locked(reason, strlen(reason)), 0};
+    define_locked(SL_EVENT_gap, &gap, sizeof(gap), NULL, 0);
+    unlock(&before);
+  }
   fail(what, error);
 }
 
 static void reach_limit(void) {
   static bool said;
+  struct sl_undisturbed before;
   if (atomic_exchange(&the.exhausted, true))
     return;
   if (sl_pool_may_get_room()) {
@@ -520,21 +572,54 @@ static void reach_limit(void) {
     said = true;
     return;
   }
-  pthread_mutex_lock(&the.lock);
+  if (!lock(&before))
+    return;
   const struct sl_event_gap gap = {the.name_log, the.name_limit, 0};
   define_locked(SL_EVENT_gap, &gap, sizeof(gap), NULL, 0);
-  pthread_mutex_unlock(&the.lock);
+  unlock(&before);
   sl_say("the log in %s has reached SHARDLEDGER_MAX_BYTES; what follows is counted, not recorded", the.directory);
+}
+
+/*
+ * Where files are mapped only they survive a kill, so nobody is to stay in a stopgap: each thread takes another segment
+ * at its next event.
+ */
+static void leave_stopgaps(void) {
+  struct sl_undisturbed before;
+  if (!lock(&before))
+    return;
+  struct sl_segment *segment = the.definitions.segment && the.definitions.segment->stopgap ? sl_pool_take() : NULL;
+  if (segment)
+    chain_continue(&the.definitions, segment, clock_ns(CLOCK_REALTIME));
+  unlock(&before);
+  for (struct chain *chain = atomic_load(&the.chains); chain; chain = chain->next) {
+    const struct sl_segment *current = __atomic_load_n(&chain->segment, __ATOMIC_ACQUIRE);
+    if (current && current->stopgap)
+      chain_set_end(chain, NULL);
+  }
+}
+
+/* The log could not begin: its first files are taken back. */
+static void give_up_files(void) {
+  if (!atomic_exchange(&the.is_given_up, false))
+    return;
+  sl_pool_end();
+  rmdir(the.directory);
 }
 
 /* The helper thread's supply and sealing, and what to do when it fails. */
 static bool helper_work(void) {
   const bool exhausted = atomic_load_explicit(&the.exhausted, memory_order_relaxed);
-  const bool works = !is_over() && (!exhausted || sl_pool_may_get_room());
-  int r = works ? sl_pool_work() : 0;
+  if (is_over() || (exhausted && !sl_pool_may_get_room())) {
+    give_up_files();
+    return false;
+  }
+  if (sl_pool_has_new_stopgaps())
+    leave_stopgaps();
+  int r = sl_pool_work();
   if (r == -E2BIG)
     reach_limit();
-  else if (works && r == 0 && exhausted) /* there was room: segments are ready again */
+  else if (r == 0 && exhausted) /* there was room: segments are ready again */
     atomic_store(&the.exhausted, false);
   else if (r < 0 && !sl_pool_is_short(r)) /* else events are lost, and counted, until there is something again */
     fail_open_log("cannot extend the log", r);
@@ -551,89 +636,157 @@ static void at_exit(void) {
   sl_log_end(500);
 }
 
-static int open_locked(void) {
-  uint64_t process_key;
-  int r = sl_log_directory_make(sl_option_text(SL_OPTION_dir), the.directory, sizeof(the.directory), &process_key);
-  if (r == 0)
-    r = sl_pool_start(the.directory, process_key, sl_option_max_bytes(), sl_log_helper_wake);
-  if (r == 0)
-    r = -pthread_key_create(&the.key, thread_leave);
-  if (r < 0) {
+/* On the helper thread, which may take as long as the file system does. */
+static int open_files(void) {
+  int r = sl_log_directory_make(sl_option_text(SL_OPTION_dir), the.directory, sizeof(the.directory));
+  if (r == 0 && (r = sl_pool_start(the.directory)) < 0) {
     sl_pool_end();
     rmdir(the.directory); /* Fails, and rightly, when something is in it. */
-    the.directory[0] = '\0';
-    return r;
+  }
+  if (r < 0)
+    fail("cannot record to a log", r);
+  else
+    atomic_store_explicit(&the.has_directory, true, memory_order_release);
+  return r;
+}
+
+/* The helper thread has begun, and its files are there or late: then the first segments are stopgaps. */
+static void open_locked(void) {
+  struct sl_segment *segment = segment_for_definitions();
+  if (!segment) {
+    the.state = OVER;
+    atomic_store(&the.is_given_up, true);
+    fail("cannot record to a log", -ENOMEM);
+    sl_log_helper_wake();
+    return;
   }
   the.state = OPEN;
-  chain_continue(&the.definitions, sl_pool_take(), clock_ns(CLOCK_REALTIME));
-  replay_pending_locked();
+  chain_continue(&the.definitions, segment, clock_ns(CLOCK_REALTIME));
+  sl_pending_replay(define_locked);
   the.name_log = name_locked("log", 3);
   the.name_no_segment = name_locked("no segment was ready", 20);
   the.name_limit = name_locked("SHARDLEDGER_MAX_BYTES reached", 29);
-  describe_process_locked();
+  sl_process_describe(the.start_ns, sl_sealed_keep_last_bytes(), info_locked);
   the.have_barrier = syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
   atexit(at_exit);
   sl_log_on_tick(retire_left_segments);
   sl_log_on_tick(write_what_is_in_memory);
-  return sl_log_helper_start(helper_work);
 }
 
-static void log_open(void) {
-  sl_log_init();
-  pthread_mutex_lock(&the.lock);
-  if (the.state == NOT_OPEN && !is_over()) {
-    int r = open_locked();
-    if (r < 0) {
-      if (the.state == NOT_OPEN)
-        the.state = OVER;
-      fail("cannot record to a log", r);
-    }
+static void start_locked(void) {
+  sl_pool_begin(sl_option_max_bytes(), sl_log_helper_wake);
+  int r = sl_log_helper_start(open_files, helper_work);
+  the.state = r < 0 ? OVER : OPENING;
+  if (r < 0)
+    fail("cannot record to a log", r);
+}
+
+/* Only files survive a kill, so the first event waits for them, but not for a file system that does not answer. */
+static void wait_for_files(void) {
+  for (unsigned i = 0; i < OPEN_WAITS; i++) {
+    const unsigned made = sl_pool_made();
+    if (sl_log_helper_wait_for_open(OPEN_WAIT_MS) || sl_pool_made() == made)
+      return;
   }
-  pthread_mutex_unlock(&the.lock);
+}
+
+/* The first event of the process. */
+static void log_open(void) {
+  struct sl_undisturbed before;
+  if (the.state >= OPEN || !lock(&before))
+    return;
+  if (the.state == NOT_OPEN && !is_over())
+    start_locked();
+  unlock(&before);
+  if (the.state == OPENING)
+    wait_for_files();
+  if (!lock(&before))
+    return;
+  if (the.state == OPENING && !is_over())
+    open_locked();
+  unlock(&before);
 }
 
 /* Held across fork, so that the child finds definitions and names whole. */
 static void before_fork(void) {
-  pthread_mutex_lock(&the.lock);
+  struct sl_undisturbed before;
+  if (!lock(&before))
+    return;
+  the.fork_locked = true;
+  the.before_fork = before;
+  the.forking = mine();
+  if (the.forking)
+    the.forking_was = *the.forking;
 }
 
 static void after_fork_in_parent(void) {
-  pthread_mutex_unlock(&the.lock);
+  const struct sl_undisturbed before = the.before_fork;
+  if (!the.fork_locked)
+    return;
+  the.fork_locked = false;
+  unlock(&before);
+}
+
+/*
+ * Where a signal handler has forked inside an append, that goes on in the child: into memory that nobody reads, and its
+ * thread goes on in another chain. NVTX wants to know its open ranges.
+ */
+static void child_enter_locked(void) {
+  if (!the.forking)
+    return;
+  if (the.forking_was.busy && the.forking_was.segment) {
+    mmap(the.forking_was.segment->map, SL_SEGMENT_BYTES, PROT_READ | PROT_WRITE,
+         MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    *the.forking = the.forking_was;
+  }
+  struct chain *chain = thread_enter_locked();
+  if (chain)
+    chain->state = the.forking_was.state;
 }
 
 /* The child has the parent's log, but not its segments (MADV_DONTFORK) nor its helper thread: it writes nothing. */
 static void after_fork_in_child(void) {
-  if (the.state == OPEN)
-    atomic_fetch_or(&the.off, OFF_FORKED);
-  mine = NULL;
-  my_tid = 0;
+  const struct sl_undisturbed before = the.before_fork;
+  if (!the.fork_locked)
+    return;
+  the.fork_locked = false;
+  if (the.state == NOT_OPEN)
+    sl_own_process_set();
+  else
+    off_set(OFF_FORKED);
+  atomic_store(&the.chains, NULL); /* zero by now, see own_memory.h */
+  the.next_ordinal = 1;
+  pthread_setspecific(sl_thread_key, NULL);
+  child_enter_locked();
   the.start_ns = clock_ns(CLOCK_REALTIME);
-  pthread_mutex_unlock(&the.lock);
+  unlock(&before);
 }
 
 static void init(void) {
   the.start_ns = clock_ns(CLOCK_REALTIME);
   sl_log_directory_resolve(sl_option_text(SL_OPTION_dir));
+  sl_own_process_set();
+  pthread_key_create(&sl_thread_key, thread_leave);
   pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
 }
 
 void sl_log_init(void) {
-  pthread_once(&init_once, init);
+  sl_once(&init_once, init);
 }
 
 const char *sl_log_directory(void) {
-  return the.state == NOT_OPEN ? "" : the.directory;
+  return atomic_load_explicit(&the.has_directory, memory_order_acquire) ? the.directory : "";
 }
 
 void sl_log_pause(bool paused) {
-  if (paused == ((atomic_load(&the.off) & OFF_PAUSED) != 0))
+  if (paused == ((__atomic_load_n(&sl_log_off, __ATOMIC_RELAXED) & OFF_PAUSED) != 0))
     return;
   if (!paused)
-    atomic_fetch_and(&the.off, ~(unsigned)OFF_PAUSED);
+    __atomic_fetch_and(&sl_log_off, ~(unsigned)OFF_PAUSED, __ATOMIC_SEQ_CST);
   if (the.state == OPEN)
     sl_log_gap("log", paused ? "paused" : "resumed", 0);
   if (paused)
-    atomic_fetch_or(&the.off, OFF_PAUSED);
+    off_set(OFF_PAUSED);
 }
 
 /* ---- end ---- */
@@ -643,7 +796,7 @@ void sl_log_pause(bool paused) {
  * (a thread stopped by a debugger), or when the kernel has no membarrier: then its file keeps its full size.
  */
 static bool chain_is_idle(const struct chain *chain, uint64_t until_ns) {
-  if (!the.have_barrier && chain != mine)
+  if (!the.have_barrier && chain != mine())
     return false;
   while (atomic_load_explicit(&chain->busy, memory_order_acquire)) {
     if (clock_ns(CLOCK_MONOTONIC) > until_ns)
@@ -653,48 +806,80 @@ static bool chain_is_idle(const struct chain *chain, uint64_t until_ns) {
   return true;
 }
 
-static void chain_truncate(struct chain *chain) {
-  if (chain->segment)
+static void chain_truncate(const struct chain *chain) {
+  if (chain->segment && (chain->is_at_rest || chain->segment->in_memory))
     sl_pool_truncate(chain->segment, (uint32_t)(chain->cursor - (char *)chain->segment->map));
 }
 
-void sl_log_end(unsigned deadline_ms) {
-  pthread_mutex_lock(&the.lock);
-  const bool first = the.state == OPEN && !the.ending && !(the.off & (OFF_FORKED | OFF_ENDED));
-  the.ending = true;
-  if (!first)
-    atomic_fetch_or(&the.off, OFF_ENDED);
-  pthread_mutex_unlock(&the.lock);
-  if (!first)
+/* On a thread of its own. The helper thread may hang, in a callback or in a file system. */
+static void finish_files(void) {
+  if (!sl_pool_has_started())
     return;
+  sl_pool_write();
+  for (const struct chain *chain = atomic_load(&the.chains); chain; chain = chain->next)
+    chain_truncate(chain);
+  chain_truncate(&the.definitions);
+  if (the.helper_ended)
+    sl_pool_end();
+}
 
-  const bool helper_ended = sl_log_helper_stop(deadline_ms);
-  const struct sl_event_process_end end = {clock_ns(CLOCK_REALTIME)};
-  const bool end_recorded = !the.exhausted && sl_log_append(SL_EVENT_process_end, &end, sizeof(end), NULL, 0);
-  atomic_fetch_or(&the.off, OFF_ENDED);
+/* Brings all threads to rest. Returns how many events they have lost and not told. */
+static uint64_t chains_stop(void) {
+  uint64_t lost = 0;
+  off_set(OFF_ENDED);
   if (the.have_barrier)
     syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
-
-  uint64_t lost = 0;
   const uint64_t until = clock_ns(CLOCK_MONOTONIC) + IDLE_WAIT_NS;
   for (struct chain *chain = atomic_load(&the.chains); chain; chain = chain->next) {
-    if (chain_is_idle(chain, until))
-      chain_truncate(chain);
+    chain->is_at_rest = chain_is_idle(chain, until);
     lost += atomic_exchange(&chain->lost, 0);
   }
+  return lost;
+}
 
-  /* Into the definitions chain goes what the threads' own segments had no room for. */
-  pthread_mutex_lock(&the.lock);
+/* Into the definitions chain goes what the threads' own segments had no room for. */
+static void definitions_end(uint64_t lost, const struct sl_event_process_end *end) {
+  struct sl_undisturbed before;
+  if (!lock(&before))
+    return;
   lost += atomic_exchange(&the.definitions.lost, 0);
   if (lost) {
     const struct sl_event_gap gap = {the.name_log, the.exhausted ? the.name_limit : the.name_no_segment, lost};
     define_locked(SL_EVENT_gap, &gap, sizeof(gap), NULL, 0);
   }
-  if (!end_recorded)
-    define_locked(SL_EVENT_process_end, &end, sizeof(end), NULL, 0);
+  if (end)
+    define_locked(SL_EVENT_process_end, end, sizeof(*end), NULL, 0);
   the.state = OVER;
-  chain_truncate(&the.definitions);
-  pthread_mutex_unlock(&the.lock);
-  if (helper_ended)
-    sl_pool_end();
+  the.definitions.is_at_rest = true;
+  unlock(&before);
+}
+
+static void log_end(uint64_t until_ns) {
+  struct sl_undisturbed before;
+  if (!lock(&before))
+    return;
+  const bool first =
+      the.state == OPEN && !the.ending && !(__atomic_load_n(&sl_log_off, __ATOMIC_RELAXED) & (OFF_FORKED | OFF_ENDED));
+  the.ending = true;
+  if (!first)
+    off_set(OFF_ENDED);
+  unlock(&before);
+  if (!first)
+    return;
+  the.helper_ended = sl_log_helper_stop(until_ns - FINISH_NS);
+  const struct sl_event_process_end end = {clock_ns(CLOCK_REALTIME)};
+  const bool end_recorded = !the.exhausted && sl_log_append(SL_EVENT_process_end, &end, sizeof(end), NULL, 0);
+  const uint64_t lost = chains_stop();
+  definitions_end(lost, end_recorded ? NULL : &end);
+  if (!sl_pool_has_started() && !(__atomic_load_n(&sl_log_off, __ATOMIC_RELAXED) & OFF_FAILED))
+    sl_say("the file system of SHARDLEDGER_DIR=%s does not answer: there is no log", sl_option_text(SL_OPTION_dir));
+  else
+    sl_log_helper_finish(finish_files, until_ns);
+}
+
+void sl_log_end(unsigned deadline_ms) {
+  int cancellation;
+  pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancellation);
+  log_end(clock_ns(CLOCK_MONOTONIC) + deadline_ms * UINT64_C(1000000));
+  pthread_setcancelstate(cancellation, NULL);
 }

@@ -13,13 +13,19 @@
 #define SHARDLEDGER_EVENT_LOG_H
 
 #include "format/events.h"
+#include "thread_state.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+/* Why no events are taken: 0, or bits of event_log.c. Read by sl_log_active. */
+extern __attribute__((visibility("hidden"))) unsigned sl_log_off;
+
 /* True while events are taken: not off, paused, failed, or in a forked child. One relaxed load. */
-bool sl_log_active(void);
+static inline bool sl_log_active(void) {
+  return __atomic_load_n(&sl_log_off, __ATOMIC_RELAXED) == 0;
+}
 
 /*
  * Appends one event to this thread's segment: fields of the event's struct, then its tail (NULL, 0 without one).
@@ -28,6 +34,9 @@ bool sl_log_active(void);
  * their own sequence numbers show what is missing.
  */
 bool sl_log_append(enum sl_event_type type, const void *fields, size_t bytes, const void *tail, size_t tail_bytes);
+
+/* The same, without a tail, for who has the calling thread's state at hand. */
+bool sl_log_append_on(struct sl_thread *thread, enum sl_event_type type, const void *fields, size_t bytes);
 
 /* The same for an event of the allocator, quicker. */
 bool sl_log_append_allocator(const struct sl_event_allocator *event);

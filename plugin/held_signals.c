@@ -1,5 +1,6 @@
 #include "held_signals.h"
 
+#include <pthread.h>
 #include <stddef.h>
 #include <time.h>
 
@@ -11,6 +12,7 @@ void sl_signals_hold(struct sl_held_signals *held) {
   sigemptyset(&set);
   for (size_t i = 0; i < COUNT; i++)
     sigaddset(&set, signals[i]);
+  pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &held->cancellation);
   sigpending(&held->pending);
   pthread_sigmask(SIG_BLOCK, &set, &held->before);
 }
@@ -24,4 +26,5 @@ void sl_signals_release(const struct sl_held_signals *held, bool call_failed) {
   if (call_failed)
     sigtimedwait(&raised, NULL, &(struct timespec){0});
   pthread_sigmask(SIG_SETMASK, &held->before, NULL);
+  pthread_setcancelstate(held->cancellation, NULL);
 }

@@ -10,6 +10,7 @@
 
 struct sl_held_signals {
   sigset_t pending, before;
+  int cancellation; /* writing is a cancellation point as well */
 };
 
 void sl_signals_hold(struct sl_held_signals *held);

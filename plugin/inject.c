@@ -12,6 +12,7 @@
 
 #include <dlfcn.h>
 #include <limits.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -129,8 +130,10 @@ static void initialize_other_injection(void) {
 
 static void inject(void) {
   static int done;
+  int cancellation;
   if (__atomic_exchange_n(&done, 1, __ATOMIC_ACQ_REL))
     return;
+  pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancellation); /* loading libraries would be a place for it */
   sl_log_init();
   find_plugin_path();
   initialize_other_injection();
@@ -140,6 +143,7 @@ static void inject(void) {
   attach_to_nccl();
   sl_sources_start();
   schedule_companion();
+  pthread_setcancelstate(cancellation, NULL);
 }
 
 /* Called by the CUDA driver. Anything but 1 would be reported to the user as a failed injection. */

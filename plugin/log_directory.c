@@ -2,9 +2,9 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -62,7 +62,7 @@ static void host_name(char *out, size_t size) {
       *c = '_';
 }
 
-int sl_log_directory_make(const char *base, char *out, size_t size, uint64_t *process_key) {
+int sl_log_directory_make(const char *base, char *out, size_t size) {
   char host[65];
   host_name(host, sizeof(host));
   const char *separator = base[0] != '/' && start_directory[0] ? "/" : "";
@@ -74,8 +74,6 @@ int sl_log_directory_make(const char *base, char *out, size_t size, uint64_t *pr
     r = check_base(out);
   if (r < 0)
     return r;
-  if (getrandom(process_key, sizeof(*process_key), GRND_NONBLOCK) != sizeof(*process_key))
-    *process_key = (uint64_t)getpid();
   struct timespec now;
   clock_gettime(CLOCK_REALTIME, &now);
   uint64_t start = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;

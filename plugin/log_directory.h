@@ -3,16 +3,14 @@
 #define SHARDLEDGER_LOG_DIRECTORY_H
 
 #include <stddef.h>
-#include <stdint.h>
 
 /* Remembers what a relative directory is relative to, before the host changes its working directory. */
 void sl_log_directory_resolve(const char *base);
 
 /*
  * Makes base where it is missing, and in it a new directory for this process; its absolute path goes to out.
- * process_key: a random number that tells this process's segments from others'. -EPERM: everybody may write to base;
- * other negative errnos come from the file system.
+ * -EPERM: everybody may write to base; other negative errnos come from the file system.
  */
-int sl_log_directory_make(const char *base, char *out, size_t size, uint64_t *process_key);
+int sl_log_directory_make(const char *base, char *out, size_t size);
 
 #endif

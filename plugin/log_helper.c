@@ -1,9 +1,8 @@
 #include "log_helper.h"
 
 #include "event_log.h"
+#include "futex.h"
 
-#include <errno.h>
-#include <linux/futex.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -25,8 +24,10 @@ struct callbacks {
 
 static struct callbacks ticks, ends;
 static _Atomic(sl_log_cupti_clock *) cupti_clock;
+static int (*do_open)(void);
 static bool (*do_work)(void);
-static atomic_uint wake_word, stop_word, ended_word;
+static void (*do_finish)(void);
+static atomic_uint wake_word, open_word, stop_word, ended_word, finished_word;
 static atomic_uint_fast64_t stop_by_ns;
 
 static uint64_t clock_ns(clockid_t clock) {
@@ -35,14 +36,20 @@ static uint64_t clock_ns(clockid_t clock) {
   return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* Relative, so that a step of the wall clock can't stall the thread. */
-static void futex_wait(atomic_uint *word, unsigned expected, uint64_t ns) {
-  const struct timespec timeout = {.tv_sec = (time_t)(ns / 1000000000u), .tv_nsec = (long)(ns % 1000000000u)};
-  syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, expected, &timeout, NULL, 0);
+/* Sets the word for good, for whoever waits for it. */
+static void announce(atomic_uint *word) {
+  atomic_store(word, 1);
+  futex_wake(word);
 }
 
-static void futex_wake(atomic_uint *word) {
-  syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+/* Whether it was announced by then. */
+static bool wait_until(atomic_uint *word, uint64_t until_ns) {
+  for (;;) {
+    const uint64_t now = clock_ns(CLOCK_MONOTONIC);
+    if (atomic_load(word) || now >= until_ns)
+      return atomic_load(word) != 0;
+    futex_wait(word, 0, until_ns - now);
+  }
 }
 
 static void callbacks_add(struct callbacks *callbacks, sl_log_callback *callback) {
@@ -85,7 +92,11 @@ static void record_clocks(void) {
 
 static void *helper_main(void *unused) {
   pthread_setname_np(pthread_self(), "shardledger");
-  const id_t tid = (id_t)syscall(SYS_gettid);
+  int r = do_open();
+  announce(&open_word);
+  if (r < 0)
+    goto finish;
+  const id_t tid = (id_t)syscall(SYS_gettid); /* not before: the thread of the first event waits */
   setpriority(PRIO_PROCESS, tid, getpriority(PRIO_PROCESS, tid) + NICENESS);
   uint64_t next_tick = 0;
   while (!atomic_load(&stop_word)) {
@@ -105,39 +116,54 @@ static void *helper_main(void *unused) {
   record_clocks();
   while (clock_ns(CLOCK_MONOTONIC) < atomic_load(&stop_by_ns) && do_work())
     ;
-  atomic_store(&ended_word, 1);
-  futex_wake(&ended_word);
+
+finish:
+  announce(&ended_word);
   return NULL;
 }
 
-int sl_log_helper_start(bool (*work)(void)) {
+/* A thread of ours: detached, since nobody may wait for it, and with all signals blocked. */
+static int thread_start(void *(*body)(void *)) {
   sigset_t all, before;
   pthread_attr_t attributes;
   pthread_t thread;
-  do_work = work;
   sigfillset(&all);
   pthread_attr_init(&attributes);
   pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
   pthread_attr_setstacksize(&attributes, STACK_BYTES);
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  int r = -pthread_create(&thread, &attributes, helper_main, NULL);
+  int r = -pthread_create(&thread, &attributes, body, NULL);
   pthread_sigmask(SIG_SETMASK, &before, NULL);
   pthread_attr_destroy(&attributes);
-  if (r < 0)
-    atomic_store(&ended_word, 1);
   return r;
 }
 
-bool sl_log_helper_stop(unsigned deadline_ms) {
-  const uint64_t until = clock_ns(CLOCK_MONOTONIC) + (uint64_t)deadline_ms * 1000000u;
-  atomic_store(&stop_by_ns, until);
+int sl_log_helper_start(int (*open)(void), bool (*work)(void)) {
+  do_open = open;
+  do_work = work;
+  return thread_start(helper_main);
+}
+
+bool sl_log_helper_wait_for_open(unsigned ms) {
+  return wait_until(&open_word, clock_ns(CLOCK_MONOTONIC) + ms * UINT64_C(1000000));
+}
+
+bool sl_log_helper_stop(uint64_t until_ns) {
+  atomic_store(&stop_by_ns, until_ns);
   atomic_store(&stop_word, 1);
   sl_log_helper_wake();
-  for (;;) {
-    uint64_t now = clock_ns(CLOCK_MONOTONIC);
-    if (atomic_load(&ended_word) || now >= until)
-      break;
-    futex_wait(&ended_word, 0, until - now);
-  }
-  return atomic_load(&ended_word) != 0;
+  return wait_until(&ended_word, until_ns);
+}
+
+static void *finish_main(void *unused) {
+  pthread_setname_np(pthread_self(), "shardledger");
+  do_finish();
+  announce(&finished_word);
+  return NULL;
+}
+
+void sl_log_helper_finish(void (*function)(void), uint64_t until_ns) {
+  do_finish = function;
+  if (thread_start(finish_main) == 0)
+    wait_until(&finished_word, until_ns);
 }

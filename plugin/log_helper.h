@@ -1,19 +1,33 @@
 /*
- * The log's helper thread: keeps segments ready, seals full ones, ticks the sources once a second. It runs at low
- * priority with all signals blocked, so the host's handlers never run on it.
+ * The log's helper thread: makes the log's directory, keeps segments ready, seals full ones, ticks the sources once a
+ * second. It runs at low priority with all signals blocked, so the host's handlers never run on it. All of the log's
+ * files are its own, so that nobody else waits for a file system.
  */
 #ifndef SHARDLEDGER_LOG_HELPER_H
 #define SHARDLEDGER_LOG_HELPER_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
-/* Starts the thread. work does one piece of work and returns whether there may be more. 0 or a negative errno. */
-int sl_log_helper_start(bool (*work)(void));
+/*
+ * Starts the thread. open is called there first: 0, or a negative errno with which the thread ends. work does one piece
+ * of work and returns whether there may be more. 0 or a negative errno.
+ */
+int sl_log_helper_start(int (*open)(void), bool (*work)(void));
+
+/* Waits until open has returned, or so long. Returns whether it has. */
+bool sl_log_helper_wait_for_open(unsigned ms);
 
 /* There is work. One system call when the thread sleeps, else none. */
 void sl_log_helper_wake(void);
 
-/* Runs the end callbacks and what work is left, at most deadline_ms long. Returns whether the thread has ended. */
-bool sl_log_helper_stop(unsigned deadline_ms);
+/*
+ * Runs the end callbacks and what work is left, until an instant of CLOCK_MONOTONIC. Returns whether the thread has
+ * ended.
+ */
+bool sl_log_helper_stop(uint64_t until_ns);
+
+/* Calls function on one more thread, and waits for it until then: what it does may hang. Once in a process. */
+void sl_log_helper_finish(void (*function)(void), uint64_t until_ns);
 
 #endif

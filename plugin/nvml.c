@@ -1,5 +1,7 @@
 #include "nvml.h"
 
+#include "undisturbed.h"
+
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
@@ -40,11 +42,14 @@ static int load(void) {
 static int loaded(void) {
   static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
   static int state = 1; /* 1: not tried */
+  struct sl_undisturbed before;
+  sl_undisturbed_begin(&before);
   pthread_mutex_lock(&lock);
   if (state == 1)
     state = load();
   int r = state;
   pthread_mutex_unlock(&lock);
+  sl_undisturbed_end(&before);
   return r;
 }
 

@@ -3,62 +3,80 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/fs.h>
 #include <pthread.h>
-#include <string.h>
-#include <sys/mman.h>
+#include <stdatomic.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
+/*
+ * XFS shares blocks between copies (reflink), where it was made with that; then a store may need new ones. Two files
+ * without names try it.
+ */
+static bool shares_blocks(const char *directory) {
+  static const char block[65536]; /* of the largest size there is */
+  int from = open(directory, O_TMPFILE | O_RDWR | O_CLOEXEC, S_IRUSR | S_IWUSR);
+  int to = open(directory, O_TMPFILE | O_RDWR | O_CLOEXEC, S_IRUSR | S_IWUSR);
+  bool shares = true; /* also when it can't be tried */
+  if (from >= 0 && to >= 0 && pwrite(from, block, sizeof(block), 0) == sizeof(block))
+    shares = ioctl(to, FICLONE, from) == 0 || (errno != EOPNOTSUPP && errno != ENOTTY);
+  if (from >= 0)
+    close(from);
+  if (to >= 0)
+    close(to);
+  return shares;
+}
+
+/*
+ * These keep what fallocate promises: a store to an allocated page always has its block, so no SIGBUS, and they are of
+ * this machine. All others are written to: those that copy on write (btrfs, ZFS, bcachefs, f2fs), those that don't tell
+ * what is below them (overlay), those that wait for somebody else (NFS, Lustre, Ceph, GPFS, FUSE …), and unknown ones.
+ */
 bool sl_written_is_better(const char *directory) {
-  /* NFS, Lustre, SMB and CIFS, Ceph, GPFS, BeeGFS, 9P, OrangeFS, AFS: their numbers are in statfs(2) or their sources.
-   */
-  static const unsigned long network[] = {0x6969,     0x0bd00bd0, 0x517b,     0xff534d42, 0xfe534d42, 0x00c36400,
-                                          0x47504653, 0x19830326, 0x01021997, 0x20030528, 0x5346414f};
   struct statfs info;
   if (statfs(directory, &info) < 0)
-    return false;
-  for (size_t i = 0; i < sizeof(network) / sizeof(network[0]); i++)
-    if ((unsigned long)(unsigned)info.f_type == network[i])
-      return true;
-  return false;
+    return true;
+  switch ((unsigned)info.f_type) {
+  case 0xef53: /* ext2, ext3, ext4 */
+  case 0x01021994: /* tmpfs */ return false;
+  case 0x58465342: /* XFS */ return shares_blocks(directory);
+  default: return true;
+  }
 }
 
 bool sl_written_is_needed(int r) {
   return r == -ENODEV || r == -EINVAL || r == -EOPNOTSUPP || r == -ENOSYS || r == -ENOTSUP;
 }
 
-void *sl_written_memory(void) {
-  void *memory =
-      mmap(NULL, SL_SEGMENT_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-  if (memory == MAP_FAILED)
-    return NULL;
-  madvise(memory, SL_SEGMENT_BYTES, MADV_DONTFORK);
-  return memory;
-}
+/* Segments come from any thread, in front, without a lock; they go on the helper thread only. */
+static struct sl_segment *_Atomic first;
 
-/* Segments come from the helper thread, and seldom from others, in front; they go on the helper thread only. */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct sl_segment *first;
+/* Held while files are written, by the helper thread or, where that is stuck, by the one that ends the log. */
+static pthread_mutex_t writing = PTHREAD_MUTEX_INITIALIZER;
 
 void sl_written_add(struct sl_segment *segment) {
-  pthread_mutex_lock(&lock);
-  segment->next_written = first;
-  first = segment;
-  pthread_mutex_unlock(&lock);
+  segment->next_written = atomic_load_explicit(&first, memory_order_relaxed);
+  while (!atomic_compare_exchange_weak_explicit(&first, &segment->next_written, segment, memory_order_release,
+                                                memory_order_relaxed))
+    ;
 }
 
 void sl_written_drop(struct sl_segment *segment) {
-  pthread_mutex_lock(&lock);
-  struct sl_segment **at = &first;
-  while (*at && *at != segment)
-    at = &(*at)->next_written;
-  if (*at)
-    *at = segment->next_written;
-  pthread_mutex_unlock(&lock);
+  struct sl_segment *head = segment;
+  pthread_mutex_lock(&writing);
+  if (!atomic_compare_exchange_strong(&first, &head, segment->next_written)) {
+    /* It has others in front of it, and only this thread changes what these point to. */
+    while (head && head->next_written != segment)
+      head = head->next_written;
+    if (head)
+      head->next_written = segment->next_written;
+  }
+  pthread_mutex_unlock(&writing);
 }
 
-/* Where the records end that are committed now; 0 while nobody has taken the segment. */
-static uint32_t committed_end(const struct sl_segment *segment) {
+uint32_t sl_written_committed(const struct sl_segment *segment) {
   const char *map = (const char *)segment->map;
   if (__atomic_load_n(&segment->map->check, __ATOMIC_ACQUIRE) == 0)
     return 0;
@@ -73,13 +91,15 @@ static uint32_t committed_end(const struct sl_segment *segment) {
   return at;
 }
 
-int sl_written_append(struct sl_segment *segment, const char *path) {
-  const uint32_t end = committed_end(segment);
+static int append_locked(struct sl_segment *segment, const char *path) {
+  const uint32_t end = sl_written_committed(segment);
   if (end <= segment->on_disk)
     return 0;
-  int file = open(path, O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
+  const int make = segment->has_file ? 0 : O_CREAT | O_EXCL;
+  int file = open(path, O_WRONLY | O_NOFOLLOW | O_CLOEXEC | make, S_IRUSR | S_IWUSR);
   if (file < 0)
     return -errno;
+  segment->has_file = true;
   int r = 0;
   while (segment->on_disk < end && r == 0) {
     ssize_t written =
@@ -94,16 +114,26 @@ int sl_written_append(struct sl_segment *segment, const char *path) {
   return r;
 }
 
-int sl_written_all(void (*path_of)(uint32_t number, char *path, size_t size)) {
+int sl_written_append(struct sl_segment *segment, const char *path) {
+  if (pthread_mutex_trylock(&writing) != 0)
+    return -EBUSY;
+  int r = append_locked(segment, path);
+  pthread_mutex_unlock(&writing);
+  return r;
+}
+
+int sl_written_all(bool new_stopgaps_only, void (*path_of)(uint32_t number, char *path, size_t size)) {
   int r = 0;
-  /* The lock is for the beginning of the list only: it is not held while a slow file system is written to. */
-  pthread_mutex_lock(&lock);
-  struct sl_segment *segment = first;
-  pthread_mutex_unlock(&lock);
+  if (pthread_mutex_trylock(&writing) != 0)
+    return -EBUSY;
+  struct sl_segment *segment = atomic_load_explicit(&first, memory_order_acquire);
   for (; segment && r == 0; segment = segment->next_written) {
     char path[PATH_MAX];
+    if (new_stopgaps_only && (!segment->stopgap || segment->has_file))
+      continue;
     path_of(segment->number, path, sizeof(path));
-    r = sl_written_append(segment, path);
+    r = append_locked(segment, path);
   }
+  pthread_mutex_unlock(&writing);
   return r;
 }

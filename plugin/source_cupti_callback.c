@@ -14,6 +14,8 @@
 #include "shardledger.h"
 #include "source.h"
 #include "source_cupti.h"
+#include "thread_state.h"
+#include "undisturbed.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -78,6 +80,8 @@ static uint32_t handle_index(uint64_t handle) {
 }
 
 static void handle_remember(uint64_t handle, struct sl_driver_place place) {
+  struct sl_undisturbed before;
+  sl_undisturbed_begin(&before);
   pthread_mutex_lock(&handles.lock);
   uint32_t i = handle_index(handle);
   if (i == HANDLES)
@@ -87,22 +91,29 @@ static void handle_remember(uint64_t handle, struct sl_driver_place place) {
   handles.entries[i].handle = handle;
   handles.entries[i].place = place;
   pthread_mutex_unlock(&handles.lock);
+  sl_undisturbed_end(&before);
 }
 
 static void handle_forget(uint64_t handle) {
+  struct sl_undisturbed before;
+  sl_undisturbed_begin(&before);
   pthread_mutex_lock(&handles.lock);
   uint32_t i = handle_index(handle);
   if (handle && i < HANDLES)
     handles.entries[i].handle = 0;
   pthread_mutex_unlock(&handles.lock);
+  sl_undisturbed_end(&before);
 }
 
 static void handle_recall(uint64_t handle, struct sl_driver_place *place) {
+  struct sl_undisturbed before;
+  sl_undisturbed_begin(&before);
   pthread_mutex_lock(&handles.lock);
   uint32_t i = handle_index(handle);
   if (handle && i < HANDLES)
     *place = handles.entries[i].place;
   pthread_mutex_unlock(&handles.lock);
+  sl_undisturbed_end(&before);
 }
 
 /* ---- driver calls ---- */
@@ -240,18 +251,18 @@ static void resource(const struct sl_cupti *cupti, uint32_t cbid, const CUpti_Re
 }
 
 static void CUPTIAPI on_callback(void *unused, CUpti_CallbackDomain domain, CUpti_CallbackId cbid, const void *data) {
-  static __thread bool inside; /* should anything below ever call the driver, its callbacks end here */
   const struct sl_cupti *cupti = sl_cupti_seat();
-  if (inside || !cupti || !data || !sl_log_active())
+  struct sl_thread *thread = cupti && data && sl_log_active() ? sl_thread() : NULL;
+  if (!thread || thread->inside_cupti) /* should anything below ever call the driver, its callbacks end here */
     return;
-  inside = true;
+  thread->inside_cupti = true;
   if (domain == CUPTI_CB_DOMAIN_DRIVER_API && is_launch(cbid))
     launch(data);
   else if (domain == CUPTI_CB_DOMAIN_DRIVER_API)
     driver_call(cupti, cbid, data);
   else if (domain == CUPTI_CB_DOMAIN_RESOURCE)
     resource(cupti, cbid, data);
-  inside = false;
+  thread->inside_cupti = false;
 }
 
 /* ---- the seat ---- */

@@ -14,17 +14,18 @@
 #include "shardledger.h"
 #include "source.h"
 #include "step_window.h"
+#include "thread_state.h"
 
 #include "../nvtx_ranges/kinds.h"
 
 #include <stdatomic.h>
 #include <wchar.h>
 
-#define DOMAINS_MAX 256u   /* ids 1 … 254, then one for all further domains together */
-#define DOMAIN_OTHERS 255u /* they, and those without a name, lose their names, not their ranges */
-#define LEVELS_MAX 1024u   /* deeper ranges are counted, so that levels stay right, and not recorded */
-#define PAYLOAD_MAX 1024u  /* bytes kept of an extended payload */
-#define NAME_BYTES 1000u   /* of a wide string as UTF-8; what the log keeps of a name */
+#define DOMAINS_MAX SL_THREAD_LEVELS /* ids 1 … 254, then one for all further domains together */
+#define DOMAIN_OTHERS 255u           /* they, and those without a name, lose their names, not their ranges */
+#define LEVELS_MAX 1024u             /* deeper ranges are counted, so that levels stay right, and not recorded */
+#define PAYLOAD_MAX 1024u            /* bytes kept of an extended payload */
+#define NAME_BYTES 1000u             /* of a wide string as UTF-8; what the log keeps of a name */
 
 /* ---- domains ---- */
 
@@ -160,8 +161,7 @@ static struct sl_nvtx_range read_attributes(uint16_t domain, const nvtxEventAttr
 
 /* ---- recording ---- */
 
-static __thread uint32_t levels[DOMAINS_MAX]; /* open push/pop ranges of this thread, by domain */
-static _Atomic uint64_t last_range_id;        /* of start/end ranges; 0 is never given out */
+static _Atomic uint64_t last_range_id; /* of start/end ranges; 0 is never given out */
 
 static void append_payload(uint16_t domain, const nvtxPayloadData_t *payload) {
   /* SIZE_MAX says "find out yourself": then the schema's id alone is recorded. */
@@ -173,7 +173,12 @@ static void append_payload(uint16_t domain, const nvtxPayloadData_t *payload) {
 }
 
 int sl_nvtx_push(const struct sl_nvtx_range *range) {
-  uint32_t level = levels[range->domain]++;
+  struct sl_thread *thread = sl_thread();
+  if (!thread) {
+    sl_log_gap("nvtx", "memory was short", 1);
+    return 0;
+  }
+  uint32_t level = thread->levels[range->domain]++;
   if (level >= LEVELS_MAX) {
     if (level == LEVELS_MAX)
       sl_log_gap("nvtx", "a thread opened more than 1024 ranges of one domain inside each other", 0);
@@ -182,18 +187,19 @@ int sl_nvtx_push(const struct sl_nvtx_range *range) {
   struct sl_event_range_push event = {
       .name = range->name, .domain = range->domain, .category = range->category, .value = range->value};
   /* A payload belongs to the event before it, so it is lost with it. */
-  if (sl_log_append(SL_EVENT_range_push, &event, sizeof(event), NULL, 0) && range->payload)
+  if (sl_log_append_on(thread, SL_EVENT_range_push, &event, sizeof(event)) && range->payload)
     append_payload(range->domain, range->payload);
   return (int)level;
 }
 
 int sl_nvtx_pop(uint16_t domain, const nvtxPayloadData_t *payload) {
-  if (levels[domain] == 0)
+  struct sl_thread *thread = sl_thread();
+  if (!thread || thread->levels[domain] == 0)
     return -1; /* NVTX: a negative value when there is nothing to end */
-  uint32_t level = --levels[domain];
+  uint32_t level = --thread->levels[domain];
   if (level < LEVELS_MAX) {
     struct sl_event_range_pop event = {.domain = domain, .depth = level};
-    if (sl_log_append(SL_EVENT_range_pop, &event, sizeof(event), NULL, 0) && payload)
+    if (sl_log_append_on(thread, SL_EVENT_range_pop, &event, sizeof(event)) && payload)
       append_payload(domain, payload);
   }
   return (int)(level & INT32_MAX);

@@ -1,14 +1,14 @@
 #include "step_window.h"
 
 #include "config.h"
+#include "undisturbed.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static pthread_once_t once = PTHREAD_ONCE_INIT;
+static struct sl_once once = SL_ONCE_INIT;
 static uint64_t first, end = UINT64_MAX; /* steps first … end - 1 */
 static uint64_t every = 1;               /* after the first ones, one step of so many */
 static char words[128];
@@ -34,17 +34,17 @@ static void read_option(void) {
 }
 
 bool sl_step_window_begin(uint64_t step) {
-  pthread_once(&once, read_option);
+  sl_once(&once, read_option);
   bool wanted = wants(step);
   return atomic_exchange(&open_now, wanted) != wanted; /* in one order with the state of who follows it */
 }
 
 bool sl_step_window_open(void) {
-  pthread_once(&once, read_option);
+  sl_once(&once, read_option);
   return atomic_load(&open_now);
 }
 
 const char *sl_step_window_words(void) {
-  pthread_once(&once, read_option);
+  sl_once(&once, read_option);
   return words;
 }

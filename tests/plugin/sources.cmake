@@ -17,6 +17,8 @@ target_compile_definitions(fake_cupti_old PRIVATE FAKE_OLD)
 fake_library(fake_cuda libcuda.so.1 ${fakes}/fake_libcuda.c)
 fake_library(fake_nvml libnvidia-ml.so.1 ${fakes}/fake_libnvml.c)
 fake_library(caller_library libcaller.so ${fakes}/caller_library.c)
+fake_library(failing_memory libfailing_memory.so ${fakes}/failing_memory.c)
+target_link_libraries(failing_memory PRIVATE ${CMAKE_DL_LIBS})
 fake_library(other_injection libother.so ${fakes}/other_injection.c)
 target_link_libraries(other_injection PRIVATE fake_cupti)
 foreach(name alpha beta)
@@ -31,7 +33,7 @@ endforeach()
 target_compile_definitions(plugin_source_test PRIVATE
   PLUGIN="$<TARGET_FILE:shardledger>" FAKE_CUPTI="$<TARGET_FILE:fake_cupti>"
   FAKE_CUPTI_OLD="$<TARGET_FILE:fake_cupti_old>" FAKE_CUDA="$<TARGET_FILE:fake_cuda>"
-  FAKE_NVML="$<TARGET_FILE:fake_nvml>"
+  FAKE_NVML="$<TARGET_FILE:fake_nvml>" FAILING_MEMORY="$<TARGET_FILE:failing_memory>"
   CALLER_LIBRARY="$<TARGET_FILE:caller_library>" OTHER_INJECTION="$<TARGET_FILE:other_injection>" NVTX_ALPHA="$<TARGET_FILE:nvtx_alpha>"
   NVTX_BETA="$<TARGET_FILE:nvtx_beta>")
-add_dependencies(plugin_source_test shardledger fake_cupti fake_cupti_old fake_cuda fake_nvml caller_library other_injection nvtx_alpha nvtx_beta)
+add_dependencies(plugin_source_test shardledger fake_cupti fake_cupti_old fake_cuda fake_nvml failing_memory caller_library other_injection nvtx_alpha nvtx_beta)

@@ -1,0 +1,40 @@
+#include "process_description.h"
+
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static void describe_number(const char *key, uint64_t number, void (*info)(const char *, const char *)) {
+  char text[24];
+  snprintf(text, sizeof(text), "%llu", (unsigned long long)number);
+  info(key, text);
+}
+
+void sl_process_describe(uint64_t start_ns, uint64_t keep_last_bytes,
+                         void (*info)(const char *key, const char *value)) {
+  static const struct {
+    const char *key;
+    const char *variables[3]; /* the first one that is set counts: torchrun, Slurm, Open MPI */
+  } infos[] = {
+      {"rank", {"RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK"}},
+      {"world_size", {"WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE"}},
+      {"local_rank", {"LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK"}},
+      {"allocator_config", {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", NULL}},
+  };
+  char host[256] = "";
+  gethostname(host, sizeof(host) - 1);
+  info("host", host);
+  describe_number("pid", (uint64_t)getpid(), info);
+  describe_number("ppid", (uint64_t)getppid(), info);
+  describe_number("start_ns", start_ns, info);
+  if (keep_last_bytes)
+    describe_number("keep_last_bytes", keep_last_bytes, info);
+  info("shardledger_version", SL_VERSION);
+  for (size_t i = 0; i < sizeof(infos) / sizeof(infos[0]); i++) {
+    const char *value = NULL;
+    for (int v = 0; v < 3 && !(value && *value); v++)
+      value = infos[i].variables[v] ? secure_getenv(infos[i].variables[v]) : NULL;
+    info(infos[i].key, value);
+  }
+}

@@ -1,0 +1,228 @@
+/* The log's file system stalls, or gives no promise of room for a later store: no call of the job waits or faults. */
+#include "plugin/recorded.h"
+
+extern "C" {
+#include "plugin/event_log.h"
+#include "plugin/segment_written.h"
+}
+
+#include <atomic>
+#include <cstdarg>
+#include <cstring>
+#include <ctime>
+#include <fcntl.h>
+#include <filesystem>
+#include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <thread>
+#include <unistd.h>
+
+namespace fs = std::filesystem;
+
+/* A file system that does not answer, in this process: these calls of the plugin come here first. */
+static std::atomic<bool> stalls;
+
+static void wait_for_answer() {
+  while (stalls)
+    usleep(1'000);
+}
+
+extern "C" {
+int __real_open(const char *path, int flags, ...);
+int __wrap_open(const char *path, int flags, ...) {
+  va_list arguments;
+  va_start(arguments, flags);
+  const int mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(arguments, int) : 0;
+  va_end(arguments);
+  wait_for_answer();
+  return __real_open(path, flags, mode);
+}
+int __real_mkdir(const char *path, mode_t mode);
+int __wrap_mkdir(const char *path, mode_t mode) {
+  wait_for_answer();
+  return __real_mkdir(path, mode);
+}
+int __real_truncate(const char *path, off_t bytes);
+int __wrap_truncate(const char *path, off_t bytes) {
+  wait_for_answer();
+  return __real_truncate(path, bytes);
+}
+int __real_unlink(const char *path);
+int __wrap_unlink(const char *path) {
+  wait_for_answer();
+  return __real_unlink(path);
+}
+}
+
+namespace {
+
+double now() {
+  timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
+bool mark(uint64_t value, uint32_t name = 0) {
+  const sl_event_range_mark event = {name, 0, 0, value};
+  return sl_log_append(SL_EVENT_range_mark, &event, sizeof(event), nullptr, 0);
+}
+
+/* Names and events for a while. Returns how long the longest call took. */
+double work(double seconds) {
+  double longest = 0;
+  uint64_t count = 0;
+  for (const double begin = now(); now() - begin < seconds; count++) {
+    const double before = now();
+    mark(count, sl_log_name((std::string(900, 'x') + std::to_string(count)).c_str()));
+    longest = std::max(longest, now() - before);
+    if (count % 16 == 0)
+      usleep(100);
+  }
+  return longest;
+}
+
+/* Bounds are those of the docs and what a busy machine adds. */
+constexpr double BUSY = 1.0;
+
+TEST(FileSystem, OneThatNeverAnswersCostsHalfASecondAtTheFirstEventAndAtTheEnd) {
+  const Recording recording = record({}, [] {
+    stalls = true;
+    double before = now();
+    EXPECT_TRUE(mark(1)) << "into memory";
+    EXPECT_LT(now() - before, 0.5 + BUSY);
+    EXPECT_LT(work(1), BUSY);
+    std::thread([] { EXPECT_LT(work(0.2), 0.5 + BUSY); }).join();
+    before = now();
+    sl_log_end(500);
+    EXPECT_LT(now() - before, 0.5 + BUSY);
+  });
+  EXPECT_TRUE(recording.events.empty());
+}
+
+TEST(FileSystem, OneThatAnswersLateHasEverything) {
+  const Recording recording = record({}, [] {
+    stalls = true;
+    for (uint64_t i = 0; i < 30'000; i++)
+      mark(i, sl_log_name(("name " + std::to_string(i)).c_str()));
+    stalls = false;
+    while (!*sl_log_directory())
+      usleep(1'000);
+    usleep(200'000);
+    for (uint64_t i = 30'000; i < 40'000; i++)
+      mark(i);
+  });
+  const auto marks = ALL(recording, range_mark);
+  EXPECT_EQ(recording.lost(), 0u);
+  EXPECT_EQ(marks.size(), 40'000u);
+  for (size_t i = 0; i < marks.size(); i++) {
+    ASSERT_EQ(marks[i].value, i);
+    if (i < 30'000) {
+      ASSERT_EQ(recording.name(marks[i].name), "name " + std::to_string(i));
+    }
+  }
+}
+
+TEST(FileSystem, WhatWasInMemoryWhileItStalledSurvivesAKillLater) {
+  char root[] = "/tmp/shardledger-test-XXXXXX";
+  ASSERT_NE(mkdtemp(root), nullptr);
+  const pid_t child = fork();
+  if (child == 0) {
+    setenv("SHARDLEDGER_DIR", root, 1);
+    stalls = true;
+    for (uint64_t i = 0; i < 100; i++)
+      mark(i, sl_log_name(("name " + std::to_string(i)).c_str()));
+    stalls = false;
+    while (!*sl_log_directory())
+      usleep(1'000);
+    usleep(1'500'000); /* the helper thread writes it out */
+    mark(100);         /* and this goes into a mapped file */
+    mark(101);
+    raise(SIGKILL);
+  }
+  waitpid(child, nullptr, 0);
+  EXPECT_EQ(ALL(read_recording(root), range_mark).size(), 102u);
+  fs::remove_all(root);
+}
+
+TEST(FileSystem, OneThatStallsLaterHoldsUpNoCallNorTheEnd) {
+  record({}, [] {
+    EXPECT_TRUE(mark(1));
+    usleep(50'000);
+    stalls = true;
+    EXPECT_LT(work(2), BUSY) << "definitions too";
+    for (int i = 0; i < 3; i++)
+      std::thread([] { EXPECT_LT(work(0.1), 0.5 + BUSY); }).join();
+    const double before = now();
+    sl_log_end(500);
+    EXPECT_LT(now() - before, 0.5 + BUSY);
+  });
+}
+
+/* ---- where a store may need a new block ---- */
+
+TEST(FileSystem, OnlyThoseThatKeepTheirPromiseAreMapped) {
+  EXPECT_FALSE(sl_written_is_better("/dev/shm"));
+  EXPECT_TRUE(sl_written_is_better("/proc"));
+  EXPECT_TRUE(sl_written_is_better("/nowhere"));
+}
+
+/* Mounts a new file system in a mount namespace of this process alone. False where that is not possible here. */
+bool mount_new(const std::string &make, const std::string &directory) {
+  const std::string image = directory + "/image", at = directory + "/mounted";
+  if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0)
+    return false;
+  fs::create_directory(at);
+  const std::string command = "exec >/dev/null 2>&1; PATH=$PATH:/sbin:/usr/sbin; truncate -s 320M " + image + " && " +
+                              make + " " + image + " && mount -o loop " + image + " " + at + " && chmod 700 " + at;
+  return system(command.c_str()) == 0;
+}
+
+struct Made {
+  const char *command;
+  bool written;
+};
+
+class CopyOnWrite : public testing::TestWithParam<Made> {};
+
+TEST_P(CopyOnWrite, IsWrittenAndAFullOneEndsTheRecordingOnly) {
+  const Made made = GetParam();
+  char root[] = "/tmp/shardledger-cow-XXXXXX";
+  ASSERT_NE(mkdtemp(root), nullptr);
+  const pid_t child = fork();
+  if (child == 0) {
+    const std::string at = std::string(root) + "/mounted";
+    if (!mount_new(made.command, root))
+      _exit(3);
+    EXPECT_EQ(sl_written_is_better(at.c_str()), made.written);
+    setenv("SHARDLEDGER_DIR", (at + "/out").c_str(), 1);
+    setenv("SHARDLEDGER_LOG", "quiet", 1);
+    EXPECT_TRUE(mark(1));
+    usleep(1'200'000);
+    /* Someone copies the log, which shares its blocks, and then the disk fills up. */
+    EXPECT_EQ(system(("cp -r --reflink=auto " + at + "/out " + at + "/copy; sync; dd if=/dev/zero of=" + at +
+                      "/fill bs=64k >/dev/null 2>&1; sync")
+                         .c_str()),
+              0);
+    for (uint64_t i = 0; i < 30'000; i++) { /* a store that finds no block would be SIGBUS */
+      mark(i);
+      if (i % 100 == 0)
+        usleep(10'000);
+    }
+    sl_log_end(500);
+    _exit(testing::Test::HasFailure() ? 1 : 0);
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  fs::remove_all(root);
+  if (status == 3 << 8)
+    GTEST_SKIP() << "needs the right to mount, loop devices and " << made.command;
+  EXPECT_EQ(status, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(FileSystem, CopyOnWrite,
+                         testing::Values(Made{"mkfs.btrfs -q", true}, Made{"mkfs.xfs -q -m reflink=1", true},
+                                         Made{"mkfs.xfs -q -m reflink=0", false}, Made{"mkfs.ext4 -q", false}));
+
+} // namespace

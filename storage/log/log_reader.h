@@ -4,6 +4,9 @@
  * Order: within a thread by position; between threads by time; allocator events of one device always by their
  * sequence number, which was taken under the allocator's lock. What can't be read (a torn record, a damaged segment)
  * is skipped and counted, never guessed.
+ *
+ * A newer version's log is read as far as it is understood: events of unknown types are skipped and counted, unknown
+ * fields at the end of an event are not looked at. Fields that an older version did not have are 0.
  */
 #ifndef SHARDLEDGER_LOG_READER_H
 #define SHARDLEDGER_LOG_READER_H
@@ -33,6 +36,8 @@ struct sl_log_counts {
   uint64_t lost;             /* sum of the gap events so far */
   uint64_t damaged_segments; /* segments whose end could not be read (a bad check, length or type) */
   uint64_t skipped_bytes;    /* bytes of such ends */
+  uint64_t newer_records;    /* of types that a newer version has, which were skipped */
+  uint32_t newer_kinds;      /* of how many types */
   uint64_t segments;
   uint64_t bytes; /* on disk */
 };

@@ -330,7 +330,7 @@ CREATE TABLE oom( -- a request that PyTorch's allocator refused, or the driver t
   step INTEGER -- NULL outside steps
 );
 
-CREATE TABLE oom_owner( -- what was allocated when a request was refused, as in peak_owner
+CREATE TABLE oom_owner( -- what was allocated when a request was refused, as in peak_owner: of the first and the last 64 refused ones of a step
   rank INTEGER NOT NULL,
   at_ns INTEGER NOT NULL, -- oom.at_ns
   category TEXT NOT NULL,

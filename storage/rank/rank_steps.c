@@ -107,6 +107,7 @@ void sl_rank_phase_opened(void *context, struct sl_phase *phase) {
   struct sl_rank_builder *b = context;
   if (phase->kind == SL_KIND_step) {
     b->step.step = phase->step;
+    b->step.recorded_step = phase->recorded_step;
     b->step.start_ns = phase->start_ns;
     b->step.before = b->step.peak; /* of the time since the step before */
     sl_module_states_step_begins(b->states);
@@ -347,6 +348,7 @@ int sl_rank_step_finish(struct sl_rank_builder *b, const struct sl_phase *step) 
       sl_attribute_by_user(b->allocations[i], b->phases);
     }
   b->step.step = facts.step;
+  b->step.recorded_step = step ? step->recorded_step : 0;
   b->step.end_ns = b->now_ns;
   b->step.end = sl_rank_totals_now(b);
   if (b->device >= 0 && b->maps[b->device])

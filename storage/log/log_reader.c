@@ -75,6 +75,7 @@ struct stream {
   bool idle;                      /* there is no next event, until the log has grown */
   struct sl_event_gap gap;
   bool in_parts;                 /* memory holds a part of the segment only, which goes on behind it */
+  uint64_t behind;               /* bytes of the segment behind the part */
   uint32_t part_from;            /* where the part begins in it */
   struct sl_segment_entry entry; /* of the segment, when in parts */
 
@@ -132,10 +133,10 @@ struct sl_log {
   struct sl_log_names names;
 
   struct sl_log_counts counts;
-  uint64_t newer[256 / 64]; /* types of records that were skipped, a bit each */
-  uint64_t held_bytes;      /* of records, in all streams */
-  struct sl_records spare;  /* a segment of which a stream takes a part */
-  uint64_t unplaced;        /* damaged segments whose thread is not known, and whose place was not yet found missing */
+  uint64_t newer[256 / 64];      /* types of records that were skipped, a bit each */
+  uint64_t held_max, held_bytes; /* of records, in all streams */
+  struct sl_records spare;       /* a segment of which a stream takes a part */
+  uint64_t unplaced; /* damaged segments whose thread is not known, and whose place was not yet found missing */
   uint64_t bytes_read;
 };
 
@@ -272,7 +273,7 @@ static int take_part(struct sl_log *log, struct stream *stream, const struct sl_
   int r = sl_segments_load(&log->segments, entry, &log->spare);
   if (r < 0 || log->spare.bytes < from)
     return r < 0 ? r : -EBADMSG;
-  const size_t most = log->held_bytes < 2 * HELD_MAX ? PART_BYTES : PART_BYTES_MIN;
+  const size_t most = log->held_bytes < 2 * log->held_max ? PART_BYTES : PART_BYTES_MIN;
   const size_t bytes = part_end(&log->spare, from, most, &is_last) - from;
   stream_release(log, stream);
   char *data = malloc(bytes + 8);
@@ -288,6 +289,7 @@ static int take_part(struct sl_log *log, struct stream *stream, const struct sl_
   stream->entry = *entry;
   stream->part_from = (uint32_t)from;
   stream->in_parts = !is_last;
+  stream->behind = log->spare.bytes - from - bytes;
   stream->at = data;
   stream->stop = data + bytes;
   return 0;
@@ -297,11 +299,12 @@ static int take_part(struct sl_log *log, struct stream *stream, const struct sl_
 static int stream_take(struct sl_log *log, struct stream *stream, const struct sl_segment_entry *entry, size_t from) {
   const size_t before = stream->records.size;
   const bool grows = log->following && entry->frame_at == SL_NOT_THERE; /* is read from where it ended */
-  if (log->held_bytes - before + SL_SEGMENT_BYTES > HELD_MAX && !grows)
+  if (log->held_bytes - before + SL_SEGMENT_BYTES > log->held_max && !grows)
     return take_part(log, stream, entry, from);
   const int r = sl_segments_load(&log->segments, entry, &stream->records);
   log->held_bytes += stream->records.size - before;
   stream->in_parts = false;
+  stream->behind = 0;
   if (r < 0 || stream->records.bytes < from)
     return r < 0 ? r : -EBADMSG;
   stream->at = stream->records.data + from;
@@ -399,7 +402,7 @@ static bool stream_advance(struct sl_log *log, struct stream *stream) {
       if (rest > 0 && rest < sizeof(header)) {
         if (log->following && is_being_written(stream))
           return false;
-        damage(log, stream, rest, OWN_DAMAGED);
+        damage(log, stream, rest + stream->behind, OWN_DAMAGED);
         stream->at = stream->stop = NULL;
         stream->in_parts = false;
       }
@@ -415,7 +418,7 @@ static bool stream_advance(struct sl_log *log, struct stream *stream) {
     if (UNLIKELY(verdict == RECORD_damaged)) {
       if (log->following && is_being_written(stream))
         return false;
-      damage(log, stream, (uint64_t)(stream->stop - stream->at), OWN_DAMAGED);
+      damage(log, stream, (uint64_t)(stream->stop - stream->at) + stream->behind, OWN_DAMAGED);
       stream->at = stream->stop = NULL;
       stream->in_parts = false;
       continue;
@@ -864,6 +867,7 @@ int sl_log_open(const char *directory, struct sl_log **out, struct sl_error *err
     return sl_error_set(error, -ENOMEM, "out of memory");
   log->waiting_until_ns = log->until_ns = UINT64_MAX;
   log->to_release = NO_DEVICE;
+  log->held_max = HELD_MAX;
   memset(log->place_device, NO_DEVICE, sizeof(log->place_device));
   int r = sl_segments_open(directory, &log->segments, error);
   if (r < 0) {
@@ -988,6 +992,10 @@ int sl_log_follow(struct sl_log *log, struct sl_error *error) {
     sort_streams(log);
   log->in_definitions = true;
   return r < 0 ? sl_error_set(error, r, "out of memory while reading %s", log->segments.directory) : 0;
+}
+
+void sl_log_limit(struct sl_log *log, uint64_t bytes) {
+  log->held_max = bytes;
 }
 
 void sl_log_hold(struct sl_log *log, uint64_t until_ns) {

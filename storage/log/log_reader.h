@@ -53,6 +53,12 @@ int sl_log_open(const char *directory, struct sl_log **out, struct sl_error *err
 int sl_log_next(struct sl_log *log, struct sl_event *event, struct sl_error *error);
 
 /*
+ * So many bytes of segments may be in memory; when they are, each further thread holds a small part of its segment, and
+ * reads the segment again for the next one. 128 MiB without this.
+ */
+void sl_log_limit(struct sl_log *log, uint64_t bytes);
+
+/*
  * Follows a log that is still being written: looks for what is new in it, which sl_log_next then gives, new definitions
  * first. To be called before the first sl_log_next, and whenever that has returned 0. Reads only what is new.
  * 0 or a negative errno.

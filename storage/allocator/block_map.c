@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <uthash.h>
 
+#define FREE_SLACK 1024u /* entries of the heap of free blocks that may be out of date */
+
 struct block {
   uint64_t address;
   uint64_t bytes;
@@ -21,11 +23,18 @@ struct block {
   UT_hash_handle hh;
 };
 
+struct free_block { /* that was so large then; it is out of date where the block is another now */
+  uint64_t bytes, address;
+};
+
 struct sl_block_map {
   struct sl_allocator_config config;
   struct sl_block_totals totals;
-  struct block *blocks; /* hash by address */
-  struct block *last;   /* block of the last ALLOC, or restored last */
+  struct block *blocks;           /* hash by address */
+  struct block *last;             /* block of the last ALLOC, or restored last */
+  uint64_t whole_bytes;           /* of free blocks that are all of their segment */
+  struct free_block *free_blocks; /* a heap, the largest first; NULL: nobody has asked since it was forgotten */
+  size_t free_count, free_capacity;
 };
 
 struct sl_block_map *sl_block_map_new(const struct sl_allocator_config *config) {
@@ -43,8 +52,65 @@ struct sl_block_map *sl_block_map_free(struct sl_block_map *map) {
     HASH_DEL(map->blocks, block);
     free(block);
   }
+  free(map->free_blocks);
   free(map);
   return NULL;
+}
+
+/* ---- the largest free block ---- */
+
+void sl_block_map_forget_free(struct sl_block_map *map) {
+  free(map->free_blocks);
+  map->free_blocks = NULL;
+  map->free_count = map->free_capacity = 0;
+}
+
+static void free_block_sink(struct sl_block_map *map, size_t at) {
+  struct free_block *heap = map->free_blocks, moving = heap[at];
+  for (size_t child; (child = 2 * at + 1) < map->free_count; at = child) {
+    if (child + 1 < map->free_count && heap[child + 1].bytes > heap[child].bytes)
+      child++;
+    if (heap[child].bytes <= moving.bytes)
+      break;
+    heap[at] = heap[child];
+  }
+  heap[at] = moving;
+}
+
+/* A free block has come into being, or grown. Where memory runs out, the next one to ask looks at all blocks again. */
+static void free_block_add(struct sl_block_map *map, const struct block *block) {
+  if (!map->free_blocks || block->state != SL_BLOCK_FREE)
+    return;
+  if (map->free_count == map->free_capacity) {
+    const bool is_stale = map->free_count > 2 * (size_t)HASH_COUNT(map->blocks) + FREE_SLACK;
+    void *grown = is_stale ? NULL : reallocarray(map->free_blocks, 2 * map->free_capacity, sizeof *map->free_blocks);
+    if (!grown) {
+      sl_block_map_forget_free(map);
+      return;
+    }
+    map->free_blocks = grown;
+    map->free_capacity *= 2;
+  }
+  size_t at = map->free_count++;
+  struct free_block *heap = map->free_blocks;
+  for (; at > 0 && heap[(at - 1) / 2].bytes < block->bytes; at = (at - 1) / 2)
+    heap[at] = heap[(at - 1) / 2];
+  heap[at] = (struct free_block){block->bytes, block->address};
+}
+
+/* Free, and nothing else is in its segment. */
+static bool is_whole(const struct block *block) {
+  return block->state == SL_BLOCK_FREE && !block->previous && !block->next;
+}
+
+static void whole_add(struct sl_block_map *map, const struct block *block) {
+  if (is_whole(block))
+    map->whole_bytes += block->bytes;
+}
+
+static void whole_remove(struct sl_block_map *map, const struct block *block) {
+  if (is_whole(block))
+    map->whole_bytes -= block->bytes;
 }
 
 static struct block *block_find(const struct sl_block_map *map, uint64_t address) {
@@ -88,12 +154,15 @@ static struct block *block_cut(struct sl_block_map *map, struct block *block, ui
   struct block *rest = block_add(map, block->address + offset, block->bytes - offset, block->place);
   if (!rest)
     return NULL;
+  whole_remove(map, block);
   block->bytes = offset;
   block_insert_after(block, rest);
+  free_block_add(map, block);
+  free_block_add(map, rest);
   return rest;
 }
 
-/* Joins a free block with its free neighbours. */
+/* Joins a free block, which is new as such, with its free neighbours. */
 static void block_merge(struct sl_block_map *map, struct block *block) {
   struct block *previous = block->previous;
   if (previous && previous->state == SL_BLOCK_FREE) {
@@ -106,6 +175,8 @@ static void block_merge(struct sl_block_map *map, struct block *block) {
     block->bytes += next->bytes;
     block_remove(map, next);
   }
+  whole_add(map, block);
+  free_block_add(map, block);
 }
 
 /* The free block that holds [address, address + bytes), which may start before it. Rare: walks all blocks. */
@@ -129,16 +200,21 @@ static int segment_add(struct sl_block_map *map, uint64_t address, uint64_t byte
   if (!block)
     return -ENOMEM;
   map->totals.reserved_bytes += bytes;
-  if (!joins)
+  if (!joins) {
+    whole_add(map, block);
+    free_block_add(map, block);
     return 0;
+  }
   /* Expandable segments map range by range; neighbours in address are one segment. */
   for (struct block *other = map->blocks; other; other = other->hh.next) {
     if (other == block || other->place != place)
       continue;
     if (other->address + other->bytes == address && !other->next) {
+      whole_remove(map, other);
       other->next = block;
       block->previous = other;
     } else if (address + bytes == other->address && !other->previous) {
+      whole_remove(map, other);
       block->next = other;
       other->previous = block;
     }
@@ -161,11 +237,16 @@ static int segment_remove(struct sl_block_map *map, uint64_t address, uint64_t b
   if (block->bytes > bytes && !block_cut(map, block, bytes))
     return -ENOMEM;
   map->totals.reserved_bytes -= bytes;
+  whole_remove(map, block);
   /* What stays on both sides is no longer adjacent. */
-  if (block->previous)
+  if (block->previous) {
     block->previous->next = NULL;
-  if (block->next)
+    whole_add(map, block->previous);
+  }
+  if (block->next) {
     block->next->previous = NULL;
+    whole_add(map, block->next);
+  }
   block->previous = block->next = NULL;
   block_remove(map, block);
   return 0;
@@ -183,6 +264,7 @@ static int block_alloc(struct sl_block_map *map, uint64_t address, uint64_t requ
   }
   if (sl_allocator_splits(&map->config, block->bytes, rounded) && !block_cut(map, block, rounded))
     return -ENOMEM;
+  whole_remove(map, block);
   block->state = SL_BLOCK_ALLOCATED;
   block->requested = requested;
   block->place = place;
@@ -254,8 +336,12 @@ int sl_block_map_restore(struct sl_block_map *map, uint64_t address, uint64_t by
   }
   if (state == SL_BLOCK_ALLOCATED)
     map->totals.allocated_bytes += bytes;
-  if (previous && previous->address + previous->bytes == address)
+  if (previous && previous->address + previous->bytes == address) {
+    whole_remove(map, previous);
     block_insert_after(previous, block);
+  }
+  whole_add(map, block);
+  free_block_add(map, block);
   map->last = block;
   return 0;
 }
@@ -274,17 +360,52 @@ const struct sl_block_totals *sl_block_map_totals(const struct sl_block_map *map
   return &map->totals;
 }
 
-struct sl_free_blocks sl_block_map_free_blocks(const struct sl_block_map *map) {
-  struct sl_free_blocks free_blocks = {0};
-  for (struct block *block = map->blocks; block; block = block->hh.next) {
-    if (block->state != SL_BLOCK_FREE)
-      continue;
-    if (block->bytes > free_blocks.largest_bytes)
-      free_blocks.largest_bytes = block->bytes;
-    if (block->previous || block->next)
-      free_blocks.inactive_split_bytes += block->bytes;
+/* All free blocks, in no order: the heap begins with them. */
+static bool free_blocks_list(struct sl_block_map *map) {
+  const size_t count = HASH_COUNT(map->blocks);
+  sl_block_map_forget_free(map);
+  map->free_capacity = 2 * count + FREE_SLACK;
+  map->free_blocks = reallocarray(NULL, map->free_capacity, sizeof *map->free_blocks);
+  if (!map->free_blocks)
+    return false;
+  for (const struct block *block = map->blocks; block; block = block->hh.next)
+    if (block->state == SL_BLOCK_FREE)
+      map->free_blocks[map->free_count++] = (struct free_block){block->bytes, block->address};
+  for (size_t i = map->free_count / 2; i-- > 0;)
+    free_block_sink(map, i);
+  return true;
+}
+
+static uint64_t largest_free(struct sl_block_map *map) {
+  while (map->free_count) {
+    const struct free_block *first = &map->free_blocks[0];
+    const struct block *block = block_find(map, first->address);
+    if (block && block->state == SL_BLOCK_FREE && block->bytes == first->bytes)
+      return first->bytes;
+    map->free_blocks[0] = map->free_blocks[--map->free_count];
+    if (map->free_count)
+      free_block_sink(map, 0);
   }
+  return 0;
+}
+
+/* Each block is free, or active: what is free in segments that hold active ones too is the rest. */
+static uint64_t inactive_split(const struct sl_block_map *map) {
+  return map->totals.reserved_bytes - map->totals.active_bytes - map->whole_bytes;
+}
+
+struct sl_free_blocks sl_block_map_free_blocks(const struct sl_block_map *map) {
+  struct sl_free_blocks free_blocks = {.inactive_split_bytes = inactive_split(map)};
+  for (struct block *block = map->blocks; block; block = block->hh.next)
+    if (block->state == SL_BLOCK_FREE && block->bytes > free_blocks.largest_bytes)
+      free_blocks.largest_bytes = block->bytes;
   return free_blocks;
+}
+
+struct sl_free_blocks sl_block_map_watch_free(struct sl_block_map *map) {
+  if (!map->free_blocks && !free_blocks_list(map))
+    return sl_block_map_free_blocks(map);
+  return (struct sl_free_blocks){.largest_bytes = largest_free(map), .inactive_split_bytes = inactive_split(map)};
 }
 
 static int compare_addresses(const void *left, const void *right) {

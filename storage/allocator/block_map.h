@@ -79,4 +79,11 @@ struct sl_free_blocks {
 /* Walks all blocks. */
 struct sl_free_blocks sl_block_map_free_blocks(const struct sl_block_map *map);
 
+/*
+ * The same for somebody who asks often: the first time walks all blocks, and from then on the map keeps free blocks by
+ * size, until that is forgotten.
+ */
+struct sl_free_blocks sl_block_map_watch_free(struct sl_block_map *map);
+void sl_block_map_forget_free(struct sl_block_map *map);
+
 #endif

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <uthash.h>
 
 struct watch { /* an open phase */
   const struct sl_phase *phase;
@@ -17,17 +18,26 @@ struct window { /* an open window of a tracker */
 
 struct module_sum { /* what a module owns now */
   struct sl_own_bytes now;
-  uint32_t parent;
+  uint32_t parent, parent_slot;
   bool parent_known; /* asked for once, so that what is added and what is removed go the same way up */
 };
 
-enum { MAX_MODULE_DEPTH = 256 }; /* ends the way up where a log has parents in a circle */
+enum {
+  MAX_MODULE_DEPTH = 256, /* ends the way up where a log has parents in a circle */
+  DIRECT_MODULES = 65536, /* ids below it are their own slots; ids count from 1, but a log may say anything */
+};
+
+struct far_module { /* one with a higher id */
+  uint32_t id, slot;
+  UT_hash_handle hh;
+};
 
 struct sl_sweep {
   struct sl_sweep_listener listener;
   struct sl_sample now;
-  struct module_sum *own; /* by module id */
+  struct module_sum *own; /* by slot */
   size_t own_count;
+  struct far_module *far_modules;
   struct watch *watches;
   size_t watch_count, watch_capacity;
   struct window *windows;
@@ -58,6 +68,11 @@ struct sl_sweep *sl_sweep_new(const struct sl_sweep_listener *listener) {
 
 struct sl_sweep *sl_sweep_free(struct sl_sweep *sweep) {
   if (sweep) {
+    struct far_module *far, *next;
+    HASH_ITER(hh, sweep->far_modules, far, next) {
+      HASH_DEL(sweep->far_modules, far);
+      free(far);
+    }
     free(sweep->own);
     free(sweep->watches);
     free(sweep->windows);
@@ -68,10 +83,10 @@ struct sl_sweep *sl_sweep_free(struct sl_sweep *sweep) {
   return NULL;
 }
 
-static int own_reserve(struct sl_sweep *sweep, uint32_t module) {
-  if (module < sweep->own_count)
+static int own_reserve(struct sl_sweep *sweep, uint32_t slot) {
+  if (slot < sweep->own_count)
     return 0;
-  size_t count = 2 * (size_t)module + 64;
+  size_t count = 2 * (size_t)slot + 64;
   struct module_sum *own = realloc(sweep->own, count * sizeof *own);
   if (!own)
     return -ENOMEM;
@@ -81,22 +96,47 @@ static int own_reserve(struct sl_sweep *sweep, uint32_t module) {
   return 0;
 }
 
+/* UINT32_MAX: it has none yet. */
+static uint32_t slot_of(const struct sl_sweep *sweep, uint32_t module) {
+  struct far_module *far;
+  if (module < DIRECT_MODULES)
+    return module;
+  HASH_FIND(hh, sweep->far_modules, &module, sizeof module, far);
+  return far ? far->slot : UINT32_MAX;
+}
+
+/* The module's slot, with room for its sums, or -ENOMEM. */
+static int64_t slot_make(struct sl_sweep *sweep, uint32_t module) {
+  uint32_t slot = slot_of(sweep, module);
+  if (slot == UINT32_MAX) {
+    struct far_module *far = calloc(1, sizeof *far);
+    if (!far)
+      return -ENOMEM;
+    far->id = module;
+    far->slot = slot = DIRECT_MODULES + HASH_COUNT(sweep->far_modules);
+    HASH_ADD(hh, sweep->far_modules, id, sizeof far->id, far);
+  }
+  return own_reserve(sweep, slot) < 0 ? -ENOMEM : (int64_t)slot;
+}
+
 /* The module's parent, with room for its own sums; 0 for a root. Negative: -errno. */
 static int64_t parent_of(struct sl_sweep *sweep, uint32_t module) {
-  if (!sweep->own[module].parent_known) {
+  const uint32_t slot = slot_of(sweep, module);
+  if (!sweep->own[slot].parent_known) {
     uint32_t parent = module && sweep->listener.parent ? sweep->listener.parent(sweep->listener.context, module) : 0;
-    int r = own_reserve(sweep, parent);
-    if (r < 0)
-      return r;
-    sweep->own[module].parent = parent;
-    sweep->own[module].parent_known = true;
+    const int64_t parent_slot = slot_make(sweep, parent);
+    if (parent_slot < 0)
+      return parent_slot;
+    sweep->own[slot].parent = parent;
+    sweep->own[slot].parent_slot = (uint32_t)parent_slot;
+    sweep->own[slot].parent_known = true;
   }
-  return sweep->own[module].parent;
+  return sweep->own[slot].parent;
 }
 
 /* Makes room for the module and everything above it, so that own_change can't fail. */
 static int own_prepare(struct sl_sweep *sweep, uint32_t module) {
-  int64_t r = own_reserve(sweep, module);
+  int64_t r = slot_make(sweep, module);
   int64_t above = r < 0 ? r : module;
   for (int depth = 0; above > 0 && depth < MAX_MODULE_DEPTH; depth++)
     above = parent_of(sweep, (uint32_t)above);
@@ -105,10 +145,11 @@ static int own_prepare(struct sl_sweep *sweep, uint32_t module) {
 
 /* bytes may be negative: unsigned arithmetic takes them away. */
 static void own_change(struct sl_sweep *sweep, uint32_t module, uint64_t bytes) {
-  sweep->own[module].now.alone += bytes;
-  for (int depth = 0; module && depth < MAX_MODULE_DEPTH; depth++) {
-    sweep->own[module].now.with_children += bytes;
-    module = sweep->own[module].parent;
+  uint32_t slot = slot_of(sweep, module);
+  sweep->own[slot].now.alone += bytes;
+  for (int depth = 0; slot && depth < MAX_MODULE_DEPTH; depth++) {
+    sweep->own[slot].now.with_children += bytes;
+    slot = sweep->own[slot].parent_slot;
   }
 }
 
@@ -129,10 +170,10 @@ static void window_update(const struct sl_sample *now, struct sl_sample *peak) {
 }
 
 static void watch_update(struct sl_sweep *sweep, struct watch *watch) {
-  uint32_t module = watch->phase->module;
+  const uint32_t slot = slot_of(sweep, watch->phase->module);
   peak_update(&sweep->now, &watch->peak);
-  if (module < sweep->own_count) {
-    const struct sl_own_bytes *now = &sweep->own[module].now;
+  if (slot < sweep->own_count) {
+    const struct sl_own_bytes *now = &sweep->own[slot].now;
     if (now->alone > watch->own.alone)
       watch->own.alone = now->alone;
     if (now->with_children > watch->own.with_children)

@@ -58,10 +58,13 @@ struct sl_launch {
 
 struct sl_batch {
   struct sl_call *calls, *last_call;
+  struct sl_call *undetailed; /* all before it are detailed; NULL: it is to be looked for from the first one on */
   struct sl_launch *launches;
   uint32_t call_count, launch_count, waiting; /* waiting: launches without their kernel's record */
   bool closed;
-  struct sl_batch *prev, *next; /* of the joiner, oldest first */
+  uint64_t number;              /* in the order of closing */
+  struct sl_batch **list;       /* of the joiner that it is in */
+  struct sl_batch *prev, *next; /* in it, oldest first */
 };
 
 struct loose_kernel { /* of NCCL, and no launch speaks of it */
@@ -72,9 +75,11 @@ struct loose_kernel { /* of NCCL, and no launch speaks of it */
 
 struct sl_joiner {
   struct sl_ledger_writer *writer;
-  struct sl_batch *batches;
+  struct sl_batch *open;      /* batches to which calls or launches may be added */
+  struct sl_batch *waiting;   /* closed ones that wait for their kernels */
+  struct sl_batch *loose;     /* closed ones without launches */
   struct sl_launch *launches; /* by correlation: those whose kernel has not come */
-  uint64_t closed_calls;
+  uint64_t closed_calls, closed_batches;
   uint32_t waiting_max; /* older ones are given up */
   struct loose_kernel *kernels;
   size_t kernel_count, kernel_capacity;
@@ -116,15 +121,19 @@ static void batch_free(struct sl_joiner *joiner, struct sl_batch *batch) {
   }
   if (batch->closed)
     joiner->closed_calls -= batch->call_count;
-  DL_DELETE(joiner->batches, batch);
+  DL_DELETE(*batch->list, batch);
   free(batch);
 }
 
 struct sl_joiner *sl_joiner_free(struct sl_joiner *joiner) {
   if (!joiner)
     return NULL;
-  while (joiner->batches)
-    batch_free(joiner, joiner->batches);
+  while (joiner->open)
+    batch_free(joiner, joiner->open);
+  while (joiner->waiting)
+    batch_free(joiner, joiner->waiting);
+  while (joiner->loose)
+    batch_free(joiner, joiner->loose);
   free(joiner->kernels);
   free(joiner->stretches);
   free(joiner);
@@ -135,13 +144,16 @@ struct sl_joiner *sl_joiner_free(struct sl_joiner *joiner) {
 
 struct sl_batch *sl_batch_new(struct sl_joiner *joiner) {
   struct sl_batch *batch = calloc(1, sizeof *batch);
-  if (batch)
-    DL_APPEND(joiner->batches, batch);
+  if (batch) {
+    batch->list = &joiner->open;
+    DL_APPEND(joiner->open, batch);
+  }
   return batch;
 }
 
 void sl_batch_add(struct sl_batch *batch, struct sl_call *call) {
   call->next = NULL;
+  call->batch = batch;
   if (batch->last_call)
     batch->last_call->next = call;
   else
@@ -163,11 +175,21 @@ struct sl_call *sl_batch_take_last(struct sl_batch *batch) {
     batch->calls = NULL;
   batch->last_call = before;
   batch->call_count--;
+  if (batch->undetailed == taken)
+    batch->undetailed = before;
   return taken;
 }
 
 struct sl_call *sl_batch_calls(const struct sl_batch *batch) {
   return batch->calls;
+}
+
+struct sl_call *sl_batch_undetailed(struct sl_batch *batch) {
+  struct sl_call *call = batch->undetailed ? batch->undetailed : batch->calls;
+  while (call && call->detailed && call->next)
+    call = call->next;
+  batch->undetailed = call;
+  return call;
 }
 
 bool sl_batch_launched(const struct sl_batch *batch) {
@@ -327,14 +349,15 @@ int sl_batch_close(struct sl_joiner *joiner, struct sl_batch *batch, struct sl_e
   joiner->closed_calls += batch->call_count;
   if (!batch->calls || (batch->launch_count && !batch->waiting))
     return batch_write(joiner, batch, error);
+  DL_DELETE(joiner->open, batch);
+  batch->list = batch->launch_count ? &joiner->waiting : &joiner->loose;
+  batch->number = ++joiner->closed_batches;
+  DL_APPEND(*batch->list, batch);
   int r = 0;
-  for (struct sl_batch *old = joiner->batches, *next; r == 0 && old && joiner->closed_calls > joiner->waiting_max;
-       old = next) {
-    next = old->next;
-    if (!old->closed)
-      continue;
+  while (r == 0 && joiner->closed_calls > joiner->waiting_max) {
+    struct sl_batch *launched = joiner->waiting, *loose = joiner->loose;
     joiner->given_up = true;
-    r = batch_write(joiner, old, error);
+    r = batch_write(joiner, !loose || (launched && launched->number < loose->number) ? launched : loose, error);
   }
   return r;
 }
@@ -367,11 +390,7 @@ static void stretch_timed(struct stretch *stretch, uint32_t correlation) {
 /* Where only some steps are timed, most launches wait for a kernel that will never come. */
 static int long_past_write(struct sl_joiner *joiner, struct sl_error *error) {
   int r = 0;
-  for (struct sl_batch *batch = joiner->batches, *next; r == 0 && batch && joiner->closed_calls > WAITING_SOME;
-       batch = next) {
-    next = batch->next;
-    if (!batch->closed || !batch->launch_count)
-      continue;
+  for (struct sl_batch *batch; r == 0 && (batch = joiner->waiting) && joiner->closed_calls > WAITING_SOME;) {
     if (batch->launches->stretch + LONG_PAST >= joiner->timed_count)
       break;
     r = batch_write(joiner, batch, error);
@@ -426,9 +445,8 @@ static struct sl_call **loose_calls(const struct sl_joiner *joiner, int kind, si
   *count = 0;
   if (!calls)
     return NULL;
-  DL_FOREACH(joiner->batches, batch)
-  if (batch->closed && !batch->launch_count)
-    LL_FOREACH(batch->calls, call)
+  DL_FOREACH(joiner->loose, batch)
+  LL_FOREACH(batch->calls, call)
   if (call->kind == kind)
     calls[(*count)++] = call;
   qsort(calls, *count, sizeof *calls, compare_ids);
@@ -470,7 +488,9 @@ int sl_joiner_finish(struct sl_joiner *joiner, struct sl_error *error) {
     qsort(joiner->kernels, joiner->kernel_count, sizeof *joiner->kernels, compare_starts);
   for (int kind = 0; sl_kernel_word(kind) && r == 0 && joiner->kernel_count && !joiner->given_up; kind++)
     r = join_by_order(joiner, kind, error);
-  while (joiner->batches && r == 0)
-    r = batch_write(joiner, joiner->batches, error);
+  while (joiner->waiting && r == 0)
+    r = batch_write(joiner, joiner->waiting, error);
+  while (joiner->loose && r == 0)
+    r = batch_write(joiner, joiner->loose, error);
   return r;
 }

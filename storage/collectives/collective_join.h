@@ -20,15 +20,17 @@
 
 struct sl_launch;
 
+struct sl_batch; /* calls launched together */
+
 struct sl_call {
   struct sl_collective_row row;
   int kind;                       /* of kernels that run it: sl_kernel_kind of the operation; -1: none */
   bool detailed;                  /* NCCL's profiler has told about it */
   const struct sl_launch *launch; /* that runs it, where that is certain; NULL: any of its batch */
   struct sl_call *next;           /* of its batch */
+  struct sl_batch *batch;
 };
 
-struct sl_batch; /* calls launched together */
 struct sl_joiner;
 
 /* writer must outlive it. NULL: no memory. Freeing it drops what is not written. */
@@ -51,6 +53,7 @@ void sl_batch_add(struct sl_batch *batch, struct sl_call *call);
 struct sl_call *sl_batch_take_last(struct sl_batch *batch);
 
 struct sl_call *sl_batch_calls(const struct sl_batch *batch); /* in order, ->next; NULL: none */
+struct sl_call *sl_batch_undetailed(struct sl_batch *batch);  /* the first that the profiler has not told about */
 bool sl_batch_launched(const struct sl_batch *batch);
 
 /* The launch that was added last; NULL: none. Valid as long as the batch. */

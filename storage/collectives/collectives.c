@@ -3,6 +3,7 @@
 #include "collectives.h"
 
 #include "collective_join.h"
+#include "communicators.h"
 #include "plugin/format/events.h"
 #include "storage/log/nccl_payload.h"
 
@@ -12,51 +13,30 @@
 #include <uthash.h>
 #include <utlist.h>
 
-enum { MAX_DEPTH = 16, DOMAIN_LIMIT = 256 };
-
-struct peer_count { /* sends or receives so far between this rank and a peer */
-  struct {
-    int64_t peer;
-    int64_t receives; /* 1: of receives */
-  } key;
-  uint64_t count;
-  UT_hash_handle hh;
-};
-
-struct communicator {
-  bool named; /* id is known; an initialisation's is not before it ends */
-  uint64_t id;
-  int64_t ranks, rank;       /* -1: unknown */
-  const char *name;          /* owned by the log; NULL: none */
-  uint64_t calls;            /* collectives so far */
-  uint64_t held, peak;       /* device memory */
-  uint64_t start_ns, end_ns; /* its initialisation, as the thread that asked for it saw it; 0: unknown */
-  struct peer_count *peers;
-  struct communicator *next;
-};
-
-struct held { /* a live driver-level allocation of NCCL */
-  uint64_t address, bytes;
-  struct communicator *owner;
-  UT_hash_handle hh;
+enum {
+  MAX_DEPTH = 16,
+  DOMAIN_LIMIT = 256,
+  CALLS_LOOKED_AT = 4096, /* for the one that the profiler speaks of: mostly it is the first */
 };
 
 enum range_kind { RANGE_other, RANGE_operation, RANGE_initialisation, RANGE_group_end };
 
 struct range { /* an open range of NCCL */
   enum range_kind kind;
-  struct sl_call *call;              /* of an operation; NULL inside of another operation */
-  struct communicator *communicator; /* of an initialisation, and of an operation once its payload is read */
+  struct sl_call *call;                 /* of an operation; NULL inside of another operation */
+  struct sl_communicator *communicator; /* of an initialisation, and of an operation once its payload is read */
 };
 
 struct thread {
   uint32_t thread;
   struct range ranges[MAX_DEPTH];
-  uint32_t depth;         /* may exceed MAX_DEPTH: deeper ranges are counted only */
-  struct range last;      /* that of the range event just before: a payload belongs to it */
-  bool last_is_open;      /* and that event was its push */
-  struct sl_batch *batch; /* calls that are not launched yet, or to which a launch may still be added */
-  uint64_t launch_ns;     /* of its last launch */
+  uint32_t depth;                    /* may exceed MAX_DEPTH: deeper ranges are counted only */
+  struct range last;                 /* that of the range event just before: a payload belongs to it */
+  bool last_is_open;                 /* and that event was its push */
+  struct sl_batch *batch;            /* calls that are not launched yet, or to which a launch may still be added */
+  struct thread *prev, *next;        /* those that have such calls */
+  struct sl_communicator *works_for; /* of the innermost open range that has one; NULL: none */
+  uint64_t launch_ns;                /* of its last launch */
   UT_hash_handle hh;
 };
 
@@ -68,10 +48,9 @@ struct sl_collectives {
   struct sl_nccl_schemas *schemas;
   struct sl_joiner *joiner;
   bool is_nccl[DOMAIN_LIMIT];
-  bool ranges_seen; /* NVTX tells the calls */
-  struct thread *threads;
-  struct communicator *communicators;
-  struct held *held;
+  bool ranges_seen;                 /* NVTX tells the calls */
+  struct thread *threads, *waiting; /* waiting: those with a batch */
+  struct sl_communicators *communicators;
   uint64_t last_id;
 };
 
@@ -86,7 +65,8 @@ struct sl_collectives *sl_collectives_new(const struct sl_log *log, struct sl_le
   c->host = *host;
   c->schemas = sl_nccl_schemas_new(log);
   c->joiner = sl_joiner_new(writer);
-  return c->schemas && c->joiner ? c : sl_collectives_free(c);
+  c->communicators = sl_communicators_new();
+  return c->schemas && c->joiner && c->communicators ? c : sl_collectives_free(c);
 }
 
 struct sl_collectives *sl_collectives_free(struct sl_collectives *c) {
@@ -97,20 +77,7 @@ struct sl_collectives *sl_collectives_free(struct sl_collectives *c) {
     HASH_DEL(c->threads, thread);
     free(thread);
   }
-  struct held *held, *next_held;
-  HASH_ITER(hh, c->held, held, next_held) {
-    HASH_DEL(c->held, held);
-    free(held);
-  }
-  struct communicator *communicator, *next;
-  LL_FOREACH_SAFE(c->communicators, communicator, next) {
-    struct peer_count *peer, *next_peer;
-    HASH_ITER(hh, communicator->peers, peer, next_peer) {
-      HASH_DEL(communicator->peers, peer);
-      free(peer);
-    }
-    free(communicator);
-  }
+  c->communicators = sl_communicators_free(c->communicators);
   c->joiner = sl_joiner_free(c->joiner);
   c->schemas = sl_nccl_schemas_free(c->schemas);
   free(c);
@@ -137,113 +104,33 @@ static int no_memory(struct sl_error *error) {
 
 /* ---- communicators ---- */
 
-static struct communicator *communicator_new(struct sl_collectives *c) {
-  struct communicator *communicator = calloc(1, sizeof *communicator);
-  if (!communicator)
-    return NULL;
-  communicator->ranks = communicator->rank = -1;
-  LL_APPEND(c->communicators, communicator);
-  return communicator;
-}
-
-static struct communicator *communicator_find(const struct sl_collectives *c, uint64_t id) {
-  struct communicator *communicator;
-  LL_FOREACH(c->communicators, communicator)
-  if (communicator->named && communicator->id == id)
-    return communicator;
+static struct sl_communicator *communicator_at_work(const struct thread *thread) {
+  for (uint32_t i = thread->depth < MAX_DEPTH ? thread->depth : MAX_DEPTH; i-- > 0;)
+    if (thread->ranges[i].communicator)
+      return sl_communicator_itself(thread->ranges[i].communicator);
   return NULL;
 }
 
-/*
- * The communicator of this id. When a single initialisation has ended without telling its id, as in logs that lack the
- * payloads of ends, a new id is that communicator's.
- */
-static struct communicator *communicator_named(struct sl_collectives *c, uint64_t id) {
-  struct communicator *communicator = communicator_find(c, id), *nameless = NULL;
-  int count = 0;
-  if (communicator)
-    return communicator;
-  LL_FOREACH(c->communicators, communicator)
-  if (!communicator->named) {
-    nameless = communicator;
-    count++;
-  }
-  communicator = count == 1 ? nameless : communicator_new(c);
-  if (!communicator)
-    return NULL;
-  communicator->named = true;
-  communicator->id = id;
-  return communicator;
-}
-
-/* An initialisation tells its id. What was counted for it goes to the communicator that has the id already. */
-static void communicator_name(struct sl_collectives *c, struct communicator *fresh, uint64_t id) {
-  struct communicator *known = communicator_find(c, id);
-  if (!known || known == fresh) {
-    fresh->named = true;
-    fresh->id = id;
-    return;
-  }
-  for (struct held *held = c->held; held; held = held->hh.next)
-    if (held->owner == fresh)
-      held->owner = known;
-  if (!known->start_ns) {
-    known->start_ns = fresh->start_ns;
-    known->end_ns = fresh->end_ns;
-  }
-  known->held += fresh->held;
-  if (known->peak < known->held)
-    known->peak = known->held;
-  LL_DELETE(c->communicators, fresh);
-  for (struct thread *thread = c->threads; thread; thread = thread->hh.next) {
-    for (uint32_t i = 0; i < thread->depth && i < MAX_DEPTH; i++)
-      if (thread->ranges[i].communicator == fresh)
-        thread->ranges[i].communicator = known;
-    if (thread->last.communicator == fresh)
-      thread->last.communicator = known;
-  }
-  free(fresh);
+/* After a range with a communicator was opened or closed, or got it. */
+static void work_changed(struct sl_collectives *c, struct thread *thread) {
+  struct sl_communicator *now = communicator_at_work(thread);
+  sl_communicators_worker(c->communicators, thread->works_for, now);
+  thread->works_for = now;
 }
 
 /* ---- device memory of communicators ---- */
-
-static struct communicator *communicator_at_work(const struct thread *thread) {
-  for (uint32_t i = thread->depth < MAX_DEPTH ? thread->depth : MAX_DEPTH; i-- > 0;)
-    if (thread->ranges[i].communicator)
-      return thread->ranges[i].communicator;
-  return NULL;
-}
 
 /*
  * NCCL allocates on the calling thread and on threads of its own that serve it. So: the communicator that this thread
  * works for, else the only one that any thread works for, else the only one there is.
  */
-static struct communicator *owner_of_memory(const struct sl_collectives *c, uint32_t number) {
-  struct communicator *found = NULL;
+static struct sl_communicator *owner_of_memory(const struct sl_collectives *c, uint32_t number) {
+  struct sl_communicator *found = NULL;
   const struct thread *thread;
   HASH_FIND(hh, c->threads, &number, sizeof number, thread);
   if (thread && (found = communicator_at_work(thread)))
     return found;
-  for (thread = c->threads; thread; thread = thread->hh.next) {
-    struct communicator *working = communicator_at_work(thread);
-    if (working && found && working != found)
-      return NULL;
-    if (working)
-      found = working;
-  }
-  if (!found && c->communicators && !c->communicators->next)
-    found = c->communicators;
-  return found;
-}
-
-static void memory_end(struct sl_collectives *c, uint64_t address) {
-  struct held *held;
-  HASH_FIND(hh, c->held, &address, sizeof address, held);
-  if (!held)
-    return;
-  held->owner->held -= held->bytes;
-  HASH_DEL(c->held, held);
-  free(held);
+  return sl_communicators_only(c->communicators);
 }
 
 static int memory_begin(struct sl_collectives *c, const struct sl_event *event, struct sl_error *error) {
@@ -251,21 +138,11 @@ static int memory_begin(struct sl_collectives *c, const struct sl_event *event, 
   bool on_device = e->kind == SL_MEMORY_DEVICE || e->kind == SL_MEMORY_MANAGED || e->kind == SL_MEMORY_ARRAY;
   if (!on_device || strncmp(sl_log_string(c->log, e->owner), "libnccl", 7) != 0)
     return 0;
-  struct communicator *owner = owner_of_memory(c, event->thread);
-  memory_end(c, e->address); /* its free was not recorded */
+  struct sl_communicator *owner = owner_of_memory(c, event->thread);
+  sl_communicators_release(c->communicators, e->address); /* its free was not recorded */
   if (!owner)
     return 0;
-  struct held *held = malloc(sizeof *held);
-  if (!held)
-    return no_memory(error);
-  held->address = e->address;
-  held->bytes = e->bytes;
-  held->owner = owner;
-  HASH_ADD(hh, c->held, address, sizeof held->address, held);
-  owner->held += e->bytes;
-  if (owner->held > owner->peak)
-    owner->peak = owner->held;
-  return 0;
+  return sl_communicators_hold(c->communicators, owner, e->address, e->bytes) < 0 ? no_memory(error) : 0;
 }
 
 /* ---- calls ---- */
@@ -274,29 +151,15 @@ static bool is_point_to_point(const char *operation) {
   return strcmp(operation, "Send") == 0 || strcmp(operation, "Recv") == 0;
 }
 
-/* How often its peer has been sent to, or received from. NULL: no memory. */
-static struct peer_count *peer_of(struct communicator *communicator, int64_t number, bool receives) {
-  struct peer_count *peer, search;
-  memset(&search, 0, sizeof search);
-  search.key.peer = number;
-  search.key.receives = receives;
-  HASH_FIND(hh, communicator->peers, &search.key, sizeof search.key, peer);
-  if (!peer && (peer = malloc(sizeof *peer))) {
-    *peer = search;
-    HASH_ADD(hh, communicator->peers, key, sizeof peer->key, peer);
-  }
-  return peer;
-}
-
 /* Collectives count within their communicator, sends and receives with their peer: so the two ends' numbers agree. */
-static int call_number(struct communicator *communicator, struct sl_collective_row *row, struct sl_error *error) {
+static int call_number(struct sl_communicator *communicator, struct sl_collective_row *row, struct sl_error *error) {
   if (!is_point_to_point(row->operation)) {
     row->seq = (int64_t)communicator->calls++;
     return 0;
   }
   if (row->peer < 0)
     return 0;
-  struct peer_count *peer = peer_of(communicator, row->peer, row->operation[0] == 'R');
+  struct sl_peer_count *peer = sl_communicator_peer(communicator, row->peer, row->operation[0] == 'R');
   if (!peer)
     return no_memory(error);
   row->seq = (int64_t)peer->count++;
@@ -346,6 +209,20 @@ static struct sl_call *call_new(struct sl_collectives *c, const struct sl_event 
   return call;
 }
 
+static void batch_is(struct sl_collectives *c, struct thread *thread, struct sl_batch *batch) {
+  if (thread->batch && !batch)
+    DL_DELETE(c->waiting, thread);
+  else if (!thread->batch && batch)
+    DL_APPEND(c->waiting, thread);
+  thread->batch = batch;
+}
+
+static int batch_end(struct sl_collectives *c, struct thread *thread, struct sl_error *error) {
+  struct sl_batch *batch = thread->batch;
+  batch_is(c, thread, NULL);
+  return sl_batch_close(c->joiner, batch, error);
+}
+
 /*
  * Adds a call to what its thread will launch next; or, where only NCCL's profiler tells the calls, which it does behind
  * each launch, to what it has launched last.
@@ -353,12 +230,11 @@ static struct sl_call *call_new(struct sl_collectives *c, const struct sl_event 
 static int call_add(struct sl_collectives *c, struct thread *thread, struct sl_call *call, struct sl_error *error) {
   int r = 0;
   if (thread->batch && sl_batch_launched(thread->batch) == c->ranges_seen) {
-    r = sl_batch_close(c->joiner, thread->batch, error);
-    thread->batch = NULL;
+    r = batch_end(c, thread, error);
     thread->last.call = NULL;
   }
   if (!thread->batch)
-    thread->batch = sl_batch_new(c->joiner);
+    batch_is(c, thread, sl_batch_new(c->joiner));
   if (!thread->batch) {
     free(call);
     return no_memory(error);
@@ -396,7 +272,7 @@ static int range_pushed(struct sl_collectives *c, const struct sl_event *event, 
   int r = 0;
   c->ranges_seen = true;
   if (range.kind == RANGE_initialisation) {
-    range.communicator = communicator_new(c);
+    range.communicator = sl_communicator_new(c->communicators);
     if (!range.communicator)
       return no_memory(error);
     range.communicator->start_ns = event->time_ns;
@@ -412,6 +288,8 @@ static int range_pushed(struct sl_collectives *c, const struct sl_event *event, 
   thread->depth++;
   thread->last = range;
   thread->last_is_open = true;
+  if (range.communicator)
+    work_changed(c, thread);
   return 0;
 }
 
@@ -424,6 +302,9 @@ static int range_popped(struct sl_collectives *c, const struct sl_event *event, 
   thread->depth--;
   thread->last_is_open = false;
   thread->last = thread->depth < MAX_DEPTH ? thread->ranges[thread->depth] : (struct range){0};
+  thread->last.communicator = sl_communicator_itself(thread->last.communicator);
+  if (thread->last.communicator)
+    work_changed(c, thread);
   if (thread->last.kind == RANGE_initialisation && thread->last.communicator && !thread->last.communicator->end_ns)
     thread->last.communicator->end_ns = event->time_ns;
   /* What a call or a group launches, it launches before it returns. */
@@ -431,9 +312,7 @@ static int range_popped(struct sl_collectives *c, const struct sl_event *event, 
   if (!ends || !thread->batch || !sl_batch_launched(thread->batch))
     return 0;
   thread->last.call = NULL; /* may be written and gone */
-  struct sl_batch *batch = thread->batch;
-  thread->batch = NULL;
-  return sl_batch_close(c->joiner, batch, error);
+  return batch_end(c, thread, error);
 }
 
 static int payload_come(struct sl_collectives *c, const struct sl_event *event, struct sl_error *error) {
@@ -444,10 +323,13 @@ static int payload_come(struct sl_collectives *c, const struct sl_event *event, 
   if (!thread)
     return 0;
   sl_nccl_payload_read(c->schemas, e->domain, e->schema, e + 1, e->length, &payload);
-  if (payload.has_communicator && thread->last.kind == RANGE_initialisation && thread->last.communicator)
-    communicator_name(c, thread->last.communicator, payload.communicator);
-  struct communicator *communicator =
-      payload.has_communicator ? communicator_named(c, payload.communicator) : thread->last.communicator;
+  thread->last.communicator = sl_communicator_itself(thread->last.communicator);
+  if (payload.has_communicator && thread->last.kind == RANGE_initialisation && thread->last.communicator) {
+    sl_communicator_name(c->communicators, thread->last.communicator, payload.communicator);
+    thread->last.communicator = sl_communicator_itself(thread->last.communicator);
+  }
+  struct sl_communicator *communicator =
+      payload.has_communicator ? sl_communicator_of(c->communicators, payload.communicator) : thread->last.communicator;
   if (payload.has_communicator && !communicator)
     return no_memory(error);
   if (communicator && payload.ranks > 0) {
@@ -467,8 +349,10 @@ static int payload_come(struct sl_collectives *c, const struct sl_event *event, 
     return 0;
   call->row.has_comm = true;
   call->row.comm = payload.communicator;
-  if (thread->last_is_open && thread->depth <= MAX_DEPTH)
+  if (thread->last_is_open && thread->depth <= MAX_DEPTH) {
     thread->ranges[thread->depth - 1].communicator = communicator; /* its allocations are this communicator's */
+    work_changed(c, thread);
+  }
   return call_number(communicator, &call->row, error);
 }
 
@@ -482,8 +366,8 @@ static int launched(struct sl_collectives *c, const struct sl_event *event, stru
   const struct range *operation = operation_open(thread);
   thread->launch_ns = event->time_ns;
   if (!c->ranges_seen) {
-    int r = thread->batch ? sl_batch_close(c->joiner, thread->batch, error) : 0;
-    thread->batch = sl_batch_new(c->joiner);
+    int r = thread->batch ? batch_end(c, thread, error) : 0;
+    batch_is(c, thread, sl_batch_new(c->joiner));
     if (!thread->batch)
       return no_memory(error);
     return r < 0 ? r : sl_batch_launch(c->joiner, thread->batch, launch->correlation, error);
@@ -492,8 +376,8 @@ static int launched(struct sl_collectives *c, const struct sl_event *event, stru
       sl_batch_calls(thread->batch) != operation->call) {
     /* A call that launches by itself: those before it are not part of it, and their launches were not recorded. */
     struct sl_call *call = sl_batch_take_last(thread->batch);
-    int r = sl_batch_close(c->joiner, thread->batch, error);
-    thread->batch = sl_batch_new(c->joiner);
+    int r = batch_end(c, thread, error);
+    batch_is(c, thread, sl_batch_new(c->joiner));
     if (!thread->batch) {
       free(call);
       return no_memory(error);
@@ -504,16 +388,9 @@ static int launched(struct sl_collectives *c, const struct sl_event *event, stru
   }
   if (!thread->batch) {
     /* Nonblocking communicators launch on a thread of their own: for the only thread that has calls waiting. */
-    struct thread *waiting = NULL;
-    for (struct thread *other = c->threads; other; other = other->hh.next) {
-      if (other->batch && waiting)
-        return 0;
-      if (other->batch)
-        waiting = other;
-    }
-    if (!waiting)
+    if (!c->waiting || c->waiting->next)
       return 0;
-    thread = waiting;
+    thread = c->waiting;
   }
   return sl_batch_launch(c->joiner, thread->batch, launch->correlation, error);
 }
@@ -545,31 +422,33 @@ static bool is_about(const struct sl_call *call, const struct sl_event_nccl_call
          (!e->point_to_point || row->peer < 0 || row->peer == (int64_t)e->root);
 }
 
+/* The first of a thread's waiting calls that the profiler speaks of. */
+static struct sl_call *call_among(const struct thread *thread, const struct sl_event_nccl_call *e, const char *function,
+                                  uint64_t bytes, unsigned *looked_at) {
+  struct sl_call *call = thread->batch ? sl_batch_undetailed(thread->batch) : NULL;
+  for (; call && *looked_at < CALLS_LOOKED_AT; call = call->next, ++*looked_at)
+    if (is_about(call, e, function, bytes))
+      return call;
+  return NULL;
+}
+
 /* The waiting call that the profiler speaks of: on this thread, else on any. */
 static struct sl_call *call_of(struct sl_collectives *c, uint32_t number, const struct sl_event_nccl_call *e,
                                const char *function, uint64_t bytes) {
   struct thread *own, *thread;
-  struct sl_call *call;
+  unsigned looked_at = 0;
   HASH_FIND(hh, c->threads, &number, sizeof number, own);
-  for (call = own && own->batch ? sl_batch_calls(own->batch) : NULL; call; call = call->next)
-    if (is_about(call, e, function, bytes))
-      return call;
-  for (thread = c->threads; thread; thread = thread->hh.next)
-    for (call = thread->batch ? sl_batch_calls(thread->batch) : NULL; call; call = call->next)
-      if (is_about(call, e, function, bytes))
-        return call;
-  return NULL;
+  struct sl_call *call = own ? call_among(own, e, function, bytes, &looked_at) : NULL;
+  for (thread = c->waiting; thread && !call && looked_at < CALLS_LOOKED_AT; thread = thread->next, looked_at++)
+    call = call_among(thread, e, function, bytes, &looked_at);
+  return call;
 }
 
 /* The profiler tells the calls of each kernel right behind its launch. NULL where the launch is not known. */
 static const struct sl_launch *launch_of(const struct sl_collectives *c, uint32_t number, const struct sl_call *call) {
   const struct thread *thread;
-  const struct sl_call *own;
   HASH_FIND(hh, c->threads, &number, sizeof number, thread);
-  for (own = thread && thread->batch ? sl_batch_calls(thread->batch) : NULL; own; own = own->next)
-    if (own == call)
-      return sl_batch_last_launch(thread->batch);
-  return NULL;
+  return thread && thread->batch && call->batch == thread->batch ? sl_batch_last_launch(thread->batch) : NULL;
 }
 
 static int profiled(struct sl_collectives *c, const struct sl_event *event, struct sl_error *error) {
@@ -577,7 +456,7 @@ static int profiled(struct sl_collectives *c, const struct sl_event *event, stru
   const char *function = sl_log_string(c->log, e->function), *datatype = sl_log_string(c->log, e->datatype);
   uint64_t bytes = e->count * datatype_bytes(datatype);
   struct sl_call *call = call_of(c, event->thread, e, function, bytes);
-  struct communicator *communicator = e->communicator ? communicator_named(c, e->communicator) : NULL;
+  struct sl_communicator *communicator = e->communicator ? sl_communicator_of(c->communicators, e->communicator) : NULL;
   int r = 0;
   if (e->communicator && !communicator)
     return no_memory(error);
@@ -624,10 +503,10 @@ static int communicator_made(struct sl_collectives *c, const struct sl_event *ev
   /* Inside of NCCL's own range the id is that range's. */
   struct thread *thread;
   HASH_FIND(hh, c->threads, &event->thread, sizeof event->thread, thread);
-  struct communicator *at_work = thread ? communicator_at_work(thread) : NULL;
+  struct sl_communicator *at_work = thread ? communicator_at_work(thread) : NULL;
   if (at_work && !at_work->named)
-    communicator_name(c, at_work, e->communicator);
-  struct communicator *communicator = communicator_named(c, e->communicator);
+    sl_communicator_name(c->communicators, at_work, e->communicator);
+  struct sl_communicator *communicator = sl_communicator_of(c->communicators, e->communicator);
   if (!communicator)
     return no_memory(error);
   communicator->ranks = e->ranks;
@@ -639,14 +518,14 @@ static int communicator_made(struct sl_collectives *c, const struct sl_event *ev
 
 /* Numbers go on behind a part of the log that was dropped. */
 static int counts_jump(struct sl_collectives *c, const struct sl_event_kept_calls *e, struct sl_error *error) {
-  struct communicator *communicator = communicator_named(c, e->communicator);
+  struct sl_communicator *communicator = sl_communicator_of(c->communicators, e->communicator);
   if (!communicator)
     return no_memory(error);
   if (e->kind == SL_CALLS_collectives) {
     communicator->calls = e->calls;
     return 0;
   }
-  struct peer_count *peer = peer_of(communicator, e->peer, e->kind == SL_CALLS_receives);
+  struct sl_peer_count *peer = sl_communicator_peer(communicator, e->peer, e->kind == SL_CALLS_receives);
   if (!peer)
     return no_memory(error);
   peer->count = e->calls;
@@ -685,7 +564,9 @@ int sl_collectives_event(struct sl_collectives *c, const struct sl_event *event,
   case SL_EVENT_nccl_communicator: return communicator_made(c, event, error);
   case SL_EVENT_kept_calls: return event->salvaged ? counts_jump(c, payload, error) : 0;
   case SL_EVENT_driver_allocation: return memory_begin(c, event, error);
-  case SL_EVENT_driver_free: memory_end(c, ((const struct sl_event_driver_free *)payload)->address); return 0;
+  case SL_EVENT_driver_free:
+    sl_communicators_release(c->communicators, ((const struct sl_event_driver_free *)payload)->address);
+    return 0;
   default: return 0;
   }
 }
@@ -698,15 +579,15 @@ int sl_collectives_finish(struct sl_collectives *c, struct sl_error *error) {
   int r = 0;
   for (struct thread *thread = c->threads; thread && r == 0; thread = thread->hh.next)
     if (thread->batch) {
-      r = sl_batch_close(c->joiner, thread->batch, error);
-      thread->batch = NULL;
+      r = batch_end(c, thread, error);
     }
   if (r == 0)
     r = sl_joiner_finish(c->joiner, error);
-  const struct communicator *communicator;
-  LL_FOREACH(c->communicators, communicator)
-  if (communicator->named && r == 0)
-    r = sl_write_communicator(c->writer, communicator->id, communicator->ranks, communicator->rank, communicator->name,
-                              communicator->peak, communicator->start_ns, communicator->end_ns, error);
+  const struct sl_communicator *communicator = sl_communicators_list(c->communicators);
+  for (; communicator && r == 0; communicator = communicator->next)
+    if (communicator->named)
+      r = sl_write_communicator(c->writer, communicator->id, communicator->ranks, communicator->rank,
+                                communicator->name, communicator->peak, communicator->start_ns, communicator->end_ns,
+                                error);
   return r;
 }

@@ -19,7 +19,7 @@ struct sl_allocator_memory {
   struct sl_block_totals private; /* of these, in private pools: CUDA graphs and MemPools */
 };
 
-/* Bytes of the live allocations at a position that PyTorch made for cuBLAS, in the shared pool. */
+/* Bytes of the live allocations at a position that PyTorch made for cuBLAS, in the shared pool. Positions go up. */
 typedef uint64_t sl_workspace_bytes(void *context, uint32_t device, uint64_t at);
 
 /* writer and segments must outlive it. NULL: no memory. */

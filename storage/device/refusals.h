@@ -10,11 +10,14 @@
 
 struct sl_refusals;
 
+#define SL_REFUSED_BY_ALLOCATOR "allocator"
+
 /* Everything about the instant of the first attempt that later can't be asked any more. */
 struct sl_refusal {
   uint64_t at, at_ns; /* position and time */
   uint32_t thread, device;
-  const char *source; /* "allocator", or the file name of the library that called the driver */
+  const char
+      *source; /* SL_REFUSED_BY_ALLOCATOR, or the file name of the library that called the driver, the log's own */
   struct sl_oom_row row;
 };
 
@@ -27,8 +30,8 @@ int sl_refusals_add(struct sl_refusals *refusals, const struct sl_refusal *refus
 /* A driver allocation succeeded on this thread: the same source's attempt for no more bytes was not in vain. */
 void sl_refusals_saved(struct sl_refusals *refusals, uint32_t thread, const char *source, uint64_t bytes);
 
-/* Those that stand, in order. clear: forget them. */
-const struct sl_refusal *sl_refusals_list(const struct sl_refusals *refusals, size_t *count);
+/* Those that stand, in order: from now on they do. clear: forget them. */
+const struct sl_refusal *sl_refusals_list(struct sl_refusals *refusals, size_t *count);
 void sl_refusals_clear(struct sl_refusals *refusals);
 
 #endif

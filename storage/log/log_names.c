@@ -5,9 +5,16 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <uthash.h>
 
 #define STRINGS_MAX (4u * 1024 * 1024) /* ids a reader believes; the writer stops at a quarter of it */
 #define TEXT_CHUNK (64u * 1024)
+
+struct sl_log_fact {
+  const char *key; /* in a chunk */
+  uint32_t value;  /* string */
+  UT_hash_handle hh;
+};
 
 struct sl_text_chunk {
   struct sl_text_chunk *next;
@@ -55,29 +62,31 @@ int sl_log_names_string(struct sl_log_names *names, const struct sl_event_string
   return 0;
 }
 
+/* A name is written before its use: a key without one is lost. */
 int sl_log_names_info(struct sl_log_names *names, const struct sl_event_info *event) {
-  for (size_t i = 0; i < names->fact_count; i++)
-    if (names->facts[i].key == event->key) {
-      names->facts[i].value = event->value;
-      return 0;
-    }
-  struct sl_log_fact *larger = reallocarray(names->facts, names->fact_count + 1, sizeof(*larger));
-  if (!larger)
-    return -ENOMEM;
-  names->facts = larger;
-  names->facts[names->fact_count++] = (struct sl_log_fact){event->key, event->value};
+  const char *key = sl_log_names_text(names, event->key);
+  struct sl_log_fact *fact;
+  if (!key)
+    return 0;
+  HASH_FIND_STR(names->facts, key, fact);
+  if (!fact) {
+    fact = calloc(1, sizeof(*fact));
+    if (!fact)
+      return -ENOMEM;
+    fact->key = key;
+    HASH_ADD_KEYPTR(hh, names->facts, fact->key, strlen(fact->key), fact);
+  }
+  fact->value = event->value;
   return 0;
 }
 
 const char *sl_log_names_fact(const struct sl_log_names *names, const char *key) {
-  for (size_t i = 0; i < names->fact_count; i++) {
-    const char *text = sl_log_names_text(names, names->facts[i].key);
-    if (text && strcmp(text, key) == 0) {
-      const char *value = sl_log_names_text(names, names->facts[i].value);
-      return value ? value : "";
-    }
-  }
-  return NULL;
+  struct sl_log_fact *fact;
+  HASH_FIND_STR(names->facts, key, fact);
+  if (!fact)
+    return NULL;
+  const char *value = sl_log_names_text(names, fact->value);
+  return value ? value : "";
 }
 
 void sl_log_names_free(struct sl_log_names *names) {
@@ -85,7 +94,11 @@ void sl_log_names_free(struct sl_log_names *names) {
     next = chunk->next;
     free(chunk);
   }
+  struct sl_log_fact *fact, *next_fact;
+  HASH_ITER(hh, names->facts, fact, next_fact) {
+    HASH_DEL(names->facts, fact);
+    free(fact);
+  }
   free(names->strings);
-  free(names->facts);
   *names = (struct sl_log_names){0};
 }

@@ -8,17 +8,14 @@
 #include <stdint.h>
 
 struct sl_text_chunk;
-struct sl_log_fact {
-  uint32_t key, value; /* strings */
-};
+struct sl_log_fact;
 
 /* Zero-initialise; free with sl_log_names_free. */
 struct sl_log_names {
   const char **strings; /* by id */
   uint32_t string_count;
   struct sl_text_chunk *texts; /* which they are in */
-  struct sl_log_fact *facts;
-  size_t fact_count;
+  struct sl_log_fact *facts;   /* by key */
 };
 
 /* Both 0 or -ENOMEM. Texts are cleaned; ids that no writer would use are ignored; the last one of a key counts. */

@@ -6,6 +6,12 @@
  * Real logs let it wait for nanoseconds only (the clock was read under the same lock as the number), so when the
  * others get HOLE_NS ahead, the numbers in between are taken for lost.
  *
+ * Streams that wait are in two orders: by time, for who has waited longest, and for each device by sequence number, for
+ * whose turn comes next. So what one event costs grows with the logarithm of the number of threads only.
+ *
+ * When HELD_MAX bytes of segments are in memory, further streams hold PART_BYTES of theirs, and read the segment again
+ * for the next part: so a log of many threads takes a bounded amount of memory, whatever its segments expand to.
+ *
  * This is one file, though a long one, because reading a stream and merging the streams are one inner loop.
  */
 #include "log_reader.h"
@@ -28,9 +34,24 @@
 
 #define HOLE_NS 10000000u
 #define FRESH_NS 10000000000u /* since the last change of a file */
+#define HELD_MAX (128u << 20)
+#define PART_BYTES 32768u    /* while there is twice as much, */
+#define PART_BYTES_MIN 4096u /* and then: more than the longest record */
+#define FIELDS_MAX 128u      /* of the longest event without a tail */
 #define DEVICES_MAX SL_DEVICES_MAX
 #define NO_DEVICE 0xffu
 #define OWN_STRING 0xfffffff0u /* ids from here on are the reader's own, for the gaps that it reports */
+
+#define EVENT_BEGIN(number, name, meaning)                                                                             \
+  _Static_assert(sizeof(struct sl_event_##name) <= FIELDS_MAX, "records of older versions are filled up in place");
+#define FIELD(type, name, kind, meaning)
+#define TAIL(length_field, kind, meaning)
+#define EVENT_END(name)
+#include "plugin/format/events.def"
+#undef EVENT_BEGIN
+#undef FIELD
+#undef TAIL
+#undef EVENT_END
 
 enum own_string { OWN_LOG, OWN_ALLOCATOR, OWN_DAMAGED, OWN_MISSING, OWN_HOLE, OWN_COUNT };
 static const char *const own_strings[OWN_COUNT] = {
@@ -51,19 +72,28 @@ struct stream {
   bool in_gap;                    /* the next event is `gap`, not a record */
   bool idle;                      /* there is no next event, until the log has grown */
   struct sl_event_gap gap;
+  bool in_parts;                 /* memory holds a part of the segment only, which goes on behind it */
+  uint64_t behind;               /* bytes of the segment behind the part */
+  uint32_t part_from;            /* where the part begins in it */
+  struct sl_segment_entry entry; /* of the segment, when in parts */
 
   /* The next event. */
   uint64_t time_ns;
   const void *payload;
   uint32_t bytes;
   uint8_t type;
-  uint8_t device; /* of an allocator event */
+  uint8_t device;                  /* of an allocator event */
+  uint64_t filled[FIELDS_MAX / 8]; /* the payload of a record that is shorter than the event is now */
+
+  /* While it waits for its turn. */
+  size_t waiting_at;               /* its place in the order by time */
+  struct stream *lower, *neighbor; /* in the device's order by sequence */
 };
 
 /* A device's allocator events. */
 struct order {
-  uint32_t due;     /* sequence number of the next one */
-  uint32_t waiting; /* streams that wait for theirs */
+  uint32_t due;           /* sequence number of the next one */
+  struct stream *waiting; /* streams that wait for theirs: a pairing heap, the lowest number first */
 };
 
 /* A part of the log that was dropped to make room. */
@@ -74,18 +104,18 @@ struct dropped {
     uint32_t from, until; /* sequence numbers */
   } allocators[DEVICES_MAX];
   struct sl_event_dropped_segments *segments;
-  size_t segment_count;
+  size_t segment_count, segment_capacity; /* by thread and sequence */
 };
 
 struct sl_log {
   struct sl_segments segments;
   struct dropped dropped;
   struct stream definitions;
-  struct stream **streams; /* one a thread */
+  struct stream **streams; /* one a thread, by its ordinal */
   size_t stream_count, stream_capacity;
   struct stream **heap; /* by next event's time; [0] is the next one */
   size_t heap_count;
-  struct stream **waiting;
+  struct stream **waiting; /* a heap too, by time */
   size_t waiting_count;
   uint64_t waiting_until_ns; /* time of the first hole, if nothing fills it */
   struct stream *current;    /* heap[0] when it gave the last event; to be advanced */
@@ -101,6 +131,9 @@ struct sl_log {
   struct sl_log_names names;
 
   struct sl_log_counts counts;
+  uint64_t newer[256 / 64];      /* types of records that were skipped, a bit each */
+  uint64_t held_max, held_bytes; /* of records, in all streams */
+  struct sl_records spare;       /* a segment of which a stream takes a part */
   uint64_t unplaced; /* damaged segments whose thread is not known, and whose place was not yet found missing */
   uint64_t bytes_read;
 };
@@ -120,25 +153,58 @@ static void damage(struct sl_log *log, struct stream *stream, uint64_t bytes, en
   stream->gap = (struct sl_event_gap){.source = OWN_STRING + OWN_LOG, .reason = OWN_STRING + why};
 }
 
-/* Is the record at stream->at whole? Its payload, and length, are then as its event says. */
-static bool record_is_valid(const struct stream *stream, const struct sl_record_header *header) {
+enum verdict { RECORD_fits, RECORD_shorter, RECORD_newer, RECORD_damaged };
+
+/*
+ * The record at stream->at: its check decides whether it is whole. One of an unknown type, or longer than its event is
+ * here, was written by a newer version; a shorter one by an older version. Events with a tail have one length for ever,
+ * so that it is known where the tail begins.
+ */
+static enum verdict judge_record(const struct stream *stream, const struct sl_record_header *header) {
   const struct sl_event_layout *info = sl_event_layout(header->type);
   const size_t payload = (size_t)header->words * 8 - sizeof(*header);
   const char *fields = stream->at + sizeof(*header);
-  if (header->words == 0 || (size_t)(stream->stop - stream->at) < (size_t)header->words * 8 || !info->name ||
-      payload < info->bytes)
-    return false;
-  if (UNLIKELY(info->tail >= 0)) {
-    uint32_t tail;
-    memcpy(&tail, fields + info->fields[info->tail_length].offset, sizeof(tail));
-    if (tail > payload || payload != info->bytes + (((size_t)tail + 7) & ~(size_t)7))
-      return false;
-  } else if (payload != info->bytes) {
-    return false;
+  enum verdict verdict = RECORD_fits;
+  if (header->words == 0 || (size_t)(stream->stop - stream->at) < (size_t)header->words * 8)
+    return RECORD_damaged;
+  if (UNLIKELY(payload != info->bytes || info->tail >= 0 || !info->name)) {
+    if (!info->name) {
+      if (header->type == 0)
+        return RECORD_damaged;
+      verdict = RECORD_newer;
+    } else if (info->tail >= 0) {
+      uint32_t tail;
+      if (payload < info->bytes)
+        return RECORD_damaged;
+      memcpy(&tail, fields + info->fields[info->tail_length].offset, sizeof(tail));
+      if (tail > payload || payload != info->bytes + (((size_t)tail + 7) & ~(size_t)7))
+        return RECORD_damaged;
+    } else if (payload < info->bytes) {
+      verdict = RECORD_shorter;
+    }
   }
   if (stream->records.checked)
-    return true;
-  return sl_record_check(header->type, header->words, header->delta_ns, fields, payload) == header->check;
+    return verdict;
+  return sl_record_check(header->type, header->words, header->delta_ns, fields, payload) == header->check
+             ? verdict
+             : RECORD_damaged;
+}
+
+/* What a newer version recorded is left out, and counted. */
+static void skip_newer(struct sl_log *log, uint8_t type) {
+  if (!log->opened)
+    return; /* as damage */
+  log->counts.newer_records++;
+  log->newer[type / 64] |= 1ull << type % 64;
+}
+
+/* An older version's event has no more fields than it knew: the others are 0. */
+static void fill_up(struct stream *stream) {
+  const size_t bytes = sl_event_layout(stream->type)->bytes;
+  memset(stream->filled, 0, sizeof(stream->filled));
+  memcpy(stream->filled, stream->payload, stream->bytes);
+  stream->payload = stream->filled;
+  stream->bytes = (uint32_t)bytes;
 }
 
 /*
@@ -152,27 +218,120 @@ static bool is_being_written(const struct stream *stream) {
   return stream->next == stream->end && !stream->records.checked && stream->records.modified_ns + FRESH_NS > now_ns;
 }
 
+static int compare_ranges(const void *left, const void *right) {
+  const struct sl_event_dropped_segments *a = left, *b = right;
+  if (a->thread != b->thread)
+    return a->thread < b->thread ? -1 : 1;
+  return (a->from > b->from) - (a->from < b->from);
+}
+
 /* Were the segments before this one, which are missing, dropped? */
 static bool is_dropped(const struct dropped *dropped, uint32_t thread, uint32_t from, uint32_t until) {
-  for (size_t i = 0; i < dropped->segment_count; i++) {
-    const struct sl_event_dropped_segments *range = &dropped->segments[i];
-    if (range->thread == thread && from >= range->from && until <= range->until)
-      return true;
+  size_t low = 0, high = dropped->segment_count; /* the last range that begins no later */
+  while (low < high) {
+    const size_t middle = low + (high - low) / 2;
+    const struct sl_event_dropped_segments *range = &dropped->segments[middle];
+    if (range->thread < thread || (range->thread == thread && range->from <= from))
+      low = middle + 1;
+    else
+      high = middle;
   }
-  return false;
+  const struct sl_event_dropped_segments *range = low ? &dropped->segments[low - 1] : NULL;
+  return range && range->thread == thread && until <= range->until;
+}
+
+/* ---- what a stream holds of its segment ---- */
+
+static void stream_release(struct sl_log *log, struct stream *stream) {
+  log->held_bytes -= stream->records.size;
+  sl_records_free(&stream->records);
+  stream->at = stream->stop = NULL;
+  stream->in_parts = false;
+}
+
+/* Where the part ends that begins there: behind a record. *is_last: nothing follows it, or nothing that is one. */
+static size_t part_end(const struct sl_records *records, size_t from, size_t most, bool *is_last) {
+  size_t end = from;
+  while (end + sizeof(struct sl_record_header) <= records->bytes) {
+    struct sl_record_header header;
+    memcpy(&header, records->data + end, sizeof(header));
+    const size_t bytes = header.words * 8u;
+    *is_last = bytes == 0 || bytes > records->bytes - end;
+    if (*is_last) /* what begins there is judged by what it says of itself */
+      return end + sizeof(header);
+    if (end + bytes - from > most)
+      return end;
+    end += bytes;
+  }
+  *is_last = true;
+  return records->bytes;
+}
+
+static int take_part(struct sl_log *log, struct stream *stream, const struct sl_segment_entry *entry, size_t from) {
+  bool is_last = false;
+  int r = sl_segments_load(&log->segments, entry, &log->spare);
+  if (r < 0 || log->spare.bytes < from)
+    return r < 0 ? r : -EBADMSG;
+  const size_t most = log->held_bytes < 2 * log->held_max ? PART_BYTES : PART_BYTES_MIN;
+  const size_t bytes = part_end(&log->spare, from, most, &is_last) - from;
+  stream_release(log, stream);
+  char *data = malloc(bytes + 8);
+  if (!data)
+    return -ENOMEM;
+  memcpy(data, log->spare.data + from, bytes);
+  stream->records = (struct sl_records){.data = data,
+                                        .size = bytes + 8,
+                                        .bytes = bytes,
+                                        .checked = log->spare.checked,
+                                        .modified_ns = log->spare.modified_ns};
+  log->held_bytes += stream->records.size;
+  stream->entry = *entry;
+  stream->part_from = (uint32_t)from;
+  stream->in_parts = !is_last;
+  stream->behind = log->spare.bytes - from - bytes;
+  stream->at = data;
+  stream->stop = data + bytes;
+  return 0;
+}
+
+/* Takes the segment's records from there on: all of them, where memory has room for it. */
+static int stream_take(struct sl_log *log, struct stream *stream, const struct sl_segment_entry *entry, size_t from) {
+  const size_t before = stream->records.size;
+  const bool grows = log->following && entry->frame_at == SL_NOT_THERE; /* is read from where it ended */
+  if (log->held_bytes - before + SL_SEGMENT_BYTES > log->held_max && !grows)
+    return take_part(log, stream, entry, from);
+  const int r = sl_segments_load(&log->segments, entry, &stream->records);
+  log->held_bytes += stream->records.size - before;
+  stream->in_parts = false;
+  stream->behind = 0;
+  if (r < 0 || stream->records.bytes < from)
+    return r < 0 ? r : -EBADMSG;
+  stream->at = stream->records.data + from;
+  stream->stop = stream->records.data + stream->records.bytes;
+  return 0;
+}
+
+static void stream_take_next_part(struct sl_log *log, struct stream *stream) {
+  const struct sl_segment_entry entry = stream->entry;
+  const size_t from = stream->part_from + (size_t)(stream->at - stream->records.data);
+  if (stream_take(log, stream, &entry, from) < 0) {
+    stream->in_parts = false;
+    stream->at = stream->stop = NULL;
+    damage(log, stream, 0, OWN_DAMAGED);
+  }
 }
 
 /* The next segment, or false at the thread's end. A segment that is missing or can't be loaded becomes a gap. */
 static bool stream_load(struct sl_log *log, struct stream *stream) {
   if (stream->next == stream->end) {
-    if (log->opened && !log->following) { /* else it is read again, or the segment may get more records */
-      sl_records_free(&stream->records);
-      stream->at = stream->stop = NULL;
-    }
+    /* Else it is read again, or the segment may get more records. */
+    if (log->opened && (!log->following || stream->records.checked))
+      stream_release(log, stream);
     return false;
   }
   struct sl_segment_entry *entry = stream->next;
   stream->at = stream->stop = NULL;
+  stream->in_parts = false;
   if (entry->sequence > stream->next_sequence) {
     const bool dropped = is_dropped(&log->dropped, entry->thread, stream->next_sequence, entry->sequence);
     stream->next_sequence = entry->sequence;
@@ -189,14 +348,12 @@ static bool stream_load(struct sl_log *log, struct stream *stream) {
   stream->tid = entry->tid;
   if (log->opened)
     log->bytes_read += entry->disk_bytes;
-  if (sl_segments_load(&log->segments, entry, &stream->records) < 0) {
+  if (stream_take(log, stream, entry, 0) < 0) {
     damage(log, stream, entry->disk_bytes, OWN_DAMAGED);
     return true;
   }
   if (log->opened)
     log->counts.segments++;
-  stream->at = stream->records.data;
-  stream->stop = stream->at + stream->records.bytes;
   return true;
 }
 
@@ -237,11 +394,16 @@ static bool stream_advance(struct sl_log *log, struct stream *stream) {
       memcpy(&header, stream->at, sizeof(header));
     if (UNLIKELY(header.type == 0 && header.words == 0)) {
       const size_t rest = (size_t)(stream->stop - stream->at);
+      if (stream->in_parts && rest == 0) {
+        stream_take_next_part(log, stream);
+        continue;
+      }
       if (rest > 0 && rest < sizeof(header)) {
         if (log->following && is_being_written(stream))
           return false;
-        damage(log, stream, rest, OWN_DAMAGED);
+        damage(log, stream, rest + stream->behind, OWN_DAMAGED);
         stream->at = stream->stop = NULL;
+        stream->in_parts = false;
       }
       if (stream->in_gap) {
         stream_take_gap(stream);
@@ -251,17 +413,25 @@ static bool stream_advance(struct sl_log *log, struct stream *stream) {
         return false;
       continue;
     }
-    if (UNLIKELY(!record_is_valid(stream, &header))) {
+    const enum verdict verdict = judge_record(stream, &header);
+    if (UNLIKELY(verdict == RECORD_damaged)) {
       if (log->following && is_being_written(stream))
         return false;
-      damage(log, stream, (uint64_t)(stream->stop - stream->at), OWN_DAMAGED);
+      damage(log, stream, (uint64_t)(stream->stop - stream->at) + stream->behind, OWN_DAMAGED);
       stream->at = stream->stop = NULL;
+      stream->in_parts = false;
       continue;
     }
     stream->type = header.type;
     stream->payload = stream->at + sizeof(header);
     stream->bytes = header.words * 8u - (uint32_t)sizeof(header);
     stream->at += header.words * 8u;
+    if (UNLIKELY(verdict == RECORD_newer)) {
+      skip_newer(log, header.type);
+      continue;
+    }
+    if (UNLIKELY(verdict == RECORD_shorter))
+      fill_up(stream);
     if (UNLIKELY(header.type == SL_EVENT_time_base)) {
       stream->base_ns = ((const struct sl_event_time_base *)stream->payload)->realtime_ns;
       continue;
@@ -347,31 +517,91 @@ static const struct sl_event_allocator *allocator_event(const struct stream *str
   return stream->payload;
 }
 
+/* ---- streams that wait for their turn ---- */
+
+static void waiting_put(struct sl_log *log, size_t at, struct stream *stream) {
+  log->waiting[at] = stream;
+  stream->waiting_at = at;
+}
+
+static void waiting_rise(struct sl_log *log, size_t at, struct stream *stream) {
+  for (; at > 0 && before(stream, log->waiting[(at - 1) / 2]); at = (at - 1) / 2)
+    waiting_put(log, at, log->waiting[(at - 1) / 2]);
+  waiting_put(log, at, stream);
+}
+
+static void waiting_remove(struct sl_log *log, const struct stream *removed) {
+  struct stream *moving = log->waiting[--log->waiting_count];
+  size_t at = removed->waiting_at;
+  if (moving == removed)
+    return;
+  for (size_t child; (child = 2 * at + 1) < log->waiting_count; at = child) {
+    if (child + 1 < log->waiting_count && before(log->waiting[child + 1], log->waiting[child]))
+      child++;
+    if (!before(log->waiting[child], moving))
+      break;
+    waiting_put(log, at, log->waiting[child]);
+  }
+  waiting_rise(log, at, moving);
+}
+
 static void update_waiting_until(struct sl_log *log) {
-  log->waiting_until_ns = UINT64_MAX;
-  for (size_t i = 0; i < log->waiting_count; i++)
-    if (log->waiting[i]->time_ns + HOLE_NS < log->waiting_until_ns)
-      log->waiting_until_ns = log->waiting[i]->time_ns + HOLE_NS;
+  log->waiting_until_ns = log->waiting_count ? log->waiting[0]->time_ns + HOLE_NS : UINT64_MAX;
+}
+
+/* A pairing heap: the first of both, the other one below it. */
+static struct stream *order_join(struct stream *a, struct stream *b) {
+  if (!a || !b)
+    return a ? a : b;
+  if ((int32_t)(allocator_event(b)->sequence - allocator_event(a)->sequence) < 0) {
+    struct stream *first = b;
+    b = a;
+    a = first;
+  }
+  b->neighbor = a->lower;
+  a->lower = b;
+  return a;
+}
+
+/* Takes the first one out: what is below it is joined in pairs, and the pairs with each other. */
+static void order_drop_first(struct order *order) {
+  struct stream *rest = order->waiting->lower, *pairs = NULL, *all = NULL;
+  while (rest) {
+    struct stream *one = rest, *other = rest->neighbor;
+    rest = other ? other->neighbor : NULL;
+    one->neighbor = NULL;
+    if (other)
+      other->neighbor = NULL;
+    struct stream *pair = order_join(one, other);
+    pair->neighbor = pairs;
+    pairs = pair;
+  }
+  while (pairs) {
+    struct stream *next = pairs->neighbor;
+    pairs->neighbor = NULL;
+    all = order_join(all, pairs);
+    pairs = next;
+  }
+  order->waiting = all;
 }
 
 /* Takes the heap's first stream out, to wait for its turn. */
 static void wait_for_turn(struct sl_log *log, struct stream *stream) {
   heap_drop_first(log);
-  log->waiting[log->waiting_count++] = stream;
-  log->orders[stream->device].waiting++;
+  stream->lower = stream->neighbor = NULL;
+  waiting_rise(log, log->waiting_count++, stream);
+  struct order *order = &log->orders[stream->device];
+  order->waiting = order_join(order->waiting, stream);
   update_waiting_until(log);
 }
 
 /* Puts those back into the heap whose turn it is. */
 static void release_due(struct sl_log *log, uint8_t device) {
-  for (size_t i = 0; i < log->waiting_count;) {
-    struct stream *stream = log->waiting[i];
-    if (stream->device != device || (int32_t)(allocator_event(stream)->sequence - log->orders[device].due) > 0) {
-      i++;
-      continue;
-    }
-    log->waiting[i] = log->waiting[--log->waiting_count];
-    log->orders[device].waiting--;
+  struct order *order = &log->orders[device];
+  struct stream *stream;
+  while ((stream = order->waiting) && (int32_t)(allocator_event(stream)->sequence - order->due) <= 0) {
+    order_drop_first(order);
+    waiting_remove(log, stream);
     heap_add(log, stream);
   }
   update_waiting_until(log);
@@ -379,24 +609,12 @@ static void release_due(struct sl_log *log, uint8_t device) {
 
 /* Nothing fills the hole before the stream that has waited longest: it becomes a gap, and the order goes on behind. */
 static uint32_t skip_hole(struct sl_log *log, struct stream **at) {
-  struct stream *oldest = log->waiting[0];
-  for (size_t i = 1; i < log->waiting_count; i++)
-    if (before(log->waiting[i], oldest))
-      oldest = log->waiting[i];
-  struct order *order = &log->orders[oldest->device];
-  struct stream *first = NULL;
-  uint32_t lost = UINT32_MAX;
-  for (size_t i = 0; i < log->waiting_count; i++) {
-    struct stream *stream = log->waiting[i];
-    uint32_t distance = allocator_event(stream)->sequence - order->due;
-    if (stream->device == oldest->device && distance <= lost) {
-      lost = distance;
-      first = stream;
-    }
-  }
+  const uint8_t device = log->waiting[0]->device;
+  struct order *order = &log->orders[device];
+  *at = order->waiting;
+  const uint32_t lost = allocator_event(*at)->sequence - order->due;
   order->due += lost;
-  release_due(log, oldest->device);
-  *at = first;
+  release_due(log, device);
   return lost;
 }
 
@@ -518,7 +736,9 @@ int sl_log_next(struct sl_log *log, struct sl_event *event, struct sl_error *err
 /* ---- opening and closing ---- */
 
 /* Until its first segment is due, a stream holds nothing: its head is the time of that segment, without a type. */
-static void stream_start(struct stream *stream, struct sl_segment_entry *first, struct sl_segment_entry *end) {
+static void stream_start(struct sl_log *log, struct stream *stream, struct sl_segment_entry *first,
+                         struct sl_segment_entry *end) {
+  log->held_bytes -= stream->records.size;
   sl_records_free(&stream->records);
   *stream = (struct stream){.next = first,
                             .end = end,
@@ -549,10 +769,20 @@ static int stream_add(struct sl_log *log, struct sl_segment_entry *first, struct
   struct stream *stream = streams_reserve(log) < 0 ? NULL : calloc(1, sizeof(*stream));
   if (!stream)
     return -ENOMEM;
-  stream_start(stream, first, end);
+  stream_start(log, stream, first, end);
   log->streams[log->stream_count++] = stream;
   heap_add(log, stream);
   return 0;
+}
+
+static int compare_streams(const void *left, const void *right) {
+  const struct stream *a = *(struct stream *const *)left, *b = *(struct stream *const *)right;
+  return (a->thread > b->thread) - (a->thread < b->thread);
+}
+
+static void sort_streams(struct sl_log *log) {
+  if (log->stream_count)
+    qsort(log->streams, log->stream_count, sizeof(*log->streams), compare_streams);
 }
 
 static int start_streams(struct sl_log *log) {
@@ -562,11 +792,24 @@ static int start_streams(struct sl_log *log) {
     for (next = entry; next < end && next->thread == entry->thread;)
       next++;
     if (entry->thread == 0)
-      stream_start(&log->definitions, entry, next);
+      stream_start(log, &log->definitions, entry, next);
     else
       r = stream_add(log, entry, next);
   }
   return r;
+}
+
+static int dropped_segments_add(struct dropped *dropped, const struct sl_event_dropped_segments *range) {
+  if (dropped->segment_count == dropped->segment_capacity) {
+    const size_t capacity = dropped->segment_capacity ? 2 * dropped->segment_capacity : 16;
+    void *larger = reallocarray(dropped->segments, capacity, sizeof(*dropped->segments));
+    if (!larger)
+      return -ENOMEM;
+    dropped->segments = larger;
+    dropped->segment_capacity = capacity;
+  }
+  dropped->segments[dropped->segment_count++] = *range;
+  return 0;
 }
 
 /* What was dropped must be known before the first event; the rest of these records are a stream like any other. */
@@ -583,6 +826,7 @@ static int read_dropped(struct sl_log *log) {
                             .thread = SL_DROPPED_THREAD,
                             .given = SL_DROPPED_THREAD};
   log->segments.dropped = (struct sl_records){0};
+  log->held_bytes += stream->records.size;
   struct stream scan = *stream;
   int r = 0;
   while (r == 0 && stream_advance(log, &scan)) {
@@ -598,19 +842,15 @@ static int read_dropped(struct sl_log *log) {
         dropped->allocators[event->device].until = event->until;
       }
     } else if (scan.type == SL_EVENT_dropped_segments) {
-      struct sl_event_dropped_segments *larger =
-          reallocarray(dropped->segments, dropped->segment_count + 1, sizeof(*larger));
-      r = larger ? 0 : -ENOMEM;
-      if (larger) {
-        dropped->segments = larger;
-        larger[dropped->segment_count++] = *(const struct sl_event_dropped_segments *)scan.payload;
-      }
+      r = dropped_segments_add(dropped, scan.payload);
     }
   }
+  if (dropped->segment_count)
+    qsort(dropped->segments, dropped->segment_count, sizeof(*dropped->segments), compare_ranges);
   if (r == 0)
     r = streams_reserve(log);
   if (r < 0) {
-    sl_records_free(&stream->records);
+    stream_release(log, stream);
     free(stream);
     return r;
   }
@@ -626,6 +866,7 @@ int sl_log_open(const char *directory, struct sl_log **out, struct sl_error *err
     return sl_error_set(error, -ENOMEM, "out of memory");
   log->waiting_until_ns = log->until_ns = UINT64_MAX;
   log->to_release = NO_DEVICE;
+  log->held_max = HELD_MAX;
   memset(log->place_device, NO_DEVICE, sizeof(log->place_device));
   int r = sl_segments_open(directory, &log->segments, error);
   if (r < 0) {
@@ -636,6 +877,7 @@ int sl_log_open(const char *directory, struct sl_log **out, struct sl_error *err
     r = read_dropped(log);
   if (r == 0)
     r = start_streams(log);
+  sort_streams(log);
   const struct stream definitions = log->definitions;
   if (r == 0 && definitions.next)
     r = read_definitions(log);
@@ -646,7 +888,7 @@ int sl_log_open(const char *directory, struct sl_log **out, struct sl_error *err
   if (definitions.next) {
     for (struct sl_segment_entry *entry = definitions.next; entry < definitions.end; entry++)
       entry->done = false; /* read again, to be given */
-    stream_start(&log->definitions, definitions.next, definitions.end);
+    stream_start(log, &log->definitions, definitions.next, definitions.end);
     log->in_definitions = true;
   }
   log->opened = true;
@@ -666,7 +908,10 @@ static void stream_reload(struct sl_log *log, struct stream *stream, const struc
   const size_t at = (size_t)(stream->at - stream->records.data);
   /* The record in front of it may be the stream's next event, and move with the rest. */
   const uintptr_t payload = (uintptr_t)stream->payload - (uintptr_t)stream->records.data;
-  if (sl_segments_load_more(&log->segments, entry, &stream->records, at) < 0)
+  const size_t held = stream->records.size;
+  const int r = sl_segments_load_more(&log->segments, entry, &stream->records, at);
+  log->held_bytes += stream->records.size - held;
+  if (r < 0)
     return;
   stream->at = stream->records.data + at;
   stream->stop = stream->records.data + stream->records.bytes;
@@ -678,7 +923,7 @@ static void stream_reload(struct sl_log *log, struct stream *stream, const struc
 static void stream_continue(struct sl_log *log, struct stream *stream, struct sl_segment_entry *first,
                             struct sl_segment_entry *end) {
   for (; first < end && first->sequence < stream->next_sequence; first++) {
-    first->done = true;
+    first->done = !stream->in_parts || first->sequence + 1 != stream->next_sequence;
     if (first->sequence + 1 == stream->next_sequence)
       stream_reload(log, stream, first);
   }
@@ -691,18 +936,19 @@ static void stream_continue(struct sl_log *log, struct stream *stream, struct sl
   }
 }
 
-static struct stream *stream_of_thread(const struct sl_log *log, uint32_t thread) {
-  for (size_t i = 0; i < log->stream_count; i++)
-    if (log->streams[i]->thread == thread)
-      return log->streams[i];
-  return NULL;
+/* Among the first ones, which are in order. */
+static struct stream *stream_of_thread(const struct sl_log *log, size_t count, uint32_t thread) {
+  const struct stream search = {.thread = thread}, *key = &search;
+  struct stream **found = count ? bsearch(&key, log->streams, count, sizeof(*log->streams), compare_streams) : NULL;
+  return found ? *found : NULL;
 }
 
 /* A thread's next segment is missing while later ones are there. */
 static bool misses_segment(const struct sl_log *log) {
   const struct sl_segment_entry *entries = log->segments.entries;
   for (size_t i = 0; i < log->segments.count; i++) {
-    const struct stream *stream = entries[i].thread ? stream_of_thread(log, entries[i].thread) : &log->definitions;
+    const struct stream *stream =
+        entries[i].thread ? stream_of_thread(log, log->stream_count, entries[i].thread) : &log->definitions;
     const bool is_first = i == 0 || entries[i - 1].thread != entries[i].thread;
     const uint32_t known = stream ? stream->next_sequence : 0;
     const uint32_t before = is_first || entries[i - 1].sequence + 1 < known ? known : entries[i - 1].sequence + 1;
@@ -730,18 +976,25 @@ int sl_log_follow(struct sl_log *log, struct sl_error *error) {
   for (size_t i = 0; i < log->stream_count; i++)
     log->streams[i]->next = log->streams[i]->end = NULL;
   log->definitions.next = log->definitions.end = NULL;
+  const size_t known = log->stream_count;
   struct sl_segment_entry *entries = log->segments.entries, *end = entries + log->segments.count;
   for (struct sl_segment_entry *entry = entries, *next; r == 0 && entry < end; entry = next) {
     for (next = entry; next < end && next->thread == entry->thread;)
       next++;
-    struct stream *stream = entry->thread ? stream_of_thread(log, entry->thread) : &log->definitions;
+    struct stream *stream = entry->thread ? stream_of_thread(log, known, entry->thread) : &log->definitions;
     if (stream)
       stream_continue(log, stream, entry, next);
     else
       r = stream_add(log, entry, next);
   }
+  if (log->stream_count > known)
+    sort_streams(log);
   log->in_definitions = true;
   return r < 0 ? sl_error_set(error, r, "out of memory while reading %s", log->segments.directory) : 0;
+}
+
+void sl_log_limit(struct sl_log *log, uint64_t bytes) {
+  log->held_max = bytes;
 }
 
 void sl_log_hold(struct sl_log *log, uint64_t until_ns) {
@@ -778,6 +1031,8 @@ const char *sl_log_info(const struct sl_log *log, const char *key) {
 
 void sl_log_counts(const struct sl_log *log, struct sl_log_counts *out) {
   *out = log->counts;
+  for (size_t i = 0; i < sizeof(log->newer) / sizeof(log->newer[0]); i++)
+    out->newer_kinds += (unsigned)__builtin_popcountll(log->newer[i]);
 }
 
 uint64_t sl_log_bytes_read(const struct sl_log *log) {
@@ -792,6 +1047,7 @@ struct sl_log *sl_log_close(struct sl_log *log) {
     free(log->streams[i]);
   }
   sl_records_free(&log->definitions.records);
+  sl_records_free(&log->spare);
   sl_log_names_free(&log->names);
   sl_segments_close(&log->segments);
   free(log->dropped.segments);

@@ -4,6 +4,9 @@
  * Order: within a thread by position; between threads by time; allocator events of one device always by their
  * sequence number, which was taken under the allocator's lock. What can't be read (a torn record, a damaged segment)
  * is skipped and counted, never guessed.
+ *
+ * A newer version's log is read as far as it is understood: events of unknown types are skipped and counted, unknown
+ * fields at the end of an event are not looked at. Fields that an older version did not have are 0.
  */
 #ifndef SHARDLEDGER_LOG_READER_H
 #define SHARDLEDGER_LOG_READER_H
@@ -33,6 +36,8 @@ struct sl_log_counts {
   uint64_t lost;             /* sum of the gap events so far */
   uint64_t damaged_segments; /* segments whose end could not be read (a bad check, length or type) */
   uint64_t skipped_bytes;    /* bytes of such ends */
+  uint64_t newer_records;    /* of types that a newer version has, which were skipped */
+  uint32_t newer_kinds;      /* of how many types */
   uint64_t segments;
   uint64_t bytes; /* on disk */
 };
@@ -46,6 +51,12 @@ int sl_log_open(const char *directory, struct sl_log **out, struct sl_error *err
 
 /* Returns 1 with the next event (definitions first), 0 at the end, or a negative errno. */
 int sl_log_next(struct sl_log *log, struct sl_event *event, struct sl_error *error);
+
+/*
+ * So many bytes of segments may be in memory; when they are, each further thread holds a small part of its segment, and
+ * reads the segment again for the next one. 128 MiB without this.
+ */
+void sl_log_limit(struct sl_log *log, uint64_t bytes);
 
 /*
  * Follows a log that is still being written: looks for what is new in it, which sl_log_next then gives, new definitions

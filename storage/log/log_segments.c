@@ -16,7 +16,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define SEGMENT_BYTES_MAX (64u * SL_SEGMENT_BYTES) /* what a reader believes; a writer could choose larger segments */
+/* What a reader believes, so that what it takes from a few bytes has a bound. No writer makes more. */
+#define RECORDS_MAX (SL_SEGMENT_BYTES - sizeof(struct sl_segment_header))
+#define COMPRESSED_MAX ZSTD_COMPRESSBOUND(SL_SEGMENT_BYTES)
+#define DROPPED_BYTES_MAX (16u << 20)
+#define NEWER_BYTES_MAX (16u << 20) /* of a frame of another version, which may make larger ones */
+/* What may be read in vain, behind frame headers that are wrong, before the rest of a file counts as damaged. */
+#define VAIN_BYTES_MAX(size) ((size) + (64u << 20))
 
 enum finding { FOUND, NOBODYS, DAMAGED, NEWER };
 
@@ -111,30 +117,48 @@ static bool is_frame_at(int fd, uint64_t at, uint64_t size) {
   return size - at < sizeof(magic) || (read_at(fd, &magic, sizeof(magic), at) == 0 && magic == SL_FRAME_MAGIC);
 }
 
+/* *vain counts what was read to no avail. */
 static enum finding judge_frame(struct sl_segments *segments, int fd, const struct sl_frame_header *frame, uint64_t at,
-                                uint64_t size, struct sl_segment_header *header) {
+                                uint64_t size, struct sl_segment_header *header, uint64_t *vain) {
   const uint64_t body = at + sizeof(*frame) + sizeof(*header);
   if (frame->magic != SL_FRAME_MAGIC || body > size || frame->compressed_bytes > size - body)
     return DAMAGED;
-  if (frame->version != SL_LOG_VERSION)
-    return frame_read(segments, fd, frame, at) ? NEWER : DAMAGED;
-  /* A frame whose length is wrong must not swallow its successors: what follows it shows, or else its check. */
-  if (!is_frame_at(fd, body + frame->compressed_bytes, size) && !frame_read(segments, fd, frame, at))
+  if (frame->version == SL_LOG_VERSION) {
+    if (frame->compressed_bytes > COMPRESSED_MAX || frame->raw_bytes > RECORDS_MAX ||
+        read_at(fd, header, sizeof(*header), at + sizeof(*frame)))
+      return DAMAGED;
+    const enum finding finding = judge_header(header);
+    if (finding == NOBODYS || finding == DAMAGED || header->number != frame->number)
+      return DAMAGED;
+    /* A frame whose length is wrong must not swallow its successors: what follows it shows, or else its check. */
+    if (is_frame_at(fd, body + frame->compressed_bytes, size) || frame_read(segments, fd, frame, at))
+      return finding;
+  } else if (frame->compressed_bytes > NEWER_BYTES_MAX) {
     return DAMAGED;
-  if (frame->raw_bytes > SEGMENT_BYTES_MAX || read_at(fd, header, sizeof(*header), at + sizeof(*frame)))
-    return DAMAGED;
-  enum finding finding = judge_header(header);
-  return finding == NOBODYS || header->number != frame->number ? DAMAGED : finding;
+  } else if (frame_read(segments, fd, frame, at)) {
+    return NEWER;
+  }
+  *vain += frame->compressed_bytes;
+  return DAMAGED;
 }
 
 /* Offset of the next frame magic from at on, or size. Only after damage. */
 static uint64_t find_frame(int fd, uint64_t at, uint64_t size) {
   static const uint32_t magic = SL_FRAME_MAGIC;
   char window[65536];
+  size_t want = 512; /* the next one may be near, again and again */
   while (at + sizeof(magic) <= size) {
-    size_t bytes = size - at < sizeof(window) ? size - at : sizeof(window);
+    const off_t data = lseek(fd, (off_t)at, SEEK_DATA); /* over what a sparse file does not have */
+    if (data < 0 && errno == ENXIO)
+      break;
+    if (data > (off_t)at)
+      at = (uint64_t)data;
+    if (size < sizeof(magic) || at > size - sizeof(magic))
+      break;
+    const size_t bytes = size - at < want ? size - at : want;
     if (read_at(fd, window, bytes, at))
       break;
+    want = want < sizeof(window) ? 2 * want : want;
     const char *hit = memmem(window, bytes, &magic, sizeof(magic));
     if (hit)
       return at + (uint64_t)(hit - window);
@@ -159,21 +183,21 @@ static bool is_torn(int fd, const struct sl_frame_header *frame, uint64_t at, ui
 static int index_frames(struct sl_segments *segments, uint32_t index, struct sl_error *error) {
   struct sl_sealed_file *file = &segments->sealed[index];
   const uint64_t size = file_size(file->fd);
-  uint64_t at = file->end;
+  uint64_t at = file->end, vain = 0;
   while (at < size) {
     struct sl_frame_header frame;
     struct sl_segment_header header;
     file->end = at;
     if (size - at < sizeof(frame) + sizeof(header) || read_at(file->fd, &frame, sizeof(frame), at))
       break;
-    enum finding finding = judge_frame(segments, file->fd, &frame, at, size, &header);
+    enum finding finding = judge_frame(segments, file->fd, &frame, at, size, &header, &vain);
     if (finding == NEWER)
       return sl_error_set(error, -EPROTO, "%s was recorded by a newer version (log version %u; this one reads %u)",
                           segments->directory, frame.version == SL_LOG_VERSION ? header.version : frame.version,
                           SL_LOG_VERSION);
     const uint64_t bytes = sizeof(frame) + sizeof(header) + frame.compressed_bytes;
     if (finding == DAMAGED) {
-      const uint64_t next = find_frame(file->fd, at + 1, size);
+      const uint64_t next = vain > VAIN_BYTES_MAX(size) ? size : find_frame(file->fd, at + 1, size);
       if (next == size && is_torn(file->fd, &frame, at, size, &header))
         return entry_take(segments, &header,
                           (struct sl_segment_entry){.frame_at = at, .file = index, .disk_bytes = size - at});
@@ -402,7 +426,7 @@ static void read_dropped(struct sl_segments *segments, uint64_t *identity) {
   const uint64_t size = file_size(fd), bytes = size - sizeof(header);
   if (fstat(fd, &info) == 0)
     *identity = (uint64_t)info.st_ino ^ (uint64_t)info.st_mtim.tv_sec << 32 ^ (uint64_t)info.st_mtim.tv_nsec;
-  char *data = size > sizeof(header) && size <= SEGMENT_BYTES_MAX ? malloc(bytes + 8) : NULL;
+  char *data = size > sizeof(header) && size <= DROPPED_BYTES_MAX ? malloc(bytes + 8) : NULL;
   if (data && read_at(fd, &header, sizeof(header), 0) == 0 && judge_header(&header) == FOUND &&
       header.thread == SL_DROPPED_THREAD && read_at(fd, data, bytes, sizeof(header)) == 0) {
     segments->dropped = (struct sl_records){.data = data, .size = bytes + 8, .bytes = bytes};
@@ -510,8 +534,8 @@ static int load_raw(const struct sl_segments *segments, uint32_t number, struct 
   struct sl_segment_header header;
   struct stat status = {0};
   uint64_t bytes = fstat(fd, &status) == 0 && S_ISREG(status.st_mode) ? (uint64_t)status.st_size : 0;
-  if (bytes > SEGMENT_BYTES_MAX)
-    bytes = SEGMENT_BYTES_MAX;
+  if (bytes > SL_SEGMENT_BYTES)
+    bytes = SL_SEGMENT_BYTES;
   if (read_at(fd, &header, sizeof(header), 0) || judge_header(&header) != FOUND || header.number != number)
     goto finish;
   bytes -= sizeof(header);
@@ -552,8 +576,8 @@ static int load_frame(struct sl_segments *segments, const struct sl_segment_entr
   const int fd = segments->sealed[entry->file].fd;
   int r = read_at(fd, &frame, sizeof(frame), entry->frame_at);
   /* The file may have changed since it was indexed, so the lengths are looked at again. */
-  if (r < 0 || frame.magic != SL_FRAME_MAGIC || frame.raw_bytes > SEGMENT_BYTES_MAX ||
-      frame.compressed_bytes > ZSTD_compressBound(SEGMENT_BYTES_MAX))
+  if (r < 0 || frame.magic != SL_FRAME_MAGIC || frame.raw_bytes > RECORDS_MAX ||
+      frame.compressed_bytes > COMPRESSED_MAX)
     return r < 0 ? r : -EBADMSG;
   char *data = grow(records->data, &records->size, frame.raw_bytes + 8);
   if (!data)

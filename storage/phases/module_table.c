@@ -12,12 +12,19 @@ struct module_key { /* (root, fqn) → module id */
   UT_hash_handle hh;
 };
 
+struct module_place { /* of a module whose id is not its place */
+  uint32_t id, index;
+  UT_hash_handle hh;
+};
+
 struct sl_module_table {
   const struct sl_log *log;
   struct sl_module_info *modules;
   uint32_t count, capacity;
   bool any_trained;
   struct module_key *keys;
+  struct module_place *places;
+  uint64_t repeated;
 };
 
 struct sl_module_table *sl_module_table_new(const struct sl_log *log) {
@@ -35,6 +42,11 @@ struct sl_module_table *sl_module_table_free(struct sl_module_table *table) {
     HASH_DEL(table->keys, key);
     free(key->key);
     free(key);
+  }
+  struct module_place *place, *next_place;
+  HASH_ITER(hh, table->places, place, next_place) {
+    HASH_DEL(table->places, place);
+    free(place);
   }
   free(table->modules);
   free(table);
@@ -60,10 +72,10 @@ const struct sl_module_info *sl_module_table_find(const struct sl_module_table *
   /* Ids count from 1 without holes, so the index is nearly always id - 1. */
   if (id && id <= table->count && table->modules[id - 1].id == id)
     return &table->modules[id - 1];
-  for (uint32_t i = 0; id && i < table->count; i++)
-    if (table->modules[i].id == id)
-      return &table->modules[i];
-  return NULL;
+  struct module_place *place = NULL;
+  if (id && table->places)
+    HASH_FIND(hh, table->places, &id, sizeof id, place);
+  return place ? &table->modules[place->index] : NULL;
 }
 
 const struct sl_module_info *sl_module_table_all(const struct sl_module_table *table, uint32_t *count) {
@@ -93,16 +105,54 @@ const struct sl_module_info *sl_module_table_holding(const struct sl_module_tabl
   return sl_module_table_find(table, module_lookup(table, module->root, name, dot ? (size_t)(dot - name) : 0));
 }
 
-int sl_module_table_add(struct sl_module_table *table, const struct sl_event_module *event,
-                        const struct sl_user_rules *rules) {
+uint64_t sl_module_table_repeated(const struct sl_module_table *table) {
+  return table->repeated;
+}
+
+/* A module that has the id already goes: its place is the new one's. */
+static struct sl_module_info *place_again(struct sl_module_table *table, const struct sl_module_info *module) {
+  struct sl_module_info *known = (struct sl_module_info *)sl_module_table_find(table, module->id);
+  if (!known)
+    return NULL;
+  table->repeated += strcmp(known->fqn, module->fqn) != 0 || strcmp(known->class_name, module->class_name) != 0 ||
+                     known->parent != module->parent;
+  char *text = module_key_text(known->root, known->fqn, strlen(known->fqn));
+  struct module_key *key = NULL;
+  if (text)
+    HASH_FIND_STR(table->keys, text, key);
+  free(text);
+  if (key && key->id == module->id) {
+    HASH_DEL(table->keys, key);
+    free(key->key);
+    free(key);
+  }
+  return known;
+}
+
+static struct sl_module_info *place_new(struct sl_module_table *table, uint32_t id) {
   if (table->count == table->capacity) {
     uint32_t capacity = table->capacity ? 2 * table->capacity : 256;
     void *grown = realloc(table->modules, capacity * sizeof *table->modules);
     if (!grown)
-      return -ENOMEM;
+      return NULL;
     table->modules = grown;
     table->capacity = capacity;
   }
+  if (id != table->count + 1) {
+    struct module_place *place = calloc(1, sizeof *place);
+    if (!place)
+      return NULL;
+    place->id = id;
+    place->index = table->count;
+    HASH_ADD(hh, table->places, id, sizeof place->id, place);
+  }
+  return &table->modules[table->count++];
+}
+
+int sl_module_table_add(struct sl_module_table *table, const struct sl_event_module *event,
+                        const struct sl_user_rules *rules) {
+  if (!event->id) /* which is none */
+    return 0;
   const struct sl_module_info *parent = sl_module_table_find(table, event->parent);
   struct sl_module_info module = {
       .id = event->id,
@@ -116,10 +166,13 @@ int sl_module_table_add(struct sl_module_table *table, const struct sl_event_mod
       .buffer_bytes = event->buffer_bytes,
   };
   module.user_rule = sl_user_rule_find(rules, SL_USER_RULE_module_category, module.fqn, NULL);
-  table->modules[table->count++] = module;
-  struct module_key *key = calloc(1, sizeof *key);
+  struct sl_module_info *place = place_again(table, &module);
+  if (!place)
+    place = place_new(table, module.id);
+  struct module_key *key = place ? calloc(1, sizeof *key) : NULL;
   if (!key)
     return -ENOMEM;
+  *place = module;
   key->id = module.id;
   key->key = module_key_text(module.root, module.fqn, strlen(module.fqn));
   if (!key->key) {

@@ -26,12 +26,18 @@ struct sl_module_table;
 struct sl_module_table *sl_module_table_new(const struct sl_log *log);
 struct sl_module_table *sl_module_table_free(struct sl_module_table *table); /* returns NULL */
 
-/* Takes a module event; its parent's came before. rules: the user's, or NULL. 0 or -ENOMEM. */
+/*
+ * Takes a module event; its parent's came before. Of several with one id the last one counts. rules: the user's, or
+ * NULL. 0 or -ENOMEM.
+ */
 int sl_module_table_add(struct sl_module_table *table, const struct sl_event_module *event,
                         const struct sl_user_rules *rules);
 
 const struct sl_module_info *sl_module_table_find(const struct sl_module_table *table, uint32_t id); /* NULL: unknown */
 const struct sl_module_info *sl_module_table_all(const struct sl_module_table *table, uint32_t *count);
+
+/* Modules that are not there, as another module got their id. */
+uint64_t sl_module_table_repeated(const struct sl_module_table *table);
 
 /* A backward of this module began, so its model is one that is trained. */
 void sl_module_table_saw_backward(struct sl_module_table *table, uint32_t id);

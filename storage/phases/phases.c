@@ -43,6 +43,7 @@ struct sl_phases {
   struct sl_user_rule_cache *names;  /* NULL: none */
   enum step_origin steps;            /* who says where steps are: the first to do so */
   int64_t next_user_step;
+  int64_t highest_step; /* number given so far; -1: none */
   struct sl_phase_listener listener;
   uint64_t next_id;
   struct sl_phase *first, *last;
@@ -85,6 +86,7 @@ struct sl_phases *sl_phases_new(const struct sl_log *log, const struct sl_phase_
   if (!phases)
     return NULL;
   phases->log = log;
+  phases->highest_step = -1;
   phases->listener = *listener;
   phases->modules = sl_module_table_new(log);
   return phases->modules ? phases : sl_phases_free(phases);
@@ -414,18 +416,26 @@ static struct meaning meaning_of(struct sl_phases *phases, uint32_t thread, uint
   return meaning;
 }
 
-/* The companion numbers its steps; those of the user's are counted, since their names may say anything. */
+/*
+ * The companion numbers its steps; those of the user's are counted, since their names may say anything. A number that
+ * is not above all before it (a counter that began again, a loop that always gives the same) is the next one instead,
+ * so that a step is never two; so is one that is none.
+ */
 static int64_t step_number(struct sl_phases *phases, const struct meaning *meaning, uint64_t value) {
-  return meaning->by_user ? phases->next_user_step++ : (int64_t)value;
+  const uint64_t recorded = meaning->by_user ? (uint64_t)phases->next_user_step++ : value;
+  const bool fits = recorded <= SL_STEP_MAX && (int64_t)recorded > phases->highest_step;
+  return phases->highest_step = fits ? (int64_t)recorded : phases->highest_step + 1;
 }
 
 /* Steps stand outside of everything: what encloses them, like a range around the whole training, says nothing. */
 static struct sl_phase *step_open(struct sl_phases *phases, const struct sl_event *event, uint64_t at, const char *name,
-                                  int64_t number) {
+                                  const struct meaning *meaning, uint64_t value) {
+  const int64_t number = step_number(phases, meaning, value);
   calls_reset(phases);
   struct sl_phase *phase = phase_open(phases, event, at, SL_KIND_step, name, 0, NULL);
   if (phase) {
     phase->step = number;
+    phase->recorded_step = meaning->by_user ? (uint64_t)number : value;
     phases->step = phase;
   }
   return phase;
@@ -477,7 +487,7 @@ static int range_pushed(struct sl_phases *phases, const struct sl_event *event, 
   if (meaning.kind == SL_KIND_optimizer_step && sl_phase_enclosing(parent, SL_KIND_optimizer_step))
     meaning.kind = SL_KIND_user; /* record_function's and the companion's range of the same step */
   struct sl_phase *phase = meaning.kind == SL_KIND_step
-                               ? step_open(phases, event, at, name, step_number(phases, &meaning, push->value))
+                               ? step_open(phases, event, at, name, &meaning, push->value)
                                : phase_open(phases, event, at, meaning.kind, name, module, parent);
   if (!phase)
     return -ENOMEM;
@@ -521,7 +531,7 @@ static int range_started(struct sl_phases *phases, const struct sl_event *event,
   struct meaning meaning = meaning_of(phases, event->thread, start->domain, start->category, start->value, name);
   struct sl_phase *phase;
   if (meaning.kind == SL_KIND_step) {
-    phase = step_open(phases, event, at, name, step_number(phases, &meaning, start->value));
+    phase = step_open(phases, event, at, name, &meaning, start->value);
   } else {
     struct sl_phase *parent = meaning.kind == SL_KIND_backward && phases->whole_backward
                                   ? phases->whole_backward
@@ -651,6 +661,10 @@ int sl_phases_jump(struct sl_phases *phases, const struct sl_event_kept_range *r
   if (phases->whole_backward && phases->whole_backward->end_at)
     phases->whole_backward = NULL;
   return r;
+}
+
+uint64_t sl_phases_modules_repeated(const struct sl_phases *phases) {
+  return sl_module_table_repeated(phases->modules);
 }
 
 bool sl_phases_is_aside(const struct sl_phases *phases, uint32_t module) {

@@ -35,6 +35,8 @@ enum sl_phase_point { /* ranges of FSDP with a fixed meaning, from phase_rules.d
                       SL_POINT_fsdp1_unshard, /* FSDP1 gathers into the unsharded parameter itself */
 };
 
+#define SL_STEP_MAX ((1ull << 53) - 1) /* numbers that every reader of a ledger has exactly */
+
 struct sl_phase {
   uint64_t id; /* 1, 2, … in the rank */
   enum sl_kind kind;
@@ -42,8 +44,9 @@ struct sl_phase {
   const char *name; /* owned by the log */
   uint32_t module;  /* 0: none of its own */
   uint32_t tid, thread;
-  int64_t step;        /* -1 outside steps */
-  uint32_t call_index; /* among phases of this kind and module in the step */
+  int64_t step;           /* -1 outside steps */
+  uint64_t recorded_step; /* of a step: its number as recorded, which may be another */
+  uint32_t call_index;    /* among phases of this kind and module in the step */
   uint64_t start_ns, end_ns;
   uint64_t start_at, end_at;            /* positions in the event sequence; end_at 0: open */
   struct sl_phase *parent;              /* enclosing phase */
@@ -103,6 +106,9 @@ const char *sl_kind_name(enum sl_kind kind);
 const struct sl_module_info *sl_phases_modules(const struct sl_phases *phases, uint32_t *count);
 const struct sl_module_info *sl_phases_module(const struct sl_phases *phases, uint32_t id); /* NULL: unknown */
 
+/* How many modules are not there, as another one got their id. */
+uint64_t sl_phases_modules_repeated(const struct sl_phases *phases);
+
 /* Whether a module (0: none) belongs to a model without a backward, beside one that is trained: a reference, a copy. */
 bool sl_phases_is_aside(const struct sl_phases *phases, uint32_t module);
 
@@ -113,6 +119,7 @@ const struct sl_module_info *sl_phases_module_holding(const struct sl_phases *ph
 /* Ranges of this NVTX domain are no phases: NCCL's are calls. */
 bool sl_phases_ignores(const struct sl_phases *phases, uint32_t domain);
 
+/* Numbers go up in the order in which steps begin. */
 int64_t sl_phases_step(const struct sl_phases *phases); /* -1 outside steps */
 
 /* Range ends without a start, and ranges closed by an outer pop: how often the log was unbalanced. */

@@ -236,7 +236,7 @@ int sl_rank_on_device_sample(struct sl_rank_builder *b, const struct sl_event *e
 int sl_rank_on_driver_failure(struct sl_rank_builder *b, const struct sl_event *event);
 int sl_rank_on_out_of_memory(struct sl_rank_builder *b, const struct sl_event *event, uint32_t device);
 int sl_rank_on_gpu_module(struct sl_rank_builder *b, const struct sl_event *event);
-uint64_t sl_rank_workspace_bytes(void *context, uint32_t device, uint64_t at);
+int sl_rank_balance_settle(struct sl_rank_builder *b); /* writes the samples of the device since the last time */
 
 /* rank_ledger.c: from event to event. */
 struct sl_rank_builder *sl_rank_builder_new(struct sl_log *log, struct sl_ledger_writer *writer,

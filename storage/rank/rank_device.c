@@ -1,6 +1,8 @@
 /* The device as a whole: samples of what is in use, loaded code, and requests that were refused. */
 #include "rank_builder.h"
 
+#include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 static int refusal_add(struct sl_rank_builder *b, const struct sl_event *event, uint32_t device, const char *source,
@@ -19,7 +21,7 @@ static int refusal_add(struct sl_rank_builder *b, const struct sl_event *event, 
     refusal.row.recorded = true;
     refusal.row.drivers_pool = b->drivers_pool;
     refusal.row.totals = *sl_block_map_totals(b->maps[device]);
-    refusal.row.free_blocks = sl_block_map_free_blocks(b->maps[device]);
+    refusal.row.free_blocks = sl_block_map_watch_free(b->maps[device]);
   }
   return sl_refusals_add(b->refusals, &refusal, b->error);
 }
@@ -37,17 +39,61 @@ int sl_rank_on_driver_failure(struct sl_rank_builder *b, const struct sl_event *
   return refusal_add(b, event, failure->device, owner, failure->bytes, -1);
 }
 
-uint64_t sl_rank_workspace_bytes(void *context, uint32_t device, uint64_t at) {
-  const struct sl_rank_builder *b = context;
-  uint64_t bytes = 0;
+/* cuBLAS's workspaces over time: what each sample of the device asks for, one after the other. */
+struct workspaces {
+  struct workspace_change {
+    uint64_t at;
+    int64_t bytes;
+    uint32_t device;
+  } * changes;
+  size_t count, next;
+  uint64_t bytes[MAX_DEVICES]; /* after the changes before `next` */
+};
+
+static int compare_changes(const void *left, const void *right) {
+  const struct workspace_change *a = left, *b = right;
+  return (a->at > b->at) - (a->at < b->at);
+}
+
+static int workspaces_list(const struct sl_rank_builder *b, struct workspaces *out) {
+  size_t capacity = 0;
   for (size_t i = 0; i < b->allocation_count; i++) {
     const struct sl_allocation *a = b->allocations[i];
     const struct place *place = &b->places[a->place];
-    if (a->rule == SL_RULE_cublas_workspace && a->device == device && a->alloc_at <= at &&
-        (!a->free_at || a->free_at > at) && !place->pool_owner && !place->pool_id)
-      bytes += a->bytes;
+    if (a->rule != SL_RULE_cublas_workspace || a->device >= MAX_DEVICES || place->pool_owner || place->pool_id)
+      continue;
+    if (out->count + 2 > capacity) {
+      capacity = capacity ? 2 * capacity : 16;
+      void *grown = reallocarray(out->changes, capacity, sizeof *out->changes);
+      if (!grown)
+        return -ENOMEM;
+      out->changes = grown;
+    }
+    out->changes[out->count++] = (struct workspace_change){a->alloc_at, (int64_t)a->bytes, a->device};
+    if (a->free_at)
+      out->changes[out->count++] = (struct workspace_change){a->free_at, -(int64_t)a->bytes, a->device};
   }
-  return bytes;
+  if (out->count)
+    qsort(out->changes, out->count, sizeof *out->changes, compare_changes);
+  return 0;
+}
+
+static uint64_t workspace_bytes(void *context, uint32_t device, uint64_t at) {
+  struct workspaces *workspaces = context;
+  for (; workspaces->next < workspaces->count && workspaces->changes[workspaces->next].at <= at; workspaces->next++) {
+    const struct workspace_change *change = &workspaces->changes[workspaces->next];
+    workspaces->bytes[change->device] += (uint64_t)change->bytes;
+  }
+  return device < MAX_DEVICES ? workspaces->bytes[device] : 0;
+}
+
+int sl_rank_balance_settle(struct sl_rank_builder *b) {
+  struct workspaces workspaces = {0};
+  int r = workspaces_list(b, &workspaces);
+  r = r < 0 ? sl_error_set(b->error, r, "out of memory")
+            : sl_device_balance_settle(b->balance, workspace_bytes, &workspaces, b->error);
+  free(workspaces.changes);
+  return r;
 }
 
 static int device_sample_take(struct sl_rank_builder *b, const struct sl_event *event, uint32_t device,
@@ -78,7 +124,7 @@ int sl_rank_on_device_sample(struct sl_rank_builder *b, const struct sl_event *e
 int sl_rank_on_out_of_memory(struct sl_rank_builder *b, const struct sl_event *event, uint32_t device) {
   const struct sl_event_allocator *e = event->payload;
   uint64_t total_bytes = b->devices[device].total_bytes;
-  int r = refusal_add(b, event, device, "allocator", e->bytes, (int64_t)e->address);
+  int r = refusal_add(b, event, device, SL_REFUSED_BY_ALLOCATOR, e->bytes, (int64_t)e->address);
   if (r == 0 && total_bytes >= e->address && total_bytes)
     r = device_sample_take(b, event, device, total_bytes, total_bytes - e->address);
   return r;

@@ -112,6 +112,15 @@ static int64_t info_number(const struct sl_log *log, const char *key) {
   return text && *text ? strtoll(text, NULL, 10) : -1;
 }
 
+/* What is not understood is not lost, and of no source that this version knows. */
+static int newer_write(struct sl_rank_builder *b, const struct sl_log_counts *counts) {
+  char reason[128];
+  snprintf(reason, sizeof reason, "%llu record%s of %u kind%s are of a newer version and were skipped",
+           (unsigned long long)counts->newer_records, counts->newer_records == 1 ? "" : "s", counts->newer_kinds,
+           counts->newer_kinds == 1 ? "" : "s");
+  return sl_write_source(b->writer, "log", "newer", reason, b->end_ns, b->error);
+}
+
 static int rank_write(struct sl_rank_builder *b, const struct sl_event_device *device) {
   struct sl_log_counts counts;
   sl_log_counts(b->log, &counts);
@@ -123,6 +132,12 @@ static int rank_write(struct sl_rank_builder *b, const struct sl_event_device *d
     r = sl_write_gap(b->writer, b->now_ns, "ranges", sl_phases_unbalanced(b->phases),
                      "range ends without their start (recording began inside of them, or the program is unbalanced)",
                      b->error);
+
+  if (r == 0 && counts.newer_records)
+    r = newer_write(b, &counts);
+  if (r == 0 && sl_phases_modules_repeated(b->phases))
+    r = sl_write_gap(b->writer, b->now_ns, "modules", sl_phases_modules_repeated(b->phases),
+                     "modules whose id another one got later: what is said of the id is said of the latter", b->error);
 
   struct sl_rank_row row = {
       .world_size = info_number(b->log, "world_size"),

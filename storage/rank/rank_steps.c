@@ -107,6 +107,7 @@ void sl_rank_phase_opened(void *context, struct sl_phase *phase) {
   struct sl_rank_builder *b = context;
   if (phase->kind == SL_KIND_step) {
     b->step.step = phase->step;
+    b->step.recorded_step = phase->recorded_step;
     b->step.start_ns = phase->start_ns;
     b->step.before = b->step.peak; /* of the time since the step before */
     sl_module_states_step_begins(b->states);
@@ -239,18 +240,30 @@ static int oom_owner_write(void *context, const struct sl_memory_owner *owner, s
                             owner->detail, owner->module, owner->phase, owner->bytes, owner->allocations, error);
 }
 
-static int refusals_settle(struct sl_rank_builder *b) {
-  size_t count;
+/*
+ * Who held the memory is written of so many refusals only, since each looks at all that is alive: a program that
+ * catches its errors and tries again may be refused any number of times.
+ */
+enum { REFUSALS_WITH_OWNERS = 64 }; /* the first ones of a step, of the time before it, and the last ones of both */
+
+static int refusals_settle(struct sl_rank_builder *b, const struct sl_phase *step) {
+  size_t count, before = 0;
   const struct sl_refusal *refusals = sl_refusals_list(b->refusals, &count);
   int r = 0;
+  while (step && before < count && refusals[before].at < step->start_at)
+    before++;
   for (size_t i = 0; i < count && r == 0; i++) {
+    const size_t nth = i < before ? i : i - before;
     struct refusal_context context = {b, refusals[i].at_ns};
     r = sl_write_oom(b->writer, refusals[i].at_ns, refusals[i].device, refusals[i].source, &refusals[i].row, b->error);
-    if (r == 0)
+    if (r == 0 && (nth < REFUSALS_WITH_OWNERS || count - i <= REFUSALS_WITH_OWNERS))
       r = sl_memory_owners(b->allocations, b->allocation_count, refusals[i].device, refusals[i].at, oom_owner_write,
                            &context, b->error);
   }
   sl_refusals_clear(b->refusals);
+  for (int i = 0; count && i < MAX_DEVICES; i++)
+    if (b->maps[i])
+      sl_block_map_forget_free(b->maps[i]);
   return r;
 }
 
@@ -335,6 +348,7 @@ int sl_rank_step_finish(struct sl_rank_builder *b, const struct sl_phase *step) 
       sl_attribute_by_user(b->allocations[i], b->phases);
     }
   b->step.step = facts.step;
+  b->step.recorded_step = step ? step->recorded_step : 0;
   b->step.end_ns = b->now_ns;
   b->step.end = sl_rank_totals_now(b);
   if (b->device >= 0 && b->maps[b->device])
@@ -356,9 +370,9 @@ int sl_rank_step_finish(struct sl_rank_builder *b, const struct sl_phase *step) 
   if (r == 0 && step)
     r = sl_rank_period_decide(b);
   if (r == 0)
-    r = sl_device_balance_settle(b->balance, sl_rank_workspace_bytes, b, b->error);
+    r = sl_rank_balance_settle(b);
   if (r == 0)
-    r = refusals_settle(b);
+    r = refusals_settle(b, step);
   for (size_t i = 0; i < b->allocation_count && step; i++)
     if (!b->allocations[i]->free_at) {
       b->allocations[i]->last_step = step->step;

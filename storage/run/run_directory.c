@@ -67,6 +67,8 @@ static int64_t number_of(const struct sl_log *log, const char *key) {
   return text && *text ? strtoll(text, NULL, 10) : -1;
 }
 
+enum { RANK_MAX = (1 << 23) - 1 }; /* ids of rows, which have the rank in them, have room for it; others are no ranks */
+
 static int process_open(void *context, const char *path) {
   struct opening *opening = context;
   struct sl_run *run = opening->run;
@@ -90,7 +92,7 @@ static int process_open(void *context, const char *path) {
     return sl_error_set(opening->error, -ENOMEM, "out of memory");
   run->processes[run->count++] = (struct sl_run_process){
       .path = copy,
-      .rank = rank < 0 ? 0 : (uint32_t)rank,
+      .rank = rank < 0 || rank > RANK_MAX ? 0 : (uint32_t)rank,
       .bytes = counts.bytes,
       .start_ns = start < 0 ? 0 : (uint64_t)start,
       .world_size = world_size,

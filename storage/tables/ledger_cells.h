@@ -19,6 +19,7 @@
   X(gap, "INSERT INTO gap VALUES(?,?,?,?,?)")                                                                          \
   X(module, "INSERT INTO module VALUES(?,?,?,?,?,?,?,?,?,?,?)")                                                        \
   X(step, "INSERT INTO step VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)")                                      \
+  X(renumbered_step, "INSERT INTO renumbered_step VALUES(?,?,?)")                                                      \
   X(phase, "INSERT INTO phase VALUES(?,?,?,?,?,?,?,?,?,?,?)")                                                          \
   X(allocation, "INSERT INTO allocation VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)")                            \
   X(segment, "INSERT INTO segment VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?)")                                                  \

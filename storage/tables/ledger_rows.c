@@ -96,6 +96,13 @@ int sl_write_step(struct sl_ledger_writer *writer, const struct sl_step_row *row
   put_sum(writer, row->end_free.largest_bytes, cache);
   put_sum(writer, row->end_free.inactive_split_bytes, cache);
   put_known(writer, row->checked, -1);
+  int r = row_end(writer, error);
+  if (r < 0 || row->recorded_step == (uint64_t)row->step)
+    return r;
+  row_begin(writer, INSERT_renumbered_step);
+  put_int(writer, writer->rank);
+  put_int(writer, row->step);
+  put_int(writer, (int64_t)row->recorded_step);
   return row_end(writer, error);
 }
 

@@ -74,7 +74,8 @@ bool sl_row_is_phase(const struct sl_row *row, uint64_t *id, uint64_t *parent);
 
 struct sl_step_row {
   int64_t step;
-  int64_t same_as; /* -1: its own rows are there */
+  uint64_t recorded_step; /* its number as recorded */
+  int64_t same_as;        /* -1: its own rows are there */
   uint64_t start_ns, end_ns, peak_ns;
   uint64_t peak_phase, peak_device_bytes;   /* 0: none */
   uint32_t peak_module;                     /* 0: none */

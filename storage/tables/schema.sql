@@ -56,7 +56,7 @@ CREATE TABLE module( -- one nn.Module
 
 CREATE TABLE step( -- one training step of a rank: from its first zero_grad or forward to the end of its optimizer step
   rank INTEGER NOT NULL,
-  step INTEGER NOT NULL, -- 0, 1, …
+  step INTEGER NOT NULL, -- 0, 1, …, upwards in the order in which they began; see renumbered_step
   same_as INTEGER, -- step whose rows stand for this one's; NULL: own rows
   start_ns INTEGER NOT NULL,
   end_ns INTEGER NOT NULL,
@@ -79,6 +79,13 @@ CREATE TABLE step( -- one training step of a rank: from its first zero_grad or f
   end_largest_free_bytes INTEGER, -- largest free block in PyTorch's cache then: a larger request needs the driver
   end_inactive_split_bytes INTEGER, -- free bytes then in segments that also hold live memory: they can't be given back
   checked INTEGER, -- 1: PyTorch's own statistics agreed at the step's end, 0: they differed, NULL: not compared
+  PRIMARY KEY(rank, step)
+) WITHOUT ROWID;
+
+CREATE TABLE renumbered_step( -- a step that was recorded with another number, which was not above those before it: it has the next one
+  rank INTEGER NOT NULL,
+  step INTEGER NOT NULL, -- step.step
+  recorded INTEGER NOT NULL, -- its number as recorded
   PRIMARY KEY(rank, step)
 ) WITHOUT ROWID;
 
@@ -330,7 +337,7 @@ CREATE TABLE oom( -- a request that PyTorch's allocator refused, or the driver t
   step INTEGER -- NULL outside steps
 );
 
-CREATE TABLE oom_owner( -- what was allocated when a request was refused, as in peak_owner
+CREATE TABLE oom_owner( -- what was allocated when a request was refused, as in peak_owner: of the first and the last 64 refused ones of a step
   rank INTEGER NOT NULL,
   at_ns INTEGER NOT NULL, -- oom.at_ns
   category TEXT NOT NULL,
@@ -374,8 +381,8 @@ CREATE TABLE memset( -- device times of memsets
 
 CREATE TABLE source( -- what was recorded by what, and what was not
   rank INTEGER NOT NULL,
-  source TEXT NOT NULL, -- cupti_callback, cupti_activity, nvtx, torch_bridge, companion …
-  state TEXT NOT NULL, -- on, off, failed
+  source TEXT NOT NULL, -- cupti_callback, cupti_activity, nvtx, torch_bridge, companion …, log
+  state TEXT NOT NULL, -- on, off, failed; of the log newer: recorded by a newer version, and not all of it was read
   reason TEXT NOT NULL,
   at_ns INTEGER NOT NULL
 );

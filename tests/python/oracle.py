@@ -168,11 +168,12 @@ def in_order(log):
 def collectives(log):
     """{(step or None, operation): [calls, bytes]} of what NCCL's NVTX ranges tell."""
     size_at = {(s["domain"], s["schema"]): s["offset"] for s in log.schemas if log.strings[s["name"]] == "Message size [bytes]"}
-    found, step, named = collections.defaultdict(lambda: [0, 0]), None, {}
+    found, step, named, highest = collections.defaultdict(lambda: [0, 0]), None, {}, -1
     for ordinal, event in in_order(log):
         fields = event.fields
         if event.type == "range_start" and log.domains[fields["domain"]] == "shardledger" and fields["category"] == STEP:
-            step, started = fields["value"], fields["id"]
+            step, started = fields["value"] if highest < fields["value"] < 2**53 else highest + 1, fields["id"]
+            highest = step
         elif event.type == "range_end" and step is not None and fields["id"] == started:
             step = None
         elif event.type == "range_push":

@@ -238,11 +238,12 @@ class Job:
         if self.chance(0.1):
             self.within(MAIN, "other", "optimizer_step", 2)
 
-    def train(self, steps):
+    def train(self, steps, numbers=None):
+        """numbers: those that the steps are recorded with."""
         self.work(MAIN, 12)
         for step in range(steps):
             self.between()
-            started = self.start(MAIN, f"step {step}", "step", step)
+            started = self.start(MAIN, f"step {step}", "step", numbers[step] if numbers else step)
             for _ in range(self.choose.choice((1, 1, 2))):
                 root = self.choose.choice(self.roots())
                 self.within(MAIN, "Optimizer.zero_grad#AdamW.zero_grad")

@@ -187,7 +187,8 @@ class Story:
         name, kind = self.log.strings[fields["name"]], KINDS[fields["category"]]
         if kind == "step":
             self.step = Phase(ordinal, kind, name, None, None, self.now, self.ns, None)
-            self.step.number = fields["value"]
+            highest = max((step.number for step in self.steps), default=-1)
+            self.step.number = fields["value"] if highest < fields["value"] < 2**53 else highest + 1
             self.steps.append(self.step)
             self.started[fields["id"]] = self.step
             self.step.peaks, self.step.before = self.sums(), self.before

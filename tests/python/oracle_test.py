@@ -237,6 +237,19 @@ def test_jobs_made_up_by_chance_have_the_figures_that_a_naive_replay_finds(seed,
     check(tmp_path / "run", tmp_path)
 
 
+@pytest.mark.parametrize("numbers", [(0, 0, 0, 0), (0, 1, 0, 1), (5, 2**53, 7, 7)])
+def test_they_have_them_too_when_numbers_of_steps_come_twice(numbers, tmp_path):
+    job = Job(sum(numbers) % 97).train(4, numbers)
+    write(tmp_path / "run" / "host-1-1", job.definitions, job.threads, job.tids)
+    db = check(tmp_path / "run", tmp_path, "--keep", "all")
+    highest, expected = -1, {}
+    for number in numbers:
+        highest = number if highest < number < 2**53 else highest + 1
+        if highest != number:
+            expected[highest] = number
+    assert dict(db.execute("SELECT step, recorded FROM renumbered_step")) == expected
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_they_have_them_too_when_they_are_killed(seed, tmp_path):
     job = Job(seed).train(3)

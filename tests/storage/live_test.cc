@@ -222,6 +222,21 @@ TEST_F(Live, ARequestThatDidNotFitIsToldWithItsPlace) {
 }
 
 // Files of a log are anybody's, and change while they are read: nothing that is in them may do harm.
+TEST_F(Live, AStepWhoseNumberWasUsedBeforeHasTheNumberThatTheLedgerGivesIt) {
+  {
+    LogBuilder log(directory / "p");
+    log.info("rank", "0");
+    for (uint64_t i = 1; i <= 3; i++) {
+      log.thread(1).at(1000 * i).range_start(i, "step", SL_KIND_step, 5);
+      if (i < 3)
+        log.thread(1).at(1000 * i + 500).range_end(i);
+    }
+  }
+  read();
+  EXPECT_EQ(state->last.step, 6);
+  EXPECT_EQ(state->step, 7);
+}
+
 TEST_F(Live, DamageThatComesWhileTheLogGrowsIsSurvived) {
   const char *rounds = std::getenv("SHARDLEDGER_DAMAGE_ROUNDS");
   const fs::path recorded = kData / "oom-forward-2rank";

@@ -71,6 +71,7 @@ const fs::path kData = SL_TEST_DATA;
 
 // Segments fill, are sealed and unlinked between the looks; the last look is at the files as they were recorded.
 TEST_F(LogFollow, ALogReadAsItGrowsHasTheEventsOfTheWholeInTheSameOrder) {
+  bool in_parts = false;
   for (const char *run : {"fsdp2-2rank", "nccl-2rank"}) {
     for (const auto &process : fs::directory_iterator(kData / run)) {
       if (!process.is_directory())
@@ -82,6 +83,9 @@ TEST_F(LogFollow, ALogReadAsItGrowsHasTheEventsOfTheWholeInTheSameOrder) {
       std::vector<std::string> found;
       growing.grow(growing.first_ns() + piece);
       open();
+      in_parts = !in_parts; // of every second rank memory has room for parts of sealed segments only
+      if (in_parts)
+        sl_log_limit(log, 0);
       for (uint64_t now = growing.first_ns() + piece; now < growing.last_ns(); now += piece) {
         growing.grow(now);
         follow();

@@ -63,7 +63,7 @@ struct Log {
   }
 };
 
-Log read(const fs::path &directory, const std::function<void()> &after_open = nullptr) {
+Log read(const fs::path &directory, const std::function<void()> &after_open = nullptr, uint64_t limit = 128 << 20) {
   Log out;
   sl_log *log = nullptr;
   sl_error error = {};
@@ -71,6 +71,7 @@ Log read(const fs::path &directory, const std::function<void()> &after_open = nu
   out.error = error.text;
   if (out.opened < 0)
     return out;
+  sl_log_limit(log, limit);
   if (after_open)
     after_open();
   sl_event event;
@@ -228,6 +229,40 @@ TEST_F(LogReader, MergesThreadsOfManySegments) {
 }
 
 /* ---- allocator events ---- */
+
+TEST_F(LogReader, ReadsTheSameWhenMemoryHasRoomForPartsOfSegmentsOnly) {
+  for (LogBuilder::Files files : {LogBuilder::Files::raw, LogBuilder::Files::sealed}) {
+    for (int damage = 0; damage < 2; damage++) {
+      fs::remove_all(directory);
+      {
+        LogBuilder log(directory);
+        log.info("rank", "3");
+        for (uint64_t i = 0; i < 40000; i++) {
+          auto &thread = log.thread(1 + (uint32_t)(i * 7919 % 5)).at(START + i * 100);
+          if (i % 10 == 0)
+            thread.allocator(SL_ALLOC, 0x1000 * i, 512);
+          else if (i % 1000 == 1)
+            thread.append(sl_event_range_payload{1, 1000, 0}, std::string(1000, 'p'));
+          else
+            thread.range_mark("mark", 0, i);
+        }
+        log.finish(files);
+      }
+      for (const auto &file : fs::directory_iterator(directory))
+        if (damage && fs::file_size(file) > 100000)
+          fs::resize_file(file, fs::file_size(file) - 50001);
+      const Log whole = read(directory), parts = read(directory, nullptr, 0);
+      ASSERT_EQ(whole.opened, 0);
+      EXPECT_GT(whole.events.size(), 15000u);
+      EXPECT_TRUE(whole.events == parts.events) << whole.events.size() << " and " << parts.events.size();
+      EXPECT_EQ(whole.counts.damaged_segments, parts.counts.damaged_segments);
+      EXPECT_EQ(whole.counts.skipped_bytes, parts.counts.skipped_bytes);
+      EXPECT_EQ(whole.counts.segments, parts.counts.segments);
+      EXPECT_EQ(whole.bytes_read, parts.bytes_read);
+      EXPECT_EQ(whole.counts.damaged_segments > 0, damage > 0);
+    }
+  }
+}
 
 TEST_F(LogReader, OrdersAllocatorEventsOfADeviceBySequenceAgainstTheirTimes) {
   LogBuilder builder(directory);

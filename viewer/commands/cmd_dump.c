@@ -143,6 +143,9 @@ static int dump_process(const char *directory, struct selection *selection, stru
   sl_complain("%s: %" PRIu64 " events read, %" PRIu64 " lost, %" PRIu64 " of %" PRIu64 " segments damaged (%" PRIu64
               " bytes skipped)",
               directory, counts.events, counts.lost, counts.damaged_segments, counts.segments, counts.skipped_bytes);
+  if (counts.newer_records)
+    sl_complain("%s: %" PRIu64 " records of %" PRIu32 " kinds are of a newer version and were skipped", directory,
+                counts.newer_records, counts.newer_kinds);
   log = sl_log_close(log);
   return r < 0 ? r : 0;
 }

@@ -129,6 +129,9 @@ static int print_versions(struct sl_db *db, struct sl_output *out, struct sl_err
       " UNION ALL SELECT 'recording began late', sum(restored_allocations) ||"
       "  ' allocations were there before, on rank' || iif(count(*) > 1, 's ', ' ') || group_concat(rank, ', ')"
       "  FROM rank WHERE restored_allocations > 0 HAVING count(*) > 0"
+      " UNION ALL SELECT 'steps renumbered', count(*) || ' on rank' || iif(count(DISTINCT rank) > 1, 's ', ' ') ||"
+      "  group_concat(DISTINCT rank) || ': their number, or a higher one, was used before'"
+      "  FROM renumbered_step HAVING count(*) > 0"
       " UNION ALL SELECT replace(key, '_', ' '), iif(key = 'keep', CASE value WHEN 'changes' THEN"
       "  'rows of steps that differ' WHEN 'all' THEN 'rows of all steps' ELSE value END, value) FROM meta",
       error);

@@ -294,17 +294,27 @@ int sl_rank_allocations_settle(struct sl_rank_builder *b, bool all) {
   return r;
 }
 
+static int phase_write(struct sl_rank_builder *b, const struct sl_phase *phase) {
+  if (phase->needed)
+    sl_rank_release(b);
+  else
+    sl_rank_hold_since(b, phase->start_at);
+  return sl_write_phase(b->writer, phase, b->error);
+}
+
 int sl_rank_phases_settle(struct sl_rank_builder *b, bool all) {
+  struct sl_phase **closed;
+  size_t count;
   int r = 0;
-  for (struct sl_phase *phase = sl_phases_list(b->phases); phase && r == 0; phase = phase->next)
-    if (!phase->written && (phase->end_at || all)) {
-      if (phase->needed)
-        sl_rank_release(b);
-      else
-        sl_rank_hold_since(b, phase->start_at);
-      r = sl_write_phase(b->writer, phase, b->error);
-      phase->written = true;
-    }
+  if (all) {
+    for (const struct sl_phase *phase = sl_phases_list(b->phases); phase && r == 0; phase = phase->next)
+      r = phase_write(b, phase);
+  } else if (sl_phases_closed(b->phases, &closed, &count) < 0) {
+    r = sl_error_set(b->error, -ENOMEM, "out of memory");
+  } else {
+    for (size_t i = 0; i < count && r == 0; i++)
+      r = phase_write(b, closed[i]);
+  }
   sl_rank_release(b);
   sl_phases_prune(b->phases);
   return r;

@@ -281,6 +281,7 @@ int sl_rank_allocations_settle(struct sl_rank_builder *b, bool all) {
     struct sl_allocation *a = b->allocations[i];
     if (r == 0 && (all || a->complete_ns)) {
       r = allocation_write(b, a);
+      sl_sweep_forget(b->sweep, a);
       free(a);
     } else {
       a->phase = a->free_phase = NULL;

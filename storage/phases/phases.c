@@ -360,9 +360,19 @@ static int64_t step_number(struct sl_phases *phases, const struct meaning *meani
   return meaning->by_user ? phases->next_user_step++ : (int64_t)value;
 }
 
-/* Steps stand outside of everything: what encloses them, like a range around the whole training, says nothing. */
+static void step_close(struct sl_phases *phases, uint64_t time_ns, uint64_t at) {
+  fsdp_backward_settle(phases, 0); /* what ended in the step is closed in it */
+  phase_close(phases, phases->step, time_ns, at);
+}
+
+/*
+ * Steps stand outside of everything: what encloses them, like a range around the whole training, says nothing. One is
+ * open at a time: where a step begins, the one before it ends, also if its own range goes on.
+ */
 static struct sl_phase *step_open(struct sl_phases *phases, const struct sl_event *event, uint64_t at, const char *name,
                                   int64_t number) {
+  if (phases->step)
+    step_close(phases, event->time_ns, at);
   calls_clear(phases);
   struct sl_phase *phase = phase_open(phases, event, at, SL_KIND_step, name, 0, NULL);
   if (phase) {
@@ -375,6 +385,10 @@ static struct sl_phase *step_open(struct sl_phases *phases, const struct sl_even
 static void range_close(struct sl_phases *phases, struct sl_phase *phase, uint64_t time_ns, uint64_t at) {
   const enum sl_phase_point point = phase->point;
   const uint32_t module = phase->module;
+  if (phase == phases->step) {
+    step_close(phases, time_ns, at);
+    return;
+  }
   if (phase->resharded)
     return; /* it has ended, and is closed once it is known that no reduce follows */
   if (phase == phases->whole_backward)
@@ -454,8 +468,26 @@ static void range_ended(struct sl_phases *phases, const struct sl_event *event, 
     range_close(phases, phase, event->time_ns, at);
 }
 
+/*
+ * What this thread did next is lost, so whether its ranges went on is not known: they end here, but for a step, which
+ * ends where the next one begins at the latest. Ends that come for them later mean nothing.
+ */
+static void thread_lost(struct sl_phases *phases, const struct sl_event *event, uint64_t at) {
+  for (struct sl_phase *phase; (phase = sl_open_ranges_top(&phases->ranges, event->thread));) {
+    sl_open_ranges_forget(&phases->ranges, phase);
+    if (phase->kind != SL_KIND_step)
+      range_close(phases, phase, event->time_ns, at);
+  }
+}
+
 int sl_phases_event(struct sl_phases *phases, const struct sl_event *event, uint64_t at) {
   switch (event->type) {
+  case SL_EVENT_gap: {
+    const struct sl_event_gap *gap = event->payload;
+    if (strcmp(sl_log_string(phases->log, gap->source), "log") == 0)
+      thread_lost(phases, event, at);
+    return 0;
+  }
   case SL_EVENT_module: return sl_module_table_add(phases->modules, event->payload, phases->rules);
   case SL_EVENT_nvtx_domain: {
     const struct sl_event_nvtx_domain *domain = event->payload;

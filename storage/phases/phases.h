@@ -88,7 +88,7 @@ struct sl_phases *sl_phases_free(struct sl_phases *phases); /* returns NULL */
  */
 int sl_phases_use_rules(struct sl_phases *phases, const struct sl_user_rules *rules);
 
-/* Takes a module, nvtx_domain or range event (others are ignored) at position at (1, 2, …). 0 or -ENOMEM. */
+/* Takes a module, nvtx_domain, range or gap event (others are ignored) at position at (1, 2, …). 0 or -ENOMEM. */
 int sl_phases_event(struct sl_phases *phases, const struct sl_event *event, uint64_t at);
 
 /* The phase that something on this thread belongs to now; NULL outside of everything. */

@@ -34,7 +34,7 @@ private:
       bool free, last; /* last: of its segment */
     };
     std::map<uint64_t, Block> blocks;
-    uint64_t next_segment = 1ull << 40;
+    uint64_t next_segment;
   };
 
   LogBuilder::Thread &thread();
@@ -64,7 +64,7 @@ private:
   uint32_t backward_thread = 0;                    /* the one that called it; 0: none is open */
   std::map<uint32_t, std::vector<Open>> stacks;    /* by thread */
   std::vector<uint64_t> module_backwards, started; /* ids of ranges */
-  Device devices[2];
+  Device devices[2] = {{{}, 1ull << 40}, {{}, 1ull << 41}};
   bool driver_recorded = false;
   std::map<uint64_t, bool> driver_held; /* by address: what other libraries have of the driver */
 };

@@ -12,12 +12,24 @@ struct module_key { /* (root, fqn) → module id */
   UT_hash_handle hh;
 };
 
+struct module_place { /* of a module whose id is not its place */
+  uint32_t id, at;
+  UT_hash_handle hh;
+};
+
+struct fsdp_root { /* of a tree: its outermost FSDP unit, of these the first */
+  uint32_t root, at;
+  UT_hash_handle hh;
+};
+
 struct sl_module_table {
   const struct sl_log *log;
   struct sl_module_info *modules;
   uint32_t count, capacity;
   bool any_trained;
   struct module_key *keys;
+  struct module_place *places;
+  struct fsdp_root *fsdp_roots;
 };
 
 struct sl_module_table *sl_module_table_new(const struct sl_log *log) {
@@ -35,6 +47,16 @@ struct sl_module_table *sl_module_table_free(struct sl_module_table *table) {
     HASH_DEL(table->keys, key);
     free(key->key);
     free(key);
+  }
+  struct module_place *place, *next_place;
+  HASH_ITER(hh, table->places, place, next_place) {
+    HASH_DEL(table->places, place);
+    free(place);
+  }
+  struct fsdp_root *root, *next_root;
+  HASH_ITER(hh, table->fsdp_roots, root, next_root) {
+    HASH_DEL(table->fsdp_roots, root);
+    free(root);
   }
   free(table->modules);
   free(table);
@@ -60,10 +82,10 @@ const struct sl_module_info *sl_module_table_find(const struct sl_module_table *
   /* Ids count from 1 without holes, so the index is nearly always id - 1. */
   if (id && id <= table->count && table->modules[id - 1].id == id)
     return &table->modules[id - 1];
-  for (uint32_t i = 0; id && i < table->count; i++)
-    if (table->modules[i].id == id)
-      return &table->modules[i];
-  return NULL;
+  struct module_place *place = NULL;
+  if (id && table->places)
+    HASH_FIND(hh, table->places, &id, sizeof id, place);
+  return place ? &table->modules[place->at] : NULL;
 }
 
 const struct sl_module_info *sl_module_table_all(const struct sl_module_table *table, uint32_t *count) {
@@ -93,6 +115,40 @@ const struct sl_module_info *sl_module_table_holding(const struct sl_module_tabl
   return sl_module_table_find(table, module_lookup(table, module->root, name, dot ? (size_t)(dot - name) : 0));
 }
 
+/* The module at this place is found by its id, unless another one before it has the same. */
+static int place_add(struct sl_module_table *table, uint32_t id, uint32_t at) {
+  if (id == at + 1 || sl_module_table_find(table, id))
+    return 0;
+  struct module_place *place = calloc(1, sizeof *place);
+  if (!place)
+    return -ENOMEM;
+  *place = (struct module_place){.id = id, .at = at};
+  HASH_ADD(hh, table->places, id, sizeof place->id, place);
+  return 0;
+}
+
+static struct fsdp_root *fsdp_root_find(const struct sl_module_table *table, uint32_t root) {
+  struct fsdp_root *found;
+  HASH_FIND(hh, table->fsdp_roots, &root, sizeof root, found);
+  return found;
+}
+
+static int fsdp_root_add(struct sl_module_table *table, const struct sl_module_info *module, uint32_t at) {
+  if (!(module->flags & SL_MODULE_FSDP))
+    return 0;
+  struct fsdp_root *found = fsdp_root_find(table, module->root);
+  if (!found) {
+    found = calloc(1, sizeof *found);
+    if (!found)
+      return -ENOMEM;
+    *found = (struct fsdp_root){.root = module->root, .at = at};
+    HASH_ADD(hh, table->fsdp_roots, root, sizeof found->root, found);
+  } else if (module->depth < table->modules[found->at].depth) {
+    found->at = at;
+  }
+  return 0;
+}
+
 int sl_module_table_add(struct sl_module_table *table, const struct sl_event_module *event,
                         const struct sl_user_rules *rules) {
   if (table->count == table->capacity) {
@@ -116,7 +172,11 @@ int sl_module_table_add(struct sl_module_table *table, const struct sl_event_mod
       .buffer_bytes = event->buffer_bytes,
   };
   module.user_rule = sl_user_rule_find(rules, SL_USER_RULE_module_category, module.fqn, NULL);
+  if (place_add(table, module.id, table->count) < 0)
+    return -ENOMEM;
   table->modules[table->count++] = module;
+  if (fsdp_root_add(table, &module, table->count - 1) < 0)
+    return -ENOMEM;
   struct module_key *key = calloc(1, sizeof *key);
   if (!key)
     return -ENOMEM;
@@ -138,12 +198,8 @@ static uint32_t module_named(const struct sl_module_table *table, uint32_t root,
   uint32_t id = length || !root ? module_lookup(table, root, fqn, length) : 0;
   if (id)
     return id;
-  const struct sl_module_info *fsdp_root = NULL;
-  for (uint32_t i = 0; i < table->count; i++) {
-    const struct sl_module_info *module = &table->modules[i];
-    if (module->root == root && (module->flags & SL_MODULE_FSDP) && (!fsdp_root || module->depth < fsdp_root->depth))
-      fsdp_root = module;
-  }
+  const struct fsdp_root *found = fsdp_root_find(table, root);
+  const struct sl_module_info *fsdp_root = found ? &table->modules[found->at] : NULL;
   if (!fsdp_root)
     return length ? 0 : root;
   if (!length)

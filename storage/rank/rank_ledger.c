@@ -179,6 +179,7 @@ struct sl_rank_builder *sl_rank_builder_free(struct sl_rank_builder *b) {
   sl_rows_free(&b->last.rows);
   sl_rows_free(&b->last.device_rows);
   free(b->items);
+  free(b->reshards);
   free(b->optimizer_starts.at);
   free(b->backward_starts.at);
   free(b->places);

@@ -6,6 +6,7 @@
 #include "storage/rules/categories.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct sl_allocation {
@@ -47,7 +48,9 @@ struct sl_allocation {
   bool counted; /* part of the running totals, under the two below */
   int counted_category;
   uint32_t counted_module;
-  int counted_label; /* of the tracker; -1: none */
+  int counted_label;   /* of the tracker; -1: none */
+  size_t unrecognised; /* place among those whose label the tracker will learn, from 1; 0: none of them */
+  bool in_buckets;     /* it is one of DistributedDataParallel's buckets */
 
   struct sl_allocation *next; /* list of its owner */
 };

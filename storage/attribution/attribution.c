@@ -15,10 +15,15 @@ static bool outlives(const struct sl_allocation *allocation, const struct sl_pha
 
 /* Alive at the first of these positions that comes after its allocation. false when none comes. */
 static bool alive_at_next(const struct sl_allocation *allocation, const uint64_t *positions, size_t count) {
-  for (size_t i = 0; i < count; i++)
-    if (positions[i] > allocation->alloc_at)
-      return allocation->free_at == 0 || allocation->free_at > positions[i];
-  return false;
+  size_t low = 0, high = count;
+  while (low < high) {
+    size_t middle = low + (high - low) / 2;
+    if (positions[middle] > allocation->alloc_at)
+      high = middle;
+    else
+      low = middle + 1;
+  }
+  return low < count && (allocation->free_at == 0 || allocation->free_at > positions[low]);
 }
 
 static bool any_after(const struct sl_allocation *allocation, const uint64_t *positions, size_t count) {

@@ -1,47 +1,57 @@
 #include "sweep.h"
 
+#include "maxima.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <uthash.h>
 
+/* Of a sample, what belongs to its allocated bytes. */
+enum { POINT_BYTES = offsetof(struct sl_sample, tracker_total) };
+
+struct module_sum { /* what a module owns now */
+  uint32_t id;
+  bool parent_known, watched;
+  struct sl_own_bytes now;
+  struct module_sum *parent; /* asked for once, so that what is added and what is removed go the same way up */
+  struct sl_maxima alone, with_children;
+  struct module_sum *next_watched;
+  UT_hash_handle hh;
+};
+
 struct watch { /* an open phase */
   const struct sl_phase *phase;
-  struct sl_sample peak;
-  struct sl_own_bytes own;
+  int64_t peak, alone, with_children; /* numbers in the sums' maxima */
+  struct module_sum *module;
+  struct watch *older, *newer;
+  UT_hash_handle hh;
 };
 
 struct window { /* an open window of a tracker */
   const struct sl_item *opened;
-  struct sl_sample peak;
+  int64_t peak, tracker;
+  struct windows_of *of;
+  struct window *older, *newer, *older_of_same;
 };
 
-struct module_sum { /* what a module owns now */
-  struct sl_own_bytes now;
-  uint32_t parent, parent_slot;
-  bool parent_known; /* asked for once, so that what is added and what is removed go the same way up */
-};
-
-enum {
-  MAX_MODULE_DEPTH = 256, /* ends the way up where a log has parents in a circle */
-  DIRECT_MODULES = 65536, /* ids below it are their own slots; ids count from 1, but a log may say anything */
-};
-
-struct far_module { /* one with a higher id */
-  uint32_t id, slot;
+struct windows_of { /* of one module and state */
+  uint64_t key;     /* module << 8 | state */
+  struct window *newest;
   UT_hash_handle hh;
 };
+
+enum { MAX_MODULE_DEPTH = 256 }; /* ends the way up where a log has parents in a circle */
 
 struct sl_sweep {
   struct sl_sweep_listener listener;
   struct sl_sample now;
-  struct module_sum *own; /* by slot */
-  size_t own_count;
-  struct far_module *far_modules;
-  struct watch *watches;
-  size_t watch_count, watch_capacity;
-  struct window *windows;
-  size_t window_count, window_capacity;
+  struct module_sum *modules, *watched; /* by id; those with watches */
+  struct watch *watches, *newest_watch; /* by phase */
+  struct sl_maxima watch_peaks;
+  struct windows_of *windows;
+  struct window *newest_window;
+  struct sl_maxima window_peaks, window_tracker;
   struct sl_allocation **unrecognised; /* gradients that the tracker takes for temporaries so far */
   size_t unrecognised_count, unrecognised_capacity;
   enum { SOON_nothing, SOON_made, SOON_freed } soon; /* of those among them that are recognised soon */
@@ -61,124 +71,129 @@ const char *sl_state_name(enum sl_state state) {
 
 struct sl_sweep *sl_sweep_new(const struct sl_sweep_listener *listener) {
   struct sl_sweep *sweep = calloc(1, sizeof *sweep);
-  if (sweep)
-    sweep->listener = *listener;
+  if (!sweep)
+    return NULL;
+  sweep->listener = *listener;
+  sweep->watch_peaks.sample_bytes = sweep->window_peaks.sample_bytes = POINT_BYTES;
+  sweep->window_tracker.sample_bytes = sizeof sweep->now.tracker_bytes;
   return sweep;
 }
 
-struct sl_sweep *sl_sweep_free(struct sl_sweep *sweep) {
-  if (sweep) {
-    struct far_module *far, *next;
-    HASH_ITER(hh, sweep->far_modules, far, next) {
-      HASH_DEL(sweep->far_modules, far);
-      free(far);
-    }
-    free(sweep->own);
-    free(sweep->watches);
-    free(sweep->windows);
-    free(sweep->unrecognised);
-    free(sweep->buckets);
-    free(sweep);
+static void watch_free(struct sl_sweep *sweep, struct watch *watch) {
+  if (watch->newer)
+    watch->newer->older = watch->older;
+  else
+    sweep->newest_watch = watch->older;
+  if (watch->older)
+    watch->older->newer = watch->newer;
+  HASH_DEL(sweep->watches, watch);
+  free(watch);
+}
+
+static void window_free(struct sl_sweep *sweep, struct window *window) {
+  if (window->newer)
+    window->newer->older = window->older;
+  else
+    sweep->newest_window = window->older;
+  if (window->older)
+    window->older->newer = window->newer;
+  window->of->newest = window->older_of_same; /* only the newest of its kind is ever closed */
+  if (!window->of->newest) {
+    HASH_DEL(sweep->windows, window->of);
+    free(window->of);
   }
+  free(window);
+}
+
+/* No phase and no window is open any more. */
+static void maxima_clear(struct sl_sweep *sweep) {
+  while (sweep->newest_watch)
+    watch_free(sweep, sweep->newest_watch);
+  while (sweep->newest_window)
+    window_free(sweep, sweep->newest_window);
+  for (struct module_sum *module; (module = sweep->watched);) {
+    sweep->watched = module->next_watched;
+    module->watched = false;
+    sl_maxima_clear(&module->alone);
+    sl_maxima_clear(&module->with_children);
+  }
+  sl_maxima_clear(&sweep->watch_peaks);
+  sl_maxima_clear(&sweep->window_peaks);
+  sl_maxima_clear(&sweep->window_tracker);
+}
+
+struct sl_sweep *sl_sweep_free(struct sl_sweep *sweep) {
+  if (!sweep)
+    return NULL;
+  maxima_clear(sweep);
+  struct module_sum *module, *next;
+  HASH_ITER(hh, sweep->modules, module, next) {
+    HASH_DEL(sweep->modules, module);
+    free(module);
+  }
+  free(sweep->unrecognised);
+  free(sweep->buckets);
+  free(sweep);
   return NULL;
 }
 
-static int own_reserve(struct sl_sweep *sweep, uint32_t slot) {
-  if (slot < sweep->own_count)
-    return 0;
-  size_t count = 2 * (size_t)slot + 64;
-  struct module_sum *own = realloc(sweep->own, count * sizeof *own);
-  if (!own)
-    return -ENOMEM;
-  memset(own + sweep->own_count, 0, (count - sweep->own_count) * sizeof *own);
-  sweep->own = own;
-  sweep->own_count = count;
-  return 0;
-}
+/* ---- what modules own ---- */
 
-/* UINT32_MAX: it has none yet. */
-static uint32_t slot_of(const struct sl_sweep *sweep, uint32_t module) {
-  struct far_module *far;
-  if (module < DIRECT_MODULES)
-    return module;
-  HASH_FIND(hh, sweep->far_modules, &module, sizeof module, far);
-  return far ? far->slot : UINT32_MAX;
-}
-
-/* The module's slot, with room for its sums, or -ENOMEM. */
-static int64_t slot_make(struct sl_sweep *sweep, uint32_t module) {
-  uint32_t slot = slot_of(sweep, module);
-  if (slot == UINT32_MAX) {
-    struct far_module *far = calloc(1, sizeof *far);
-    if (!far)
-      return -ENOMEM;
-    far->id = module;
-    far->slot = slot = DIRECT_MODULES + HASH_COUNT(sweep->far_modules);
-    HASH_ADD(hh, sweep->far_modules, id, sizeof far->id, far);
+static struct module_sum *module_of(struct sl_sweep *sweep, uint32_t id) {
+  struct module_sum *module;
+  HASH_FIND(hh, sweep->modules, &id, sizeof id, module);
+  if (!module && (module = calloc(1, sizeof *module))) {
+    module->id = id;
+    HASH_ADD(hh, sweep->modules, id, sizeof module->id, module);
   }
-  return own_reserve(sweep, slot) < 0 ? -ENOMEM : (int64_t)slot;
-}
-
-/* The module's parent, with room for its own sums; 0 for a root. Negative: -errno. */
-static int64_t parent_of(struct sl_sweep *sweep, uint32_t module) {
-  const uint32_t slot = slot_of(sweep, module);
-  if (!sweep->own[slot].parent_known) {
-    uint32_t parent = module && sweep->listener.parent ? sweep->listener.parent(sweep->listener.context, module) : 0;
-    const int64_t parent_slot = slot_make(sweep, parent);
-    if (parent_slot < 0)
-      return parent_slot;
-    sweep->own[slot].parent = parent;
-    sweep->own[slot].parent_slot = (uint32_t)parent_slot;
-    sweep->own[slot].parent_known = true;
-  }
-  return sweep->own[slot].parent;
+  return module;
 }
 
 /* Makes room for the module and everything above it, so that own_change can't fail. */
-static int own_prepare(struct sl_sweep *sweep, uint32_t module) {
-  int64_t r = slot_make(sweep, module);
-  int64_t above = r < 0 ? r : module;
-  for (int depth = 0; above > 0 && depth < MAX_MODULE_DEPTH; depth++)
-    above = parent_of(sweep, (uint32_t)above);
-  return above < 0 ? (int)above : 0;
+static int own_prepare(struct sl_sweep *sweep, uint32_t id) {
+  struct module_sum *module = module_of(sweep, id);
+  for (int depth = 0; module && depth < MAX_MODULE_DEPTH; depth++) {
+    if (!module->parent_known) {
+      uint32_t parent =
+          module->id && sweep->listener.parent ? sweep->listener.parent(sweep->listener.context, module->id) : 0;
+      if (parent && !(module->parent = module_of(sweep, parent)))
+        return -ENOMEM;
+      module->parent_known = true;
+    }
+    if (!module->parent)
+      return 0;
+    module = module->parent;
+  }
+  return module ? 0 : -ENOMEM;
 }
 
 /* bytes may be negative: unsigned arithmetic takes them away. */
-static void own_change(struct sl_sweep *sweep, uint32_t module, uint64_t bytes) {
-  uint32_t slot = slot_of(sweep, module);
-  sweep->own[slot].now.alone += bytes;
-  for (int depth = 0; slot && depth < MAX_MODULE_DEPTH; depth++) {
-    sweep->own[slot].now.with_children += bytes;
-    slot = sweep->own[slot].parent_slot;
-  }
+static void own_change(struct sl_sweep *sweep, uint32_t id, uint64_t bytes) {
+  struct module_sum *module = module_of(sweep, id);
+  module->now.alone += bytes;
+  for (int depth = 0; module && module->id && depth < MAX_MODULE_DEPTH; depth++, module = module->parent)
+    module->now.with_children += bytes;
 }
 
-static void peak_update(const struct sl_sample *now, struct sl_sample *peak) {
-  if (now->allocated_bytes > peak->allocated_bytes) {
-    peak->at_ns = now->at_ns;
-    peak->allocated_bytes = now->allocated_bytes;
-    memcpy(peak->category_bytes, now->category_bytes, sizeof peak->category_bytes);
-  }
+/* ---- highest points ---- */
+
+static void windows_raise(struct sl_sweep *sweep) {
+  if (!sweep->newest_window)
+    return;
+  sl_maxima_raise(&sweep->window_peaks, sweep->now.allocated_bytes, &sweep->now);
+  sl_maxima_raise(&sweep->window_tracker, sweep->now.tracker_total, sweep->now.tracker_bytes);
 }
 
-static void window_update(const struct sl_sample *now, struct sl_sample *peak) {
-  peak_update(now, peak);
-  if (now->tracker_total > peak->tracker_total) {
-    peak->tracker_total = now->tracker_total;
-    memcpy(peak->tracker_bytes, now->tracker_bytes, sizeof peak->tracker_bytes);
-  }
-}
-
-static void watch_update(struct sl_sweep *sweep, struct watch *watch) {
-  const uint32_t slot = slot_of(sweep, watch->phase->module);
-  peak_update(&sweep->now, &watch->peak);
-  if (slot < sweep->own_count) {
-    const struct sl_own_bytes *now = &sweep->own[slot].now;
-    if (now->alone > watch->own.alone)
-      watch->own.alone = now->alone;
-    if (now->with_children > watch->own.with_children)
-      watch->own.with_children = now->with_children;
-  }
+/* The module of this allocation, and those around it, may own more than before. */
+static void peaks_raise(struct sl_sweep *sweep, const struct sl_allocation *allocation) {
+  windows_raise(sweep);
+  if (!sweep->newest_watch)
+    return;
+  sl_maxima_raise(&sweep->watch_peaks, sweep->now.allocated_bytes, &sweep->now);
+  struct module_sum *module = module_of(sweep, allocation->counted_module);
+  sl_maxima_raise(&module->alone, module->now.alone, NULL);
+  for (int depth = 0; module && depth < MAX_MODULE_DEPTH; depth++, module = module->parent)
+    sl_maxima_raise(&module->with_children, module->now.with_children, NULL);
 }
 
 /* ---- the tracker's view ---- */
@@ -205,15 +220,18 @@ static int unrecognised_add(struct sl_sweep *sweep, struct sl_allocation *alloca
     sweep->unrecognised_capacity = capacity;
   }
   sweep->unrecognised[sweep->unrecognised_count++] = allocation;
+  allocation->unrecognised = sweep->unrecognised_count;
   return 0;
 }
 
-static void unrecognised_remove(struct sl_sweep *sweep, const struct sl_allocation *allocation) {
-  for (size_t i = sweep->unrecognised_count; i-- > 0;)
-    if (sweep->unrecognised[i] == allocation) {
-      sweep->unrecognised[i] = sweep->unrecognised[--sweep->unrecognised_count];
-      return;
-    }
+/* The last one takes its place. */
+static void unrecognised_remove(struct sl_sweep *sweep, struct sl_allocation *allocation) {
+  if (!allocation->unrecognised)
+    return;
+  struct sl_allocation *last = sweep->unrecognised[--sweep->unrecognised_count];
+  sweep->unrecognised[allocation->unrecognised - 1] = last;
+  last->unrecognised = allocation->unrecognised;
+  allocation->unrecognised = 0;
 }
 
 /* A unit's post-backward, when the tracker looks at its parameters' gradients, or a collective, when at its buffers. */
@@ -223,7 +241,7 @@ static void labels_recognise(struct sl_sweep *sweep, uint32_t module, int catego
     if (allocation->module != module || allocation->tracker_later != category)
       continue;
     label_set(sweep, allocation, category);
-    sweep->unrecognised[i] = sweep->unrecognised[--sweep->unrecognised_count];
+    unrecognised_remove(sweep, allocation);
   }
 }
 
@@ -237,10 +255,14 @@ static int bucket_add(struct sl_sweep *sweep, struct sl_allocation *allocation) 
     sweep->bucket_capacity = capacity;
   }
   sweep->buckets[sweep->bucket_count++] = allocation;
+  allocation->in_buckets = true;
   return 0;
 }
 
-static void bucket_remove(struct sl_sweep *sweep, const struct sl_allocation *allocation) {
+static void bucket_remove(struct sl_sweep *sweep, struct sl_allocation *allocation) {
+  if (!allocation->in_buckets)
+    return;
+  allocation->in_buckets = false;
   for (size_t i = 0; i < sweep->bucket_count; i++)
     if (sweep->buckets[i] == allocation) {
       memmove(&sweep->buckets[i], &sweep->buckets[i + 1], (sweep->bucket_count - i - 1) * sizeof sweep->buckets[0]);
@@ -257,8 +279,8 @@ static void buckets_fill(struct sl_sweep *sweep, uint64_t bytes) {
     label_set(sweep, sweep->buckets[i], sweep->buckets[i]->tracker_later);
     before += sweep->buckets[i]->requested_bytes;
   }
-  for (size_t w = 0; w < sweep->window_count && sweep->bucket_count; w++)
-    window_update(&sweep->now, &sweep->windows[w].peak);
+  if (sweep->bucket_count)
+    windows_raise(sweep);
 }
 
 /* What backward's next function does, or frees when it begins, comes after the gradients of the last one were noticed.
@@ -269,7 +291,7 @@ static void labels_recognise_soon(struct sl_sweep *sweep) {
     if (!allocation->tracker_soon)
       continue;
     label_set(sweep, allocation, allocation->tracker_later);
-    sweep->unrecognised[i] = sweep->unrecognised[--sweep->unrecognised_count];
+    unrecognised_remove(sweep, allocation);
     buckets_fill(sweep, allocation->requested_bytes);
   }
   sweep->soon = SOON_nothing;
@@ -329,6 +351,10 @@ static void item_remove(struct sl_sweep *sweep, struct sl_allocation *allocation
   own_change(sweep, allocation->counted_module, 0 - allocation->bytes);
 }
 
+void sl_sweep_forget(struct sl_sweep *sweep, struct sl_allocation *allocation) {
+  item_remove(sweep, allocation);
+}
+
 /*
  * What a tag says holds for the whole step, so that a peak's categories are those of the allocations that made it. The
  * tracker's labels are not touched: they follow what it learns, when it does.
@@ -352,58 +378,112 @@ static int retags_ahead(struct sl_sweep *sweep, const struct sl_item *items, siz
 }
 
 static int watch_open(struct sl_sweep *sweep, const struct sl_phase *phase) {
-  if (sweep->watch_count == sweep->watch_capacity) {
-    size_t capacity = sweep->watch_capacity ? 2 * sweep->watch_capacity : 32;
-    void *grown = realloc(sweep->watches, capacity * sizeof *sweep->watches);
-    if (!grown)
-      return -ENOMEM;
-    sweep->watches = grown;
-    sweep->watch_capacity = capacity;
+  struct module_sum *module = module_of(sweep, phase->module);
+  struct watch *watch = module ? calloc(1, sizeof *watch) : NULL;
+  if (!watch)
+    return -ENOMEM;
+  *watch = (struct watch){
+      .phase = phase,
+      .peak = sl_maxima_open(&sweep->watch_peaks, sweep->now.allocated_bytes, &sweep->now),
+      .alone = sl_maxima_open(&module->alone, module->now.alone, NULL),
+      .with_children = sl_maxima_open(&module->with_children, module->now.with_children, NULL),
+      .module = module,
+      .older = sweep->newest_watch,
+  };
+  if (!module->watched) {
+    module->watched = true;
+    module->next_watched = sweep->watched;
+    sweep->watched = module;
   }
-  struct watch *watch = &sweep->watches[sweep->watch_count++];
-  watch->phase = phase;
-  watch->peak = sweep->now;
-  watch->own = (struct sl_own_bytes){0};
-  watch_update(sweep, watch);
+  if (watch->peak < 0 || watch->alone < 0 || watch->with_children < 0) {
+    free(watch);
+    return -ENOMEM;
+  }
+  if (watch->older)
+    watch->older->newer = watch;
+  sweep->newest_watch = watch;
+  HASH_ADD_PTR(sweep->watches, phase, watch);
   return 0;
 }
 
-static int watch_close(struct sl_sweep *sweep, size_t index) {
-  struct watch *watch = &sweep->watches[index];
-  int r = sweep->listener.peak(sweep->listener.context, watch->phase, &watch->peak, &watch->own);
-  memmove(watch, watch + 1, (sweep->watch_count - index - 1) * sizeof *watch);
-  sweep->watch_count--;
+static int watch_close(struct sl_sweep *sweep, struct watch *watch) {
+  struct module_sum *module = watch->module;
+  const struct sl_maximum peak = sl_maxima_of(&sweep->watch_peaks, watch->peak);
+  struct sl_sample sample = {0};
+  memcpy(&sample, peak.sample, POINT_BYTES);
+  const struct sl_own_bytes own = {
+      .alone = sl_maxima_of(&module->alone, watch->alone).value,
+      .with_children = sl_maxima_of(&module->with_children, watch->with_children).value,
+  };
+  sl_maxima_close(&sweep->watch_peaks, watch->peak);
+  sl_maxima_close(&module->alone, watch->alone);
+  sl_maxima_close(&module->with_children, watch->with_children);
+  int r = sweep->listener.peak(sweep->listener.context, watch->phase, &sample, &own);
+  watch_free(sweep, watch);
   return r;
 }
 
-static int window_open(struct sl_sweep *sweep, const struct sl_item *item) {
-  if (sweep->window_count == sweep->window_capacity) {
-    size_t capacity = sweep->window_capacity ? 2 * sweep->window_capacity : 32;
-    void *grown = realloc(sweep->windows, capacity * sizeof *sweep->windows);
-    if (!grown)
-      return -ENOMEM;
-    sweep->windows = grown;
-    sweep->window_capacity = capacity;
-  }
-  sweep->windows[sweep->window_count++] = (struct window){.opened = item, .peak = sweep->now};
-  return 0;
+static int watch_close_of(struct sl_sweep *sweep, const struct sl_phase *phase) {
+  struct watch *watch;
+  HASH_FIND_PTR(sweep->watches, &phase, watch);
+  return watch ? watch_close(sweep, watch) : 0;
 }
 
-static int window_close(struct sl_sweep *sweep, size_t index) {
-  struct window *window = &sweep->windows[index];
+static uint64_t window_key(const struct sl_item *item) {
+  return (uint64_t)item->module << 8 | (uint64_t)item->state;
+}
+
+static struct windows_of *windows_find(const struct sl_sweep *sweep, const struct sl_item *item) {
+  const uint64_t key = window_key(item);
+  struct windows_of *windows;
+  HASH_FIND(hh, sweep->windows, &key, sizeof key, windows);
+  return windows;
+}
+
+static int window_open(struct sl_sweep *sweep, const struct sl_item *item) {
+  struct window *window = calloc(1, sizeof *window);
+  struct windows_of *of = windows_find(sweep, item);
+  if (window && !of && (of = calloc(1, sizeof *of))) {
+    of->key = window_key(item);
+    HASH_ADD(hh, sweep->windows, key, sizeof of->key, of);
+  }
+  if (!window || !of) {
+    free(window);
+    return -ENOMEM;
+  }
+  *window = (struct window){
+      .opened = item,
+      .peak = sl_maxima_open(&sweep->window_peaks, sweep->now.allocated_bytes, &sweep->now),
+      .tracker = sl_maxima_open(&sweep->window_tracker, sweep->now.tracker_total, sweep->now.tracker_bytes),
+      .of = of,
+      .older = sweep->newest_window,
+      .older_of_same = of->newest,
+  };
+  of->newest = window;
+  if (window->older)
+    window->older->newer = window;
+  sweep->newest_window = window;
+  return window->peak < 0 || window->tracker < 0 ? -ENOMEM : 0;
+}
+
+static int window_close(struct sl_sweep *sweep, struct window *window) {
+  const struct sl_maximum peak = sl_maxima_of(&sweep->window_peaks, window->peak);
+  const struct sl_maximum tracker = sl_maxima_of(&sweep->window_tracker, window->tracker);
+  struct sl_sample sample = {.tracker_total = tracker.value};
+  memcpy(&sample, peak.sample, POINT_BYTES);
+  memcpy(sample.tracker_bytes, tracker.sample, sizeof sample.tracker_bytes);
   struct sl_item item = *window->opened;
-  item.at_ns = window->peak.at_ns;
-  int r = sweep->listener.snapshot(sweep->listener.context, &item, &window->peak);
-  memmove(window, window + 1, (sweep->window_count - index - 1) * sizeof *window);
-  sweep->window_count--;
+  item.at_ns = sample.at_ns;
+  sl_maxima_close(&sweep->window_peaks, window->peak);
+  sl_maxima_close(&sweep->window_tracker, window->tracker);
+  int r = sweep->listener.snapshot(sweep->listener.context, &item, &sample);
+  window_free(sweep, window);
   return r;
 }
 
 static int window_close_of(struct sl_sweep *sweep, const struct sl_item *item) {
-  for (size_t i = sweep->window_count; i-- > 0;)
-    if (sweep->windows[i].opened->module == item->module && sweep->windows[i].opened->state == item->state)
-      return window_close(sweep, i);
-  return 0;
+  const struct windows_of *windows = windows_find(sweep, item);
+  return windows ? window_close(sweep, windows->newest) : 0;
 }
 
 int sl_sweep_run(struct sl_sweep *sweep, const struct sl_item *items, size_t count) {
@@ -418,10 +498,8 @@ int sl_sweep_run(struct sl_sweep *sweep, const struct sl_item *items, size_t cou
     case SL_ITEM_alloc:
       item_remove(sweep, item->allocation); /* nothing to remove for a new one */
       r = item_add(sweep, item->allocation);
-      for (size_t w = 0; w < sweep->watch_count; w++)
-        watch_update(sweep, &sweep->watches[w]);
-      for (size_t w = 0; w < sweep->window_count; w++)
-        window_update(&sweep->now, &sweep->windows[w].peak);
+      if (r == 0)
+        peaks_raise(sweep, item->allocation);
       break;
     case SL_ITEM_free: item_remove(sweep, item->allocation); break;
     case SL_ITEM_snapshot:
@@ -432,23 +510,17 @@ int sl_sweep_run(struct sl_sweep *sweep, const struct sl_item *items, size_t cou
       r = sweep->listener.snapshot(sweep->listener.context, item, &sweep->now);
       break;
     case SL_ITEM_open: r = watch_open(sweep, item->phase); break;
-    case SL_ITEM_close:
-      for (size_t w = sweep->watch_count; w-- > 0;)
-        if (sweep->watches[w].phase == item->phase) {
-          r = watch_close(sweep, w);
-          break;
-        }
-      break;
+    case SL_ITEM_close: r = watch_close_of(sweep, item->phase); break;
     case SL_ITEM_window_open: r = window_open(sweep, item); break;
     case SL_ITEM_window_close: r = window_close_of(sweep, item); break;
     case SL_ITEM_recognise: labels_recognise(sweep, item->module, item->category); break;
     case SL_ITEM_none: break;
     }
   }
-  while (r == 0 && sweep->window_count)
-    r = window_close(sweep, sweep->window_count - 1);
-  sweep->window_count = 0; /* items are only there until now */
-  while (r == 0 && sweep->watch_count)
-    r = watch_close(sweep, sweep->watch_count - 1);
+  while (r == 0 && sweep->newest_window)
+    r = window_close(sweep, sweep->newest_window);
+  while (r == 0 && sweep->newest_watch)
+    r = watch_close(sweep, sweep->newest_watch);
+  maxima_clear(sweep); /* items and phases are only there until now */
   return r;
 }

@@ -87,4 +87,7 @@ int sl_sweep_run(struct sl_sweep *sweep, const struct sl_item *items, size_t cou
 /* The tracker knows no more of this allocation, if it ever did. */
 void sl_sweep_unlabel(struct sl_sweep *sweep, struct sl_allocation *allocation);
 
+/* The allocation goes: the sums are without it from here on, also where nobody said that it was freed. */
+void sl_sweep_forget(struct sl_sweep *sweep, struct sl_allocation *allocation);
+
 #endif

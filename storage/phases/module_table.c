@@ -13,7 +13,12 @@ struct module_key { /* (root, fqn) → module id */
 };
 
 struct module_place { /* of a module whose id is not its place */
-  uint32_t id, index;
+  uint32_t id, at;
+  UT_hash_handle hh;
+};
+
+struct fsdp_root { /* of a tree: its outermost FSDP unit, of these the first */
+  uint32_t root, at;
   UT_hash_handle hh;
 };
 
@@ -25,6 +30,7 @@ struct sl_module_table {
   struct module_key *keys;
   struct module_place *places;
   uint64_t repeated;
+  struct fsdp_root *fsdp_roots;
 };
 
 struct sl_module_table *sl_module_table_new(const struct sl_log *log) {
@@ -47,6 +53,11 @@ struct sl_module_table *sl_module_table_free(struct sl_module_table *table) {
   HASH_ITER(hh, table->places, place, next_place) {
     HASH_DEL(table->places, place);
     free(place);
+  }
+  struct fsdp_root *root, *next_root;
+  HASH_ITER(hh, table->fsdp_roots, root, next_root) {
+    HASH_DEL(table->fsdp_roots, root);
+    free(root);
   }
   free(table->modules);
   free(table);
@@ -75,7 +86,7 @@ const struct sl_module_info *sl_module_table_find(const struct sl_module_table *
   struct module_place *place = NULL;
   if (id && table->places)
     HASH_FIND(hh, table->places, &id, sizeof id, place);
-  return place ? &table->modules[place->index] : NULL;
+  return place ? &table->modules[place->at] : NULL;
 }
 
 const struct sl_module_info *sl_module_table_all(const struct sl_module_table *table, uint32_t *count) {
@@ -109,6 +120,36 @@ uint64_t sl_module_table_repeated(const struct sl_module_table *table) {
   return table->repeated;
 }
 
+static struct fsdp_root *fsdp_root_find(const struct sl_module_table *table, uint32_t root) {
+  struct fsdp_root *found;
+  HASH_FIND(hh, table->fsdp_roots, &root, sizeof root, found);
+  return found;
+}
+
+static int fsdp_root_add(struct sl_module_table *table, const struct sl_module_info *module, uint32_t at) {
+  if (!(module->flags & SL_MODULE_FSDP))
+    return 0;
+  struct fsdp_root *found = fsdp_root_find(table, module->root);
+  if (!found) {
+    found = calloc(1, sizeof *found);
+    if (!found)
+      return -ENOMEM;
+    *found = (struct fsdp_root){.root = module->root, .at = at};
+    HASH_ADD(hh, table->fsdp_roots, root, sizeof found->root, found);
+  } else if (module->depth < table->modules[found->at].depth) {
+    found->at = at;
+  }
+  return 0;
+}
+
+static void fsdp_root_forget(struct sl_module_table *table, uint32_t root, uint32_t at) {
+  struct fsdp_root *found = fsdp_root_find(table, root);
+  if (found && found->at == at) {
+    HASH_DEL(table->fsdp_roots, found);
+    free(found);
+  }
+}
+
 /* A module that has the id already goes: its place is the new one's. */
 static struct sl_module_info *place_again(struct sl_module_table *table, const struct sl_module_info *module) {
   struct sl_module_info *known = (struct sl_module_info *)sl_module_table_find(table, module->id);
@@ -116,6 +157,7 @@ static struct sl_module_info *place_again(struct sl_module_table *table, const s
     return NULL;
   table->repeated += strcmp(known->fqn, module->fqn) != 0 || strcmp(known->class_name, module->class_name) != 0 ||
                      known->parent != module->parent;
+  fsdp_root_forget(table, known->root, (uint32_t)(known - table->modules));
   char *text = module_key_text(known->root, known->fqn, strlen(known->fqn));
   struct module_key *key = NULL;
   if (text)
@@ -143,7 +185,7 @@ static struct sl_module_info *place_new(struct sl_module_table *table, uint32_t 
     if (!place)
       return NULL;
     place->id = id;
-    place->index = table->count;
+    place->at = table->count;
     HASH_ADD(hh, table->places, id, sizeof place->id, place);
   }
   return &table->modules[table->count++];
@@ -173,6 +215,10 @@ int sl_module_table_add(struct sl_module_table *table, const struct sl_event_mod
   if (!key)
     return -ENOMEM;
   *place = module;
+  if (fsdp_root_add(table, place, (uint32_t)(place - table->modules)) < 0) {
+    free(key);
+    return -ENOMEM;
+  }
   key->id = module.id;
   key->key = module_key_text(module.root, module.fqn, strlen(module.fqn));
   if (!key->key) {
@@ -191,12 +237,8 @@ static uint32_t module_named(const struct sl_module_table *table, uint32_t root,
   uint32_t id = length || !root ? module_lookup(table, root, fqn, length) : 0;
   if (id)
     return id;
-  const struct sl_module_info *fsdp_root = NULL;
-  for (uint32_t i = 0; i < table->count; i++) {
-    const struct sl_module_info *module = &table->modules[i];
-    if (module->root == root && (module->flags & SL_MODULE_FSDP) && (!fsdp_root || module->depth < fsdp_root->depth))
-      fsdp_root = module;
-  }
+  const struct fsdp_root *found = fsdp_root_find(table, root);
+  const struct sl_module_info *fsdp_root = found ? &table->modules[found->at] : NULL;
   if (!fsdp_root)
     return length ? 0 : root;
   if (!length)

@@ -4,6 +4,9 @@
  */
 #include "phases.h"
 
+#include "module_backwards.h"
+#include "open_ranges.h"
+#include "phase_list.h"
 #include "plugin/format/events.h"
 
 #include <errno.h>
@@ -13,21 +16,7 @@
 #include <string.h>
 #include <uthash.h>
 
-enum { MAX_DEPTH = 512, DOMAIN_LIMIT = 256 };
-
-struct thread_stack { /* open push/pop ranges of one thread */
-  uint32_t thread;
-  uint32_t depth;
-  struct sl_phase *phases[MAX_DEPTH]; /* NULL entries: ranges that mean nothing here */
-  uint16_t domains[MAX_DEPTH];
-  UT_hash_handle hh;
-};
-
-struct open_range { /* start/end ranges by their id */
-  uint64_t id;
-  struct sl_phase *phase;
-  UT_hash_handle hh;
-};
+enum { DOMAIN_LIMIT = 256 };
 
 struct call_count { /* (kind, module) → phases so far in this step */
   uint64_t key;
@@ -45,12 +34,10 @@ struct sl_phases {
   int64_t next_user_step;
   int64_t highest_step; /* number given so far; -1: none */
   struct sl_phase_listener listener;
-  uint64_t next_id;
-  struct sl_phase *first, *last;
-  struct thread_stack *threads;
-  struct open_range *ranges;
-  struct sl_phase **module_backwards; /* open ones, oldest first */
-  uint32_t module_backward_count, module_backward_capacity;
+  struct sl_phase_list list;
+  /* These know open phases only: phase_end takes one out of all of them. */
+  struct sl_open_ranges ranges;
+  struct sl_module_backwards module_backwards;
   struct sl_phase *whole_backward, *step;
   struct call_count *calls;
   struct sl_module_table *modules;
@@ -98,30 +85,23 @@ int sl_phases_use_rules(struct sl_phases *phases, const struct sl_user_rules *ru
   return rules && !phases->names ? -ENOMEM : 0;
 }
 
+static void calls_clear(struct sl_phases *phases) {
+  struct call_count *call, *next;
+  HASH_ITER(hh, phases->calls, call, next) {
+    HASH_DEL(phases->calls, call);
+    free(call);
+  }
+}
+
 struct sl_phases *sl_phases_free(struct sl_phases *phases) {
   if (!phases)
     return NULL;
   phases->names = sl_user_rule_cache_free(phases->names);
-  for (struct sl_phase *phase = phases->first, *next; phase; phase = next) {
-    next = phase->next;
-    free(phase);
-  }
-  struct thread_stack *thread, *next_thread;
-  HASH_ITER(hh, phases->threads, thread, next_thread) {
-    HASH_DEL(phases->threads, thread);
-    free(thread);
-  }
-  struct open_range *range, *next_range;
-  HASH_ITER(hh, phases->ranges, range, next_range) {
-    HASH_DEL(phases->ranges, range);
-    free(range);
-  }
-  struct call_count *call, *next_call;
-  HASH_ITER(hh, phases->calls, call, next_call) {
-    HASH_DEL(phases->calls, call);
-    free(call);
-  }
-  free(phases->module_backwards);
+  sl_open_ranges_clear(&phases->ranges);
+  for (struct sl_phase *phase; (phase = sl_module_backwards_newest(&phases->module_backwards));)
+    sl_module_backwards_forget(&phases->module_backwards, phase);
+  sl_phase_list_free(&phases->list);
+  calls_clear(phases);
   phases->modules = sl_module_table_free(phases->modules);
   free(phases);
   return NULL;
@@ -152,31 +132,11 @@ uint32_t sl_phases_named(const struct sl_phases *phases, const struct sl_phase *
 
 /* What runs between a unit's reshard and its reduce is the unit's own ranges: anything else comes after its backward.
  */
-static struct sl_phase *innermost_module_backward(const struct sl_phases *phases) {
-  for (uint32_t i = phases->module_backward_count; i-- > 0;)
-    if (!phases->module_backwards[i]->resharded)
-      return phases->module_backwards[i];
-  return NULL;
-}
-
-static struct thread_stack *stack_of(struct sl_phases *phases, uint32_t thread, bool create) {
-  struct thread_stack *stack;
-  HASH_FIND(hh, phases->threads, &thread, sizeof thread, stack);
-  if (!stack && create && (stack = calloc(1, sizeof *stack))) {
-    stack->thread = thread;
-    HASH_ADD(hh, phases->threads, thread, sizeof stack->thread, stack);
-  }
-  return stack;
-}
-
 struct sl_phase *sl_phases_current(struct sl_phases *phases, uint32_t thread) {
-  struct thread_stack *stack = stack_of(phases, thread, false);
-  struct sl_phase *top = NULL;
-  for (uint32_t i = stack ? stack->depth : 0; i-- > 0 && !top;)
-    top = stack->phases[i];
+  struct sl_phase *top = sl_open_ranges_top(&phases->ranges, thread);
   if (top && top != phases->whole_backward)
     return top;
-  struct sl_phase *backward = innermost_module_backward(phases);
+  struct sl_phase *backward = sl_module_backwards_innermost(&phases->module_backwards);
   if (backward && (phases->whole_backward || !top))
     return backward;
   return top ? top : phases->whole_backward ? phases->whole_backward : phases->step;
@@ -198,11 +158,7 @@ struct sl_phase *sl_phase_enclosing(struct sl_phase *phase, enum sl_kind kind) {
 
 static struct sl_phase *phase_open(struct sl_phases *phases, const struct sl_event *event, uint64_t at,
                                    enum sl_kind kind, const char *name, uint32_t module, struct sl_phase *parent) {
-  struct sl_phase *phase = calloc(1, sizeof *phase);
-  if (!phase)
-    return NULL;
-  *phase = (struct sl_phase){
-      .id = ++phases->next_id,
+  const struct sl_phase facts = {
       .kind = kind,
       .name = name,
       .module = module,
@@ -211,9 +167,11 @@ static struct sl_phase *phase_open(struct sl_phases *phases, const struct sl_eve
       .step = sl_phases_step(phases),
       .start_ns = event->time_ns,
       .start_at = at,
-      .parent = parent,
       .user_rule = phases->names ? sl_user_rule_cache_find(phases->names, name).category : NULL,
   };
+  struct sl_phase *phase = sl_phase_list_add(&phases->list, &facts, parent);
+  if (!phase)
+    return NULL;
   uint64_t key = (uint64_t)kind << 32 | module;
   struct call_count *call;
   HASH_FIND(hh, phases->calls, &key, sizeof key, call);
@@ -222,113 +180,96 @@ static struct sl_phase *phase_open(struct sl_phases *phases, const struct sl_eve
     HASH_ADD(hh, phases->calls, key, sizeof call->key, call);
   }
   phase->call_index = call ? call->count++ : 0;
-  if (phases->last)
-    phases->last->next = phase;
-  else
-    phases->first = phase;
-  phases->last = phase;
   return phase;
 }
 
-static void phase_close(struct sl_phases *phases, struct sl_phase *phase, uint64_t time_ns, uint64_t at) {
+/* From here on nothing in phases points to the phase but the list of those that are to be pruned, and phases within it.
+ */
+static void phase_end(struct sl_phases *phases, struct sl_phase *phase, uint64_t time_ns, uint64_t at) {
   phase->end_ns = time_ns;
   phase->end_at = at;
+  sl_open_ranges_forget(&phases->ranges, phase);
+  sl_module_backwards_forget(&phases->module_backwards, phase);
+  if (phases->whole_backward == phase)
+    phases->whole_backward = NULL;
+  if (phases->step == phase)
+    phases->step = NULL;
+  sl_phase_list_close(&phases->list, phase);
+}
+
+/* The listener may prune: the phase, and any other that was closed, may be gone afterwards. */
+static void phase_close(struct sl_phases *phases, struct sl_phase *phase, uint64_t time_ns, uint64_t at) {
+  phase_end(phases, phase, time_ns, at);
   phases->listener.closed(phases->listener.context, phase);
 }
 
-static void calls_reset(struct sl_phases *phases) {
-  for (struct call_count *call = phases->calls; call; call = call->hh.next)
-    call->count = 0;
-}
-
-static int module_backward_push(struct sl_phases *phases, struct sl_phase *phase) {
-  if (phases->module_backward_count == phases->module_backward_capacity) {
-    uint32_t capacity = phases->module_backward_capacity ? 2 * phases->module_backward_capacity : 64;
-    void *grown = realloc(phases->module_backwards, capacity * sizeof *phases->module_backwards);
-    if (!grown)
-      return -ENOMEM;
-    phases->module_backwards = grown;
-    phases->module_backward_capacity = capacity;
-  }
-  phases->module_backwards[phases->module_backward_count++] = phase;
+static int module_backward_add(struct sl_phases *phases, struct sl_phase *phase) {
   sl_module_table_saw_backward(phases->modules, phase->module);
-  return 0;
-}
-
-static void module_backward_remove(struct sl_phases *phases, const struct sl_phase *phase) {
-  for (uint32_t i = 0; i < phases->module_backward_count; i++)
-    if (phases->module_backwards[i] == phase) {
-      memmove(&phases->module_backwards[i], &phases->module_backwards[i + 1],
-              (phases->module_backward_count - i - 1) * sizeof phases->module_backwards[0]);
-      phases->module_backward_count--;
-      return;
-    }
-}
-
-static struct sl_phase *module_backward_find(const struct sl_phases *phases, uint32_t module) {
-  for (uint32_t i = phases->module_backward_count; i-- > 0;)
-    if (phases->module_backwards[i]->module == module)
-      return phases->module_backwards[i];
-  return NULL;
+  return sl_module_backwards_add(&phases->module_backwards, phase);
 }
 
 /* FSDP's ranges open a unit's backward before pre_backward runs, and reopen it for the reduce. */
 static int fsdp_backward_before(struct sl_phases *phases, const struct sl_event *event, uint64_t at,
                                 enum sl_phase_point point, uint32_t module) {
-  if (point == SL_POINT_pre_backward && !module_backward_find(phases, module)) {
+  if (point == SL_POINT_pre_backward && !sl_module_backwards_of(&phases->module_backwards, module)) {
     const struct sl_module_info *info = sl_phases_module(phases, module);
     struct sl_phase *parent = phases->whole_backward ? phases->whole_backward : phases->step;
     struct sl_phase *phase =
         phase_open(phases, event, at, SL_KIND_backward, info ? (*info->fqn ? info->fqn : info->class_name) : "backward",
                    module, parent);
-    if (!phase || module_backward_push(phases, phase) < 0)
+    if (!phase || module_backward_add(phases, phase) < 0)
       return -ENOMEM;
     phase->derived = true;
     phases->listener.opened(phases->listener.context, phase);
   }
-  struct sl_phase *reduced = point == SL_POINT_reduce_scatter ? module_backward_find(phases, module) : NULL;
-  if (reduced && reduced->resharded) {
-    reduced->resharded = false;
-    reduced->end_ns = reduced->end_at = 0;
-  }
+  struct sl_phase *reduced =
+      point == SL_POINT_reduce_scatter ? sl_module_backwards_of(&phases->module_backwards, module) : NULL;
+  if (reduced && reduced->resharded)
+    sl_module_backwards_reduce(&phases->module_backwards, reduced);
   return 0;
 }
 
 /* A unit's backward ends with its reduce; without one (no gradient sync) with its reshard. */
-static void fsdp_backward_after(struct sl_phases *phases, const struct sl_phase *range, uint64_t time_ns, uint64_t at) {
-  if (range->point != SL_POINT_reduce_scatter && range->point != SL_POINT_post_backward_reshard)
+static void fsdp_backward_after(struct sl_phases *phases, enum sl_phase_point point, uint32_t module, uint64_t time_ns,
+                                uint64_t at) {
+  if (point != SL_POINT_reduce_scatter && point != SL_POINT_post_backward_reshard)
     return;
-  struct sl_phase *phase = module_backward_find(phases, range->module);
+  struct sl_module_backwards *backwards = &phases->module_backwards;
+  struct sl_phase *phase = sl_module_backwards_of(backwards, module);
   if (!phase)
     return;
-  if (range->point == SL_POINT_post_backward_reshard) {
-    phase->resharded = true; /* closed by the next range of another unit, unless its reduce comes first */
-    phase->end_ns = time_ns;
-    phase->end_at = at;
+  if (point == SL_POINT_reduce_scatter) {
+    phase_close(phases, phase, time_ns, at);
     return;
   }
-  module_backward_remove(phases, phase);
-  phase_close(phases, phase, time_ns, at);
+  /* Closed by the next range of another unit, unless its reduce comes first. */
+  struct sl_phase *first = backwards->resharded_count == SL_RESHARDED_MAX ? backwards->resharded[0] : NULL;
+  if (first && !phase->resharded)
+    phase_close(phases, first, first->end_ns, first->end_at);
+  sl_module_backwards_reshard(backwards, phase, time_ns, at);
 }
 
-/* Closes module backwards that ended with their reshard, now that something else than their reduce follows. */
+/* Closes module backwards that ended with their reshard, the latest first, now that something else than their reduce
+ * follows. */
 static void fsdp_backward_settle(struct sl_phases *phases, uint32_t reducing_module) {
-  for (uint32_t i = phases->module_backward_count; i-- > 0;) {
-    struct sl_phase *phase = phases->module_backwards[i];
-    if (!phase->resharded || phase->module == reducing_module)
-      continue;
-    module_backward_remove(phases, phase);
-    phase_close(phases, phase, phase->end_ns, phase->end_at);
-  }
+  const struct sl_module_backwards *backwards = &phases->module_backwards;
+  struct sl_phase *latest;
+  do {
+    latest = NULL;
+    for (size_t i = 0; i < backwards->resharded_count; i++) {
+      struct sl_phase *phase = backwards->resharded[i];
+      if (phase->module != reducing_module && (!latest || phase->id > latest->id))
+        latest = phase;
+    }
+    if (latest)
+      phase_close(phases, latest, latest->end_ns, latest->end_at);
+  } while (latest);
 }
 
 /* Closes what a backward pass left open when it ends. */
 static void module_backwards_end(struct sl_phases *phases, uint64_t time_ns, uint64_t at) {
-  while (phases->module_backward_count) {
-    struct sl_phase *phase = phases->module_backwards[--phases->module_backward_count];
-    bool settled = phase->resharded && phase->end_at;
-    phase_close(phases, phase, settled ? phase->end_ns : time_ns, settled ? phase->end_at : at);
-  }
+  for (struct sl_phase *phase; (phase = sl_module_backwards_newest(&phases->module_backwards));)
+    phase_close(phases, phase, phase->resharded ? phase->end_ns : time_ns, phase->resharded ? phase->end_at : at);
 }
 
 /* ---- what a range means ---- */
@@ -427,11 +368,21 @@ static int64_t step_number(struct sl_phases *phases, const struct meaning *meani
   return phases->highest_step = fits ? (int64_t)recorded : phases->highest_step + 1;
 }
 
-/* Steps stand outside of everything: what encloses them, like a range around the whole training, says nothing. */
+static void step_close(struct sl_phases *phases, uint64_t time_ns, uint64_t at) {
+  fsdp_backward_settle(phases, 0); /* what ended in the step is closed in it */
+  phase_close(phases, phases->step, time_ns, at);
+}
+
+/*
+ * Steps stand outside of everything: what encloses them, like a range around the whole training, says nothing. One is
+ * open at a time: where a step begins, the one before it ends, also if its own range goes on.
+ */
 static struct sl_phase *step_open(struct sl_phases *phases, const struct sl_event *event, uint64_t at, const char *name,
                                   const struct meaning *meaning, uint64_t value) {
   const int64_t number = step_number(phases, meaning, value);
-  calls_reset(phases);
+  if (phases->step)
+    step_close(phases, event->time_ns, at);
+  calls_clear(phases);
   struct sl_phase *phase = phase_open(phases, event, at, SL_KIND_step, name, 0, NULL);
   if (phase) {
     phase->step = number;
@@ -442,37 +393,24 @@ static struct sl_phase *step_open(struct sl_phases *phases, const struct sl_even
 }
 
 static void range_close(struct sl_phases *phases, struct sl_phase *phase, uint64_t time_ns, uint64_t at) {
-  if (phase->end_at)
-    return; /* a module backward that the end of the whole backward has closed */
-  if (phase->kind == SL_KIND_backward && phase->module)
-    module_backward_remove(phases, phase);
-  if (phase == phases->whole_backward) {
-    module_backwards_end(phases, time_ns, at);
-    phases->whole_backward = NULL;
-  }
+  const enum sl_phase_point point = phase->point;
+  const uint32_t module = phase->module;
   if (phase == phases->step) {
-    phase_close(phases, phase, time_ns, at); /* the listener may prune it */
-    phases->step = NULL;
+    step_close(phases, time_ns, at);
     return;
   }
+  if (phase->resharded)
+    return; /* it has ended, and is closed once it is known that no reduce follows */
+  if (phase == phases->whole_backward)
+    module_backwards_end(phases, time_ns, at);
   phase_close(phases, phase, time_ns, at);
-  fsdp_backward_after(phases, phase, time_ns, at);
+  fsdp_backward_after(phases, point, module, time_ns, at);
 }
 
 static int range_pushed(struct sl_phases *phases, const struct sl_event *event, uint64_t at) {
   const struct sl_event_range_push *push = event->payload;
-  struct thread_stack *stack = stack_of(phases, event->thread, true);
-  if (!stack)
-    return -ENOMEM;
-  if (stack->depth == MAX_DEPTH) {
-    phases->unbalanced++;
-    return 0;
-  }
-  uint32_t slot = stack->depth++;
-  stack->domains[slot] = push->domain;
-  stack->phases[slot] = NULL;
   if (sl_phases_ignores(phases, push->domain))
-    return 0;
+    return sl_open_ranges_push(&phases->ranges, event->thread, push->domain, NULL);
   const char *name = sl_log_string(phases->log, push->name);
   struct meaning meaning = meaning_of(phases, event->thread, push->domain, push->category, push->value, name);
   enum sl_phase_point point = meaning.point;
@@ -481,21 +419,18 @@ static int range_pushed(struct sl_phases *phases, const struct sl_event *event, 
   int r = fsdp_backward_before(phases, event, at, point, module);
   if (r < 0)
     return r;
-  stack->depth--; /* the new range is no part of its own surroundings */
   struct sl_phase *parent = sl_phases_current(phases, event->thread);
-  stack->depth++;
   if (meaning.kind == SL_KIND_optimizer_step && sl_phase_enclosing(parent, SL_KIND_optimizer_step))
     meaning.kind = SL_KIND_user; /* record_function's and the companion's range of the same step */
   struct sl_phase *phase = meaning.kind == SL_KIND_step
                                ? step_open(phases, event, at, name, &meaning, push->value)
                                : phase_open(phases, event, at, meaning.kind, name, module, parent);
-  if (!phase)
+  if (!phase || sl_open_ranges_push(&phases->ranges, event->thread, push->domain, phase) < 0)
     return -ENOMEM;
   phase->point = point;
-  stack->phases[slot] = phase;
   if (meaning.kind == SL_KIND_backward && !module)
     phases->whole_backward = phase;
-  if (meaning.kind == SL_KIND_backward && module && module_backward_push(phases, phase) < 0)
+  if (meaning.kind == SL_KIND_backward && module && module_backward_add(phases, phase) < 0)
     return -ENOMEM;
   phases->listener.opened(phases->listener.context, phase);
   return 0;
@@ -503,30 +438,15 @@ static int range_pushed(struct sl_phases *phases, const struct sl_event *event, 
 
 static void range_popped(struct sl_phases *phases, const struct sl_event *event, uint64_t at) {
   const struct sl_event_range_pop *pop = event->payload;
-  struct thread_stack *stack = stack_of(phases, event->thread, false);
-  /* The innermost range of this domain; NVTX keeps one stack for each domain. */
-  uint32_t slot = stack ? stack->depth : 0;
-  while (slot > 0 && stack->domains[slot - 1] != pop->domain)
-    slot--;
-  if (slot == 0) {
+  struct sl_phase *phase;
+  if (!sl_open_ranges_pop(&phases->ranges, event->thread, pop->domain, &phase))
     phases->unbalanced++;
-    return;
-  }
-  struct sl_phase *phase = stack->phases[--slot];
-  memmove(&stack->phases[slot], &stack->phases[slot + 1], (stack->depth - slot - 1) * sizeof stack->phases[0]);
-  memmove(&stack->domains[slot], &stack->domains[slot + 1], (stack->depth - slot - 1) * sizeof stack->domains[0]);
-  stack->depth--;
-  if (phase)
+  else if (phase)
     range_close(phases, phase, event->time_ns, at);
 }
 
 static int range_started(struct sl_phases *phases, const struct sl_event *event, uint64_t at) {
   const struct sl_event_range_start *start = event->payload;
-  struct open_range *range = calloc(1, sizeof *range);
-  if (!range)
-    return -ENOMEM;
-  range->id = start->id;
-  HASH_ADD(hh, phases->ranges, id, sizeof range->id, range);
   const char *name = sl_log_string(phases->log, start->name);
   struct meaning meaning = meaning_of(phases, event->thread, start->domain, start->category, start->value, name);
   struct sl_phase *phase;
@@ -542,29 +462,42 @@ static int range_started(struct sl_phases *phases, const struct sl_event *event,
     if (phase && meaning.kind == SL_KIND_backward && !meaning.module)
       phases->whole_backward = phase;
   }
-  if (!phase || (meaning.kind == SL_KIND_backward && meaning.module && module_backward_push(phases, phase) < 0))
+  if (!phase || sl_open_ranges_start(&phases->ranges, start->id, phase) < 0 ||
+      (meaning.kind == SL_KIND_backward && meaning.module && module_backward_add(phases, phase) < 0))
     return -ENOMEM;
-  range->phase = phase;
   phases->listener.opened(phases->listener.context, phase);
   return 0;
 }
 
 static void range_ended(struct sl_phases *phases, const struct sl_event *event, uint64_t at) {
   const struct sl_event_range_end *end = event->payload;
-  struct open_range *range;
-  HASH_FIND(hh, phases->ranges, &end->id, sizeof end->id, range);
-  if (!range) {
+  struct sl_phase *phase;
+  if (!sl_open_ranges_end(&phases->ranges, end->id, &phase))
     phases->unbalanced++;
-    return;
+  else if (phase)
+    range_close(phases, phase, event->time_ns, at);
+}
+
+/*
+ * What this thread did next is lost, so whether its ranges went on is not known: they end here, but for a step, which
+ * ends where the next one begins at the latest. Ends that come for them later mean nothing.
+ */
+static void thread_lost(struct sl_phases *phases, const struct sl_event *event, uint64_t at) {
+  for (struct sl_phase *phase; (phase = sl_open_ranges_top(&phases->ranges, event->thread));) {
+    sl_open_ranges_forget(&phases->ranges, phase);
+    if (phase->kind != SL_KIND_step)
+      range_close(phases, phase, event->time_ns, at);
   }
-  struct sl_phase *phase = range->phase;
-  HASH_DEL(phases->ranges, range);
-  free(range);
-  range_close(phases, phase, event->time_ns, at);
 }
 
 int sl_phases_event(struct sl_phases *phases, const struct sl_event *event, uint64_t at) {
   switch (event->type) {
+  case SL_EVENT_gap: {
+    const struct sl_event_gap *gap = event->payload;
+    if (strcmp(sl_log_string(phases->log, gap->source), "log") == 0)
+      thread_lost(phases, event, at);
+    return 0;
+  }
   case SL_EVENT_module: return sl_module_table_add(phases->modules, event->payload, phases->rules);
   case SL_EVENT_nvtx_domain: {
     const struct sl_event_nvtx_domain *domain = event->payload;
@@ -583,23 +516,78 @@ int sl_phases_event(struct sl_phases *phases, const struct sl_event *event, uint
   }
 }
 
-static struct sl_phase *phase_open_already(struct sl_phases *phases, const struct sl_event_kept_range *range,
-                                           const char *name) {
-  for (struct sl_phase *phase = phases->first; phase; phase = phase->next)
-    if (!phase->end_at && !phase->kept && !phase->derived && phase->kind != SL_KIND_step &&
-        phase->thread == range->thread && phase->start_ns == range->start_ns && strcmp(phase->name, name) == 0)
-      return phase;
-  return NULL;
+/* ---- behind a gap ---- */
+
+struct candidate { /* a phase that was open before the gap and may be open behind it */
+  struct sl_phase *phase;
+  size_t taken; /* of the first one of its kind: so many of them are */
+};
+
+static int compare_ranges(uint32_t thread, uint64_t start_ns, const char *name, const struct sl_phase *phase) {
+  if (thread != phase->thread)
+    return thread < phase->thread ? -1 : 1;
+  if (start_ns != phase->start_ns)
+    return start_ns < phase->start_ns ? -1 : 1;
+  return strcmp(name, phase->name);
+}
+
+static int compare_candidates(const void *left, const void *right) {
+  const struct sl_phase *a = ((const struct candidate *)left)->phase, *b = ((const struct candidate *)right)->phase;
+  int order = compare_ranges(a->thread, a->start_ns, a->name, b);
+  return order ? order : (a->id > b->id) - (a->id < b->id);
+}
+
+struct candidates {
+  struct candidate *all;
+  size_t count;
+};
+
+static int candidates_find(const struct sl_phases *phases, struct candidates *out) {
+  size_t count = 0;
+  for (const struct sl_phase *phase = phases->list.first; phase; phase = phase->next)
+    count++;
+  *out = (struct candidates){.all = malloc((count + 1) * sizeof *out->all)};
+  if (!out->all)
+    return -ENOMEM;
+  for (struct sl_phase *phase = phases->list.first; phase; phase = phase->next) {
+    phase->reopened = false;
+    if (!phase->closed && !phase->derived && phase->kind != SL_KIND_step)
+      out->all[out->count++] = (struct candidate){.phase = phase};
+  }
+  qsort(out->all, out->count, sizeof *out->all, compare_candidates);
+  return 0;
+}
+
+/* The phase of the range, each one once, the first one first. NULL: none was open before the gap. */
+static struct sl_phase *candidate_take(const struct candidates *candidates, const struct sl_event_kept_range *range,
+                                       const char *name) {
+  size_t low = 0, high = candidates->count;
+  while (low < high) {
+    size_t middle = low + (high - low) / 2;
+    if (compare_ranges(range->thread, range->start_ns, name, candidates->all[middle].phase) > 0)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  if (low == candidates->count)
+    return NULL;
+  size_t next = low + candidates->all[low].taken;
+  if (next >= candidates->count ||
+      compare_ranges(range->thread, range->start_ns, name, candidates->all[next].phase) != 0)
+    return NULL;
+  candidates->all[low].taken++;
+  return candidates->all[next].phase;
 }
 
 /* The phase of a range that was opened before or within a gap, and is open after it. */
-static int range_reopen(struct sl_phases *phases, const struct sl_event_kept_range *range, uint64_t at) {
+static int range_reopen(struct sl_phases *phases, const struct candidates *candidates,
+                        const struct sl_event_kept_range *range, uint64_t at) {
   const char *name = sl_log_string(phases->log, range->name);
   const struct sl_event event = {.thread = range->thread, .tid = range->tid, .time_ns = range->start_ns};
   struct sl_phase *phase = NULL;
   bool is_new = false;
   if (range->id || !sl_phases_ignores(phases, range->domain)) {
-    phase = phase_open_already(phases, range, name);
+    phase = candidate_take(candidates, range, name);
     if (!phase) {
       struct meaning meaning = meaning_of(phases, range->thread, range->domain, range->category, range->value, name);
       enum sl_kind kind =
@@ -610,56 +598,33 @@ static int range_reopen(struct sl_phases *phases, const struct sl_event_kept_ran
       phase->point = meaning.point;
       is_new = true;
     }
-    phase->kept = true;
+    phase->reopened = true;
   }
-  if (range->id) {
-    struct open_range *open = calloc(1, sizeof *open);
-    if (!open)
-      return -ENOMEM;
-    open->id = range->id;
-    open->phase = phase;
-    HASH_ADD(hh, phases->ranges, id, sizeof open->id, open);
-  } else {
-    struct thread_stack *stack = stack_of(phases, range->thread, true);
-    if (!stack)
-      return -ENOMEM;
-    if (stack->depth == MAX_DEPTH)
-      return 0;
-    stack->domains[stack->depth] = range->domain;
-    stack->phases[stack->depth++] = phase;
-  }
-  if (is_new)
+  int r = range->id ? sl_open_ranges_start(&phases->ranges, range->id, phase)
+                    : sl_open_ranges_push(&phases->ranges, range->thread, range->domain, phase);
+  if (r == 0 && is_new)
     phases->listener.opened(phases->listener.context, phase);
-  return 0;
+  return r;
 }
 
 int sl_phases_jump(struct sl_phases *phases, const struct sl_event_kept_range *ranges, size_t count, uint64_t time_ns,
                    uint64_t at) {
-  struct open_range *range, *next;
-  int r = 0;
+  struct candidates candidates;
   module_backwards_end(phases, time_ns, at);
-  HASH_ITER(hh, phases->ranges, range, next) {
-    HASH_DEL(phases->ranges, range);
-    free(range);
-  }
-  for (struct thread_stack *stack = phases->threads; stack; stack = stack->hh.next)
-    stack->depth = 0;
-  for (struct sl_phase *phase = phases->first; phase; phase = phase->next)
-    phase->kept = false;
+  sl_open_ranges_clear(&phases->ranges);
+  int r = candidates_find(phases, &candidates);
   for (size_t i = 0; i < count && r == 0; i++)
-    r = range_reopen(phases, &ranges[i], at);
-  for (struct sl_phase *phase = phases->first; phase; phase = phase->next)
-    if (!phase->end_at && !phase->kept) {
-      if (phase->kind == SL_KIND_step) {
-        phase->end_ns = time_ns;
-        phase->end_at = at;
-      } else {
-        phase_close(phases, phase, time_ns, at);
-      }
-    }
-  phases->step = NULL;
-  if (phases->whole_backward && phases->whole_backward->end_at)
-    phases->whole_backward = NULL;
+    r = range_reopen(phases, &candidates, &ranges[i], at);
+  for (struct sl_phase *phase = phases->list.first, *next; phase && r == 0; phase = next) {
+    next = phase->next;
+    if (phase->closed || phase->reopened)
+      continue;
+    if (phase->kind == SL_KIND_step)
+      phase_end(phases, phase, time_ns, at); /* what the gap cuts is no step */
+    else
+      phase_close(phases, phase, time_ns, at);
+  }
+  free(candidates.all);
   return r;
 }
 
@@ -685,32 +650,17 @@ uint64_t sl_phases_unbalanced(const struct sl_phases *phases) {
 }
 
 struct sl_phase *sl_phases_list(struct sl_phases *phases) {
-  return phases->first;
+  return phases->list.first;
+}
+
+struct sl_phase *sl_phases_latest(struct sl_phases *phases) {
+  return phases->list.last;
+}
+
+int sl_phases_closed(struct sl_phases *phases, struct sl_phase ***out, size_t *count) {
+  return sl_phase_list_closed(&phases->list, out, count);
 }
 
 void sl_phases_prune(struct sl_phases *phases) {
-  /* An open phase needs its parents, and start/end ranges may still point at a closed module backward. */
-  struct sl_phase **link = &phases->first;
-  phases->last = NULL;
-  for (struct sl_phase *phase = phases->first; phase; phase = phase->next)
-    phase->kept = false;
-  for (struct sl_phase *phase = phases->first; phase; phase = phase->next)
-    for (struct sl_phase *p = phase; p && !phase->end_at; p = p->parent)
-      p->kept = true;
-  for (struct open_range *range = phases->ranges; range; range = range->hh.next)
-    range->phase->kept = true;
-  for (uint32_t i = 0; i < phases->module_backward_count; i++)
-    phases->module_backwards[i]->kept = true; /* also one that ended with its reshard and may still be reduced */
-  while (*link) {
-    struct sl_phase *phase = *link;
-    if (phase->kept) {
-      if (phase->parent && !phase->parent->kept)
-        phase->parent = NULL; /* closed long ago; its row is written */
-      phases->last = phase;
-      link = &phase->next;
-    } else {
-      *link = phase->next;
-      free(phase);
-    }
-  }
+  sl_phase_list_prune(&phases->list);
 }

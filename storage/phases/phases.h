@@ -51,16 +51,27 @@ struct sl_phase {
   uint64_t start_at, end_at;            /* positions in the event sequence; end_at 0: open */
   struct sl_phase *parent;              /* enclosing phase */
   const struct sl_user_rule *user_rule; /* category that the user gave to what is made in it; NULL: none */
-  struct sl_phase *next;                /* list of all phases of the rank that are still kept, for the owner */
+  struct sl_phase *next, *previous;     /* list of the phases of the rank that are open, or closed and not pruned */
   bool derived;                         /* a module backward made of FSDP's ranges */
   bool resharded;                       /* a module backward that its reshard ended, unless its reduce follows */
-  bool kept;                            /* scratch of sl_phases_prune */
-  bool written;                         /* for the owner: its row is in the ledger */
   bool needed;                          /* for the owner: rows that are always kept speak of it */
   uint32_t number;                      /* for the owner: among those of its thread in its step */
+
+  /* phase_list.h: how long it is kept */
+  bool closed, pruned;
+  uint32_t depth;    /* phases around it */
+  uint64_t children; /* phases in memory whose parent it is */
+  struct sl_phase *next_closed;
+  /* who forgets it when it is closed */
+  struct sl_open_range *range;         /* open_ranges.h; NULL: none is open */
+  struct sl_module_backward *backward; /* module_backwards.h; NULL: it is none, or has ended */
+  bool reopened;                       /* scratch of sl_phases_jump */
 };
 
-/* What the owner of a sl_phases hears. Called in the order of events; phase stays valid until sl_phases_prune. */
+/*
+ * What the owner of a sl_phases hears. Called in the order of events; phase stays valid until the first sl_phases_prune
+ * after it was closed, which may be called from within closed.
+ */
 struct sl_phase_listener {
   void *context;
   void (*opened)(void *context, struct sl_phase *phase);
@@ -80,7 +91,7 @@ struct sl_phases *sl_phases_free(struct sl_phases *phases); /* returns NULL */
  */
 int sl_phases_use_rules(struct sl_phases *phases, const struct sl_user_rules *rules);
 
-/* Takes a module, nvtx_domain or range event (others are ignored) at position at (1, 2, …). 0 or -ENOMEM. */
+/* Takes a module, nvtx_domain, range or gap event (others are ignored) at position at (1, 2, …). 0 or -ENOMEM. */
 int sl_phases_event(struct sl_phases *phases, const struct sl_event *event, uint64_t at);
 
 /* The phase that something on this thread belongs to now; NULL outside of everything. */
@@ -125,8 +136,12 @@ int64_t sl_phases_step(const struct sl_phases *phases); /* -1 outside steps */
 /* Range ends without a start, and ranges closed by an outer pop: how often the log was unbalanced. */
 uint64_t sl_phases_unbalanced(const struct sl_phases *phases);
 
-/* Phases that are kept, oldest first; the owner walks ->next. */
+/* Phases that are open, or closed and not pruned: the oldest, whence ->next leads on, and the latest. NULL: none. */
 struct sl_phase *sl_phases_list(struct sl_phases *phases);
+struct sl_phase *sl_phases_latest(struct sl_phases *phases);
+
+/* Those that are closed and not pruned, by id; the array is valid until the next call. 0 or -ENOMEM. */
+int sl_phases_closed(struct sl_phases *phases, struct sl_phase ***out, size_t *count);
 
 /*
  * From here on the log goes on after a gap that began at time_ns: these ranges are open, those of a thread from the
@@ -135,7 +150,7 @@ struct sl_phase *sl_phases_list(struct sl_phases *phases);
 int sl_phases_jump(struct sl_phases *phases, const struct sl_event_kept_range *ranges, size_t count, uint64_t time_ns,
                    uint64_t at);
 
-/* Frees all closed phases. Nobody may hold one any more, except as the parent of an open phase (which are kept). */
+/* Frees all closed phases but those around open ones. The owner holds none of them any more (phase_list.h). */
 void sl_phases_prune(struct sl_phases *phases);
 
 #endif

@@ -60,6 +60,11 @@ struct gap { /* what is there after it, until it is reached */
   } devices[MAX_DEVICES];
 };
 
+struct reshard { /* FSDP gave up a unit's parameters in backward */
+  uint64_t at;
+  size_t item; /* that stands for its end */
+};
+
 struct positions { /* in the event sequence, increasing */
   uint64_t *at;
   size_t count, capacity;
@@ -135,6 +140,8 @@ struct sl_rank_builder {
 
   struct sl_item *items;
   size_t item_count, item_capacity;
+  struct reshard *reshards; /* of these items, in order */
+  size_t reshard_count, reshard_capacity;
   struct positions optimizer_starts, backward_starts;
   bool gradients_tagged;
   struct sl_workspaces workspaces;

@@ -88,8 +88,11 @@ static int on_event(struct sl_rank_builder *b, const struct sl_event *event) {
   case SL_EVENT_info: allocator_facts_take(b); return 0;
   case SL_EVENT_gap: {
     const struct sl_event_gap *gap = payload;
-    return sl_write_gap(b->writer, event->time_ns, sl_log_string(b->log, gap->source), gap->lost,
-                        sl_log_string(b->log, gap->reason), b->error);
+    if (sl_phases_event(b->phases, event, b->at) < 0)
+      return sl_error_set(b->error, -ENOMEM, "out of memory");
+    return b->r < 0 ? b->r
+                    : sl_write_gap(b->writer, event->time_ns, sl_log_string(b->log, gap->source), gap->lost,
+                                   sl_log_string(b->log, gap->reason), b->error);
   }
   case SL_EVENT_source_state: {
     const struct sl_event_source_state *state = payload;
@@ -191,6 +194,7 @@ struct sl_rank_builder *sl_rank_builder_free(struct sl_rank_builder *b) {
   sl_rows_free(&b->last.rows);
   sl_rows_free(&b->last.device_rows);
   free(b->items);
+  free(b->reshards);
   free(b->optimizer_starts.at);
   free(b->backward_starts.at);
   free(b->places);

@@ -59,15 +59,19 @@ struct sl_rank_pattern *sl_rank_pattern_new(void) {
   return pattern;
 }
 
+static void thread_free(struct sl_rank_pattern *pattern, struct thread_pattern *thread) {
+  if (pattern->latest == thread)
+    pattern->latest = NULL;
+  HASH_DEL(pattern->threads, thread);
+  XXH3_freeState(thread->state);
+  free(thread);
+}
+
 struct sl_rank_pattern *sl_rank_pattern_free(struct sl_rank_pattern *pattern) {
   if (!pattern)
     return NULL;
   struct thread_pattern *thread, *next;
-  HASH_ITER(hh, pattern->threads, thread, next) {
-    HASH_DEL(pattern->threads, thread);
-    XXH3_freeState(thread->state);
-    free(thread);
-  }
+  HASH_ITER(hh, pattern->threads, thread, next) thread_free(pattern, thread);
   XXH3_freeState(pattern->order);
   free(pattern);
   return NULL;
@@ -258,9 +262,12 @@ void sl_rank_pattern_take(struct sl_rank_builder *b, struct sl_step_pattern *out
   sums_add(pattern->order, &b->step.end);
   *out = (struct sl_step_pattern){.allocator_events = pattern->entries};
   uint64_t low = 0, high = 0; /* a sum: threads in any order */
-  for (struct thread_pattern *thread = pattern->threads; thread; thread = thread->hh.next) {
-    if (!thread->entries)
+  struct thread_pattern *thread, *next;
+  HASH_ITER(hh, pattern->threads, thread, next) {
+    if (!thread->entries) {
+      thread_free(pattern, thread); /* it may have ended; of many threads few do something in each step */
       continue;
+    }
     XXH128_hash_t hash = XXH3_128bits_digest(thread->state);
     low += hash.low64;
     high += hash.high64;

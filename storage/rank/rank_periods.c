@@ -251,11 +251,10 @@ finish:
 /* Phases of the last period that went on into the one after it, whose rows are still to come: they stand in others. */
 static int needed_by_phases(struct needed **all, struct sl_rank_builder *b) {
   int r = 0;
-  for (const struct sl_phase *phase = sl_phases_list(b->phases); phase && r == 0; phase = phase->next) {
-    bool of_last = phase->start_at > b->last.began_at && phase->start_at <= b->current.began_at;
-    if (of_last && !phase->written && phase->parent)
+  for (const struct sl_phase *phase = sl_phases_latest(b->phases);
+       phase && phase->start_at > b->last.began_at && r == 0; phase = phase->previous)
+    if (phase->start_at <= b->current.began_at && phase->parent)
       r = needed_add(all, phase->parent->id, phase->needed || !phase->end_at);
-  }
   return r;
 }
 

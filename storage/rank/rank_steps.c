@@ -126,13 +126,30 @@ void sl_rank_phase_opened(void *context, struct sl_phase *phase) {
   }
 }
 
+/* An item that keeps the place at which a reshard ended. */
+static struct sl_item *reshard_item_add(struct sl_rank_builder *b) {
+  void *grown = sl_rank_list_grow(b, b->reshards, b->reshard_count, &b->reshard_capacity, sizeof *b->reshards);
+  struct sl_item *item = grown ? sl_rank_item_add(b, SL_ITEM_none) : NULL;
+  if (grown)
+    b->reshards = grown;
+  if (item)
+    b->reshards[b->reshard_count++] = (struct reshard){.at = b->at, .item = b->item_count - 1};
+  return item;
+}
+
 /* A backward that its unit's reshard ended is closed later, when no reduce has followed: its peaks end where it did. */
 static struct sl_item *close_item_of(struct sl_rank_builder *b, const struct sl_phase *phase) {
-  for (size_t i = b->item_count; i-- > 0 && phase->end_at < b->at;) {
-    struct sl_item *item = &b->items[i];
-    if (item->type == SL_ITEM_open && item->phase == phase)
-      break;
-    if (item->type == SL_ITEM_none && item->phase && item->phase->end_at == phase->end_at)
+  size_t low = 0, high = phase->end_at < b->at ? b->reshard_count : 0;
+  while (low < high) {
+    size_t middle = low + (high - low) / 2;
+    if (b->reshards[middle].at < phase->end_at)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  if (phase->end_at < b->at && low < b->reshard_count && b->reshards[low].at == phase->end_at) {
+    struct sl_item *item = &b->items[b->reshards[low].item];
+    if (item->type == SL_ITEM_none)
       return item;
   }
   return sl_rank_item_add(b, SL_ITEM_close);
@@ -146,7 +163,7 @@ void sl_rank_phase_closed(void *context, struct sl_phase *phase) {
   if (has_peak(phase) && (item = close_item_of(b, phase)))
     item->type = SL_ITEM_close;
   else if (phase->point == SL_POINT_post_backward_reshard)
-    item = sl_rank_item_add(b, SL_ITEM_none); /* keeps the place */
+    item = reshard_item_add(b);
   if (item)
     item->phase = phase;
   if (phase->kind == SL_KIND_step && b->r == 0)
@@ -294,6 +311,7 @@ int sl_rank_allocations_settle(struct sl_rank_builder *b, bool all) {
     struct sl_allocation *a = b->allocations[i];
     if (r == 0 && (all || a->complete_ns)) {
       r = allocation_write(b, a);
+      sl_sweep_forget(b->sweep, a);
       free(a);
     } else {
       a->phase = a->free_phase = NULL;
@@ -307,17 +325,27 @@ int sl_rank_allocations_settle(struct sl_rank_builder *b, bool all) {
   return r;
 }
 
+static int phase_write(struct sl_rank_builder *b, const struct sl_phase *phase) {
+  if (phase->needed)
+    sl_rank_release(b);
+  else
+    sl_rank_hold_since(b, phase->start_at);
+  return sl_write_phase(b->writer, phase, b->error);
+}
+
 int sl_rank_phases_settle(struct sl_rank_builder *b, bool all) {
+  struct sl_phase **closed;
+  size_t count;
   int r = 0;
-  for (struct sl_phase *phase = sl_phases_list(b->phases); phase && r == 0; phase = phase->next)
-    if (!phase->written && (phase->end_at || all)) {
-      if (phase->needed)
-        sl_rank_release(b);
-      else
-        sl_rank_hold_since(b, phase->start_at);
-      r = sl_write_phase(b->writer, phase, b->error);
-      phase->written = true;
-    }
+  if (all) {
+    for (const struct sl_phase *phase = sl_phases_list(b->phases); phase && r == 0; phase = phase->next)
+      r = phase_write(b, phase);
+  } else if (sl_phases_closed(b->phases, &closed, &count) < 0) {
+    r = sl_error_set(b->error, -ENOMEM, "out of memory");
+  } else {
+    for (size_t i = 0; i < count && r == 0; i++)
+      r = phase_write(b, closed[i]);
+  }
   sl_rank_release(b);
   sl_phases_prune(b->phases);
   return r;
@@ -385,7 +413,7 @@ int sl_rank_step_finish(struct sl_rank_builder *b, const struct sl_phase *step) 
     r = sl_rank_phases_settle(b, false);
   if (r == 0 && step)
     r = sl_rank_period_end(b);
-  b->item_count = 0;
+  b->item_count = b->reshard_count = 0;
   b->optimizer_starts.count = b->backward_starts.count = 0;
   b->gradients_tagged = false;
   sl_module_states_step_ended(b->states);

@@ -11,6 +11,7 @@ ALLOC, FREE_REQUESTED, FREE_COMPLETED, SEGMENT_ALLOC, SEGMENT_FREE, SEGMENT_MAP,
 MIB = 1 << 20
 FREE, ALLOCATED, PENDING = range(3)  # of a block
 STEP = 1  # a range's category
+HOLE_NS = 10_000_000
 
 
 class Block:
@@ -115,18 +116,16 @@ class Allocator:
             elif block:
                 block.state = FREE
                 self.merge(block)
-        elif action == SEGMENT_ALLOC:
-            self.add(Block(address, size, place, ("whole", address, fields["sequence"])))
-        elif action == SEGMENT_MAP:
+        elif action in (SEGMENT_ALLOC, SEGMENT_MAP):
+            if any(b.address == address for b in self.blocks):
+                return None  # the end of the one before was lost
             # Ranges of one reservation are one segment, whose end nobody tells: neighbours of one place belong together.
-            block = Block(address, size, place, ("mapped", place))
+            mapped = action == SEGMENT_MAP
+            block = Block(address, size, place, ("mapped", place) if mapped else ("whole", address, fields["sequence"]))
             self.add(block)
-            self.merge(block)
-        elif action == SEGMENT_FREE:
-            block = self.find(address, FREE)
-            if block and block.bytes == size:
-                self.blocks.remove(block)
-        elif action == SEGMENT_UNMAP:
+            if mapped:
+                self.merge(block)
+        elif action in (SEGMENT_FREE, SEGMENT_UNMAP):
             block = next((b for b in self.blocks if b.state == FREE and b.address <= address and address + size <= b.end()), None)
             if block:
                 self.blocks.remove(block)
@@ -138,30 +137,37 @@ class Allocator:
 
 def in_order(log):
     """Every event as (ordinal, event), in the order in which it counts: within a thread by position, between threads by
-    time; a thread whose next event is one of the allocator's waits for those of lower sequence numbers."""
+    time; a thread whose next event is one of the allocator's waits for those of lower sequence numbers. Where these do not
+    come until the others are 10 ms ahead, they are lost."""
     device_of = {key: place["device"] for key, place in log.places.items()}
-    due = collections.defaultdict(list)  # the sequence numbers that are there, by device, from the last one down
+    due = {}  # the next sequence number, by device
     for events in log.threads.values():
         for event in events:
             if event.type == "allocator":
-                due[device_of[event.fields["place"]]].append(event.fields["sequence"])
-    for sequences in due.values():
-        sequences.sort(reverse=True)
-    heads = {ordinal: [0, 0] for ordinal in log.threads}  # position, and the time, which does not go back
+                device, sequence = device_of[event.fields["place"]], event.fields["sequence"]
+                due[device] = min(due.get(device, sequence), sequence)
+    heads = {ordinal: [0, log.threads[ordinal][0].ns] for ordinal in log.threads}  # position, and the time, which does not go back
     while heads:
-        ready = []
-        for ordinal, (position, latest) in heads.items():
+        early, ready = [], []
+        for ordinal, (position, ns) in heads.items():
             event = log.threads[ordinal][position]
-            if event.type != "allocator" or event.fields["sequence"] == due[device_of[event.fields["place"]]][-1]:
-                ready.append((max(latest, event.ns), ordinal))
+            ahead = event.type == "allocator" and event.fields["sequence"] > due[device_of[event.fields["place"]]]
+            (early if ahead else ready).append((ns, ordinal))
+        if early and (not ready or min(ready)[0] > min(early)[0] + HOLE_NS):
+            fields = [log.threads[ordinal][heads[ordinal][0]].fields for _, ordinal in sorted(early)]
+            device = device_of[fields[0]["place"]]
+            due[device] = min(f["sequence"] for f in fields if device_of[f["place"]] == device)
+            continue
         ns, ordinal = min(ready)
         position = heads[ordinal][0]
         event = log.threads[ordinal][position]
         if event.type == "allocator":
-            due[device_of[event.fields["place"]]].pop()
-        heads[ordinal] = [position + 1, ns]
+            device = device_of[event.fields["place"]]
+            due[device] = max(due[device], event.fields["sequence"] + 1)
         if position + 1 == len(log.threads[ordinal]):
             del heads[ordinal]
+        else:
+            heads[ordinal] = [position + 1, max(ns, log.threads[ordinal][position + 1].ns)]
         yield ordinal, event
 
 
@@ -178,7 +184,9 @@ def collectives(log):
             step = None
         elif event.type == "range_push":
             named[ordinal] = log.strings[fields["name"]]
-        elif event.type == "range_payload" and (fields["domain"], fields["schema"]) in size_at:
+        elif event.type == "lost":
+            named.pop(ordinal, None)
+        elif event.type == "range_payload" and (fields["domain"], fields["schema"]) in size_at and ordinal in named:
             at = size_at[fields["domain"], fields["schema"]]
             count = found[step, named[ordinal].removeprefix("nccl")]
             count[0] += 1

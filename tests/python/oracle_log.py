@@ -19,6 +19,7 @@ SEGMENT_BYTES = 256 << 10
 DROPPED = 0xFFFFFFFF  # ordinal of nobody's thread, which stands for what keep-last dropped
 
 Event = collections.namedtuple("Event", "ns type fields tail")
+LOST = "lost"  # type of an event that stands for a stretch of a thread that is missing
 
 
 def event_table():
@@ -108,9 +109,13 @@ class Log:
         self.tids, self.dropped = {}, []
         self.definitions = definitions = []
         for chain, parts in chains.items():
-            for _, header, data, encoding in sorted(parts, key=lambda part: part[0]):
+            due = 0
+            for sequence, header, data, encoding in sorted(parts, key=lambda part: part[0]):
                 ordinal, tid = header[4], header[6]
                 ordinal, tid = goes_on.get(chain, (ordinal, tid))
+                if sequence > due and chain not in (0, DROPPED):
+                    self.lost(ordinal)
+                due = sequence + 1
                 for event in records(header, data, encoding == 1):
                     if chain == 0:
                         definitions.append(event)
@@ -123,6 +128,11 @@ class Log:
                         self.tids[ordinal] = tid
                         self.threads[ordinal].append(event)
         self.define(definitions)
+
+    def lost(self, ordinal):
+        """A segment of the thread's is missing here."""
+        events = self.threads[ordinal]
+        events.append(Event(events[-1].ns if events else 0, LOST, {}, b""))
 
     def define(self, events):
         for event in events:
@@ -159,7 +169,8 @@ def record(event, base):
 
 
 def write(directory, definitions, threads, tids):
-    """A log directory of these events, {ordinal: [Event]}; 0 to 2^32 ns between an event and its time base."""
+    """A log directory of these events, {ordinal: [Event]}; 0 to 2^32 ns between an event and its time base. Where one is LOST,
+    a segment is missing."""
     directory.mkdir(parents=True)
     number = 0
     for ordinal, events in [(0, definitions), *threads.items()]:
@@ -167,9 +178,12 @@ def write(directory, definitions, threads, tids):
         for sequence in itertools.count():
             if not events:
                 break
+            if events[0].type == LOST:
+                events.popleft()
+                continue  # without a segment of this sequence number
             base = now = events[0].ns
             data, size = [], HEADER.size
-            while events:
+            while events and events[0].type != LOST:
                 found = [events[0]]
                 if not 0 <= events[0].ns - now < 1 << 32:
                     found.insert(0, Event(events[0].ns, "time_base", {"realtime_ns": events[0].ns}, b""))

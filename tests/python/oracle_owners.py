@@ -112,21 +112,24 @@ class Story:
                     ends.pop(began[reducing], None)
                 if point == "FSDP::pre_backward":
                     began.setdefault(unit, now)
-            elif event.type == "range_pop" and stacks[ordinal]:
-                point, unit = stacks[ordinal].pop()
-                if unit in began and point == "FSDP::post_backward_reduce":
-                    ends[began.pop(unit)] = now
-                elif unit in began and point == "FSDP::post_backward_reshard":
-                    ends[began[unit]] = now
-                if point == "backward":
-                    began = {}
+            elif event.type == "range_pop" and stacks[ordinal] or event.type == "lost":
+                popped = [stacks[ordinal].pop()] if event.type == "range_pop" else stacks[ordinal][::-1]
+                if event.type == "lost":
+                    stacks[ordinal] = [(None, None)] * len(popped)
+                for point, unit in popped:
+                    if unit in began and point == "FSDP::post_backward_reduce":
+                        ends[began.pop(unit)] = now
+                    elif unit in began and point == "FSDP::post_backward_reshard":
+                        ends[began[unit]] = now
+                    if point == "backward":
+                        began = {}
         return ends
 
     def around(self, ordinal):
         """The innermost phase at this instant on this thread."""
-        stack = self.stacks.get(ordinal)
-        if stack and stack[-1][1] not in self.whole:  # backward may run on the thread that asked for it
-            return stack[-1][1]
+        top = next((phase for _, phase in reversed(self.stacks.get(ordinal, ())) if phase), None)
+        if top and top not in self.whole:  # backward may run on the thread that asked for it
+            return top
         if self.whole:
             inner = [p for p in self.open_backward if p.end > self.now]
             return inner[-1] if inner else self.whole[-1]
@@ -174,12 +177,24 @@ class Story:
         if at is None:
             return
         phase = stack.pop(at)[1]
+        if phase:
+            self.ends(phase)
+
+    def ends(self, phase):
         phase.end, phase.end_ns = self.now, self.ns
         if phase in self.whole:
             self.whole.remove(phase)
             for module in self.open_backward:
                 module.end = min(module.end, self.now)
             self.open_backward = []
+
+    def on_lost(self, ordinal, fields):
+        """What the thread did next is missing: what it had pushed ends here, and its later ends mean nothing."""
+        for at in reversed(range(len(self.stacks.get(ordinal, ())))):
+            domain, phase = self.stacks[ordinal][at]
+            if phase:
+                self.ends(phase)
+                self.stacks[ordinal][at] = domain, None
 
     def on_range_start(self, ordinal, fields):
         if self.log.domains[fields["domain"]] != "shardledger":

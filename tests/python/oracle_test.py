@@ -12,7 +12,7 @@ import pytest
 from conftest import BUILD
 from oracle import collectives
 from oracle_jobs import BEGIN_NS, Job
-from oracle_log import Log, write
+from oracle_log import LOST, Event, Log, write
 from oracle_owners import NEVER, Story
 
 DATA = pathlib.Path(__file__).resolve().parents[1] / "data"
@@ -186,6 +186,21 @@ def test_a_thread_whose_clock_is_late_changes_no_figure(name, delay_us, tmp_path
             ns = max(ns, event.ns + 1000 * delay_us * (begin <= position < end))
             events.append(event._replace(ns=ns))
         threads[late] = events
+    check(written(tmp_path, log, threads), tmp_path, "--keep", "all")
+
+
+@pytest.mark.parametrize("name", ["fsdp2-2rank-recompute", "fsdp2-mixed-recompute-2rank", "matrix/fsdp1", "matrix/tracked-grouped",
+                                  "matrix/tracked-ddp"])
+@pytest.mark.parametrize("seed", range(12))
+def test_a_thread_that_lost_a_stretch_has_the_figures_of_what_is_left(name, seed, tmp_path):
+    """Its ranges end where the stretch begins, its allocations are not known, and no other thread's are harmed."""
+    log, choose = log_of(name), random.Random(seed)
+    threads = {ordinal: list(events) for ordinal, events in log.threads.items()}
+    ordinal = choose.choice(memory_threads(log))
+    events = threads[ordinal]
+    begin = choose.randrange(1, len(events) - 1)
+    end = min(len(events) - 1, begin + choose.choice((1, 10, 100, 1000)))
+    events[begin:end] = [Event(events[begin - 1].ns, LOST, {}, b"")]
     check(written(tmp_path, log, threads), tmp_path, "--keep", "all")
 
 

@@ -5,10 +5,10 @@
 #include "block_map.h"
 
 #include "plugin/events.h"
+#include "storage/hash_table.h"
 
 #include <errno.h>
 #include <stdlib.h>
-#include <uthash.h>
 
 struct block {
   uint64_t address;
@@ -60,7 +60,7 @@ static struct block *block_add(struct sl_block_map *map, uint64_t address, uint6
   block->address = address;
   block->bytes = bytes;
   block->place = place;
-  HASH_ADD(hh, map->blocks, address, sizeof block->address, block);
+  SL_HASH_ADD(map->blocks, address, block);
   return block;
 }
 

@@ -1,11 +1,11 @@
 #include "memory_owners.h"
 
 #include "attribution.h"
+#include "storage/hash_table.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <uthash.h>
 
 struct group {
   struct {
@@ -44,7 +44,11 @@ int sl_memory_owners(struct sl_allocation *const *allocations, size_t count, uin
         break;
       }
       *group = search;
-      HASH_ADD(hh, groups, key, sizeof group->key, group);
+      SL_HASH_ADD(groups, key, group);
+      if (!group) {
+        r = sl_error_set(error, -ENOMEM, "out of memory");
+        break;
+      }
     }
     group->bytes += a->bytes;
     group->allocations++;

@@ -1,11 +1,11 @@
 #include "collective_join.h"
 
+#include "storage/hash_table.h"
 #include "storage/log/nccl_payload.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <uthash.h>
 #include <utlist.h>
 
 enum {
@@ -207,6 +207,9 @@ int sl_batch_launch(struct sl_joiner *joiner, struct sl_batch *batch, uint32_t c
   if (!launch)
     return sl_error_set(error, -ENOMEM, "out of memory");
   launch->correlation = correlation;
+  SL_HASH_ADD(joiner->launches, correlation, launch);
+  if (!launch)
+    return sl_error_set(error, -ENOMEM, "out of memory");
   launch->stretch = joiner->stretch_count - 1;
   joiner->launched = true;
   launch->batch = batch;
@@ -214,7 +217,6 @@ int sl_batch_launch(struct sl_joiner *joiner, struct sl_batch *batch, uint32_t c
   batch->launches = launch;
   batch->launch_count++;
   batch->waiting++;
-  HASH_ADD(hh, joiner->launches, correlation, sizeof launch->correlation, launch);
   return 0;
 }
 

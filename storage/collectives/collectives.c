@@ -4,12 +4,12 @@
 
 #include "collective_join.h"
 #include "plugin/events.h"
+#include "storage/hash_table.h"
 #include "storage/log/nccl_payload.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <uthash.h>
 #include <utlist.h>
 
 enum { MAX_DEPTH = 16, DOMAIN_LIMIT = 256 };
@@ -126,7 +126,7 @@ static struct thread *thread_of(struct sl_collectives *c, uint32_t number) {
   HASH_FIND(hh, c->threads, &number, sizeof number, thread);
   if (!thread && (thread = calloc(1, sizeof *thread))) {
     thread->thread = number;
-    HASH_ADD(hh, c->threads, thread, sizeof thread->thread, thread);
+    SL_HASH_ADD(c->threads, thread, thread);
   }
   return thread;
 }
@@ -261,7 +261,9 @@ static int memory_begin(struct sl_collectives *c, const struct sl_event *event, 
   held->address = e->address;
   held->bytes = e->bytes;
   held->owner = owner;
-  HASH_ADD(hh, c->held, address, sizeof held->address, held);
+  SL_HASH_ADD(c->held, address, held);
+  if (!held)
+    return no_memory(error);
   owner->held += e->bytes;
   if (owner->held > owner->peak)
     owner->peak = owner->held;
@@ -283,7 +285,7 @@ static struct peer_count *peer_of(struct communicator *communicator, int64_t num
   HASH_FIND(hh, communicator->peers, &search.key, sizeof search.key, peer);
   if (!peer && (peer = malloc(sizeof *peer))) {
     *peer = search;
-    HASH_ADD(hh, communicator->peers, key, sizeof peer->key, peer);
+    SL_HASH_ADD(communicator->peers, key, peer);
   }
   return peer;
 }

@@ -1,11 +1,11 @@
 #include "driver_segments.h"
 
 #include "plugin/events.h"
+#include "storage/hash_table.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <uthash.h>
 
 struct segment {
   uint64_t address, bytes, stream, alloc_ns;
@@ -135,7 +135,9 @@ static int segment_begin(struct sl_driver_segments *segments, const struct segme
   if (!segment)
     return sl_error_set(error, -ENOMEM, "out of memory");
   *segment = *begun;
-  HASH_ADD(hh, segments->live, address, sizeof segment->address, segment);
+  SL_HASH_ADD(segments->live, address, segment);
+  if (!segment)
+    return sl_error_set(error, -ENOMEM, "out of memory");
   return r < 0 ? r : count_in(segments, segment, error);
 }
 

@@ -1,10 +1,10 @@
 #include "module_table.h"
+#include "storage/hash_table.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <uthash.h>
 
 struct module_key { /* (root, fqn) → module id */
   char *key;
@@ -127,6 +127,11 @@ int sl_module_table_add(struct sl_module_table *table, const struct sl_event_mod
     return -ENOMEM;
   }
   HASH_ADD_KEYPTR(hh, table->keys, key->key, strlen(key->key), key);
+  if (SL_HASH_FAILED(key)) {
+    free(key->key);
+    free(key);
+    return -ENOMEM;
+  }
   return 0;
 }
 

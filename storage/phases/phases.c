@@ -5,13 +5,13 @@
 #include "phases.h"
 
 #include "plugin/events.h"
+#include "storage/hash_table.h"
 
 #include <errno.h>
 #include <fnmatch.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <uthash.h>
 
 enum { MAX_DEPTH = 512, DOMAIN_LIMIT = 256 };
 
@@ -162,7 +162,7 @@ static struct thread_stack *stack_of(struct sl_phases *phases, uint32_t thread, 
   HASH_FIND(hh, phases->threads, &thread, sizeof thread, stack);
   if (!stack && create && (stack = calloc(1, sizeof *stack))) {
     stack->thread = thread;
-    HASH_ADD(hh, phases->threads, thread, sizeof stack->thread, stack);
+    SL_HASH_ADD(phases->threads, thread, stack);
   }
   return stack;
 }
@@ -217,9 +217,13 @@ static struct sl_phase *phase_open(struct sl_phases *phases, const struct sl_eve
   HASH_FIND(hh, phases->calls, &key, sizeof key, call);
   if (!call && (call = calloc(1, sizeof *call))) {
     call->key = key;
-    HASH_ADD(hh, phases->calls, key, sizeof call->key, call);
+    SL_HASH_ADD(phases->calls, key, call);
   }
-  phase->call_index = call ? call->count++ : 0;
+  if (!call) {
+    free(phase);
+    return NULL;
+  }
+  phase->call_index = call->count++;
   if (phases->last)
     phases->last->next = phase;
   else
@@ -516,7 +520,9 @@ static int range_started(struct sl_phases *phases, const struct sl_event *event,
   if (!range)
     return -ENOMEM;
   range->id = start->id;
-  HASH_ADD(hh, phases->ranges, id, sizeof range->id, range);
+  SL_HASH_ADD(phases->ranges, id, range);
+  if (!range)
+    return -ENOMEM;
   const char *name = sl_log_string(phases->log, start->name);
   struct meaning meaning = meaning_of(phases, event->thread, start->domain, start->category, start->value, name);
   struct sl_phase *phase;
@@ -608,7 +614,9 @@ static int range_reopen(struct sl_phases *phases, const struct sl_event_kept_ran
       return -ENOMEM;
     open->id = range->id;
     open->phase = phase;
-    HASH_ADD(hh, phases->ranges, id, sizeof open->id, open);
+    SL_HASH_ADD(phases->ranges, id, open);
+    if (!open)
+      return -ENOMEM;
   } else {
     struct thread_stack *stack = stack_of(phases, range->thread, true);
     if (!stack)

@@ -211,7 +211,7 @@ struct sl_rank_builder *sl_rank_builder_new(struct sl_log *log, struct sl_ledger
   allocator_facts_take(b);
   struct sl_phase_listener phase_listener = {b, sl_rank_phase_opened, sl_rank_phase_closed};
   struct sl_sweep_listener sweep_listener = {b, sl_rank_sweep_snapshot, sl_rank_sweep_peak, sl_rank_sweep_parent};
-  struct sl_states_sink states_sink = {b, sl_rank_state_item_add, sl_rank_state_item_withdraw};
+  struct sl_states_sink states_sink = {b, sl_rank_state_item_add, sl_rank_state_item_withdraw, sl_rank_state_item_fail};
   struct sl_collective_host host = {b, sl_rank_allocation_containing, sl_rank_allocation_sized};
   b->places = calloc(MAX_PLACES, sizeof *b->places);
   b->phases = sl_phases_new(log, &phase_listener);

@@ -9,11 +9,11 @@
  * number that ends a range's name (ProfilerStep#17).
  */
 #include "rank_builder.h"
+#include "storage/hash_table.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <uthash.h>
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -110,7 +110,11 @@ static struct thread_pattern *thread_of(struct sl_rank_pattern *pattern, uint32_
     XXH3_128bits_reset(state);
     thread->thread = number;
     thread->state = state;
-    HASH_ADD(hh, pattern->threads, thread, sizeof thread->thread, thread);
+    SL_HASH_ADD(pattern->threads, thread, thread);
+    if (!thread) {
+      XXH3_freeState(state);
+      return NULL;
+    }
   }
   pattern->latest = thread;
   return thread;

@@ -96,6 +96,8 @@ struct sl_log {
   bool following;          /* the log may still grow */
   uint64_t until_ns;       /* events of threads after it are held back */
   uint64_t damaged_before; /* in the index, when it was looked at last */
+  int in_trouble;          /* a segment can't be read for now: the negative errno; 0: no */
+  struct sl_error trouble; /* why */
   struct sl_event_gap gap; /* a hole, reported by itself */
 
   struct order orders[DEVICES_MAX];
@@ -175,6 +177,7 @@ static bool stream_load(struct sl_log *log, struct stream *stream) {
     return false;
   }
   struct sl_segment_entry *entry = stream->next;
+  struct sl_error *const trouble = &log->trouble;
   stream->at = stream->stop = NULL;
   if (entry->sequence > stream->next_sequence) {
     const bool dropped = is_dropped(&log->dropped, entry->thread, stream->next_sequence, entry->sequence);
@@ -184,6 +187,13 @@ static bool stream_load(struct sl_log *log, struct stream *stream) {
     damage(log, stream, 0, OWN_MISSING);
     return true;
   }
+  int r = sl_segments_load(&log->segments, entry, &stream->records, trouble);
+  if (r == -SL_LOG_UNREADABLE || r == -ENOMEM) { /* It may be read the next time: nothing of it is lost. */
+    if (!trouble->text[0])
+      sl_error_set(trouble, r, "out of memory while reading %s", log->segments.directory);
+    log->in_trouble = r;
+    return false;
+  }
   stream->next++;
   entry->done = true;
   stream->next_sequence = entry->sequence + 1;
@@ -192,7 +202,7 @@ static bool stream_load(struct sl_log *log, struct stream *stream) {
   stream->tid = entry->tid;
   if (log->opened)
     log->bytes_read += entry->disk_bytes;
-  if (sl_segments_load(&log->segments, entry, &stream->records) < 0) {
+  if (r < 0) {
     damage(log, stream, entry->disk_bytes, OWN_DAMAGED);
     return true;
   }
@@ -486,11 +496,15 @@ int sl_log_next(struct sl_log *log, struct sl_event *event, struct sl_error *err
       give(log, &log->definitions, event);
       return 1;
     }
-    log->in_definitions = false;
+    log->in_definitions = log->in_trouble != 0;
   }
   for (;;) {
     if (LIKELY(log->current != NULL))
       advance_current(log);
+    if (UNLIKELY(log->in_trouble)) {
+      *error = log->trouble;
+      return log->in_trouble;
+    }
     const uint64_t next_ns = log->heap_count ? log->heap[0]->time_ns : UINT64_MAX;
     if (UNLIKELY(next_ns > log->waiting_until_ns || log->heap_count == 0)) {
       /* Where events are held back, what fills the hole may be among them, or not be written yet. */
@@ -642,6 +656,12 @@ int sl_log_open(const char *directory, struct sl_log **out, struct sl_error *err
   const struct stream definitions = log->definitions;
   if (r == 0 && definitions.next)
     r = read_definitions(log);
+  if (r == 0 && log->in_trouble) {
+    r = log->in_trouble;
+    *error = log->trouble;
+    sl_log_close(log);
+    return r;
+  }
   if (r < 0) {
     sl_log_close(log);
     return sl_error_set(error, r, "out of memory while reading the definitions in %s", directory);
@@ -718,6 +738,7 @@ static bool misses_segment(const struct sl_log *log) {
 int sl_log_follow(struct sl_log *log, struct sl_error *error) {
   int r = 0;
   log->following = true;
+  log->in_trouble = 0;
   if (log->current)
     advance_current(log);
   r = sl_segments_update(&log->segments, error);

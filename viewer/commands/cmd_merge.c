@@ -64,8 +64,7 @@ int sl_cmd_merge(const struct sl_command *command, int argc, char **argv) {
     sl_complain("%s", error.text);
     goto finish;
   }
-  printf("%s\n", output);
-  status = SL_EXIT_OK;
+  status = sl_print_path(output) < 0 ? SL_EXIT_USAGE : SL_EXIT_OK;
 
 finish:
   rules = sl_user_rules_free(rules);

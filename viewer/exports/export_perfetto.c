@@ -538,29 +538,20 @@ static int write_rank(struct writer *w, struct sl_statement *ranks, struct sl_er
 int sl_export_perfetto(struct sl_export *export, struct sl_error *error) {
   struct writer w = {.export = export};
   struct sl_statement *ranks = NULL;
-  char *staged = sl_export_staged(export->output);
-  int r = 0;
-  if (!staged)
-    return sl_error_set(error, -ENOMEM, "out of memory");
-  w.file = fopen(staged, "wb");
-  if (!w.file) {
-    r = sl_error_set(error, -errno, "%s can't be written: %s", export->output, strerror(errno));
-    goto finish;
-  }
+  struct sl_export_file file;
+  int r = sl_export_begin(export->output, false, &file, error);
+  if (r < 0)
+    return r;
+  w.file = file.stream;
   r = sl_db_prepare(export->db, sl_export_ranks_sql, &ranks, error);
   while (r == 0 && (r = sl_statement_step(ranks, error)) > 0)
     r = write_rank(&w, ranks, error);
-  bool failed = ferror(w.file) != 0;
-  failed |= fclose(w.file) != 0;
-  if (r == 0 && (failed || w.packet.failed || w.event.failed || w.inner.failed))
-    r = sl_error_set(error, -EIO, "%s could not be written whole", export->output);
-  r = sl_export_commit(staged, export->output, r, error);
-
-finish:
+  if (r == 0 && (w.packet.failed || w.event.failed || w.inner.failed))
+    r = sl_error_set(error, -ENOMEM, "out of memory");
+  r = sl_export_end(&file, r, error);
   ranks = sl_statement_close(ranks);
   sl_message_free(&w.packet);
   sl_message_free(&w.event);
   sl_message_free(&w.inner);
-  free(staged);
   return r;
 }

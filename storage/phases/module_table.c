@@ -18,6 +18,7 @@ struct sl_module_table {
   uint32_t count, capacity;
   bool any_trained;
   struct module_key *keys;
+  bool out_of_memory; /* a look-up had none, and answered that there is no such module */
 };
 
 struct sl_module_table *sl_module_table_new(const struct sl_log *log) {
@@ -46,10 +47,16 @@ static char *module_key_text(uint32_t root, const char *fqn, size_t length) {
   return asprintf(&key, "%u:%.*s", root, (int)length, fqn) < 0 ? NULL : key;
 }
 
+/* Asking a table changes nothing in it but this. */
+static uint32_t lookup_failed(const struct sl_module_table *table) {
+  ((struct sl_module_table *)table)->out_of_memory = true;
+  return 0;
+}
+
 static uint32_t module_lookup(const struct sl_module_table *table, uint32_t root, const char *fqn, size_t length) {
   char *text = module_key_text(root, fqn, length);
   if (!text)
-    return 0;
+    return lookup_failed(table);
   struct module_key *key;
   HASH_FIND_STR(table->keys, text, key);
   free(text);
@@ -69,6 +76,10 @@ const struct sl_module_info *sl_module_table_find(const struct sl_module_table *
 const struct sl_module_info *sl_module_table_all(const struct sl_module_table *table, uint32_t *count) {
   *count = table->count;
   return table->modules;
+}
+
+bool sl_module_table_failed(const struct sl_module_table *table) {
+  return table->out_of_memory;
 }
 
 void sl_module_table_saw_backward(struct sl_module_table *table, uint32_t id) {
@@ -155,7 +166,7 @@ static uint32_t module_named(const struct sl_module_table *table, uint32_t root,
     return fsdp_root->id;
   char *full = NULL;
   if (asprintf(&full, "%s.%.*s", fsdp_root->fqn, (int)length, fqn) < 0)
-    return 0;
+    return lookup_failed(table);
   id = module_lookup(table, root, full, strlen(full));
   free(full);
   return id;

@@ -661,6 +661,10 @@ int sl_phases_jump(struct sl_phases *phases, const struct sl_event_kept_range *r
   return r;
 }
 
+bool sl_phases_failed(const struct sl_phases *phases) {
+  return sl_module_table_failed(phases->modules);
+}
+
 bool sl_phases_is_aside(const struct sl_phases *phases, uint32_t module) {
   return sl_module_table_is_aside(phases->modules, module);
 }

@@ -103,6 +103,9 @@ const char *sl_kind_name(enum sl_kind kind);
 const struct sl_module_info *sl_phases_modules(const struct sl_phases *phases, uint32_t *count);
 const struct sl_module_info *sl_phases_module(const struct sl_phases *phases, uint32_t id); /* NULL: unknown */
 
+/* Whether memory ran out in a question, whose answer was wrong then. */
+bool sl_phases_failed(const struct sl_phases *phases);
+
 /* Whether a module (0: none) belongs to a model without a backward, beside one that is trained: a reference, a copy. */
 bool sl_phases_is_aside(const struct sl_phases *phases, uint32_t module);
 

@@ -238,6 +238,13 @@ void sl_rank_builder_keep_all(struct sl_rank_builder *b) {
   sl_rank_periods_keep_all(b->periods);
 }
 
+/* What failed where it could not be returned. */
+static int has_failed(struct sl_rank_builder *b) {
+  if (b->r == 0 && sl_phases_failed(b->phases))
+    b->r = sl_error_set(b->error, -ENOMEM, "out of memory");
+  return b->r;
+}
+
 int sl_rank_builder_event(struct sl_rank_builder *b, const struct sl_event *event) {
   int r = 0;
   b->at++;
@@ -257,7 +264,9 @@ int sl_rank_builder_event(struct sl_rank_builder *b, const struct sl_event *even
   }
   if (b->restoring && event->thread != 0)
     r = sl_rank_restore_finish(b);
-  return r < 0 ? r : on_event(b, event);
+  if (r == 0)
+    r = on_event(b, event);
+  return r < 0 ? r : has_failed(b);
 }
 
 int sl_rank_builder_finish(struct sl_rank_builder *b) {
@@ -286,7 +295,7 @@ int sl_rank_builder_finish(struct sl_rank_builder *b) {
     r = sl_exposed_time_write(b->writer, b->error);
   if (r == 0)
     r = rank_write(b, &b->devices[b->device >= 0 ? b->device : 0]);
-  return r;
+  return r < 0 ? r : has_failed(b);
 }
 
 int sl_rank_ledger_build(struct sl_log *log, struct sl_ledger_writer *writer, const struct sl_ledger_options *options,

@@ -141,11 +141,10 @@ static uint64_t module_word(const struct sl_phase *phase) {
 }
 
 void sl_rank_pattern_opened(struct sl_rank_builder *b, struct sl_phase *phase) {
-  struct thread_pattern *thread = b->pattern ? thread_of(b->pattern, phase->thread) : NULL;
   XXH3_state_t *stream = b->pattern ? stream_of(b, phase->thread) : NULL;
   if (!stream)
     return;
-  phase->number = ++thread->opened;
+  phase->number = ++b->pattern->latest->opened;
   ADD(stream, ENTRY_opened, phase_word(phase), phase->module, phase->call_index, phase_word(phase->parent),
       module_word(phase->parent));
   name_add(stream, phase->kind == SL_KIND_step ? "" : phase->name);

@@ -1,5 +1,6 @@
 #include "error.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -26,4 +27,8 @@ int sl_error_set(struct sl_error *error, int code, const char *format, ...) {
   memcpy(error->text + half, left_out, sizeof left_out - 1);
   strcpy(error->text + half + sizeof left_out - 1, whole + length - half);
   return code;
+}
+
+int sl_no_memory(struct sl_error *error) {
+  return sl_error_set(error, -ENOMEM, "out of memory");
 }

@@ -51,8 +51,7 @@ static int sources_write(struct sl_ledger_writer *writer, const char *const *dir
   FILE *stream = open_memstream(&text, &size);
   for (size_t i = 0; stream && i < count; i++)
     fprintf(stream, "%s%s", i ? "\n" : "", directories[i]);
-  int r = stream && fclose(stream) == 0 ? sl_write_meta(writer, "source_directory", text, error)
-                                        : sl_error_set(error, -ENOMEM, "out of memory");
+  int r = stream && fclose(stream) == 0 ? sl_write_meta(writer, "source_directory", text, error) : sl_no_memory(error);
   free(text);
   return r;
 }

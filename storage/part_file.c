@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #define SUFFIX ".part"
+#define DIGITS 16        /* of the number in the name */
 #define YOUNG_SECONDS 60 /* may be between its making and its locking */
 
 static const char *name_in(const char *path) {
@@ -31,14 +32,13 @@ static int open_parent(const char *output) {
   return r;
 }
 
-/* Is it <name>.<hexadecimal digits>.part? */
+/* Is it <name>.<16 hexadecimal digits>.part? */
 static bool is_part_of(const char *file, const char *name) {
   const size_t length = strlen(name);
   if (strncmp(file, name, length) != 0 || file[length] != '.')
     return false;
   const char *digits = file + length + 1;
-  const size_t count = strspn(digits, "0123456789abcdef");
-  return count > 0 && strcmp(digits + count, SUFFIX) == 0;
+  return strspn(digits, "0123456789abcdef") == DIGITS && strcmp(digits + DIGITS, SUFFIX) == 0;
 }
 
 static void remove_if_left(int directory, const char *name) {
@@ -85,7 +85,7 @@ static int part_make(struct sl_part_file *part, const char *output) {
   remove_left(part->directory, output);
   if (!(part->output = strdup(output)))
     return -ENOMEM;
-  if (asprintf(&part->path, "%s.%016llx" SUFFIX, output, (unsigned long long)any_number()) < 0) {
+  if (asprintf(&part->path, "%s.%0*llx" SUFFIX, output, DIGITS, (unsigned long long)any_number()) < 0) {
     part->path = NULL;
     return -ENOMEM;
   }

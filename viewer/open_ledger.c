@@ -1,5 +1,6 @@
 #include "open_ledger.h"
 #include "output/terminal.h"
+#include "storage/grow.h"
 #include "storage/ledger.h"
 #include "storage/log/log_reader.h"
 #include "storage/run/run_directory.h"
@@ -39,7 +40,7 @@ struct names {
 
 static int add_name(void *context, const char *name) {
   struct names *names = context;
-  char **more = realloc(names->list, ((size_t)names->count + 1) * sizeof(*more));
+  char **more = sl_list_grow(names->list, (size_t)names->count, sizeof(*more));
   if (!more)
     return -ENOMEM;
   names->list = more;

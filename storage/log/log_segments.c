@@ -45,7 +45,11 @@ static int read_at(int fd, void *out, size_t bytes, uint64_t offset) {
 
 static uint64_t file_size(int fd) {
   struct stat info;
-  return fstat(fd, &info) == 0 && S_ISREG(info.st_mode) ? (uint64_t)info.st_size : 0;
+  if (fstat(fd, &info) < 0) {
+    unreadable = errno;
+    return 0;
+  }
+  return S_ISREG(info.st_mode) ? (uint64_t)info.st_size : 0;
 }
 
 static void *grow(void *memory, size_t *size, size_t need) {
@@ -108,6 +112,8 @@ static int entry_take(struct sl_segments *segments, const struct sl_segment_head
 /* Reads the compressed bytes behind a frame header at `at` into segments->compressed; false when they are not right. */
 static bool frame_read(struct sl_segments *segments, int fd, const struct sl_frame_header *frame, uint64_t at) {
   const uint64_t body = at + sizeof(*frame) + sizeof(struct sl_segment_header);
+  if (frame->compressed_bytes > ZSTD_compressBound(SEGMENT_BYTES_MAX)) /* no writer makes such */
+    return false;
   void *room = grow(segments->compressed, &segments->compressed_size, frame->compressed_bytes);
   if (!room)
     return false;

@@ -189,7 +189,7 @@ static int rule_add(struct sl_user_rules *rules, const struct line *line, const 
     size_t capacity = rules->capacity ? 2 * rules->capacity : 16;
     void *grown = realloc(rules->rules, capacity * sizeof *rules->rules);
     if (!grown)
-      return sl_error_set(line->error, -ENOMEM, "out of memory");
+      return sl_no_memory(line->error);
     rules->rules = grown;
     rules->capacity = capacity;
   }
@@ -253,7 +253,7 @@ int sl_user_rules_parse(const char *text, const char *path, struct sl_user_rules
     rules->words = strdup(text);
   }
   if (!rules || !rules->path || !rules->text || !rules->words) {
-    r = sl_error_set(error, -ENOMEM, "out of memory");
+    r = sl_no_memory(error);
     goto finish;
   }
   char *rest = rules->words;
@@ -278,11 +278,11 @@ static int rules_from(int file, const char *path, struct sl_user_rules **out, st
   int r = 0;
   if (!stream) {
     close(file);
-    return sl_error_set(error, -ENOMEM, "out of memory");
+    return sl_no_memory(error);
   }
   text = malloc(MAX_FILE_BYTES + 1);
   if (!text) {
-    r = sl_error_set(error, -ENOMEM, "out of memory");
+    r = sl_no_memory(error);
     goto finish;
   }
   size_t length = fread(text, 1, MAX_FILE_BYTES + 1, stream);
@@ -334,7 +334,7 @@ int sl_user_rules_kept(const char *directory, struct sl_user_rules **out, struct
   char *path = NULL;
   *out = NULL;
   if (asprintf(&path, "%s/" SL_USER_RULES_NAME, directory) < 0)
-    return sl_error_set(error, -ENOMEM, "out of memory");
+    return sl_no_memory(error);
   int r = kept_open(path, error);
   r = r == -ENOENT ? 0 : r < 0 ? r : rules_from(r, path, out, error);
   free(path);
@@ -386,7 +386,7 @@ int sl_user_rules_stage(const struct sl_user_rules *rules, const char *directory
   char *path = NULL;
   *staged = SL_PART_FILE_NONE;
   if (asprintf(&path, "%s/" SL_USER_RULES_NAME, directory) < 0)
-    return sl_error_set(error, -ENOMEM, "out of memory");
+    return sl_no_memory(error);
   int r = sl_part_file_make(path, staged, error);
   free(path);
   const size_t length = strlen(rules->text);

@@ -1,6 +1,7 @@
 #include "run_directory.h"
 
 #include "plugin/log_format.h"
+#include "storage/grow.h"
 #include "storage/log/log_reader.h"
 
 #include <dirent.h>
@@ -125,12 +126,12 @@ static int process_open(void *context, const char *path) {
   sl_log_counts(log, &counts);
   int64_t rank = number_of(log, "rank"), start = number_of(log, "start_ns"), world_size = number_of(log, "world_size");
   log = sl_log_close(log);
-  void *grown = realloc(run->processes, (run->count + 1) * sizeof *run->processes);
+  void *grown = sl_list_grow(run->processes, run->count, sizeof *run->processes);
   char *copy = grown ? strdup(path) : NULL;
   if (grown)
     run->processes = grown;
   if (!copy)
-    return sl_error_set(opening->error, -ENOMEM, "out of memory");
+    return sl_no_memory(opening->error);
   run->processes[run->count++] = (struct sl_run_process){
       .path = copy,
       .rank = rank < 0 ? 0 : (uint32_t)rank,
@@ -240,7 +241,7 @@ int sl_run_open(const char *const *directories, size_t count, struct sl_run *out
   for (size_t i = 0; i < count && r == 0; i++) {
     r = directory_open(directories[i], &one, note, error);
     if (r == 0 && run_append(out, &one, i) < 0)
-      r = sl_error_set(error, -ENOMEM, "out of memory");
+      r = sl_no_memory(error);
     sl_run_close(&one);
   }
   if (r < 0)

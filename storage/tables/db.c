@@ -175,15 +175,15 @@ int sl_db_open(const char *path, enum sl_db_mode mode, struct sl_db **out, struc
   pthread_once(&once, vfs_make);
   struct sl_db *db = calloc(1, sizeof(*db));
   if (!db)
-    return sl_error_set(error, -ENOMEM, "out of memory");
+    return sl_no_memory(error);
   db->directory = -1;
   db->path = strdup(path);
   if (!db->path)
-    r = sl_error_set(error, -ENOMEM, "out of memory");
+    r = sl_no_memory(error);
   else if (*path)
     r = file_find(db, mode, &name, error);
   if (r == 0 && !(file = *path ? path_for_sqlite(db, name) : strdup("")))
-    r = sl_error_set(error, -ENOMEM, "out of memory");
+    r = sl_no_memory(error);
   if (r == 0)
     r = handle_open(db, mode, file, error);
   free(file);

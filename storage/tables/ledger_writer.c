@@ -24,7 +24,7 @@ static int sort_beside(struct sl_db *db, struct sl_error *error) {
   const char *path = sl_db_attach_path(db);
   const char *slash = strrchr(path, '/');
   char *sql = sqlite3_mprintf("PRAGMA temp_store_directory='%.*q'", slash == path ? 1 : (int)(slash - path), path);
-  int r = sql ? sl_db_execute(db, sql, error) : sl_error_set(error, -ENOMEM, "out of memory");
+  int r = sql ? sl_db_execute(db, sql, error) : sl_no_memory(error);
   sqlite3_free(sql);
   return r;
 }
@@ -32,7 +32,7 @@ static int sort_beside(struct sl_db *db, struct sl_error *error) {
 int sl_ledger_writer_open(const char *path, struct sl_ledger_writer **out, struct sl_error *error) {
   struct sl_ledger_writer *writer = calloc(1, sizeof *writer);
   if (!writer)
-    return sl_error_set(error, -ENOMEM, "out of memory");
+    return sl_no_memory(error);
   int r = sl_db_open(path, SL_DB_WRITE, &writer->db, error);
   if (r < 0)
     goto finish;
@@ -88,7 +88,7 @@ int sl_ledger_writer_listen(const struct sl_ledger_listener *listener, struct sl
   struct sl_ledger_writer *writer = calloc(1, sizeof *writer);
   *out = writer;
   if (!writer)
-    return sl_error_set(error, -ENOMEM, "out of memory");
+    return sl_no_memory(error);
   writer->listener = *listener;
   return 0;
 }

@@ -46,7 +46,7 @@ static int views_replace(struct sl_db *db, struct sl_error *error) {
     count++;
   char *text = malloc(strlen(sl_views_sql) + count * (sizeof make_here - sizeof make) + 1), *end = text;
   if (!text)
-    return sl_error_set(error, -ENOMEM, "out of memory");
+    return sl_no_memory(error);
   const char *from = sl_views_sql;
   for (const char *at; (at = strstr(from, make)); from = at + sizeof make - 1) {
     end = mempcpy(end, from, (size_t)(at - from));

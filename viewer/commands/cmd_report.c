@@ -79,7 +79,7 @@ static int gather(struct sl_page *page, char **out, struct sl_error *error) {
     return r;
   page->json = open_memstream(&json, &length);
   if (!page->json)
-    return sl_error_set(error, -ENOMEM, "out of memory");
+    return sl_no_memory(error);
   fputs("{\"version\":\"" SL_VERSION "\"", page->json);
   r = sl_page_tables(page, error);
   if (r == 0)
@@ -87,9 +87,9 @@ static int gather(struct sl_page *page, char **out, struct sl_error *error) {
   fputs("}", page->json);
   bool failed = ferror(page->json) || page->samples.failed;
   if (fclose(page->json) != 0 || failed)
-    r = r < 0 ? r : sl_error_set(error, -ENOMEM, "out of memory");
+    r = r < 0 ? r : sl_no_memory(error);
   if (r == 0 && pack(json, length, &page->samples, out) < 0)
-    r = sl_error_set(error, -ENOMEM, "out of memory");
+    r = sl_no_memory(error);
   free(json);
   sl_bytes_free(&page->samples);
   return r;

@@ -232,7 +232,7 @@ static int write_kernels(struct writer *w, struct sl_statement *group, struct sl
     bool joined = !sl_column_is_null(kernels, SL_KERNEL_collective);
     char *name = sl_demangle(sl_column_text(kernels, SL_KERNEL_name));
     if (!name) {
-      r = sl_error_set(error, -ENOMEM, "out of memory");
+      r = sl_no_memory(error);
       break;
     }
     begin(w, "X", "kernel", name);
@@ -496,7 +496,7 @@ static int write_rank(struct sl_export *export, struct sl_statement *ranks, stru
   struct sl_export_file file;
   char *path = NULL;
   if (asprintf(&path, "%s/rank%" PRId64 ".pt.trace.json.gz", export->output, w.rank) < 0)
-    return sl_error_set(error, -ENOMEM, "out of memory");
+    return sl_no_memory(error);
   int r = sl_export_begin(path, true, &file, error);
   free(path);
   if (r < 0)

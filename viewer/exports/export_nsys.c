@@ -46,7 +46,7 @@ static int prepare_database(struct sl_db *db, struct sl_export *export, struct s
   if (result == SQLITE_OK)
     result = sqlite3_create_function(handle, "progress", 1, SQLITE_UTF8, export, progress, NULL, NULL);
   if (result != SQLITE_OK)
-    return sl_error_set(error, -ENOMEM, "out of memory");
+    return sl_no_memory(error);
 
   /* The file takes its place only when it is whole: a journal would serve nobody. */
   int r = sl_db_execute(db, "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF", error);

@@ -307,7 +307,7 @@ static int write_rank(struct sl_export *export, struct sl_statement *ranks, stru
   struct sl_export_file file;
   char *path = NULL;
   if (asprintf(&path, "%s/rank%" PRId64 ".pickle", export->output, w.rank) < 0)
-    return sl_error_set(error, -ENOMEM, "out of memory");
+    return sl_no_memory(error);
   int r = sl_export_begin(path, false, &file, error);
   free(path);
   if (r < 0)

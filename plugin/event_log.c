@@ -543,7 +543,7 @@ static void fail(const char *what, int error) {
            what, strerror(-error));
   else
     sl_say("%s: %s; recording is off, training goes on. Set SHARDLEDGER_DIR to a directory of yours on a local disk",
-           what, strerror(-error));
+           what, error == -EPERM ? "its directory is another user's, or everybody may write to it" : strerror(-error));
 }
 
 /* The same, written into the room that the definitions chain still has. */

@@ -2,6 +2,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -53,6 +54,20 @@ static int check_base(const char *path) {
   return (info.st_mode & S_IWOTH) && !(info.st_mode & S_ISVTX) ? -EPERM : 0;
 }
 
+/*
+ * Whoever owns a directory may put another one in the place of ours, so it has to be our own, or root's as /tmp is. Who
+ * we are is what the file system says of the directory that we have just made in it: some don't know our user.
+ */
+static bool is_anothers(char *path, size_t base_length) {
+  struct stat own, base;
+  if (stat(path, &own) < 0)
+    return true;
+  path[base_length] = '\0';
+  int r = stat(path, &base);
+  path[base_length] = '/';
+  return r < 0 || (base.st_uid != 0 && base.st_uid != own.st_uid);
+}
+
 static void host_name(char *out, size_t size) {
   if (gethostname(out, size) < 0)
     strcpy(out, "host");
@@ -78,5 +93,10 @@ int sl_log_directory_make(const char *base, char *out, size_t size) {
   clock_gettime(CLOCK_REALTIME, &now);
   uint64_t start = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
   snprintf(out + length, size - (size_t)length, "/%s-%d-%llx", host, (int)getpid(), (unsigned long long)start);
-  return make_private(out);
+  r = make_private(out);
+  if (r == 0 && is_anothers(out, (size_t)length)) {
+    rmdir(out);
+    r = -EPERM;
+  }
+  return r;
 }

@@ -9,4 +9,7 @@ struct sl_error {
 /* Formats the sentence and returns code (a negative errno), so that a caller can write `return sl_error_set(…)`. */
 int sl_error_set(struct sl_error *error, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
+/* "out of memory": returns -ENOMEM. */
+int sl_no_memory(struct sl_error *error);
+
 #endif

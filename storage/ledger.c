@@ -1,11 +1,11 @@
 #include "ledger.h"
 
 #include "storage/log/log_reader.h"
+#include "storage/part_file.h"
 #include "storage/run/one_job.h"
 #include "storage/run/rank_jobs.h"
 #include "storage/run/run_directory.h"
 #include "storage/tables/ledger_writer.h"
-#include "storage/tables/part_file.h"
 
 #include <errno.h>
 #include <stdbool.h>
@@ -51,8 +51,7 @@ static int sources_write(struct sl_ledger_writer *writer, const char *const *dir
   FILE *stream = open_memstream(&text, &size);
   for (size_t i = 0; stream && i < count; i++)
     fprintf(stream, "%s%s", i ? "\n" : "", directories[i]);
-  int r = stream && fclose(stream) == 0 ? sl_write_meta(writer, "source_directory", text, error)
-                                        : sl_error_set(error, -ENOMEM, "out of memory");
+  int r = stream && fclose(stream) == 0 ? sl_write_meta(writer, "source_directory", text, error) : sl_no_memory(error);
   free(text);
   return r;
 }
@@ -66,10 +65,9 @@ int sl_ledger_merge(const char *const *directories, size_t count, const char *ou
                     const struct sl_ledger_options *options, struct sl_error *note, struct sl_error *error) {
   struct sl_ledger_options own = options ? *options : (struct sl_ledger_options){0};
   struct sl_user_rules *kept = NULL;
-  char *staged = NULL;
   struct sl_run run = {0};
   struct sl_ledger_writer *writer = NULL;
-  struct sl_part_file part = SL_PART_FILE_NONE;
+  struct sl_part_file part = SL_PART_FILE_NONE, staged = SL_PART_FILE_NONE; /* the ledger; the rules */
   error->text[0] = 0;
   int r = sl_run_open(directories, count, &run, note, error);
   if (r < 0)
@@ -104,15 +102,13 @@ int sl_ledger_merge(const char *const *directories, size_t count, const char *ou
   if (r == 0)
     r = sl_ledger_writer_finish(writer, error);
   writer = sl_ledger_writer_close(writer);
-  if (r == 0 && staged) {
-    r = sl_user_rules_keep(own.rules, directories[0], staged, error);
-    staged = NULL;
-  }
+  if (r == 0 && staged.path)
+    r = sl_user_rules_keep(own.rules, &staged, error);
   if (r == 0)
-    r = sl_part_file_keep(&part, output, error);
+    r = sl_part_file_keep(&part, error);
 finish:
   sl_ledger_writer_close(writer);
-  sl_user_rules_drop(staged);
+  staged = sl_part_file_close(staged);
   sl_user_rules_free(kept);
   sl_run_close(&run);
   part = sl_part_file_close(part);
@@ -121,15 +117,17 @@ finish:
 
 int sl_ledger_is_stale(const char *directory, const char *output) {
   struct stat status;
-  if (stat(output, &status) < 0)
+  if (lstat(output, &status) < 0)
     return errno == ENOENT ? 1 : -errno;
   uint64_t built = modified_ns(&status);
   char *rules = NULL;
   if (asprintf(&rules, "%s/" SL_USER_RULES_NAME, directory) < 0)
     return -ENOMEM;
-  bool rules_changed = stat(rules, &status) == 0 && modified_ns(&status) > built;
+  bool rules_changed = lstat(rules, &status) == 0 && modified_ns(&status) > built;
   free(rules);
   if (rules_changed)
     return 1;
-  return sl_run_changed_ns(directory) >= built; /* equal: changed within one tick of the clock, perhaps later */
+  uint64_t changed = 0;
+  int r = sl_run_changed(directory, &changed);
+  return r < 0 ? r : changed >= built; /* equal: changed within one tick of the clock, perhaps later */
 }

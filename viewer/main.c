@@ -1,6 +1,7 @@
 /* The command table: finds the command that the user named and runs it. */
 #include "command.h"
 #include "manual.h"
+#include "output/terminal.h"
 #include "storage/words.h"
 
 #include <errno.h>
@@ -234,7 +235,10 @@ static int flushed(int status) {
 
 int main(int argc, char **argv) {
   /* Only the encoding: numbers keep their point in every language. */
-  setlocale(LC_CTYPE, "");
+  if (!setlocale(LC_CTYPE, "") && errno == ENOMEM) {
+    sl_complain("out of memory");
+    return SL_EXIT_USAGE;
+  }
   /* A file that may not grow any more is an error to tell, not a death that leaves half a file. */
   signal(SIGXFSZ, SIG_IGN);
 

@@ -1,9 +1,12 @@
 #include "open_ledger.h"
 #include "output/terminal.h"
 #include "plugin/format/log_format.h"
+#include "storage/grow.h"
 #include "storage/ledger.h"
+#include "storage/log/log_reader.h"
+#include "storage/run/run_directory.h"
+#include "storage/tables/schema_check.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,22 +24,6 @@ bool sl_path_exists(const char *path) {
   return stat(path, &status) == 0;
 }
 
-static bool is_segment(const char *name) {
-  const char *suffix = strrchr(name, '.');
-  return suffix && (strcmp(suffix, SL_SEGMENT_SUFFIX) == 0 || strcmp(suffix, SL_SEALED_SUFFIX) == 0);
-}
-
-bool sl_has_segments(const char *directory) {
-  DIR *stream = opendir(directory);
-  bool found = false;
-  struct dirent *entry = NULL;
-  while (stream && !found && (entry = readdir(stream)))
-    found = is_segment(entry->d_name);
-  if (stream)
-    closedir(stream);
-  return found;
-}
-
 static int compare_names(const void *a, const void *b) {
   return strcmp(*(char *const *)a, *(char *const *)b);
 }
@@ -47,58 +34,33 @@ void sl_free_names(char **names, int count) {
   free(names);
 }
 
-/* Takes over name. */
-static int add_name(char ***names, int *count, char *name) {
-  char **more = name ? realloc(*names, (*count + 1) * sizeof(**names)) : NULL;
-  if (!more) {
-    free(name);
+struct names {
+  char **list;
+  int count;
+};
+
+static int add_name(void *context, const char *name) {
+  struct names *names = context;
+  char **more = sl_list_grow(names->list, (size_t)names->count, sizeof(*more));
+  if (!more)
     return -ENOMEM;
-  }
-  more[(*count)++] = name;
-  *names = more;
-  return 0;
+  names->list = more;
+  more[names->count] = strdup(name);
+  return more[names->count] ? (int)(names->count++, 0) : -ENOMEM;
 }
 
 int sl_list_processes(const char *directory, char ***out) {
-  char **names = NULL;
-  int count = 0;
-  int r = 0;
-  DIR *stream = NULL;
-  struct dirent *entry = NULL;
-
+  struct names names = {0};
   *out = NULL;
-  if (sl_has_segments(directory)) {
-    r = add_name(&names, &count, strdup(directory));
-    goto finish;
-  }
-  stream = opendir(directory);
-  if (!stream) {
-    r = -errno;
-    goto finish;
-  }
-  while (r == 0 && (entry = readdir(stream))) {
-    char *path = NULL;
-    if (entry->d_name[0] == '.')
-      continue;
-    if (asprintf(&path, "%s/%s", directory, entry->d_name) < 0)
-      r = -ENOMEM;
-    else if (sl_has_segments(path))
-      r = add_name(&names, &count, path);
-    else
-      free(path);
-  }
-  if (count > 0)
-    qsort(names, count, sizeof(*names), compare_names);
-
-finish:
-  if (stream)
-    closedir(stream);
+  int r = sl_run_visit(directory, add_name, &names);
   if (r < 0) {
-    sl_free_names(names, count);
+    sl_free_names(names.list, names.count);
     return r;
   }
-  *out = names;
-  return count;
+  if (names.count > 0)
+    qsort(names.list, (size_t)names.count, sizeof(*names.list), compare_names);
+  *out = names.list;
+  return names.count;
 }
 
 static int ledger_path(const char *directory, char **out) {
@@ -187,11 +149,13 @@ static int check_version(struct sl_db *db, const char *path, struct sl_error *er
   return 0;
 }
 
-static int open_file(const char *path, struct sl_db **out, struct sl_error *error) {
+static int open_file(const char *path, enum sl_db_mode mode, struct sl_db **out, struct sl_error *error) {
   struct sl_db *db = NULL;
-  int r = sl_db_open(path, SL_DB_READ, &db, error);
+  int r = sl_db_open(path, mode, &db, error);
   if (r == 0)
     r = check_version(db, path, error);
+  if (r == 0)
+    r = sl_schema_check(db, path, error);
   if (r < 0)
     db = sl_db_close(db);
   *out = db;
@@ -203,7 +167,7 @@ static int64_t ask(const char *path, const char *sql) {
   struct sl_db *db = NULL;
   struct sl_error error = {{0}};
   int64_t answer = 0;
-  if (sl_db_open(path, SL_DB_READ, &db, &error) == 0)
+  if (sl_db_open(path, SL_DB_READ_FILE, &db, &error) == 0)
     (void)sl_db_int(db, sql, &answer, &error);
   db = sl_db_close(db);
   return answer;
@@ -219,6 +183,11 @@ static bool is_outdated(const char *path) {
   return version > 0 && version < SL_LEDGER_VERSION;
 }
 
+/* Failures that say nothing of the older ledger: a newer version's log, and what may work the next time. */
+static bool fails_for_now(int r) {
+  return r == -EPROTO || r == -ENOMEM || r == -SL_LOG_UNREADABLE;
+}
+
 int sl_open_ledger(const char *path, struct sl_db **out, struct sl_error *error) {
   struct stat status;
   char *ledger = NULL;
@@ -232,12 +201,17 @@ int sl_open_ledger(const char *path, struct sl_db **out, struct sl_error *error)
     return sl_error_set(error, r, "%s: %s", path, strerror(-r));
   }
   if (!S_ISDIR(status.st_mode))
-    return open_file(path, out, error);
+    return open_file(path, SL_DB_READ, out, error);
 
   r = ledger_path(path, &ledger);
   if (r < 0)
     return sl_error_set(error, r, "out of memory");
-  bool has_ledger = sl_path_exists(ledger);
+  bool has_ledger = lstat(ledger, &status) == 0;
+  if (has_ledger && !S_ISREG(status.st_mode)) {
+    r = sl_error_set(error, -EINVAL, "%s is %s, and is not read; remove it, and it is made again from the logs", ledger,
+                     S_ISLNK(status.st_mode) ? "a link" : "no file");
+    goto finish;
+  }
   char **processes = NULL;
   int process_count = sl_list_processes(path, &processes);
   sl_free_names(processes, process_count > 0 ? process_count : 0);
@@ -249,17 +223,22 @@ int sl_open_ledger(const char *path, struct sl_db **out, struct sl_error *error)
     r = explain_build(path, ledger, -ENODATA, error);
     goto finish;
   }
-  if (process_count > 0 && (!has_ledger || is_outdated(ledger) || sl_ledger_is_stale(path, ledger) > 0)) {
+  int stale = process_count > 0 && has_ledger && !is_outdated(ledger) ? sl_ledger_is_stale(path, ledger) : 1;
+  if (stale < 0) {
+    r = sl_error_set(error, stale, "%s can't be read: %s", path, strerror(-stale));
+    goto finish;
+  }
+  if (process_count > 0 && stale) {
     const struct sl_ledger_options options = {.keep_all = has_ledger && keeps_all(ledger)};
     r = sl_ingest(path, NULL, &options, error);
     /* What was built before is better than nothing where nothing can be built. */
-    if (r < 0 && has_ledger && r != -EPROTO) {
+    if (r < 0 && has_ledger && !fails_for_now(r)) {
       sl_complain("using the older ledger: %s", error->text);
       r = 0;
     }
   }
   if (r == 0)
-    r = open_file(ledger, out, error);
+    r = open_file(ledger, SL_DB_READ_FILE, out, error);
 
 finish:
   free(ledger);
@@ -267,20 +246,8 @@ finish:
 }
 
 int sl_attach_ledger(struct sl_db *db, const char *path, const char *name, struct sl_error *error) {
-  struct sl_statement *statement = NULL;
   struct sl_db *other = NULL;
-  char sql[64];
   /* Opening it alone first ingests it where needed, and refuses what is no ledger in words. */
   int r = sl_open_ledger(path, &other, error);
-  if (r < 0)
-    return r;
-  snprintf(sql, sizeof(sql), "ATTACH :path AS %s", name);
-  r = sl_db_prepare(db, sql, &statement, error);
-  if (r == 0) {
-    sl_bind_named_text(statement, ":path", sl_db_path(other));
-    r = sl_statement_run(statement, error);
-  }
-  statement = sl_statement_close(statement);
-  other = sl_db_close(other);
-  return r;
+  return r < 0 ? r : sl_db_attach(db, other, name, error);
 }

@@ -14,9 +14,6 @@ const char *sl_default_directory(void);
 /* True when the path is there, whatever it is: tells DIR from other words of a command line. */
 bool sl_path_exists(const char *path);
 
-/* True for a process directory: one with segments of a log in it. */
-bool sl_has_segments(const char *directory);
-
 /*
  * The process directories of a run directory, sorted by name, or the directory itself when it is one. Returns their
  * number or a negative errno; *out and its strings belong to the caller: sl_free_names.

@@ -5,10 +5,10 @@
 #include "block_map.h"
 
 #include "plugin/format/events.h"
+#include "storage/hash_table.h"
 
 #include <errno.h>
 #include <stdlib.h>
-#include <uthash.h>
 
 #define FREE_SLACK 1024u /* entries of the heap of free blocks that may be out of date */
 
@@ -126,7 +126,7 @@ static struct block *block_add(struct sl_block_map *map, uint64_t address, uint6
   block->address = address;
   block->bytes = bytes;
   block->place = place;
-  HASH_ADD(hh, map->blocks, address, sizeof block->address, block);
+  SL_HASH_ADD(map->blocks, address, block);
   return block;
 }
 

@@ -1,11 +1,11 @@
 #include "memory_owners.h"
 
 #include "attribution.h"
+#include "storage/hash_table.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <uthash.h>
 
 struct group {
   struct {
@@ -40,11 +40,15 @@ int sl_memory_owners(struct sl_allocation *const *allocations, size_t count, uin
     if (!group) {
       group = malloc(sizeof *group);
       if (!group) {
-        r = sl_error_set(error, -ENOMEM, "out of memory");
+        r = sl_no_memory(error);
         break;
       }
       *group = search;
-      HASH_ADD(hh, groups, key, sizeof group->key, group);
+      SL_HASH_ADD(groups, key, group);
+      if (!group) {
+        r = sl_no_memory(error);
+        break;
+      }
     }
     group->bytes += a->bytes;
     group->allocations++;

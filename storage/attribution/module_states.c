@@ -1,10 +1,10 @@
 #include "module_states.h"
 
 #include "plugin/format/events.h"
+#include "storage/hash_table.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <uthash.h>
 
 enum { MAX_SHARED_BY = 64 }; /* modules of one FSDP unit */
 
@@ -78,8 +78,10 @@ static struct state_count *count_of(struct sl_module_states *states, enum sl_sta
   HASH_FIND(hh, states->counts, &key, sizeof key, entry);
   if (!entry && (entry = calloc(1, sizeof *entry))) {
     entry->key = key;
-    HASH_ADD(hh, states->counts, key, sizeof entry->key, entry);
+    SL_HASH_ADD(states->counts, key, entry);
   }
+  if (!entry && states->sink.fail)
+    states->sink.fail(states->sink.context);
   return entry;
 }
 
@@ -192,8 +194,11 @@ static void backward_window_open(struct sl_module_states *states, uint32_t modul
   if (states->window_count == states->window_capacity) {
     size_t capacity = states->window_capacity ? 2 * states->window_capacity : 32;
     void *grown = realloc(states->windows, capacity * sizeof *states->windows);
-    if (!grown)
-      return; /* without a place to close it from, it ends with the step */
+    if (!grown) {
+      if (states->sink.fail)
+        states->sink.fail(states->sink.context);
+      return;
+    }
     states->windows = grown;
     states->window_capacity = capacity;
   }

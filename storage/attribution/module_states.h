@@ -18,6 +18,7 @@ struct sl_states_sink { /* takes the items */
   void *context;
   size_t (*add)(void *context, const struct sl_item *item); /* its index, for withdraw; SIZE_MAX: no memory */
   void (*withdraw)(void *context, size_t index);
+  void (*fail)(void *context); /* memory ran out, and items are missing; may be NULL */
 };
 
 struct sl_module_states;

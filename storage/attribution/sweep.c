@@ -1,11 +1,11 @@
 #include "sweep.h"
 
 #include "maxima.h"
+#include "storage/hash_table.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <uthash.h>
 
 /* Of a sample, what belongs to its allocated bytes. */
 enum { POINT_BYTES = offsetof(struct sl_sample, tracker_total) };
@@ -144,7 +144,7 @@ static struct module_sum *module_of(struct sl_sweep *sweep, uint32_t id) {
   HASH_FIND(hh, sweep->modules, &id, sizeof id, module);
   if (!module && (module = calloc(1, sizeof *module))) {
     module->id = id;
-    HASH_ADD(hh, sweep->modules, id, sizeof module->id, module);
+    SL_HASH_ADD(sweep->modules, id, module);
   }
   return module;
 }
@@ -399,10 +399,12 @@ static int watch_open(struct sl_sweep *sweep, const struct sl_phase *phase) {
     free(watch);
     return -ENOMEM;
   }
+  SL_HASH_ADD(sweep->watches, phase, watch);
+  if (!watch)
+    return -ENOMEM;
   if (watch->older)
     watch->older->newer = watch;
   sweep->newest_watch = watch;
-  HASH_ADD_PTR(sweep->watches, phase, watch);
   return 0;
 }
 
@@ -445,7 +447,7 @@ static int window_open(struct sl_sweep *sweep, const struct sl_item *item) {
   struct windows_of *of = windows_find(sweep, item);
   if (window && !of && (of = calloc(1, sizeof *of))) {
     of->key = window_key(item);
-    HASH_ADD(hh, sweep->windows, key, sizeof of->key, of);
+    SL_HASH_ADD(sweep->windows, key, of);
   }
   if (!window || !of) {
     free(window);

@@ -1,11 +1,11 @@
 #include "collective_join.h"
 
+#include "storage/hash_table.h"
 #include "storage/log/nccl_payload.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <uthash.h>
 #include <utlist.h>
 
 enum {
@@ -209,7 +209,7 @@ static int stretch_enter(struct sl_joiner *joiner, const struct sl_batch *batch,
     size_t capacity = joiner->stretch_capacity ? 2 * joiner->stretch_capacity : 64;
     void *grown = realloc(joiner->stretches, capacity * sizeof *joiner->stretches);
     if (!grown)
-      return sl_error_set(error, -ENOMEM, "out of memory");
+      return sl_no_memory(error);
     joiner->stretches = grown;
     joiner->stretch_capacity = capacity;
   }
@@ -227,8 +227,11 @@ int sl_batch_launch(struct sl_joiner *joiner, struct sl_batch *batch, uint32_t c
     return -ENOMEM;
   struct sl_launch *launch = calloc(1, sizeof *launch);
   if (!launch)
-    return sl_error_set(error, -ENOMEM, "out of memory");
+    return sl_no_memory(error);
   launch->correlation = correlation;
+  SL_HASH_ADD(joiner->launches, correlation, launch);
+  if (!launch)
+    return sl_no_memory(error);
   launch->stretch = joiner->stretch_count - 1;
   joiner->launched = true;
   launch->batch = batch;
@@ -236,7 +239,6 @@ int sl_batch_launch(struct sl_joiner *joiner, struct sl_batch *batch, uint32_t c
   batch->launches = launch;
   batch->launch_count++;
   batch->waiting++;
-  HASH_ADD(hh, joiner->launches, correlation, sizeof launch->correlation, launch);
   return 0;
 }
 
@@ -371,7 +373,7 @@ static int loose_kernel_add(struct sl_joiner *joiner, const struct loose_kernel 
     size_t capacity = joiner->kernel_capacity ? 2 * joiner->kernel_capacity : 256;
     void *grown = realloc(joiner->kernels, capacity * sizeof *joiner->kernels);
     if (!grown)
-      return sl_error_set(error, -ENOMEM, "out of memory");
+      return sl_no_memory(error);
     joiner->kernels = grown;
     joiner->kernel_capacity = capacity;
   }
@@ -457,7 +459,7 @@ static int join_by_order(struct sl_joiner *joiner, int kind, struct sl_error *er
   size_t call_count, kernel_count = 0;
   struct sl_call **calls = loose_calls(joiner, kind, &call_count);
   struct loose_kernel *kernels = malloc((joiner->kernel_count + 1) * sizeof *kernels);
-  int r = calls && kernels ? 0 : sl_error_set(error, -ENOMEM, "out of memory");
+  int r = calls && kernels ? 0 : sl_no_memory(error);
   if (r < 0)
     goto finish;
   for (size_t i = 0; i < joiner->kernel_count; i++) /* sorted already */

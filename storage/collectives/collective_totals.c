@@ -1,9 +1,9 @@
 #include "collective_totals.h"
+#include "storage/hash_table.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <uthash.h>
 
 struct total {
   struct {
@@ -66,11 +66,13 @@ int sl_collective_totals_add(struct sl_collective_totals *totals, size_t period,
   if (!total) {
     total = malloc(sizeof *total);
     if (!total)
-      return sl_error_set(error, -ENOMEM, "out of memory");
+      return sl_no_memory(error);
     *total = search;
     total->row = (struct sl_collective_total_row){
         .before = row->step < 0, .has_comm = row->has_comm, .comm = search.key.comm, .operation = row->operation};
-    HASH_ADD(hh, totals->totals, key, sizeof total->key, total);
+    SL_HASH_ADD(totals->totals, key, total);
+    if (!total)
+      return sl_no_memory(error);
   }
   count(&total->row, row);
   return 0;

@@ -5,12 +5,12 @@
 #include "collective_join.h"
 #include "communicators.h"
 #include "plugin/format/events.h"
+#include "storage/hash_table.h"
 #include "storage/log/nccl_payload.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <uthash.h>
 #include <utlist.h>
 
 enum {
@@ -93,13 +93,13 @@ static struct thread *thread_of(struct sl_collectives *c, uint32_t number) {
   HASH_FIND(hh, c->threads, &number, sizeof number, thread);
   if (!thread && (thread = calloc(1, sizeof *thread))) {
     thread->thread = number;
-    HASH_ADD(hh, c->threads, thread, sizeof thread->thread, thread);
+    SL_HASH_ADD(c->threads, thread, thread);
   }
   return thread;
 }
 
 static int no_memory(struct sl_error *error) {
-  return sl_error_set(error, -ENOMEM, "out of memory");
+  return sl_no_memory(error);
 }
 
 /* ---- communicators ---- */
@@ -325,7 +325,8 @@ static int payload_come(struct sl_collectives *c, const struct sl_event *event, 
   sl_nccl_payload_read(c->schemas, e->domain, e->schema, e + 1, e->length, &payload);
   thread->last.communicator = sl_communicator_itself(thread->last.communicator);
   if (payload.has_communicator && thread->last.kind == RANGE_initialisation && thread->last.communicator) {
-    sl_communicator_name(c->communicators, thread->last.communicator, payload.communicator);
+    if (sl_communicator_name(c->communicators, thread->last.communicator, payload.communicator) < 0)
+      return no_memory(error);
     thread->last.communicator = sl_communicator_itself(thread->last.communicator);
   }
   struct sl_communicator *communicator =
@@ -504,8 +505,8 @@ static int communicator_made(struct sl_collectives *c, const struct sl_event *ev
   struct thread *thread;
   HASH_FIND(hh, c->threads, &event->thread, sizeof event->thread, thread);
   struct sl_communicator *at_work = thread ? communicator_at_work(thread) : NULL;
-  if (at_work && !at_work->named)
-    sl_communicator_name(c->communicators, at_work, e->communicator);
+  if (at_work && !at_work->named && sl_communicator_name(c->communicators, at_work, e->communicator) < 0)
+    return no_memory(error);
   struct sl_communicator *communicator = sl_communicator_of(c->communicators, e->communicator);
   if (!communicator)
     return no_memory(error);

@@ -76,11 +76,15 @@ static void forget_name(struct sl_communicators *all, struct sl_communicator *co
     DL_DELETE2(all->nameless, communicator, prev_other, next_other);
 }
 
-static void give_name(struct sl_communicators *all, struct sl_communicator *communicator, uint64_t id) {
+static int give_name(struct sl_communicators *all, struct sl_communicator *communicator, uint64_t id) {
   forget_name(all, communicator);
-  communicator->named = true;
   communicator->id = id;
   HASH_ADD(hh, all->by_id, id, sizeof communicator->id, communicator);
+  communicator->named = !SL_HASH_FAILED(communicator);
+  if (communicator->named)
+    return 0;
+  DL_APPEND2(all->nameless, communicator, prev_other, next_other);
+  return -ENOMEM;
 }
 
 struct sl_communicator *sl_communicator_of(struct sl_communicators *all, uint64_t id) {
@@ -89,9 +93,7 @@ struct sl_communicator *sl_communicator_of(struct sl_communicators *all, uint64_
     return communicator;
   const bool one_is_nameless = all->nameless && !all->nameless->next_other;
   communicator = one_is_nameless ? all->nameless : sl_communicator_new(all);
-  if (communicator)
-    give_name(all, communicator, id);
-  return communicator;
+  return communicator && give_name(all, communicator, id) == 0 ? communicator : NULL;
 }
 
 static void busy_with(struct sl_communicators *all, struct sl_communicator *communicator, uint32_t workers) {
@@ -102,14 +104,12 @@ static void busy_with(struct sl_communicators *all, struct sl_communicator *comm
   communicator->workers = workers;
 }
 
-void sl_communicator_name(struct sl_communicators *all, struct sl_communicator *fresh, uint64_t id) {
+int sl_communicator_name(struct sl_communicators *all, struct sl_communicator *fresh, uint64_t id) {
   struct sl_communicator *known = communicator_find(all, id);
   if (known == fresh)
-    return;
-  if (!known) {
-    give_name(all, fresh, id);
-    return;
-  }
+    return 0;
+  if (!known)
+    return give_name(all, fresh, id);
   if (!known->start_ns) {
     known->start_ns = fresh->start_ns;
     known->end_ns = fresh->end_ns;
@@ -124,6 +124,7 @@ void sl_communicator_name(struct sl_communicators *all, struct sl_communicator *
   DL_DELETE(all->first, fresh);
   fresh->same = known;
   LL_PREPEND(all->merged, fresh);
+  return 0;
 }
 
 struct sl_communicator *sl_communicator_itself(struct sl_communicator *communicator) {
@@ -161,7 +162,7 @@ struct sl_peer_count *sl_communicator_peer(struct sl_communicator *communicator,
   HASH_FIND(hh, communicator->peers, &search.key, sizeof search.key, peer);
   if (!peer && (peer = malloc(sizeof *peer))) {
     *peer = search;
-    HASH_ADD(hh, communicator->peers, key, sizeof peer->key, peer);
+    SL_HASH_ADD(communicator->peers, key, peer);
   }
   return peer;
 }
@@ -184,7 +185,9 @@ int sl_communicators_hold(struct sl_communicators *all, struct sl_communicator *
   held->address = address;
   held->bytes = bytes;
   held->owner = owner;
-  HASH_ADD(hh, all->held, address, sizeof held->address, held);
+  SL_HASH_ADD(all->held, address, held);
+  if (!held)
+    return -ENOMEM;
   owner->held += bytes;
   if (owner->held > owner->peak)
     owner->peak = owner->held;

@@ -7,9 +7,9 @@
 #ifndef SHARDLEDGER_COMMUNICATORS_H
 #define SHARDLEDGER_COMMUNICATORS_H
 
+#include "storage/hash_table.h"
 #include <stdbool.h>
 #include <stdint.h>
-#include <uthash.h>
 
 struct sl_peer_count { /* sends or receives so far between this rank and a peer */
   struct {
@@ -56,8 +56,8 @@ struct sl_communicator *sl_communicator_new(struct sl_communicators *all);
  */
 struct sl_communicator *sl_communicator_of(struct sl_communicators *all, uint64_t id);
 
-/* A communicator's id gets known. What was counted for it goes to the one that has the id already. */
-void sl_communicator_name(struct sl_communicators *all, struct sl_communicator *fresh, uint64_t id);
+/* A communicator's id gets known: 0 or -ENOMEM. What was counted for it goes to the one that has the id already. */
+int sl_communicator_name(struct sl_communicators *all, struct sl_communicator *fresh, uint64_t id);
 
 /* Which one goes on for it: itself, but for those that turned out to be another one. NULL stays NULL. */
 struct sl_communicator *sl_communicator_itself(struct sl_communicator *communicator);

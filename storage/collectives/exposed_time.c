@@ -49,7 +49,7 @@ static int next_take(struct compute *compute, struct sl_error *error) {
     size_t capacity = compute->capacity ? 2 * compute->capacity : 256;
     void *larger = realloc(compute->stretches, capacity * sizeof *compute->stretches);
     if (!larger)
-      return sl_error_set(error, -ENOMEM, "out of memory");
+      return sl_no_memory(error);
     compute->stretches = larger;
     compute->capacity = capacity;
   }

@@ -131,7 +131,7 @@ int sl_device_balance_sample(struct sl_device_balance *balance, uint32_t device,
     size_t capacity = balance->capacity ? 2 * balance->capacity : 16;
     struct sample *grown = realloc(balance->samples, capacity * sizeof *grown);
     if (!grown)
-      return sl_error_set(error, -ENOMEM, "out of memory");
+      return sl_no_memory(error);
     balance->samples = grown;
     balance->capacity = capacity;
   }

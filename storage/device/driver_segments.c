@@ -1,11 +1,11 @@
 #include "driver_segments.h"
 
 #include "plugin/format/events.h"
+#include "storage/hash_table.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <uthash.h>
 
 struct segment {
   uint64_t address, bytes, stream, alloc_ns;
@@ -98,7 +98,7 @@ static int count_in(struct sl_driver_segments *segments, const struct segment *s
     return 0;
   struct sl_owner_total *total = total_of(segments, segment);
   if (!total)
-    return sl_error_set(error, -ENOMEM, "out of memory");
+    return sl_no_memory(error);
   total->bytes += segment->bytes;
   if (is_pooled(segment))
     total->pooled_bytes += segment->bytes;
@@ -133,9 +133,11 @@ static int segment_begin(struct sl_driver_segments *segments, const struct segme
   int r = segment_end(segments, begun->address, begun->alloc_ns, error); /* its free was not recorded */
   struct segment *segment = malloc(sizeof *segment);
   if (!segment)
-    return sl_error_set(error, -ENOMEM, "out of memory");
+    return sl_no_memory(error);
   *segment = *begun;
-  HASH_ADD(hh, segments->live, address, sizeof segment->address, segment);
+  SL_HASH_ADD(segments->live, address, segment);
+  if (!segment)
+    return sl_no_memory(error);
   return r < 0 ? r : count_in(segments, segment, error);
 }
 

@@ -3,11 +3,11 @@
  * one library are found by their bytes, and the smallest of them first.
  */
 #include "refusals.h"
+#include "storage/hash_table.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <uthash.h>
 
 struct asker { /* a thread, with the library that asks the driver for it */
   struct {
@@ -60,7 +60,7 @@ static struct asker *asker_of(struct sl_refusals *refusals, uint32_t thread, con
   if (!asker && (asker = calloc(1, sizeof *asker))) {
     asker->key.source = source;
     asker->key.thread = thread;
-    HASH_ADD(hh, refusals->askers, key, sizeof asker->key, asker);
+    SL_HASH_ADD(refusals->askers, key, asker);
   }
   return asker;
 }
@@ -114,12 +114,13 @@ static int attempt_note(struct sl_refusals *refusals, const struct sl_refusal *r
   attempt->key.asker = asker;
   attempt->key.bytes = key.bytes;
   attempt->at = at;
-  if (attempt_push(asker, attempt) < 0) {
+  SL_HASH_ADD(refusals->attempts, key, attempt);
+  if (attempt && attempt_push(asker, attempt) < 0) {
+    HASH_DEL(refusals->attempts, attempt);
     free(attempt);
     return -ENOMEM;
   }
-  HASH_ADD(hh, refusals->attempts, key, sizeof attempt->key, attempt);
-  return 0;
+  return attempt ? 0 : -ENOMEM;
 }
 
 int sl_refusals_add(struct sl_refusals *refusals, const struct sl_refusal *refusal, struct sl_error *error) {
@@ -127,12 +128,12 @@ int sl_refusals_add(struct sl_refusals *refusals, const struct sl_refusal *refus
     size_t capacity = refusals->capacity ? 2 * refusals->capacity : 8;
     struct sl_refusal *grown = reallocarray(refusals->list, capacity, sizeof *grown);
     if (!grown)
-      return sl_error_set(error, -ENOMEM, "out of memory");
+      return sl_no_memory(error);
     refusals->list = grown;
     refusals->capacity = capacity;
   }
   if (strcmp(refusal->source, SL_REFUSED_BY_ALLOCATOR) != 0 && attempt_note(refusals, refusal, refusals->count) < 0)
-    return sl_error_set(error, -ENOMEM, "out of memory");
+    return sl_no_memory(error);
   refusals->list[refusals->count++] = *refusal;
   return 0;
 }

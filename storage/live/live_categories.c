@@ -109,12 +109,15 @@ size_t sl_live_categories(struct sl_rank_builder *b, struct sl_live_category *ou
   outlook.whole.cut_off = false;
   outlook.whole.gradients_tagged = true;
   uint64_t *optimizers = and_next(b, &b->optimizer_starts), *backwards = and_next(b, &b->backward_starts);
-  if (optimizers && backwards) {
-    outlook.goes_on.optimizer_starts = optimizers;
-    outlook.goes_on.optimizer_start_count++;
-    outlook.goes_on.backward_starts = backwards;
-    outlook.goes_on.backward_start_count++;
+  if (!optimizers || !backwards) {
+    free(optimizers);
+    free(backwards);
+    return SIZE_MAX;
   }
+  outlook.goes_on.optimizer_starts = optimizers;
+  outlook.goes_on.optimizer_start_count++;
+  outlook.goes_on.backward_starts = backwards;
+  outlook.goes_on.backward_start_count++;
   for (size_t i = 0; i < b->allocation_count; i++) {
     const struct sl_allocation *allocation = b->allocations[i];
     if (!allocation->free_at && (int)allocation->device == b->device)

@@ -21,7 +21,7 @@ struct sl_live_category {
   uint64_t bytes;
 };
 
-/* The largest first; returns how many, at most capacity, with the rest added to the last one. */
+/* The largest first; returns how many, at most capacity, with the rest added to the last one; SIZE_MAX: no memory. */
 size_t sl_live_categories(struct sl_rank_builder *b, struct sl_live_category *out, size_t capacity);
 
 #endif

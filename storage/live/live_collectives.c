@@ -82,8 +82,10 @@ size_t sl_live_run_collectives(const struct sl_live_run *run, struct sl_live_slo
   size_t count = 0, groups = 0, kept = 0;
   int64_t newest = -1;
   memset(late, 0, run->count * sizeof *late);
-  if (!calls || !parts)
+  if (!calls || !parts) {
+    groups = SIZE_MAX;
     goto finish;
+  }
   for (size_t i = 0; i < run->count; i++) {
     const char *host = sl_log_info(sl_live_rank_log(run->processes[i].live), "host");
     size_t found = sl_live_rank_collectives(run->processes[i].live, calls, SL_LIVE_COLLECTIVES);
@@ -99,8 +101,10 @@ size_t sl_live_run_collectives(const struct sl_live_run *run, struct sl_live_slo
   if (kept)
     qsort(parts, kept, sizeof *parts, compare_parts);
   all = calloc(kept ? kept : 1, sizeof *all);
-  if (!all)
+  if (!all) {
+    groups = SIZE_MAX;
     goto finish;
+  }
   for (size_t i = 0, next; i < kept; i = next) {
     for (next = i + 1; next < kept && compare_calls(&parts[i].call, &parts[next].call) == 0;)
       next++;

@@ -1,5 +1,6 @@
 #include "live_run.h"
 
+#include "storage/grow.h"
 #include "storage/run/run_directory.h"
 
 #include <errno.h>
@@ -43,7 +44,7 @@ struct names {
 
 static int name_add(void *context, const char *path) {
   struct names *names = context;
-  char **larger = reallocarray(names->paths, names->count + 1, sizeof *larger);
+  char **larger = sl_list_grow(names->paths, names->count, sizeof *larger);
   if (!larger)
     return -ENOMEM;
   names->paths = larger;
@@ -90,7 +91,7 @@ static int process_take(struct sl_live_run *run, const struct sl_run_process *fo
     }
   int r = sl_live_rank_open(found->path, run->rules, &out->live, error);
   if (r == 0 && !(out->path = strdup(found->path)))
-    r = sl_error_set(error, -ENOMEM, "out of memory");
+    r = sl_no_memory(error);
   return r;
 }
 
@@ -109,7 +110,7 @@ static int processes_open(struct sl_live_run *run, struct sl_error *error) {
   }
   processes = calloc(found.count, sizeof *processes);
   if (r == 0 && !processes)
-    r = sl_error_set(error, -ENOMEM, "out of memory");
+    r = sl_no_memory(error);
   for (; count < found.count && r == 0; count++)
     r = process_take(run, &found.processes[count], &processes[count], error);
   if (r < 0 && count)

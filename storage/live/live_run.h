@@ -61,9 +61,9 @@ struct sl_live_late {         /* by process */
 };
 
 /*
- * The slowest collectives of the last three steps, the slowest first; returns how many, at most capacity. What is known
- * of one of several ranks only is left out. late has a place for every process. Arrivals are compared within one host:
- * clocks of several differ.
+ * The slowest collectives of the last three steps, the slowest first; returns how many, at most capacity; SIZE_MAX: no
+ * memory. What is known of one of several ranks only is left out. late has a place for every process. Arrivals are
+ * compared within one host: clocks of several differ.
  */
 size_t sl_live_run_collectives(const struct sl_live_run *run, struct sl_live_slow *slow, size_t capacity,
                                struct sl_live_late *late);

@@ -158,7 +158,7 @@ static int rank_start(struct sl_live_rank *rank, struct sl_error *error) {
   if (r == 0)
     r = sl_ledger_writer_listen(&listener, &rank->writer, error);
   if (r == 0 && !(rank->builder = sl_rank_builder_new(rank->log, rank->writer, rank->rules, &rank->error)))
-    r = sl_error_set(error, -ENOMEM, "out of memory");
+    r = sl_no_memory(error);
   if (r == 0) {
     /* A step is told when it ends, not when the next one has shown what it was. */
     sl_rank_builder_keep_all(rank->builder);
@@ -227,7 +227,7 @@ static int definitions_read(struct sl_live_rank *rank, bool *again, struct sl_er
   }
   char *facts = allocator_facts(rank);
   if (!facts)
-    return sl_error_set(error, -ENOMEM, "out of memory");
+    return sl_no_memory(error);
   *again |= rank->begun && rank->allocator && strcmp(facts, rank->allocator) != 0;
   free(rank->allocator);
   rank->allocator = facts;
@@ -330,8 +330,10 @@ void sl_live_rank_state(struct sl_live_rank *rank, struct sl_live_state *out) {
     out->peak_reserved = b->step.before.reserved_bytes;
 }
 
-void sl_live_rank_categories(struct sl_live_rank *rank, struct sl_live_state *out) {
-  out->category_count = sl_live_categories(rank->builder, out->categories, SL_LIVE_CATEGORIES);
+int sl_live_rank_categories(struct sl_live_rank *rank, struct sl_live_state *out) {
+  const size_t count = sl_live_categories(rank->builder, out->categories, SL_LIVE_CATEGORIES);
+  out->category_count = count == SIZE_MAX ? 0 : count;
+  return count == SIZE_MAX ? -ENOMEM : 0;
 }
 
 bool sl_live_rank_ended(const struct sl_live_rank *rank) {

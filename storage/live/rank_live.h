@@ -96,8 +96,8 @@ int sl_live_rank_read(struct sl_live_rank *rank, uint64_t until_ns, uint64_t eve
 /* Fills *out, but for the categories; its pointers are the rank's, valid until it is read again. */
 void sl_live_rank_state(struct sl_live_rank *rank, struct sl_live_state *out);
 
-/* What is alive now by category, the largest first. Looks at everything that is alive. */
-void sl_live_rank_categories(struct sl_live_rank *rank, struct sl_live_state *out);
+/* What is alive now by category, the largest first. Looks at everything that is alive. 0 or -ENOMEM. */
+int sl_live_rank_categories(struct sl_live_rank *rank, struct sl_live_state *out);
 
 bool sl_live_rank_ended(const struct sl_live_rank *rank);       /* in order */
 uint64_t sl_live_rank_last_ns(const struct sl_live_rank *rank); /* of the last event that was read; 0: none */

@@ -1,11 +1,11 @@
 #include "log_names.h"
 
 #include "plugin/format/name.h"
+#include "storage/hash_table.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <uthash.h>
 
 #define STRINGS_MAX (4u * 1024 * 1024) /* ids a reader believes; the writer stops at a quarter of it */
 #define TEXT_CHUNK (64u * 1024)
@@ -75,6 +75,10 @@ int sl_log_names_info(struct sl_log_names *names, const struct sl_event_info *ev
       return -ENOMEM;
     fact->key = key;
     HASH_ADD_KEYPTR(hh, names->facts, fact->key, strlen(fact->key), fact);
+    if (SL_HASH_FAILED(fact)) {
+      free(fact);
+      return -ENOMEM;
+    }
   }
   fact->value = event->value;
   return 0;

@@ -124,6 +124,8 @@ struct sl_log {
   bool following;          /* the log may still grow */
   uint64_t until_ns;       /* events of threads after it are held back */
   uint64_t damaged_before; /* in the index, when it was looked at last */
+  int in_trouble;          /* a segment can't be read for now: the negative errno; 0: no */
+  struct sl_error trouble; /* why */
   struct sl_event_gap gap; /* a hole, reported by itself */
 
   struct order orders[DEVICES_MAX];
@@ -269,7 +271,7 @@ static size_t part_end(const struct sl_records *records, size_t from, size_t mos
 
 static int take_part(struct sl_log *log, struct stream *stream, const struct sl_segment_entry *entry, size_t from) {
   bool is_last = false;
-  int r = sl_segments_load(&log->segments, entry, &log->spare);
+  int r = sl_segments_load(&log->segments, entry, &log->spare, &log->trouble);
   if (r < 0 || log->spare.bytes < from)
     return r < 0 ? r : -EBADMSG;
   const size_t most = log->held_bytes < 2 * log->held_max ? PART_BYTES : PART_BYTES_MIN;
@@ -300,7 +302,7 @@ static int stream_take(struct sl_log *log, struct stream *stream, const struct s
   const bool grows = log->following && entry->frame_at == SL_NOT_THERE; /* is read from where it ended */
   if (log->held_bytes - before + SL_SEGMENT_BYTES > log->held_max && !grows)
     return take_part(log, stream, entry, from);
-  const int r = sl_segments_load(&log->segments, entry, &stream->records);
+  const int r = sl_segments_load(&log->segments, entry, &stream->records, &log->trouble);
   log->held_bytes += stream->records.size - before;
   stream->in_parts = false;
   stream->behind = 0;
@@ -311,10 +313,22 @@ static int stream_take(struct sl_log *log, struct stream *stream, const struct s
   return 0;
 }
 
+/* The segment can't be read for now: it may be the next time, so nothing of it is lost, and the log ends here with an
+ * error. */
+static bool is_trouble(struct sl_log *log, int r) {
+  if (r != -SL_LOG_UNREADABLE && r != -ENOMEM)
+    return false;
+  if (!log->trouble.text[0])
+    sl_error_set(&log->trouble, r, "out of memory while reading %s", log->segments.directory);
+  log->in_trouble = r;
+  return true;
+}
+
 static void stream_take_next_part(struct sl_log *log, struct stream *stream) {
   const struct sl_segment_entry entry = stream->entry;
   const size_t from = stream->part_from + (size_t)(stream->at - stream->records.data);
-  if (stream_take(log, stream, &entry, from) < 0) {
+  const int r = stream_take(log, stream, &entry, from);
+  if (!is_trouble(log, r) && r < 0) {
     stream->in_parts = false;
     stream->at = stream->stop = NULL;
     damage(log, stream, 0, OWN_DAMAGED);
@@ -340,6 +354,9 @@ static bool stream_load(struct sl_log *log, struct stream *stream) {
     damage(log, stream, 0, OWN_MISSING);
     return true;
   }
+  const int r = stream_take(log, stream, entry, 0);
+  if (is_trouble(log, r))
+    return false;
   stream->next++;
   entry->done = true;
   stream->next_sequence = entry->sequence + 1;
@@ -348,7 +365,7 @@ static bool stream_load(struct sl_log *log, struct stream *stream) {
   stream->tid = entry->tid;
   if (log->opened)
     log->bytes_read += entry->disk_bytes;
-  if (stream_take(log, stream, entry, 0) < 0) {
+  if (r < 0) {
     damage(log, stream, entry->disk_bytes, OWN_DAMAGED);
     return true;
   }
@@ -701,11 +718,15 @@ int sl_log_next(struct sl_log *log, struct sl_event *event, struct sl_error *err
       give(log, &log->definitions, event);
       return 1;
     }
-    log->in_definitions = false;
+    log->in_definitions = log->in_trouble != 0;
   }
   for (;;) {
     if (LIKELY(log->current != NULL))
       advance_current(log);
+    if (UNLIKELY(log->in_trouble)) {
+      *error = log->trouble;
+      return log->in_trouble;
+    }
     const uint64_t next_ns = log->heap_count ? log->heap[0]->time_ns : UINT64_MAX;
     if (UNLIKELY(next_ns > log->waiting_until_ns || log->heap_count == 0)) {
       /* Where events are held back, what fills the hole may be among them, or not be written yet. */
@@ -863,7 +884,7 @@ int sl_log_open(const char *directory, struct sl_log **out, struct sl_error *err
   struct sl_log *log = calloc(1, sizeof(*log));
   *out = NULL;
   if (!log)
-    return sl_error_set(error, -ENOMEM, "out of memory");
+    return sl_no_memory(error);
   log->waiting_until_ns = log->until_ns = UINT64_MAX;
   log->to_release = NO_DEVICE;
   log->held_max = HELD_MAX;
@@ -881,6 +902,12 @@ int sl_log_open(const char *directory, struct sl_log **out, struct sl_error *err
   const struct stream definitions = log->definitions;
   if (r == 0 && definitions.next)
     r = read_definitions(log);
+  if (r == 0 && log->in_trouble) {
+    r = log->in_trouble;
+    *error = log->trouble;
+    sl_log_close(log);
+    return r;
+  }
   if (r < 0) {
     sl_log_close(log);
     return sl_error_set(error, r, "out of memory while reading the definitions in %s", directory);
@@ -961,6 +988,7 @@ static bool misses_segment(const struct sl_log *log) {
 int sl_log_follow(struct sl_log *log, struct sl_error *error) {
   int r = 0;
   log->following = true;
+  log->in_trouble = 0;
   if (log->current)
     advance_current(log);
   r = sl_segments_update(&log->segments, error);

@@ -14,9 +14,12 @@
 #include "plugin/format/events.h"
 #include "storage/error.h"
 
+#include <errno.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#define SL_LOG_UNREADABLE EREMOTEIO /* a file of a log can't be read for now (its disk, permissions …): no damage */
 
 struct sl_log;
 struct sl_segments;
@@ -44,7 +47,8 @@ struct sl_log_counts {
 
 /*
  * Opens a process directory and reads its definitions.
- * -ENOENT: no such directory; -ENODATA: no segment in it; -EPROTO: made by a newer version; -EBADMSG: not a log.
+ * -ENOENT: no such directory; -ENODATA: no segment in it; -EPROTO: made by a newer version; -EBADMSG: not a log;
+ * -SL_LOG_UNREADABLE: a file of it can't be read for now.
  * On success *out owns everything; close it with sl_log_close.
  */
 int sl_log_open(const char *directory, struct sl_log **out, struct sl_error *error);

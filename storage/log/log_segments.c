@@ -6,6 +6,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 #include <zstd.h>
+#include <zstd_errors.h>
 
 #include <dirent.h>
 #include <errno.h>
@@ -26,12 +27,21 @@
 
 enum finding { FOUND, NOBODYS, DAMAGED, NEWER };
 
+/*
+ * Why a file could not be read for now: the disk fails, or there are no descriptors, no memory, no permission. That
+ * says nothing about what is in it, so it must not count as damage. Noted where it happens and looked at once a file is
+ * done with; 0: nothing of the kind.
+ */
+static _Thread_local int unreadable;
+
 /* Reads exactly that many bytes, or fails: -ENODATA at the end of the file. */
 static int read_at(int fd, void *out, size_t bytes, uint64_t offset) {
   for (size_t done = 0; done < bytes;) {
     ssize_t n = pread(fd, (char *)out + done, bytes - done, (off_t)(offset + done));
     if (n < 0 && errno == EINTR)
       continue;
+    if (n < 0)
+      unreadable = errno;
     if (n <= 0)
       return n < 0 ? -errno : -ENODATA;
     done += (size_t)n;
@@ -41,7 +51,11 @@ static int read_at(int fd, void *out, size_t bytes, uint64_t offset) {
 
 static uint64_t file_size(int fd) {
   struct stat info;
-  return fstat(fd, &info) == 0 && S_ISREG(info.st_mode) ? (uint64_t)info.st_size : 0;
+  if (fstat(fd, &info) < 0) {
+    unreadable = errno;
+    return 0;
+  }
+  return S_ISREG(info.st_mode) ? (uint64_t)info.st_size : 0;
 }
 
 static void *grow(void *memory, size_t *size, size_t need) {
@@ -50,6 +64,8 @@ static void *grow(void *memory, size_t *size, size_t need) {
   void *larger = realloc(memory, need);
   if (larger)
     *size = need;
+  else
+    unreadable = ENOMEM;
   return larger;
 }
 
@@ -102,6 +118,8 @@ static int entry_take(struct sl_segments *segments, const struct sl_segment_head
 /* Reads the compressed bytes behind a frame header at `at` into segments->compressed; false when they are not right. */
 static bool frame_read(struct sl_segments *segments, int fd, const struct sl_frame_header *frame, uint64_t at) {
   const uint64_t body = at + sizeof(*frame) + sizeof(struct sl_segment_header);
+  if (frame->compressed_bytes > NEWER_BYTES_MAX) /* no writer makes such */
+    return false;
   void *room = grow(segments->compressed, &segments->compressed_size, frame->compressed_bytes);
   if (!room)
     return false;
@@ -228,18 +246,21 @@ static bool is_sealed_name(const char *name) {
 }
 
 static int open_file(const struct sl_segments *segments, const char *name) {
-  char path[4096];
-  if ((size_t)snprintf(path, sizeof(path), "%s/%s", segments->directory, name) >= sizeof(path))
-    return -ENAMETOOLONG;
-  int fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+  int fd = openat(segments->place, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0 && errno != ENOENT && errno != ELOOP && errno != ENXIO) /* gone, a link, a socket */
+    unreadable = errno;
   return fd < 0 ? -errno : fd;
 }
 
-/* Of a process that is short of descriptors: what it can't open is there, and must not count as gone or damaged. */
-static int refuse_shortage(const struct sl_segments *segments, const char *name, int r, struct sl_error *error) {
-  return r == -EMFILE || r == -ENFILE
-             ? sl_error_set(error, r, "can't open %s/%s: %s", segments->directory, name, strerror(-r))
-             : 0;
+/* Whether the file that was just worked on could not be read for now; 0, or the sentence. */
+static int refuse_unreadable(const struct sl_segments *segments, const char *name, struct sl_error *error) {
+  const int reason = unreadable;
+  unreadable = 0;
+  if (reason == ENOMEM)
+    return sl_error_set(error, -ENOMEM, "out of memory while reading %s/%s", segments->directory, name);
+  return reason ? sl_error_set(error, -SL_LOG_UNREADABLE, "%s/%s can't be read: %s", segments->directory, name,
+                               strerror(reason))
+                : 0;
 }
 
 static int index_raw(struct sl_segments *segments, const char *name, struct sl_error *error) {
@@ -247,7 +268,7 @@ static int index_raw(struct sl_segments *segments, const char *name, struct sl_e
   if (fd < 0) { /* Sealed a moment ago, else not readable. */
     if (fd != -ENOENT)
       count_damage(segments, 0);
-    return refuse_shortage(segments, name, fd, error);
+    return refuse_unreadable(segments, name, error);
   }
   int r = 0;
   const uint64_t size = file_size(fd);
@@ -267,7 +288,7 @@ static int index_raw(struct sl_segments *segments, const char *name, struct sl_e
 
 finish:
   close(fd);
-  return r;
+  return r < 0 ? r : refuse_unreadable(segments, name, error);
 }
 
 static int compare_numbers(const void *left, const void *right) {
@@ -342,13 +363,13 @@ static int sealed_open(struct sl_segments *segments, const char *name, struct sl
   }
   struct sl_sealed_file opened = {.fd = open_file(segments, name), .seen = true};
   if (opened.fd < 0)
-    return refuse_shortage(segments, name, opened.fd, error);
+    return refuse_unreadable(segments, name, error);
   if (!place) {
     struct sl_sealed_file *larger =
         reallocarray(segments->sealed, segments->sealed_count + 1, sizeof(*segments->sealed));
     if (!larger) {
       close(opened.fd);
-      return sl_error_set(error, -ENOMEM, "out of memory");
+      return sl_no_memory(error);
     }
     segments->sealed = larger;
     place = &larger[segments->sealed_count++];
@@ -381,15 +402,25 @@ static int index_sealed(struct sl_segments *segments, DIR *listing, struct sl_er
     if (segments->sealed[i].fd < 0)
       continue;
     r = index_frames(segments, i, error);
+    if (r == 0)
+      r = refuse_unreadable(segments, segments->sealed[i].name, error);
     if (r == 0 && !segments->sealed[i].seen)
       sealed_forget(segments, i);
   }
   return r;
 }
 
+static DIR *listing_open(const struct sl_segments *segments) {
+  int again = openat(segments->place, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  DIR *listing = again < 0 ? NULL : fdopendir(again);
+  if (!listing && again >= 0)
+    close(again);
+  return listing;
+}
+
 /* One look at the directory: names first and frames after, so a segment that is sealed meanwhile is in one of them. */
 static int look(struct sl_segments *segments, struct sl_error *error) {
-  DIR *listing = opendir(segments->directory);
+  DIR *listing = listing_open(segments);
   if (!listing)
     return sl_error_set(error, -errno, "can't open %s: %s", segments->directory, strerror(errno));
   segments->damaged -= segments->raw_damaged;
@@ -415,18 +446,19 @@ static int look(struct sl_segments *segments, struct sl_error *error) {
  * Reads what stands for the part that was dropped. *identity tells two states of the file apart; 0: there is none.
  * Writers put a new file into its place before they remove what it stands for.
  */
-static void read_dropped(struct sl_segments *segments, uint64_t *identity) {
+static int read_dropped(struct sl_segments *segments, uint64_t *identity, struct sl_error *error) {
   struct sl_segment_header header;
   struct stat info;
   sl_records_free(&segments->dropped);
   *identity = 0;
   int fd = open_file(segments, SL_DROPPED_NAME);
   if (fd < 0)
-    return;
+    return refuse_unreadable(segments, SL_DROPPED_NAME, error);
   const uint64_t size = file_size(fd), bytes = size - sizeof(header);
   if (fstat(fd, &info) == 0)
     *identity = (uint64_t)info.st_ino ^ (uint64_t)info.st_mtim.tv_sec << 32 ^ (uint64_t)info.st_mtim.tv_nsec;
-  char *data = size > sizeof(header) && size <= DROPPED_BYTES_MAX ? malloc(bytes + 8) : NULL;
+  size_t room = 0;
+  char *data = size > sizeof(header) && size <= DROPPED_BYTES_MAX ? grow(NULL, &room, bytes + 8) : NULL;
   if (data && read_at(fd, &header, sizeof(header), 0) == 0 && judge_header(&header) == FOUND &&
       header.thread == SL_DROPPED_THREAD && read_at(fd, data, bytes, sizeof(header)) == 0) {
     segments->dropped = (struct sl_records){.data = data, .size = bytes + 8, .bytes = bytes};
@@ -437,22 +469,28 @@ static void read_dropped(struct sl_segments *segments, uint64_t *identity) {
     free(data);
   }
   close(fd);
+  return refuse_unreadable(segments, SL_DROPPED_NAME, error);
 }
 
 static int index_directory(const char *directory, struct sl_segments *out, struct sl_error *error) {
   uint64_t before, after;
   int r = 0;
   for (int attempt = 0; attempt < 5; attempt++) {
-    *out = (struct sl_segments){.directory = strdup(directory)};
+    *out = (struct sl_segments){.directory = strdup(directory),
+                                .place = open(directory, O_PATH | O_DIRECTORY | O_CLOEXEC)};
     if (!out->directory)
-      return sl_error_set(error, -ENOMEM, "out of memory");
-    read_dropped(out, &before);
-    r = look(out, error);
+      r = sl_no_memory(error);
+    else if (out->place < 0)
+      r = sl_error_set(error, -errno, "can't open %s: %s", directory, strerror(errno));
+    else if ((r = read_dropped(out, &before, error)) == 0)
+      r = look(out, error);
     if (r < 0)
       break;
-    struct sl_segments now = {.directory = out->directory};
-    read_dropped(&now, &after);
+    struct sl_segments now = {.directory = out->directory, .place = out->place};
+    r = read_dropped(&now, &after, error);
     sl_records_free(&now.dropped);
+    if (r < 0)
+      break;
     if (after == before)
       return 0;
     /* Files that were looked for may have been dropped meanwhile. */
@@ -586,6 +624,8 @@ static int load_frame(struct sl_segments *segments, const struct sl_segment_entr
   if (!frame_read(segments, fd, &frame, entry->frame_at))
     return -EBADMSG;
   size_t bytes = ZSTD_decompress(data, frame.raw_bytes, segments->compressed, frame.compressed_bytes);
+  if (ZSTD_getErrorCode(bytes) == ZSTD_error_memory_allocation)
+    unreadable = ENOMEM;
   if (ZSTD_isError(bytes) || bytes != frame.raw_bytes || frame.encoding > SL_FRAME_DIFFERENCES)
     return -EBADMSG;
   if (frame.encoding == SL_FRAME_DIFFERENCES)
@@ -596,41 +636,52 @@ static int load_frame(struct sl_segments *segments, const struct sl_segment_entr
 }
 
 /* The segment was sealed after it was indexed: its frame is among the new ones. */
-static int load_new_frame(struct sl_segments *segments, uint32_t number, struct sl_records *records) {
-  struct sl_segments later = {.directory = segments->directory};
-  DIR *listing = opendir(segments->directory);
+static int load_new_frame(struct sl_segments *segments, uint32_t number, struct sl_records *records,
+                          struct sl_error *error) {
+  struct sl_segments later = {.directory = segments->directory, .place = segments->place};
+  DIR *listing = listing_open(segments);
   if (!listing)
     return -errno;
   for (uint32_t i = 0; i < segments->sealed_count; i++) {
     const uint32_t count = later.sealed_count;
-    if (segments->sealed[i].fd >= 0 && sealed_open(&later, segments->sealed[i].name, NULL) == 0 &&
+    if (segments->sealed[i].fd >= 0 && sealed_open(&later, segments->sealed[i].name, error) == 0 &&
         later.sealed_count > count)
       later.sealed[count].end = segments->sealed[i].end;
   }
-  int r = index_sealed(&later, listing, NULL);
+  int r = index_sealed(&later, listing, error);
   closedir(listing);
   const struct sl_segment_entry *found = NULL;
   for (size_t i = 0; i < later.count && !found; i++)
     if (later.entries[i].number == number)
       found = &later.entries[i];
-  r = found ? load_frame(&later, found, records) : -ENOENT;
+  r = found ? load_frame(&later, found, records) : r < 0 ? r : -ENOENT;
   later.directory = NULL;
+  later.place = -1;
   sl_segments_close(&later);
   return r;
 }
 
-int sl_segments_load(struct sl_segments *segments, const struct sl_segment_entry *entry, struct sl_records *records) {
+int sl_segments_load(struct sl_segments *segments, const struct sl_segment_entry *entry, struct sl_records *records,
+                     struct sl_error *error) {
+  char name[32];
   int r = -ENOENT;
+  unreadable = 0;
   records->bytes = 0;
   if (entry->frame_at != SL_NOT_THERE)
     r = load_frame(segments, entry, records);
   if (r < 0 && entry->raw)
     r = load_raw(segments, entry->number, records, 0);
   if (r == -ENOENT && entry->raw)
-    r = load_new_frame(segments, entry->number, records);
-  if (r < 0)
-    records->bytes = 0;
-  return r;
+    r = load_new_frame(segments, entry->number, records, error);
+  if (r == 0) {
+    unreadable = 0; /* the other copy could be */
+    return 0;
+  }
+  records->bytes = 0;
+  snprintf(name, sizeof(name), "%08x" SL_SEGMENT_SUFFIX, entry->number);
+  int failed =
+      refuse_unreadable(segments, entry->frame_at == SL_NOT_THERE ? name : segments->sealed[entry->file].name, error);
+  return failed < 0 ? failed : r;
 }
 
 int sl_segments_load_more(struct sl_segments *segments, const struct sl_segment_entry *entry,
@@ -651,6 +702,8 @@ void sl_segments_close(struct sl_segments *segments) {
       close(segments->sealed[i].fd);
   free(segments->sealed);
   sl_records_free(&segments->dropped);
+  if (segments->place > 0) /* 0: it was never opened */
+    close(segments->place);
   free(segments->directory);
   free(segments->entries);
   free(segments->compressed);

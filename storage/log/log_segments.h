@@ -6,6 +6,7 @@
 #ifndef SHARDLEDGER_LOG_SEGMENTS_H
 #define SHARDLEDGER_LOG_SEGMENTS_H
 
+#include "log_reader.h"
 #include "storage/error.h"
 
 #include <stdbool.h>
@@ -42,6 +43,7 @@ struct sl_sealed_file {
 
 struct sl_segments {
   char *directory;                  /* owned */
+  int place;                        /* the directory, held open: all files are looked up in it */
   struct sl_segment_entry *entries; /* owned; by thread, then sequence */
   size_t count;
   uint64_t disk_bytes;
@@ -66,8 +68,12 @@ int sl_segments_open(const char *directory, struct sl_segments *out, struct sl_e
  */
 int sl_segments_update(struct sl_segments *segments, struct sl_error *error);
 
-/* Loads a segment's records. Returns 0, or a negative errno when it is damaged or gone. */
-int sl_segments_load(struct sl_segments *segments, const struct sl_segment_entry *entry, struct sl_records *records);
+/*
+ * Loads a segment's records. Returns 0, or a negative errno when it is damaged or gone; -SL_LOG_UNREADABLE or -ENOMEM,
+ * with the sentence, when it can't be read for now.
+ */
+int sl_segments_load(struct sl_segments *segments, const struct sl_segment_entry *entry, struct sl_records *records,
+                     struct sl_error *error);
 
 /*
  * Loads what a segment that was being written has got since: the first `from` bytes are there and stay as they are, but

@@ -1,10 +1,10 @@
 #include "nccl_payload.h"
+#include "storage/hash_table.h"
 
 #include <errno.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <uthash.h>
 
 #define STATIC_SCHEMAS (1ull << 24) /* NCCL's schema ids count from here */
 
@@ -91,7 +91,9 @@ int sl_nccl_schemas_add(struct sl_nccl_schemas *schemas, const struct sl_event_n
     if (!schema)
       return -ENOMEM;
     schema->key = (struct schema_key){entry->schema, entry->domain};
-    HASH_ADD(hh, *table, key, sizeof schema->key, schema);
+    SL_HASH_ADD(*table, key, schema);
+    if (!schema)
+      return -ENOMEM;
   }
   if (schema->count == schema->capacity) {
     size_t capacity = schema->capacity ? 2 * schema->capacity : 8;

@@ -1,9 +1,9 @@
 #include "module_backwards.h"
+#include "storage/hash_table.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <uthash.h>
 
 struct sl_backwards_of_module { /* here as long as one is open */
   uint32_t module;
@@ -28,7 +28,7 @@ static struct sl_backwards_of_module *module_of(struct sl_module_backwards *back
   struct sl_backwards_of_module *module = module_find(backwards, number);
   if (!module && (module = calloc(1, sizeof *module))) {
     module->module = number;
-    HASH_ADD(hh, backwards->modules, module, sizeof module->module, module);
+    SL_HASH_ADD(backwards->modules, module, module);
   }
   return module;
 }

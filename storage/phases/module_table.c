@@ -1,10 +1,10 @@
 #include "module_table.h"
+#include "storage/hash_table.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <uthash.h>
 
 struct module_key { /* (root, fqn) → module id */
   char *key;
@@ -31,6 +31,7 @@ struct sl_module_table {
   struct module_place *places;
   uint64_t repeated;
   struct fsdp_root *fsdp_roots;
+  bool out_of_memory; /* a look-up had none, and answered that there is no such module */
 };
 
 struct sl_module_table *sl_module_table_new(const struct sl_log *log) {
@@ -69,10 +70,16 @@ static char *module_key_text(uint32_t root, const char *fqn, size_t length) {
   return asprintf(&key, "%u:%.*s", root, (int)length, fqn) < 0 ? NULL : key;
 }
 
+/* Asking a table changes nothing in it but this. */
+static uint32_t lookup_failed(const struct sl_module_table *table) {
+  ((struct sl_module_table *)table)->out_of_memory = true;
+  return 0;
+}
+
 static uint32_t module_lookup(const struct sl_module_table *table, uint32_t root, const char *fqn, size_t length) {
   char *text = module_key_text(root, fqn, length);
   if (!text)
-    return 0;
+    return lookup_failed(table);
   struct module_key *key;
   HASH_FIND_STR(table->keys, text, key);
   free(text);
@@ -92,6 +99,10 @@ const struct sl_module_info *sl_module_table_find(const struct sl_module_table *
 const struct sl_module_info *sl_module_table_all(const struct sl_module_table *table, uint32_t *count) {
   *count = table->count;
   return table->modules;
+}
+
+bool sl_module_table_failed(const struct sl_module_table *table) {
+  return table->out_of_memory;
 }
 
 void sl_module_table_saw_backward(struct sl_module_table *table, uint32_t id) {
@@ -135,7 +146,9 @@ static int fsdp_root_add(struct sl_module_table *table, const struct sl_module_i
     if (!found)
       return -ENOMEM;
     *found = (struct fsdp_root){.root = module->root, .at = at};
-    HASH_ADD(hh, table->fsdp_roots, root, sizeof found->root, found);
+    SL_HASH_ADD(table->fsdp_roots, root, found);
+    if (!found)
+      return -ENOMEM;
   } else if (module->depth < table->modules[found->at].depth) {
     found->at = at;
   }
@@ -186,7 +199,9 @@ static struct sl_module_info *place_new(struct sl_module_table *table, uint32_t 
       return NULL;
     place->id = id;
     place->at = table->count;
-    HASH_ADD(hh, table->places, id, sizeof place->id, place);
+    SL_HASH_ADD(table->places, id, place);
+    if (!place)
+      return NULL;
   }
   return &table->modules[table->count++];
 }
@@ -226,6 +241,11 @@ int sl_module_table_add(struct sl_module_table *table, const struct sl_event_mod
     return -ENOMEM;
   }
   HASH_ADD_KEYPTR(hh, table->keys, key->key, strlen(key->key), key);
+  if (SL_HASH_FAILED(key)) {
+    free(key->key);
+    free(key);
+    return -ENOMEM;
+  }
   return 0;
 }
 
@@ -245,7 +265,7 @@ static uint32_t module_named(const struct sl_module_table *table, uint32_t root,
     return fsdp_root->id;
   char *full = NULL;
   if (asprintf(&full, "%s.%.*s", fsdp_root->fqn, (int)length, fqn) < 0)
-    return 0;
+    return lookup_failed(table);
   id = module_lookup(table, root, full, strlen(full));
   free(full);
   return id;

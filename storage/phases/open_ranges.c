@@ -1,8 +1,8 @@
 #include "open_ranges.h"
+#include "storage/hash_table.h"
 
 #include <errno.h>
 #include <stdlib.h>
-#include <uthash.h>
 
 struct sl_range_thread { /* here as long as it has a range that stands for a phase */
   uint32_t thread;
@@ -37,7 +37,7 @@ static struct sl_range_thread *thread_of(struct sl_open_ranges *ranges, uint32_t
   struct sl_range_thread *thread = thread_find(ranges, number);
   if (!thread && (thread = calloc(1, sizeof *thread))) {
     thread->thread = number;
-    HASH_ADD(hh, ranges->threads, thread, sizeof thread->thread, thread);
+    SL_HASH_ADD(ranges->threads, thread, thread);
   }
   return thread;
 }
@@ -52,7 +52,7 @@ static struct sl_range_domain *domain_of(struct sl_open_ranges *ranges, uint64_t
   struct sl_range_domain *domain = domain_find(ranges, key);
   if (!domain && (domain = calloc(1, sizeof *domain))) {
     domain->key = key;
-    HASH_ADD(hh, ranges->domains, key, sizeof domain->key, domain);
+    SL_HASH_ADD(ranges->domains, key, domain);
   }
   return domain;
 }
@@ -110,9 +110,11 @@ int sl_open_ranges_start(struct sl_open_ranges *ranges, uint64_t id, struct sl_p
     return -ENOMEM;
   range->id = id;
   range->phase = phase;
+  SL_HASH_ADD(ranges->started, id, range);
+  if (!range)
+    return -ENOMEM;
   if (phase)
     phase->range = range;
-  HASH_ADD(hh, ranges->started, id, sizeof range->id, range);
   return 0;
 }
 

@@ -8,13 +8,13 @@
 #include "open_ranges.h"
 #include "phase_list.h"
 #include "plugin/format/events.h"
+#include "storage/hash_table.h"
 
 #include <errno.h>
 #include <fnmatch.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <uthash.h>
 
 enum { DOMAIN_LIMIT = 256 };
 
@@ -177,9 +177,11 @@ static struct sl_phase *phase_open(struct sl_phases *phases, const struct sl_eve
   HASH_FIND(hh, phases->calls, &key, sizeof key, call);
   if (!call && (call = calloc(1, sizeof *call))) {
     call->key = key;
-    HASH_ADD(hh, phases->calls, key, sizeof call->key, call);
+    SL_HASH_ADD(phases->calls, key, call);
   }
-  phase->call_index = call ? call->count++ : 0;
+  if (!call)
+    return NULL;
+  phase->call_index = call->count++;
   return phase;
 }
 
@@ -630,6 +632,10 @@ int sl_phases_jump(struct sl_phases *phases, const struct sl_event_kept_range *r
 
 uint64_t sl_phases_modules_repeated(const struct sl_phases *phases) {
   return sl_module_table_repeated(phases->modules);
+}
+
+bool sl_phases_failed(const struct sl_phases *phases) {
+  return sl_module_table_failed(phases->modules);
 }
 
 bool sl_phases_is_aside(const struct sl_phases *phases, uint32_t module) {

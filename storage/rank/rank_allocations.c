@@ -16,7 +16,10 @@ static int category_number(struct sl_rank_builder *b, const char *name) {
   if (b->category_count == SL_CATEGORY_limit || !*name)
     return SL_CATEGORY_other;
   b->user_categories[b->category_count] = strdup(name);
-  return b->user_categories[b->category_count] ? b->category_count++ : SL_CATEGORY_other;
+  if (b->user_categories[b->category_count])
+    return b->category_count++;
+  b->r = sl_error_set(b->error, -ENOMEM, "out of memory");
+  return SL_CATEGORY_other;
 }
 
 static void subtract(uint64_t *from, uint64_t bytes) {

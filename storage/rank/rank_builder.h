@@ -25,10 +25,9 @@
 #include "storage/device/device_balance.h"
 #include "storage/device/driver_segments.h"
 #include "storage/device/refusals.h"
+#include "storage/hash_table.h"
 #include "storage/log/log_reader.h"
 #include "storage/tables/ledger_writer.h"
-
-#include <uthash.h>
 
 enum {
   MAX_DEVICES = SL_DEVICES_MAX,
@@ -172,6 +171,7 @@ void sl_rank_phase_opened(void *context, struct sl_phase *phase);
 int sl_rank_phases_settle(struct sl_rank_builder *b, bool all);
 size_t sl_rank_state_item_add(void *context, const struct sl_item *state);
 void sl_rank_state_item_withdraw(void *context, size_t index);
+void sl_rank_state_item_fail(void *context);
 int sl_rank_step_finish(struct sl_rank_builder *b, const struct sl_phase *step);
 void sl_rank_step_watch(struct sl_rank_builder *b);
 uint32_t sl_rank_sweep_parent(void *context, uint32_t module);

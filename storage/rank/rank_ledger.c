@@ -230,7 +230,7 @@ struct sl_rank_builder *sl_rank_builder_new(struct sl_log *log, struct sl_ledger
   allocator_facts_take(b);
   struct sl_phase_listener phase_listener = {b, sl_rank_phase_opened, sl_rank_phase_closed};
   struct sl_sweep_listener sweep_listener = {b, sl_rank_sweep_snapshot, sl_rank_sweep_peak, sl_rank_sweep_parent};
-  struct sl_states_sink states_sink = {b, sl_rank_state_item_add, sl_rank_state_item_withdraw};
+  struct sl_states_sink states_sink = {b, sl_rank_state_item_add, sl_rank_state_item_withdraw, sl_rank_state_item_fail};
   struct sl_collective_host host = {b, sl_rank_allocation_containing, sl_rank_allocation_sized};
   b->places = calloc(MAX_PLACES, sizeof *b->places);
   b->phases = sl_phases_new(log, &phase_listener);
@@ -248,13 +248,20 @@ struct sl_rank_builder *sl_rank_builder_new(struct sl_log *log, struct sl_ledger
       b->periods && b->pattern && categories_of_rules(b, rules) == 0 && sl_phases_use_rules(b->phases, rules) == 0)
     return b;
 finish:
-  sl_error_set(error, -ENOMEM, "out of memory");
+  sl_no_memory(error);
   return sl_rank_builder_free(b);
 }
 
 void sl_rank_builder_keep_all(struct sl_rank_builder *b) {
   b->pattern = sl_rank_pattern_free(b->pattern);
   sl_rank_periods_keep_all(b->periods);
+}
+
+/* What failed where it could not be returned. */
+static int has_failed(struct sl_rank_builder *b) {
+  if (b->r == 0 && sl_phases_failed(b->phases))
+    b->r = sl_error_set(b->error, -ENOMEM, "out of memory");
+  return b->r;
 }
 
 int sl_rank_builder_event(struct sl_rank_builder *b, const struct sl_event *event) {
@@ -276,7 +283,9 @@ int sl_rank_builder_event(struct sl_rank_builder *b, const struct sl_event *even
   }
   if (b->restoring && event->thread != 0)
     r = sl_rank_restore_finish(b);
-  return r < 0 ? r : on_event(b, event);
+  if (r == 0)
+    r = on_event(b, event);
+  return r < 0 ? r : has_failed(b);
 }
 
 int sl_rank_builder_finish(struct sl_rank_builder *b) {
@@ -305,7 +314,7 @@ int sl_rank_builder_finish(struct sl_rank_builder *b) {
     r = sl_exposed_time_write(b->writer, b->error);
   if (r == 0)
     r = rank_write(b, &b->devices[b->device >= 0 ? b->device : 0]);
-  return r;
+  return r < 0 ? r : has_failed(b);
 }
 
 int sl_rank_ledger_build(struct sl_log *log, struct sl_ledger_writer *writer, const struct sl_ledger_options *options,

@@ -9,11 +9,11 @@
  * number that ends a range's name (ProfilerStep#17).
  */
 #include "rank_builder.h"
+#include "storage/hash_table.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <uthash.h>
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -114,7 +114,11 @@ static struct thread_pattern *thread_of(struct sl_rank_pattern *pattern, uint32_
     XXH3_128bits_reset(state);
     thread->thread = number;
     thread->state = state;
-    HASH_ADD(hh, pattern->threads, thread, sizeof thread->thread, thread);
+    SL_HASH_ADD(pattern->threads, thread, thread);
+    if (!thread) {
+      XXH3_freeState(state);
+      return NULL;
+    }
   }
   pattern->latest = thread;
   return thread;
@@ -141,11 +145,10 @@ static uint64_t module_word(const struct sl_phase *phase) {
 }
 
 void sl_rank_pattern_opened(struct sl_rank_builder *b, struct sl_phase *phase) {
-  struct thread_pattern *thread = b->pattern ? thread_of(b->pattern, phase->thread) : NULL;
   XXH3_state_t *stream = b->pattern ? stream_of(b, phase->thread) : NULL;
   if (!stream)
     return;
-  phase->number = ++thread->opened;
+  phase->number = ++b->pattern->latest->opened;
   ADD(stream, ENTRY_opened, phase_word(phase), phase->module, phase->call_index, phase_word(phase->parent),
       module_word(phase->parent));
   name_add(stream, phase->kind == SL_KIND_step ? "" : phase->name);

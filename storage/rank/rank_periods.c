@@ -13,11 +13,11 @@
  * step is there.
  */
 #include "rank_builder.h"
+#include "storage/hash_table.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <uthash.h>
 
 enum {
   FIRST_STEPS = 10,    /* kept in any case */
@@ -208,7 +208,9 @@ static int needed_add(struct needed **all, uint64_t id, bool always) {
     if (!needed)
       return -ENOMEM;
     needed->id = id;
-    HASH_ADD(hh, *all, id, sizeof needed->id, needed);
+    SL_HASH_ADD(*all, id, needed);
+    if (!needed)
+      return -ENOMEM;
   }
   needed->always |= always;
   return 0;

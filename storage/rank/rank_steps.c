@@ -63,6 +63,11 @@ void sl_rank_state_item_withdraw(void *context, size_t index) {
     b->items[index].type = SL_ITEM_none;
 }
 
+void sl_rank_state_item_fail(void *context) {
+  struct sl_rank_builder *b = context;
+  b->r = sl_error_set(b->error, -ENOMEM, "out of memory");
+}
+
 /* Phases whose highest point is worth a row. */
 static bool has_peak(const struct sl_phase *phase) {
   switch (phase->kind) {
@@ -202,7 +207,9 @@ int sl_rank_sweep_peak(void *context, const struct sl_phase *phase, const struct
     if (!entry)
       return sl_error_set(b->error, -ENOMEM, "out of memory");
     entry->key = key;
-    HASH_ADD(hh, b->peaks, key, sizeof entry->key, entry);
+    SL_HASH_ADD(b->peaks, key, entry);
+    if (!entry)
+      return sl_error_set(b->error, -ENOMEM, "out of memory");
   }
   if (sample->allocated_bytes > entry->sample.allocated_bytes || !entry->sample.at_ns)
     entry->sample = *sample;

@@ -1,6 +1,7 @@
 #include "user_rules.h"
 
 #include "categories.h"
+#include "storage/hash_table.h"
 #include "storage/words.h"
 
 #include <ctype.h>
@@ -13,7 +14,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <uthash.h>
 
 enum {
   MAX_WORDS = 6,           /* one more than a rule can have */
@@ -189,7 +189,7 @@ static int rule_add(struct sl_user_rules *rules, const struct line *line, const 
     size_t capacity = rules->capacity ? 2 * rules->capacity : 16;
     void *grown = realloc(rules->rules, capacity * sizeof *rules->rules);
     if (!grown)
-      return sl_error_set(line->error, -ENOMEM, "out of memory");
+      return sl_no_memory(line->error);
     rules->rules = grown;
     rules->capacity = capacity;
   }
@@ -253,7 +253,7 @@ int sl_user_rules_parse(const char *text, const char *path, struct sl_user_rules
     rules->words = strdup(text);
   }
   if (!rules || !rules->path || !rules->text || !rules->words) {
-    r = sl_error_set(error, -ENOMEM, "out of memory");
+    r = sl_no_memory(error);
     goto finish;
   }
   char *rest = rules->words;
@@ -271,29 +271,23 @@ finish:
   return r;
 }
 
-int sl_user_rules_read(const char *path, struct sl_user_rules **out, struct sl_error *error) {
+/* Takes over the file. */
+static int rules_from(int file, const char *path, struct sl_user_rules **out, struct sl_error *error) {
   char *text = NULL;
-  size_t length = 0;
-  struct stat status;
-  FILE *file = fopen(path, "re");
+  FILE *stream = fdopen(file, "r");
   int r = 0;
-  *out = NULL;
-  if (!file || fstat(fileno(file), &status) < 0) {
-    r = sl_error_set(error, -EINVAL, "the rules in %s can't be read: %s", path, strerror(errno));
-    goto finish;
-  }
-  if (S_ISDIR(status.st_mode)) {
-    r = sl_error_set(error, -EINVAL, "%s is a directory, not a file of rules", path);
-    goto finish;
+  if (!stream) {
+    close(file);
+    return sl_no_memory(error);
   }
   text = malloc(MAX_FILE_BYTES + 1);
   if (!text) {
-    r = sl_error_set(error, -ENOMEM, "out of memory");
+    r = sl_no_memory(error);
     goto finish;
   }
-  length = fread(text, 1, MAX_FILE_BYTES + 1, file);
-  if (ferror(file)) {
-    r = sl_error_set(error, -EINVAL, "the rules in %s can't be read", path);
+  size_t length = fread(text, 1, MAX_FILE_BYTES + 1, stream);
+  if (ferror(stream)) {
+    r = sl_error_set(error, -EINVAL, "the rules in %s can't be read: %s", path, strerror(errno));
   } else if (length > MAX_FILE_BYTES || memchr(text, '\0', length)) {
     r = sl_error_set(error, -EINVAL, "%s is no file of rules: a text of at most 1 MiB, one rule a line", path);
   } else {
@@ -301,20 +295,48 @@ int sl_user_rules_read(const char *path, struct sl_user_rules **out, struct sl_e
     r = sl_user_rules_parse(text, path, out, error);
   }
 finish:
-  if (file)
-    fclose(file);
+  fclose(stream);
   free(text);
   return r;
 }
 
+int sl_user_rules_read(const char *path, struct sl_user_rules **out, struct sl_error *error) {
+  struct stat status;
+  *out = NULL;
+  int file = open(path, O_RDONLY | O_CLOEXEC);
+  if (file < 0)
+    return sl_error_set(error, -EINVAL, "the rules in %s can't be read: %s", path, strerror(errno));
+  if (fstat(file, &status) == 0 && S_ISDIR(status.st_mode)) {
+    close(file);
+    return sl_error_set(error, -EINVAL, "%s is a directory, not a file of rules", path);
+  }
+  return rules_from(file, path, out, error);
+}
+
+/*
+ * Anybody may have put something into a run that is no file: a link to another one, or a pipe that nobody writes into.
+ * Returns a descriptor, -ENOENT, or another negative errno with the sentence.
+ */
+static int kept_open(const char *path, struct sl_error *error) {
+  struct stat status;
+  int file = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+  int r = file < 0 ? -errno : fstat(file, &status) < 0 ? -errno : S_ISREG(status.st_mode) ? file : -ELOOP;
+  if (r < 0 && file >= 0)
+    close(file);
+  if (r >= 0 || r == -ENOENT)
+    return r;
+  if (r == -ELOOP || r == -ENXIO)
+    return sl_error_set(error, -EINVAL, "%s is a link or no file, and is not read; remove it", path);
+  return sl_error_set(error, -EINVAL, "the rules in %s can't be read: %s", path, strerror(-r));
+}
+
 int sl_user_rules_kept(const char *directory, struct sl_user_rules **out, struct sl_error *error) {
   char *path = NULL;
-  int r = 0;
   *out = NULL;
   if (asprintf(&path, "%s/" SL_USER_RULES_NAME, directory) < 0)
-    return sl_error_set(error, -ENOMEM, "out of memory");
-  if (access(path, F_OK) == 0)
-    r = sl_user_rules_read(path, out, error);
+    return sl_no_memory(error);
+  int r = kept_open(path, error);
+  r = r == -ENOENT ? 0 : r < 0 ? r : rules_from(r, path, out, error);
   free(path);
   return r;
 }
@@ -359,60 +381,33 @@ const struct sl_user_rule *sl_user_rule_find(const struct sl_user_rules *rules, 
 
 /* ---- the copy in the run directory ---- */
 
-int sl_user_rules_stage(const struct sl_user_rules *rules, const char *directory, char **staged,
+int sl_user_rules_stage(const struct sl_user_rules *rules, const char *directory, struct sl_part_file *staged,
                         struct sl_error *error) {
   char *path = NULL;
-  int r = 0;
-  *staged = NULL;
-  if (asprintf(&path, "%s/" SL_USER_RULES_NAME ".%ld.part", directory, (long)getpid()) < 0)
-    return sl_error_set(error, -ENOMEM, "out of memory");
-  unlink(path); /* of a process with this id that was killed */
-  int file = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-  size_t length = strlen(rules->text);
-  if (file < 0 || write(file, rules->text, length) != (ssize_t)length)
-    r = -errno;
-  if (file >= 0 && close(file) < 0 && r == 0)
-    r = -errno;
-  if (r < 0) {
-    sl_error_set(error, r, "a copy of the rules can't be kept in %s: %s", directory, strerror(-r));
-    if (file >= 0)
-      unlink(path);
-    free(path);
-    return r;
-  }
-  *staged = path;
-  return 0;
-}
-
-int sl_user_rules_keep(const struct sl_user_rules *rules, const char *directory, char *staged, struct sl_error *error) {
-  char *path = NULL;
-  int r = 0;
-  if (asprintf(&path, "%s/" SL_USER_RULES_NAME, directory) < 0) {
-    path = NULL;
-    r = sl_error_set(error, -ENOMEM, "out of memory");
-    goto finish;
-  }
-  if (rules->count == 0) {
-    if (unlink(path) < 0 && errno != ENOENT)
-      r = sl_error_set(error, -errno, "%s can't be removed: %s", path, strerror(errno));
-    goto finish;
-  }
-  if (rename(staged, path) < 0) {
-    r = sl_error_set(error, -errno, "%s: %s", path, strerror(errno));
-    goto finish;
-  }
-  free(staged);
-  staged = NULL;
-finish:
-  sl_user_rules_drop(staged);
+  *staged = SL_PART_FILE_NONE;
+  if (asprintf(&path, "%s/" SL_USER_RULES_NAME, directory) < 0)
+    return sl_no_memory(error);
+  int r = sl_part_file_make(path, staged, error);
   free(path);
-  return r;
+  const size_t length = strlen(rules->text);
+  errno = 0;
+  if (r == 0 &&
+      (fchmod(staged->file, S_IRUSR | S_IWUSR) < 0 || write(staged->file, rules->text, length) != (ssize_t)length))
+    r = errno ? -errno : -EIO;
+  if (r == 0)
+    return 0;
+  *staged = sl_part_file_close(*staged);
+  return sl_error_set(error, r, "a copy of the rules can't be kept in %s: %s", directory, strerror(-r));
 }
 
-void sl_user_rules_drop(char *staged) {
-  if (staged)
-    unlink(staged);
-  free(staged);
+int sl_user_rules_keep(const struct sl_user_rules *rules, struct sl_part_file *staged, struct sl_error *error) {
+  int r = 0;
+  if (rules->count > 0)
+    r = sl_part_file_keep(staged, error);
+  else if (unlinkat(staged->directory, SL_USER_RULES_NAME, 0) < 0 && errno != ENOENT)
+    r = sl_error_set(error, -errno, "%s can't be removed: %s", staged->output, strerror(errno));
+  *staged = sl_part_file_close(*staged);
+  return r;
 }
 
 /* ---- remembered matches ---- */
@@ -460,7 +455,7 @@ struct sl_user_rule_match sl_user_rule_cache_find(struct sl_user_rule_cache *cac
   if (known) { /* else it is looked up again the next time */
     known->name = name;
     known->match = match;
-    HASH_ADD_PTR(cache->names, name, known);
+    SL_HASH_ADD(cache->names, name, known);
   }
   return match;
 }

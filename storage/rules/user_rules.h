@@ -16,6 +16,7 @@
 
 #include "nvtx_ranges/kinds.h"
 #include "storage/error.h"
+#include "storage/part_file.h"
 
 #include <stddef.h>
 
@@ -64,13 +65,12 @@ const struct sl_user_rule *sl_user_rule_find(const struct sl_user_rules *rules, 
                                              const char *name, const struct sl_user_rule *after);
 
 /*
- * Writes the text beside directory's copy; *staged is the new file's path, which sl_user_rules_keep puts in the copy's
- * place (taking the copy away when there are no rules), and sl_user_rules_drop removes. Both free it.
+ * Writes the text beside directory's copy, as *staged, which sl_user_rules_keep puts in the copy's place (taking the
+ * copy away when there are no rules) and then closes.
  */
-int sl_user_rules_stage(const struct sl_user_rules *rules, const char *directory, char **staged,
+int sl_user_rules_stage(const struct sl_user_rules *rules, const char *directory, struct sl_part_file *staged,
                         struct sl_error *error);
-int sl_user_rules_keep(const struct sl_user_rules *rules, const char *directory, char *staged, struct sl_error *error);
-void sl_user_rules_drop(char *staged);
+int sl_user_rules_keep(const struct sl_user_rules *rules, struct sl_part_file *staged, struct sl_error *error);
 
 /* Which rules fit a name, remembered: names of ranges come again and again. */
 struct sl_user_rule_match {

@@ -1,59 +1,103 @@
 #include "run_directory.h"
 
 #include "plugin/format/log_format.h"
+#include "storage/grow.h"
 #include "storage/log/log_reader.h"
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 static bool is_log_file(const char *name) {
   const char *suffix = strrchr(name, '.');
   return suffix && (strcmp(suffix, SL_SEGMENT_SUFFIX) == 0 || strcmp(suffix, SL_SEALED_SUFFIX) == 0);
 }
 
-/* Whether a directory holds log files itself; adds up their newest change. */
-static bool has_log(const char *path, uint64_t *changed_ns) {
-  bool found = false;
-  DIR *directory = opendir(path);
-  if (!directory)
-    return false;
-  for (struct dirent *entry; (entry = readdir(directory));) {
+/* What a look at a directory found. */
+struct found {
+  uint64_t changed_ns; /* newest change of a log file */
+  size_t processes;
+  bool logs_beside; /* log files that lie beside process directories, and so are nobody's */
+};
+
+/* Whether an open directory holds log files itself; adds up their newest change. 1, 0 or a negative errno. */
+static int has_log(int directory, uint64_t *changed_ns) {
+  int again = openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), r = 0;
+  DIR *listing = again < 0 ? NULL : fdopendir(again);
+  if (!listing) {
+    r = -errno;
+    if (again >= 0)
+      close(again);
+    return r;
+  }
+  errno = 0;
+  for (struct dirent *entry; (entry = readdir(listing));) {
     struct stat status;
-    if (!is_log_file(entry->d_name) || fstatat(dirfd(directory), entry->d_name, &status, 0) < 0)
+    if (!is_log_file(entry->d_name) || fstatat(directory, entry->d_name, &status, AT_SYMLINK_NOFOLLOW) < 0)
       continue;
-    found = true;
+    r = 1;
     uint64_t changed = (uint64_t)status.st_mtim.tv_sec * 1000000000u + (uint64_t)status.st_mtim.tv_nsec;
     if (changed > *changed_ns)
       *changed_ns = changed;
   }
-  closedir(directory);
-  return found;
+  closedir(listing);
+  return r;
 }
 
-/* Calls visit for every process directory in (or at) directory until it fails. */
+/* One that is not there, is a link, or is not ours to read is no process directory; what else fails is said. */
+static bool is_passed_over(int r) {
+  return r == -ENOENT || r == -ELOOP || r == -ENOTDIR || r == -EACCES || r == -EPERM;
+}
+
+/* Where the entry is a process directory, calls visit. */
+static int entry_visit(int parent, const char *directory, const char *name,
+                       int (*visit)(void *context, const char *path), void *context, struct found *found) {
+  char *path = NULL;
+  int child = openat(parent, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  int r = child < 0 ? -errno : has_log(child, &found->changed_ns);
+  if (child >= 0)
+    close(child);
+  if (r <= 0)
+    return is_passed_over(r) ? 0 : r;
+  found->processes++;
+  if (!visit)
+    return 0;
+  if (asprintf(&path, "%s/%s", directory, name) < 0)
+    return -ENOMEM;
+  r = visit(context, path);
+  free(path);
+  return r;
+}
+
+/* Calls visit for every process directory in directory until it fails; for itself where it is one and holds none. */
 static int processes_visit(const char *directory, int (*visit)(void *context, const char *path), void *context,
-                           uint64_t *changed_ns) {
-  if (has_log(directory, changed_ns))
-    return visit ? visit(context, directory) : 0;
+                           struct found *found) {
+  uint64_t own_ns = 0;
+  int r = 0, beside = 0;
+  *found = (struct found){0};
   DIR *listing = opendir(directory);
   if (!listing)
     return -errno;
-  int r = 0;
-  for (struct dirent *entry; r == 0 && (entry = readdir(listing));) {
-    char *path = NULL;
-    if (entry->d_name[0] == '.' || asprintf(&path, "%s/%s", directory, entry->d_name) < 0)
-      continue;
-    if (has_log(path, changed_ns) && visit)
-      r = visit(context, path);
-    free(path);
-  }
+  for (struct dirent *entry; r == 0 && (entry = readdir(listing));)
+    if (entry->d_name[0] != '.' && (entry->d_type == DT_DIR || entry->d_type == DT_UNKNOWN))
+      r = entry_visit(dirfd(listing), directory, entry->d_name, visit, context, found);
+  if (r == 0)
+    r = beside = has_log(dirfd(listing), &own_ns);
   closedir(listing);
-  return r;
+  if (r < 0)
+    return r;
+  found->logs_beside = beside && found->processes;
+  if (!beside || found->processes)
+    return 0;
+  found->processes = 1;
+  found->changed_ns = own_ns;
+  return visit ? visit(context, directory) : 0;
 }
 
 struct opening {
@@ -84,12 +128,12 @@ static int process_open(void *context, const char *path) {
   sl_log_counts(log, &counts);
   int64_t rank = number_of(log, "rank"), start = number_of(log, "start_ns"), world_size = number_of(log, "world_size");
   log = sl_log_close(log);
-  void *grown = realloc(run->processes, (run->count + 1) * sizeof *run->processes);
+  void *grown = sl_list_grow(run->processes, run->count, sizeof *run->processes);
   char *copy = grown ? strdup(path) : NULL;
   if (grown)
     run->processes = grown;
   if (!copy)
-    return sl_error_set(opening->error, -ENOMEM, "out of memory");
+    return sl_no_memory(opening->error);
   run->processes[run->count++] = (struct sl_run_process){
       .path = copy,
       .rank = rank < 0 || rank > RANK_MAX ? 0 : (uint32_t)rank,
@@ -127,8 +171,8 @@ static int directory_open(const char *directory, struct sl_run *out, struct sl_e
   if (stat(directory, &status) < 0 || !S_ISDIR(status.st_mode))
     return sl_error_set(error, -ENOENT, "%s: no such directory", directory);
   struct opening opening = {out, error, 0};
-  uint64_t changed_ns = 0;
-  int r = processes_visit(directory, process_open, &opening, &changed_ns);
+  struct found found;
+  int r = processes_visit(directory, process_open, &opening, &found);
   if (r < 0 && !error->text[0])
     sl_error_set(error, r, "%s: %s", directory, strerror(-r));
   if (r < 0)
@@ -146,6 +190,9 @@ static int directory_open(const char *directory, struct sl_run *out, struct sl_e
     sl_error_set(note, 0,
                  "%s holds more than one run: the newest is used (%zu process%s), %zu older process%s left out",
                  directory, kept, kept == 1 ? "" : "es", out->count - kept, out->count - kept == 1 ? "" : "es");
+  if (found.logs_beside && !note->text[0])
+    sl_error_set(note, 0, "%s has log files beside its processes' directories, which are of no process: left out",
+                 directory);
   for (size_t i = kept; i < out->count; i++)
     process_close(&out->processes[i]);
   out->count = kept;
@@ -196,7 +243,7 @@ int sl_run_open(const char *const *directories, size_t count, struct sl_run *out
   for (size_t i = 0; i < count && r == 0; i++) {
     r = directory_open(directories[i], &one, note, error);
     if (r == 0 && run_append(out, &one, i) < 0)
-      r = sl_error_set(error, -ENOMEM, "out of memory");
+      r = sl_no_memory(error);
     sl_run_close(&one);
   }
   if (r < 0)
@@ -213,12 +260,13 @@ void sl_run_close(struct sl_run *run) {
 }
 
 int sl_run_visit(const char *directory, int (*visit)(void *context, const char *path), void *context) {
-  uint64_t changed_ns = 0;
-  return processes_visit(directory, visit, context, &changed_ns);
+  struct found found;
+  return processes_visit(directory, visit, context, &found);
 }
 
-uint64_t sl_run_changed_ns(const char *directory) {
-  uint64_t changed_ns = 0;
-  processes_visit(directory, NULL, NULL, &changed_ns);
-  return changed_ns;
+int sl_run_changed(const char *directory, uint64_t *changed_ns) {
+  struct found found;
+  int r = processes_visit(directory, NULL, NULL, &found);
+  *changed_ns = found.changed_ns;
+  return r;
 }

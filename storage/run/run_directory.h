@@ -35,10 +35,13 @@ int sl_run_open(const char *const *directories, size_t count, struct sl_run *out
                 struct sl_error *error);
 void sl_run_close(struct sl_run *run);
 
-/* Calls visit for every process directory in (or at) directory, in no order, until it fails. 0 or a negative errno. */
+/*
+ * Calls visit for every process directory in directory, in no order, until it fails; where there is none, for itself if
+ * it is one. Links are not followed. 0 or a negative errno.
+ */
 int sl_run_visit(const char *directory, int (*visit)(void *context, const char *path), void *context);
 
-/* Latest change of any log file below directory, ns since the epoch; 0 when there is none. */
-uint64_t sl_run_changed_ns(const char *directory);
+/* Latest change of any log file of its processes, ns since the epoch; 0 when there is none. 0 or a negative errno. */
+int sl_run_changed(const char *directory, uint64_t *changed_ns);
 
 #endif

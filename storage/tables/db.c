@@ -1,15 +1,21 @@
 #include "db.h"
 
 #include <errno.h>
-#include <limits.h>
+#include <fcntl.h>
+#include <pthread.h>
 #include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 struct sl_db {
   sqlite3 *handle;
+  char *path;             /* as it was named; owned */
+  int directory;          /* that it is in; -1: none */
+  struct sl_db *attached; /* the last one; owned, as it holds the directory of its file */
+  char held[32];          /* the directory's path that SQLite gets; "": there is no /proc */
 };
 
 struct sl_statement {
@@ -48,73 +54,151 @@ static int sql_error(sqlite3 *handle, int result, const char *sql, struct sl_err
                       strlen(sql) > 400 ? "…" : "");
 }
 
+/* ---- which file ---- */
+
 /*
- * Why SQLite could not open a file: after a refusal it tries again read-only, and reports the errno of that.
- * Never 0.
+ * SQLite takes paths of up to 512 bytes, reads some as URIs, and looks links up again whenever it opens a file. So it
+ * gets the name in a directory that we hold open, by the kernel's link to that, and leaves this path as it is.
  */
-static int open_errno(const char *path, enum sl_db_mode mode) {
-  char directory[PATH_MAX];
-  if (access(path, mode == SL_DB_READ ? R_OK : R_OK | W_OK) != 0 && errno != ENOENT)
-    return -errno;
-  snprintf(directory, sizeof(directory), "%s", path);
-  char *slash = strrchr(directory, '/');
-  if (!slash)
-    strcpy(directory, ".");
-  else
-    slash[slash == directory] = '\0';
-  return access(directory, mode == SL_DB_READ ? X_OK : W_OK | X_OK) != 0 ? -errno : -EIO;
+#define HELD_DIRECTORY "/proc/self/fd/%d"
+#define VFS_NAME "shardledger"
+
+static sqlite3_vfs vfs;
+
+static int full_path(sqlite3_vfs *self, const char *path, int size, char *out) {
+  const size_t prefix = strcspn(HELD_DIRECTORY, "%");
+  if (strncmp(path, HELD_DIRECTORY, prefix) != 0) {
+    sqlite3_vfs *usual = sqlite3_vfs_find(NULL);
+    return usual->xFullPathname(usual, path, size, out);
+  }
+  snprintf(out, (size_t)size, "%s", path);
+  return strlen(path) < (size_t)size ? SQLITE_OK : SQLITE_CANTOPEN;
 }
 
-int sl_db_open(const char *path, enum sl_db_mode mode, struct sl_db **out, struct sl_error *error) {
-  struct sl_db *db = NULL;
+static void vfs_make(void) {
+  const sqlite3_vfs *usual = sqlite3_initialize() == SQLITE_OK ? sqlite3_vfs_find(NULL) : NULL;
+  if (!usual)
+    return;
+  vfs = *usual;
+  vfs.zName = VFS_NAME;
+  vfs.xFullPathname = full_path;
+  vfs.pNext = NULL;
+  sqlite3_vfs_register(&vfs, 0);
+}
+
+/* Looks the file up, and refuses what is none. *name: in db->directory, which is open then; owned by the caller. */
+static int file_find(struct sl_db *db, enum sl_db_mode mode, char **name, struct sl_error *error) {
+  struct stat status;
   int r = 0;
-  int result = SQLITE_OK;
-  int flags = mode == SL_DB_READ ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE;
-
-  *out = NULL;
-  /* SQLite says "unable to open database file" for all of these; errno knows which one it is. */
-  if (mode == SL_DB_READ && access(path, R_OK) != 0) {
+  char *path = mode == SL_DB_READ ? realpath(db->path, NULL) : strdup(db->path);
+  char *slash = path ? strrchr(path, '/') : NULL, *parent = NULL;
+  if (!path) {
     r = -errno;
-    return sl_error_set(error, r, "%s: %s", path, strerror(-r));
+    goto finish;
   }
-  db = calloc(1, sizeof(*db));
-  if (!db)
-    return sl_error_set(error, -ENOMEM, "%s: out of memory", path);
+  *name = strdup(slash ? slash + 1 : path);
+  parent = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
+  if (!*name || !parent) {
+    r = -ENOMEM;
+    goto finish;
+  }
+  db->directory = open(parent, O_PATH | O_DIRECTORY | O_CLOEXEC);
+  if (db->directory < 0 || fstatat(db->directory, *name, &status, AT_SYMLINK_NOFOLLOW) < 0)
+    r = mode == SL_DB_WRITE && db->directory >= 0 && errno == ENOENT ? 0 : -errno;
+  else if (S_ISLNK(status.st_mode))
+    r = sl_error_set(error, -EINVAL, "%s is a link, which is not followed here; remove it", db->path);
+  else if (!S_ISREG(status.st_mode))
+    r = sl_error_set(error, -EINVAL, "%s is no file", db->path);
+  else if (faccessat(db->directory, *name, mode == SL_DB_WRITE ? R_OK | W_OK : R_OK, 0) < 0)
+    r = -errno;
+finish:
+  if (r == -ENOMEM)
+    sl_error_set(error, r, "out of memory");
+  else if (r < 0 && r != -EINVAL)
+    sl_error_set(error, r, "%s: %s", db->path, strerror(-r));
+  free(path);
+  free(parent);
+  return r;
+}
 
-  result = sqlite3_open_v2(path, &db->handle, flags | SQLITE_OPEN_NOMUTEX, NULL);
+/* What SQLite is to open: the name in the held directory, or where there is no /proc the path. */
+static char *path_for_sqlite(struct sl_db *db, const char *name) {
+  char *path = NULL;
+  snprintf(db->held, sizeof(db->held), HELD_DIRECTORY, db->directory);
+  if (vfs.zName && access(db->held, F_OK) == 0)
+    return asprintf(&path, "%s/%s", db->held, name) < 0 ? NULL : path;
+  db->held[0] = '\0';
+  return asprintf(&path, "%s%s", *db->path == '/' ? "" : "./", db->path) < 0 ? NULL : path;
+}
+
+/* ---- opening ---- */
+
+/* Why SQLite could not make or open a file in its directory, which it does not say. Never 0. */
+static int open_errno(const struct sl_db *db, enum sl_db_mode mode) {
+  return faccessat(db->directory, ".", mode == SL_DB_WRITE ? W_OK | X_OK : X_OK, 0) != 0 ? -errno : -EIO;
+}
+
+static void harden(sqlite3 *handle, enum sl_db_mode mode) {
+  sqlite3_extended_result_codes(handle, 1);
+  sqlite3_busy_timeout(handle, 2000);
+  sqlite3_db_config(handle, SQLITE_DBCONFIG_ENABLE_LOAD_EXTENSION, 0, NULL);
+  if (mode == SL_DB_WRITE)
+    return;
+  sqlite3_db_config(handle, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
+  sqlite3_db_config(handle, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
+  sqlite3_db_config(handle, SQLITE_DBCONFIG_ENABLE_TRIGGER, 0, NULL);
+}
+
+static int handle_open(struct sl_db *db, enum sl_db_mode mode, const char *path, struct sl_error *error) {
+  const int flags = mode == SL_DB_WRITE ? SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE : SQLITE_OPEN_READONLY;
+  int result = sqlite3_open_v2(path, &db->handle, flags | SQLITE_OPEN_NOMUTEX, vfs.zName);
   if (result == SQLITE_OK) {
-    sqlite3_extended_result_codes(db->handle, 1);
-    sqlite3_busy_timeout(db->handle, 2000);
-    sqlite3_db_config(db->handle, SQLITE_DBCONFIG_ENABLE_LOAD_EXTENSION, 0, NULL);
-    if (mode == SL_DB_READ) {
-      sqlite3_db_config(db->handle, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
-      sqlite3_db_config(db->handle, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
-      sqlite3_db_config(db->handle, SQLITE_DBCONFIG_ENABLE_TRIGGER, 0, NULL);
-    }
+    harden(db->handle, mode);
     /* Opening is lazy: read the header now, so that a foreign file is refused here and not by some later query. */
     result = sqlite3_exec(db->handle, "PRAGMA schema_version", NULL, NULL, NULL);
   }
-  if (result != SQLITE_OK) {
-    r = result_to_errno(result);
-    if ((result & 0xff) == SQLITE_CANTOPEN)
-      r = open_errno(path, mode);
-    if (r == -EBADMSG)
-      sl_error_set(error, r, "%s is not a ledger, or a damaged one: %s", path, sqlite3_errmsg(db->handle));
-    else
-      sl_error_set(error, r, "%s: %s (%s)", path, sqlite3_errstr(result), strerror(-r));
-    goto finish;
-  }
-  *out = db;
-  db = NULL;
+  int r = result_to_errno(result);
+  if (r == 0)
+    return 0;
+  if ((result & 0xff) == SQLITE_CANTOPEN && *path)
+    r = open_errno(db, mode);
+  if (r == -EBADMSG)
+    return sl_error_set(error, r, "%s is not a ledger, or a damaged one: %s", db->path, sqlite3_errstr(result));
+  return sl_error_set(error, r, "%s: %s (%s)", db->path, sqlite3_errstr(result), strerror(-r));
+}
 
-finish:
-  db = sl_db_close(db);
+int sl_db_open(const char *path, enum sl_db_mode mode, struct sl_db **out, struct sl_error *error) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  char *name = NULL, *file = NULL;
+  int r = 0;
+  *out = NULL;
+  pthread_once(&once, vfs_make);
+  struct sl_db *db = calloc(1, sizeof(*db));
+  if (!db)
+    return sl_no_memory(error);
+  db->directory = -1;
+  db->path = strdup(path);
+  if (!db->path)
+    r = sl_no_memory(error);
+  else if (*path)
+    r = file_find(db, mode, &name, error);
+  if (r == 0 && !(file = *path ? path_for_sqlite(db, name) : strdup("")))
+    r = sl_no_memory(error);
+  if (r == 0)
+    r = handle_open(db, mode, file, error);
+  free(file);
+  free(name);
+  *out = r < 0 ? sl_db_close(db) : db;
   return r;
 }
 
 struct sl_db *sl_db_close(struct sl_db *db) {
   if (db) {
     sqlite3_close_v2(db->handle);
+    sl_db_close(db->attached);
+    if (db->directory >= 0)
+      close(db->directory);
+    free(db->path);
     free(db);
   }
   return NULL;
@@ -157,6 +241,28 @@ struct sqlite3 *sl_db_handle(struct sl_db *db) {
 }
 
 const char *sl_db_path(struct sl_db *db) {
+  return db->path;
+}
+
+int sl_db_attach(struct sl_db *db, struct sl_db *other, const char *name, struct sl_error *error) {
+  struct sl_statement *statement = NULL;
+  char sql[64];
+  snprintf(sql, sizeof(sql), "ATTACH :path AS %s", name);
+  int r = sl_db_prepare(db, sql, &statement, error);
+  if (r == 0) {
+    sl_bind_named_text(statement, ":path", sl_db_attach_path(other));
+    r = sl_statement_run(statement, error);
+  }
+  statement = sl_statement_close(statement);
+  struct sl_db **last = &other->attached;
+  while (*last)
+    last = &(*last)->attached;
+  *last = db->attached;
+  db->attached = other;
+  return r;
+}
+
+const char *sl_db_attach_path(struct sl_db *db) {
   return sqlite3_db_filename(db->handle, "main");
 }
 

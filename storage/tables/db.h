@@ -26,14 +26,16 @@ struct sl_statement;
 struct sqlite3;
 
 enum sl_db_mode {
-  SL_DB_READ,  /* an existing file; its schema may come from anybody, so nothing in it is trusted and nothing is written
-                */
-  SL_DB_WRITE, /* made when it is missing */
+  SL_DB_READ,      /* an existing file, or a link to one; its schema may come from anybody, so nothing in it is trusted
+                      and nothing is written */
+  SL_DB_READ_FILE, /* the same, of a directory that others may have put things into: a link is refused */
+  SL_DB_WRITE,     /* made when it is missing; a link is refused */
 };
 
 /*
  * Opens a database file; on success *out owns it, close it with sl_db_close.
- * -ENOENT: no such file; -EACCES, -EROFS: not allowed; -EBADMSG: not a database, or a damaged one; -EBUSY: in use.
+ * -ENOENT: no such file; -EINVAL: a link, a pipe or a directory; -EACCES, -EROFS: not allowed; -EBADMSG: not a
+ * database, or a damaged one; -EBUSY: in use. A path "" is a database of its own in a file without a name.
  */
 int sl_db_open(const char *path, enum sl_db_mode mode, struct sl_db **out, struct sl_error *error);
 
@@ -49,8 +51,17 @@ int sl_db_int(struct sl_db *db, const char *sql, int64_t *out, struct sl_error *
 /* SQLite's own handle, owned by db, for what is not wrapped here. */
 struct sqlite3 *sl_db_handle(struct sl_db *db);
 
-/* The file that it is, absolute; owned by db. */
+/* The file that it is, as it was named; owned by db. */
 const char *sl_db_path(struct sl_db *db);
+
+/* The same as SQLite knows it, for ATTACH in this process while db is open; owned by db. */
+const char *sl_db_attach_path(struct sl_db *db);
+
+/*
+ * Makes other's tables those of `name` (a plain SQL name) in db too. Takes other over, also on failure: it is closed
+ * with db.
+ */
+int sl_db_attach(struct sl_db *db, struct sl_db *other, const char *name, struct sl_error *error);
 
 /* Compiles the first statement of sql; *out owns it, close it with sl_statement_close before its database. */
 int sl_db_prepare(struct sl_db *db, const char *sql, struct sl_statement **out, struct sl_error *error);

@@ -135,7 +135,7 @@ static inline void put_place(struct sl_ledger_writer *writer, const struct sl_se
 static inline int row_end(struct sl_ledger_writer *writer, struct sl_error *error) {
   if (!writer->waiting)
     return sl_ledger_writer_put_row(writer, &writer->row, error);
-  return sl_rows_add(writer->waiting, &writer->row) < 0 ? sl_error_set(error, -ENOMEM, "out of memory") : 0;
+  return sl_rows_add(writer->waiting, &writer->row) < 0 ? sl_no_memory(error) : 0;
 }
 
 #endif

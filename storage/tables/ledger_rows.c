@@ -337,7 +337,7 @@ int sl_write_collective(struct sl_ledger_writer *writer, const struct sl_collect
 int sl_write_collective_total(struct sl_ledger_writer *writer, const struct sl_collective_total_row *row,
                               struct sl_error *error) {
   if (sl_rank_sums_collective(&writer->sums, row) < 0)
-    return sl_error_set(error, -ENOMEM, "out of memory");
+    return sl_no_memory(error);
   row_begin(writer, INSERT_collective_total);
   put_int(writer, writer->rank);
   put_int(writer, row->step);

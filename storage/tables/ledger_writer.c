@@ -20,12 +20,11 @@ static const char *const insert_sql[INSERT_count] = {
  * Sorting for indexes takes as much room as they do: in files, which SQLite unlinks as it makes them, and not in
  * memory; beside the ledger, where there has to be room anyway, and not in /tmp.
  */
-static int sort_beside(struct sl_db *db, const char *path, struct sl_error *error) {
+static int sort_beside(struct sl_db *db, struct sl_error *error) {
+  const char *path = sl_db_attach_path(db);
   const char *slash = strrchr(path, '/');
-  char *sql = slash
-                  ? sqlite3_mprintf("PRAGMA temp_store_directory='%.*q'", slash == path ? 1 : (int)(slash - path), path)
-                  : sqlite3_mprintf("PRAGMA temp_store_directory='.'");
-  int r = sql ? sl_db_execute(db, sql, error) : sl_error_set(error, -ENOMEM, "out of memory");
+  char *sql = sqlite3_mprintf("PRAGMA temp_store_directory='%.*q'", slash == path ? 1 : (int)(slash - path), path);
+  int r = sql ? sl_db_execute(db, sql, error) : sl_no_memory(error);
   sqlite3_free(sql);
   return r;
 }
@@ -33,14 +32,14 @@ static int sort_beside(struct sl_db *db, const char *path, struct sl_error *erro
 int sl_ledger_writer_open(const char *path, struct sl_ledger_writer **out, struct sl_error *error) {
   struct sl_ledger_writer *writer = calloc(1, sizeof *writer);
   if (!writer)
-    return sl_error_set(error, -ENOMEM, "out of memory");
+    return sl_no_memory(error);
   int r = sl_db_open(path, SL_DB_WRITE, &writer->db, error);
   if (r < 0)
     goto finish;
   /* The file is built beside the real one and renamed when it is whole, so it needs no journal of its own. */
   r = sl_db_execute(writer->db, "PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; PRAGMA temp_store=FILE;", error);
   if (r == 0 && *path)
-    r = sort_beside(writer->db, path, error);
+    r = sort_beside(writer->db, error);
   if (r == 0)
     r = sl_db_execute(writer->db, sl_schema_sql, error);
   char version[64];
@@ -71,7 +70,7 @@ int sl_ledger_writer_move(struct sl_ledger_writer *aside, struct sl_ledger_write
   int r = sl_db_prepare(aside->db, "ATTACH :path AS ledger", &attach, error);
   if (r < 0)
     return r;
-  sl_bind_named_text(attach, ":path", sl_db_path(ledger->db));
+  sl_bind_named_text(attach, ":path", sl_db_attach_path(ledger->db));
   r = sl_statement_run(attach, error);
   attach = sl_statement_close(attach);
   if (r == 0)
@@ -89,7 +88,7 @@ int sl_ledger_writer_listen(const struct sl_ledger_listener *listener, struct sl
   struct sl_ledger_writer *writer = calloc(1, sizeof *writer);
   *out = writer;
   if (!writer)
-    return sl_error_set(error, -ENOMEM, "out of memory");
+    return sl_no_memory(error);
   writer->listener = *listener;
   return 0;
 }

@@ -1,11 +1,11 @@
 #include "call_counts.h"
 
+#include "storage/hash_table.h"
 #include "storage/log/nccl_payload.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <uthash.h>
 
 enum { DOMAIN_LIMIT = 256, MAX_DEPTH = 64 };
 
@@ -76,7 +76,7 @@ static struct thread *thread_of(struct sl_call_counts *counts, uint32_t number) 
   HASH_FIND(hh, counts->threads, &number, sizeof number, thread);
   if (!thread && (thread = calloc(1, sizeof *thread))) {
     thread->thread = number;
-    HASH_ADD(hh, counts->threads, thread, sizeof thread->thread, thread);
+    SL_HASH_ADD(counts->threads, thread, thread);
   }
   return thread;
 }
@@ -87,7 +87,7 @@ static struct count *count_of(struct sl_call_counts *counts, uint64_t communicat
   HASH_FIND(hh, counts->counts, &key, sizeof key, count);
   if (!count && (count = calloc(1, sizeof *count))) {
     count->key = key;
-    HASH_ADD(hh, counts->counts, key, sizeof count->key, count);
+    SL_HASH_ADD(counts->counts, key, count);
   }
   return count;
 }

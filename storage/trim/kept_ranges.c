@@ -1,10 +1,10 @@
 #include "kept_ranges.h"
 
 #include "plugin/format/events.h"
+#include "storage/hash_table.h"
 
 #include <errno.h>
 #include <stdlib.h>
-#include <uthash.h>
 
 #define MAX_DEPTH 512u /* deeper ones are counted only, as in phases.c */
 
@@ -31,7 +31,7 @@ static struct sl_kept_thread *thread_of(struct sl_kept_ranges *ranges, uint32_t 
   HASH_FIND(hh, ranges->threads, &ordinal, sizeof ordinal, thread);
   if (!thread && (thread = calloc(1, sizeof *thread))) {
     thread->ordinal = ordinal;
-    HASH_ADD(hh, ranges->threads, ordinal, sizeof thread->ordinal, thread);
+    SL_HASH_ADD(ranges->threads, ordinal, thread);
   }
   return thread;
 }
@@ -43,8 +43,8 @@ static int range_open(struct sl_kept_ranges *ranges, const struct sl_event_kept_
       return -ENOMEM;
     started->id = range->id;
     started->range = *range;
-    HASH_ADD(hh, ranges->started, id, sizeof started->id, started);
-    return 0;
+    SL_HASH_ADD(ranges->started, id, started);
+    return started ? 0 : -ENOMEM;
   }
   struct sl_kept_thread *thread = thread_of(ranges, range->thread);
   if (thread && thread->depth++ >= MAX_DEPTH)

@@ -432,7 +432,7 @@ int sl_log_drop(struct sl_log *log, const struct sl_log_drop_options *options, s
                         backend);
   struct drop *drop = calloc(1, sizeof *drop);
   if (!drop)
-    return sl_error_set(error, -ENOMEM, "out of memory");
+    return sl_no_memory(error);
   drop->options = options;
   drop->log = log;
   drop->step = NO_STEP;
@@ -442,7 +442,7 @@ int sl_log_drop(struct sl_log *log, const struct sl_log_drop_options *options, s
   drop->from_ns = sl_log_dropped_from(log);
   drop->from_is_fixed = drop->from_ns != 0;
   drop->calls = sl_call_counts_new(log);
-  int r = drop->calls ? read_and_write(drop, error) : sl_error_set(error, -ENOMEM, "out of memory");
+  int r = drop->calls ? read_and_write(drop, error) : sl_no_memory(error);
   drop_free(drop);
   return r;
 }

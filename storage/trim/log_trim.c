@@ -104,14 +104,14 @@ static uint64_t last_of(const struct sl_segment_entry *entry, const struct sl_re
 }
 
 /* From when to when its records are. */
-static int file_look(struct sl_segments *segments, uint32_t index, struct file *file) {
+static int file_look(struct sl_segments *segments, uint32_t index, struct file *file, struct sl_error *error) {
   struct sl_records records = {0};
   int r = 0;
   for (size_t i = 0; i < segments->count && r == 0; i++) {
     const struct sl_segment_entry *entry = &segments->entries[i];
     if (entry->frame_at == SL_NOT_THERE || entry->file != index)
       continue;
-    r = sl_segments_load(segments, entry, &records);
+    r = sl_segments_load(segments, entry, &records, error);
     const uint64_t last_ns = r == 0 ? last_of(entry, &records) : 0;
     file->first_ns = entry->base_ns < file->first_ns ? entry->base_ns : file->first_ns;
     file->last_ns = last_ns > file->last_ns ? last_ns : file->last_ns;
@@ -139,6 +139,7 @@ static void plan_names(const struct sl_segments *segments, uint64_t limit, struc
 static int plan_make(const char *directory, uint64_t limit, struct plan *plan, struct sl_error *error) {
   struct sl_segments segments;
   *plan = (struct plan){0};
+  error->text[0] = 0;
   int r = sl_segments_open(directory, &segments, error);
   if (r < 0)
     return r;
@@ -154,9 +155,9 @@ static int plan_make(const char *directory, uint64_t limit, struct plan *plan, s
   for (unsigned f = 0; f < plan->count && r == 0; f++)
     for (uint32_t i = 0; i < segments.sealed_count && r == 0; i++)
       if (strcmp(segments.sealed[i].name, plan->files[f].name) == 0)
-        r = file_look(&segments, i, &plan->files[f]);
+        r = file_look(&segments, i, &plan->files[f], error);
   sl_segments_close(&segments);
-  return r < 0 ? sl_error_set(error, r, "a part of it can't be read") : 0;
+  return r < 0 && !error->text[0] ? sl_error_set(error, r, "a part of it can't be read") : r;
 }
 
 /* ---- dropping them ---- */

@@ -1,6 +1,7 @@
 #include "rare_events.h"
 
 #include "plugin/format/events.h"
+#include "storage/hash_table.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -8,7 +9,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <uthash.h>
 
 struct sl_rare_copy {
   struct sl_rare_copy *previous, *next;
@@ -102,7 +102,7 @@ int sl_rare_add(struct sl_rare_events *rare, const struct sl_event *event, uint8
   rare->last = copy;
   if (keyed)
     HASH_ADD(hh, rare->made, key, sizeof copy->key, copy);
-  return 0;
+  return keyed && SL_HASH_FAILED(copy) ? -ENOMEM : 0; /* it is in the list all the same */
 }
 
 int sl_rare_put(const struct sl_rare_events *rare, struct sl_dropped_file *file) {

@@ -42,7 +42,7 @@ GrowingLog::GrowingLog(const fs::path &recorded, const fs::path &into) : directo
   for (size_t i = 0; i < found.count; i++) {
     const sl_segment_entry &entry = found.entries[i];
     sl_records records = {};
-    if (sl_segments_load(&found, &entry, &records) < 0)
+    if (sl_segments_load(&found, &entry, &records, &error) < 0)
       throw std::runtime_error("a segment can't be loaded");
     Segment segment;
     segment.number = entry.number;

@@ -1,6 +1,6 @@
 #include "call_sequence.h"
 
-#include "plugin/log_format.h"
+#include "plugin/format/log_format.h"
 
 #include <iterator>
 

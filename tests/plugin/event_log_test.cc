@@ -560,6 +560,20 @@ TEST(EventLog, RefusesADirectoryThatEverybodyMayWriteTo) {
   EXPECT_TRUE(recording.events.empty());
 }
 
+/* Its owner could put another directory in the place of ours. What we make in it is ours, and fine. */
+TEST(EventLog, RefusesADirectoryOfAnotherUser) {
+  if (geteuid() != 0)
+    GTEST_SKIP() << "needs to give a directory away";
+  Recording recording = record({}, [] {
+    const fs::path root = getenv("SHARDLEDGER_DIR");
+    ASSERT_EQ(chown(root.c_str(), 65534, 65534), 0);
+    EXPECT_FALSE(mark(1));
+    EXPECT_FALSE(sl_log_active());
+    EXPECT_TRUE(fs::is_empty(root));
+  });
+  EXPECT_TRUE(recording.events.empty());
+}
+
 TEST(EventLog, FollowsNoLinkThatSomebodyPutInItsWay) {
   Recording recording = record({}, [] {
     const fs::path root = getenv("SHARDLEDGER_DIR"), victim = root / "victim";

@@ -371,11 +371,11 @@ TEST_F(LogReader, TakesNothingForGoneThatItIsShortOfDescriptorsFor) {
     getrlimit(RLIMIT_NOFILE, &before);
     const int next = dup(0);
     close(next);
-    const rlimit one = {static_cast<rlim_t>(next) + 1, before.rlim_max}; /* which is for the directory's listing */
-    setrlimit(RLIMIT_NOFILE, &one);
+    const rlimit two = {static_cast<rlim_t>(next) + 2, before.rlim_max}; /* for the directory and its listing */
+    setrlimit(RLIMIT_NOFILE, &two);
     Log log = read(directory);
     setrlimit(RLIMIT_NOFILE, &before);
-    EXPECT_EQ(log.opened, -EMFILE);
+    EXPECT_EQ(log.opened, -SL_LOG_UNREADABLE);
     EXPECT_NE(log.error.find("Too many open files"), std::string::npos) << log.error;
   }
 }

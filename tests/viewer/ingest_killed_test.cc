@@ -81,16 +81,19 @@ TEST_F(IngestKilled, AtAnyMomentItLeavesTheWholeLedgerOrNoneAndTheNextOneIsTheSa
 }
 
 TEST_F(IngestKilled, APartThatSomebodyBuildsIsLeftToThem) {
-  const std::string part = ledger + ".1.part";
+  const std::string part = ledger + ".00000000000000a1.part";
   write_file(part, "");
   fs::last_write_time(part, fs::file_time_type::clock::now() - std::chrono::minutes(2));
   const std::string locked = "flock " + part + " " + SL_BUILD_DIR + "/bin/shardledger ingest " + run + " >/dev/null";
   ASSERT_EQ(system(locked.c_str()), 0);
   EXPECT_TRUE(fs::exists(part));
-  write_file(ledger + ".bak", "a user's own");
+  for (const char *own : {".bak", ".1.part"}) {
+    write_file(ledger + own, "a user's own");
+    fs::last_write_time(ledger + own, fs::file_time_type::clock::now() - std::chrono::minutes(2));
+  }
   ASSERT_EQ(shardledger({"ingest", run}).status, 0);
   EXPECT_FALSE(fs::exists(part));
-  EXPECT_TRUE(fs::exists(ledger + ".bak"));
+  EXPECT_TRUE(fs::exists(ledger + ".bak") && fs::exists(ledger + ".1.part"));
 }
 
 TEST_F(IngestKilled, AFullDiskIsSaidWithTheNextStepAndLeavesNothing) {

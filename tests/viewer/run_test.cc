@@ -4,8 +4,11 @@
 #include <csignal>
 #include <fcntl.h>
 #include <filesystem>
+#include <functional>
 #include <gtest/gtest.h>
+#include <pty.h>
 #include <sys/wait.h>
+#include <termios.h>
 #include <thread>
 #include <unistd.h>
 
@@ -172,28 +175,160 @@ TEST_F(Run, NsightComputeIsLeftItsPlaceWhicheverStartsTheOther) {
   EXPECT_EQ(result.out, "none nvtx tool.so\n");
 }
 
-TEST_F(Run, SignalsThatOthersSendReachTheCommandOnce) {
-  for (int signal : {SIGTERM, SIGINT, SIGHUP, SIGUSR1}) {
-    std::string marker = directory / "ready" + std::to_string(signal), trace = marker + ".trace";
-    std::string script = "trap 'echo got >> " + trace + "; exit 40' " + std::to_string(signal) + "; : > " + marker +
-                         "; i=0; while [ $i -lt 200 ]; do sleep 0.05; i=$((i+1)); done";
+/* Runs a command that notes each signal which it gets and ends with 40 soon after the first; `send` is told its leader.
+ */
+class Signals : public Run {
+protected:
+  static std::string command() {
+    return std::string(SL_BUILD_DIR) + "/bin/shardledger";
+  }
+  std::string script(int signal) {
+    ready = directory / "ready" + std::to_string(signal);
+    trace = ready + ".trace";
+    return "trap 'echo got >> " + trace + "' " + std::to_string(signal) + "; : > " + ready +
+           "; i=0; while [ $i -lt 400 ] && ! [ -s " + trace +
+           " ]; do sleep 0.02; i=$((i+1)); done; sleep 0.2; sleep 0.05; exit 40";
+  }
+  [[noreturn]] void become(const std::string &script) {
+    int null = open("/dev/null", O_WRONLY);
+    dup2(null, 2);
+    execl(command().c_str(), "shardledger", "run", "-o", out.c_str(), "--", "sh", "-c", script.c_str(), nullptr);
+    _exit(98);
+  }
+  void wait_until_ready() {
+    for (int i = 0; i < 1000 && access(ready.c_str(), F_OK) != 0; i++)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  template <typename Send> void expect_once(int signal, Send send) {
+    const std::string text = script(signal);
     pid_t child = fork();
     if (child == 0) {
       setpgid(0, 0);
-      int null = open("/dev/null", 1);
-      dup2(null, 2);
-      std::string binary = std::string(SL_BUILD_DIR) + "/bin/shardledger";
-      execl(binary.c_str(), "shardledger", "run", "-o", out.c_str(), "--", "sh", "-c", script.c_str(), nullptr);
-      _exit(98);
+      become(text);
     }
-    for (int i = 0; i < 400 && access(marker.c_str(), F_OK) != 0; i++)
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    kill(child, signal);
+    wait_until_ready();
+    send(child);
     int status = 0;
     waitpid(child, &status, 0);
     EXPECT_EQ(WIFEXITED(status) ? WEXITSTATUS(status) : -1, 40) << signal;
     EXPECT_EQ(read_file(trace), "got\n") << signal;
   }
+  std::string ready, trace;
+};
+
+const int all_signals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM, SIGCONT, SIGWINCH, 40};
+
+TEST_F(Signals, ToTheProcessAloneReachTheCommandOnce) {
+  for (int signal : all_signals)
+    expect_once(signal, [&](pid_t leader) { kill(leader, signal); });
+}
+
+TEST_F(Signals, ToTheWholeGroupReachTheCommandOnce) {
+  for (int signal : all_signals)
+    expect_once(signal, [&](pid_t leader) { kill(-leader, signal); });
+}
+
+/* As systemd and Slurm do it: one process after the other. */
+TEST_F(Signals, ToEachProcessOfTheGroupReachTheCommandOnce) {
+  expect_once(SIGTERM, [&](pid_t leader) {
+    const std::string pids = "pgrep -g " + std::to_string(leader) + " | xargs kill -TERM";
+    EXPECT_EQ(system(pids.c_str()), 0);
+  });
+}
+
+/* The process that tells the two apart must not be taken for the command that users know. */
+TEST_F(Signals, ToAllProcessesOfOurNameReachTheCommandOnce) {
+  expect_once(SIGTERM, [&](pid_t leader) {
+    const std::string group = "pkill -TERM -g " + std::to_string(leader);
+    EXPECT_EQ(system((group + " -x shardledger").c_str()), 0);
+  });
+  expect_once(SIGUSR1, [&](pid_t leader) {
+    const std::string group = "pkill -USR1 -g " + std::to_string(leader);
+    EXPECT_EQ(system((group + " -f 'shardledger run'").c_str()), 0);
+  });
+}
+
+TEST_F(Signals, OfATerminalReachTheCommandOnce) {
+  const struct {
+    int signal;
+    char key;
+  } keys[] = {{SIGINT, '\003'}, {SIGQUIT, '\034'}};
+  for (const auto &key : keys) {
+    const std::string text = script(key.signal);
+    int terminal = -1;
+    pid_t child = forkpty(&terminal, nullptr, nullptr, nullptr);
+    if (child == 0)
+      become(text);
+    wait_until_ready();
+    EXPECT_EQ(write(terminal, &key.key, 1), 1);
+    char said[4096];
+    while (read(terminal, said, sizeof said) > 0)
+      ;
+    int status = 0;
+    waitpid(child, &status, 0);
+    close(terminal);
+    EXPECT_EQ(WIFEXITED(status) ? WEXITSTATUS(status) : -1, 40) << key.signal;
+    EXPECT_EQ(read_file(trace), "got\n") << key.signal;
+  }
+}
+
+/* What ends the command ends it alone: its status is still told, and nothing else is left. */
+TEST_F(Signals, ThatEndTheCommandGiveItsStatus) {
+  for (int target : {1, -1}) {
+    ready = directory / "ready" + std::to_string(target);
+    const std::string text = ": > " + ready + "; exec sleep 10";
+    pid_t child = fork();
+    if (child == 0) {
+      setpgid(0, 0);
+      become(text);
+    }
+    wait_until_ready();
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    kill(target * child, SIGTERM);
+    int status = 0;
+    waitpid(child, &status, 0);
+    EXPECT_EQ(WIFEXITED(status) ? WEXITSTATUS(status) : -1, 128 + SIGTERM) << target;
+    EXPECT_NE(kill(-child, 0), 0) << "processes are left";
+  }
+}
+
+/* A shell's part: Ctrl-Z stops the job, and it goes on when it is continued. Exits with 0 when it was so. */
+[[noreturn]] void be_the_shell(const std::function<void()> &become) {
+  signal(SIGTTOU, SIG_IGN);
+  pid_t job = fork();
+  if (job == 0) {
+    setpgid(0, 0);
+    tcsetpgrp(0, getpid());
+    signal(SIGTTOU, SIG_DFL);
+    become();
+  }
+  setpgid(job, job);
+  int status = 0;
+  if (waitpid(job, &status, WUNTRACED) != job || !WIFSTOPPED(status))
+    _exit(1);
+  tcsetpgrp(0, job);
+  kill(-job, SIGCONT);
+  if (waitpid(job, &status, WUNTRACED) != job || !WIFEXITED(status))
+    _exit(2);
+  _exit(WEXITSTATUS(status) == 40 ? 0 : 3);
+}
+
+TEST_F(Signals, CtrlZStopsTheJobUntilItIsContinued) {
+  const std::string text = script(SIGCONT);
+  int terminal = -1;
+  pid_t shell = forkpty(&terminal, nullptr, nullptr, nullptr);
+  if (shell == 0)
+    be_the_shell([&] { become(text); });
+  wait_until_ready();
+  EXPECT_EQ(write(terminal, "\032", 1), 1);
+  char said[4096];
+  while (read(terminal, said, sizeof said) > 0)
+    ;
+  int status = 0;
+  waitpid(shell, &status, 0);
+  close(terminal);
+  EXPECT_EQ(WIFEXITED(status) ? WEXITSTATUS(status) : -1, 0);
+  EXPECT_EQ(read_file(trace), "got\n");
 }
 
 TEST_F(Run, TheCommandIsInTheSameProcessGroup) {

@@ -1,4 +1,5 @@
 #include "commands/child.h"
+#include "commands/group_witness.h"
 #include "output/terminal.h"
 
 #include <errno.h>
@@ -8,7 +9,18 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static const int forwarded[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
+/* Faults are our own, and so is what writing may raise; SIGTTIN and SIGTTOU are the terminal's answer to one process
+ * that reads or writes, and stop all of its group. */
+static const int not_passed_on[] = {SIGSEGV, SIGBUS,  SIGILL,  SIGFPE,  SIGTRAP, SIGSYS,
+                                    SIGABRT, SIGPIPE, SIGXFSZ, SIGTTIN, SIGTTOU};
+
+static sigset_t signals_to_pass_on(void) {
+  sigset_t set;
+  sigfillset(&set);
+  for (size_t i = 0; i < sizeof(not_passed_on) / sizeof(not_passed_on[0]); i++)
+    sigdelset(&set, not_passed_on[i]);
+  return set;
+}
 
 /* In the child: becomes the command, or tells the parent why not. */
 static void become(char *const argv[], const sigset_t *mask, int report) {
@@ -20,20 +32,46 @@ static void become(char *const argv[], const sigset_t *mask, int report) {
   _exit(written == sizeof(reason) ? 127 : 126);
 }
 
-/* Waits for the child; signals that somebody sends meanwhile go on to it. */
-static int wait_and_forward(pid_t child, const sigset_t *signals) {
+static void pass_on(pid_t child, const siginfo_t *info) {
+  if (info->si_code == SI_QUEUE)
+    sigqueue(child, info->si_signo, info->si_value);
+  else
+    kill(child, info->si_signo);
+}
+
+/* The shell waits for us, so we stop when the command is to, until somebody lets us go on. */
+static void stop_too(void) {
+  sigset_t stop;
+  sigemptyset(&stop);
+  sigaddset(&stop, SIGTSTP);
+  raise(SIGTSTP);
+  sigprocmask(SIG_UNBLOCK, &stop, NULL);
+  sigprocmask(SIG_BLOCK, &stop, NULL);
+}
+
+/*
+ * Waits for the child. Signals that are sent to us meanwhile go on to it, unless they were sent to the whole group
+ * (Ctrl-C, a launcher that ends its job): then the child has got them itself.
+ */
+static int wait_and_pass_on(pid_t child, const struct sl_group_witness *witness, const sigset_t *signals) {
+  static const struct timespec now = {0};
   int status = 0;
+  siginfo_t info;
   for (;;) {
-    siginfo_t info = {0};
     pid_t done = waitpid(child, &status, WNOHANG);
     if (done == child || (done < 0 && errno != EINTR))
       break;
     if (sigwaitinfo(signals, &info) < 0 || info.si_signo == SIGCHLD)
       continue;
-    /* The kernel's own (Ctrl-C, a hangup) went to the whole process group, so the child has it already. */
-    if (info.si_code != SI_KERNEL)
-      kill(child, info.si_signo);
+    bool has_it = witness->process > 0 ? sl_group_witness_got(witness, info.si_signo) : info.si_code == SI_KERNEL;
+    if (!has_it)
+      pass_on(child, &info);
+    if (info.si_signo == SIGTSTP)
+      stop_too();
   }
+  while (sigtimedwait(signals, NULL, &now) >
+         0) /* What ended the command is not to end us: its status is still to tell. */
+    ;
   return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
@@ -42,19 +80,19 @@ int sl_run_child(char *const argv[], bool *started) {
   int reason = 0;
   *started = false;
   int status = 126;
-  sigset_t signals, mask;
+  sigset_t signals = signals_to_pass_on(), mask;
+  char *last = argv[0];
+  for (char *const *argument = argv; *argument; argument++)
+    last = *argument;
 
+  sigprocmask(SIG_BLOCK, &signals, &mask);
+  /* Before the command, so that no signal misses it, and before the pipe, which ends when the command holds no end. */
+  struct sl_group_witness witness = sl_group_witness_start(last);
   if (pipe2(report, O_CLOEXEC) != 0) {
     sl_complain("run: %s can't be started: %s", argv[0], strerror(errno));
-    return status;
+    goto finish;
   }
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGCHLD);
-  for (size_t i = 0; i < sizeof(forwarded) / sizeof(forwarded[0]); i++)
-    sigaddset(&signals, forwarded[i]);
   signal(SIGCHLD, SIG_DFL); /* whoever started us may have had it ignored, and then there is no status to wait for */
-  sigprocmask(SIG_BLOCK, &signals, &mask);
-
   pid_t child = fork();
   if (child == 0)
     become(argv, &mask, report[1]);
@@ -66,7 +104,7 @@ int sl_run_child(char *const argv[], bool *started) {
     do
       length = read(report[0], &reason, sizeof(reason)); /* ends when the command has begun */
     while (length < 0 && errno == EINTR);
-    status = wait_and_forward(child, &signals);
+    status = wait_and_pass_on(child, &witness, &signals);
     *started = length != sizeof(reason);
     if (!*started) {
       sl_complain("run: %s can't be started: %s", argv[0], strerror(reason));
@@ -74,6 +112,8 @@ int sl_run_child(char *const argv[], bool *started) {
     }
   }
   close(report[0]);
+finish:
+  witness = sl_group_witness_end(witness);
   sigprocmask(SIG_SETMASK, &mask, NULL);
   return status;
 }

@@ -5,6 +5,7 @@
 #include "commands/summary.h"
 #include "open_ledger.h"
 #include "output/units.h"
+#include "storage/grow.h"
 #include "storage/rules/categories.h"
 
 #include <errno.h>
@@ -40,9 +41,9 @@ struct verdicts {
 };
 
 static struct verdict *add_verdict(struct verdicts *verdicts, struct sl_error *error) {
-  struct verdict *more = realloc(verdicts->items, (verdicts->count + 1) * sizeof(*more));
+  struct verdict *more = sl_list_grow(verdicts->items, (size_t)verdicts->count, sizeof(*more));
   if (!more) {
-    sl_error_set(error, -ENOMEM, "out of memory");
+    sl_no_memory(error);
     return NULL;
   }
   verdicts->items = more;

@@ -53,8 +53,10 @@ static uint64_t field_value(const void *payload, const struct sl_field *field) {
 }
 
 /* Quoted, so that a line splits at its blanks. */
-static void print_text(const char *text) {
-  char *clean = sl_clean_text(text);
+static void print_text(struct sl_output *out, const char *text) {
+  char *clean = text ? sl_clean_text(text) : NULL;
+  if (!clean)
+    out->failed = -ENOMEM;
   putchar('"');
   for (const char *p = clean ? clean : ""; *p; p++) {
     if (*p == '"')
@@ -72,19 +74,19 @@ static void print_name(const char *name, uint64_t value) {
     printf("%" PRIu64, value);
 }
 
-static void print_field(struct sl_log *log, const struct sl_field *field, uint64_t value) {
+static void print_field(struct sl_output *out, struct sl_log *log, const struct sl_field *field, uint64_t value) {
   printf(" %s=", field->name);
   switch ((enum sl_field_kind)field->kind) {
   case SL_FIELD_address: printf("0x%" PRIx64, value); break;
   case SL_FIELD_time: printf("%" PRIu64 ".%09" PRIu64, value / 1000000000, value % 1000000000); break;
-  case SL_FIELD_string: print_text(sl_log_string(log, (uint32_t)value)); break;
+  case SL_FIELD_string: print_text(out, sl_log_string(log, (uint32_t)value)); break;
   case SL_FIELD_action: print_name(action_name(value), value); break;
   case SL_FIELD_memory_kind: print_name(memory_kind_name(value), value); break;
   default: printf("%" PRIu64, value);
   }
 }
 
-static void print_tail(const struct sl_event *event, const struct sl_event_layout *layout) {
+static void print_tail(struct sl_output *out, const struct sl_event *event, const struct sl_event_layout *layout) {
   const char *tail = (const char *)event->payload + layout->bytes;
   uint64_t length = field_value(event->payload, &layout->fields[layout->tail_length]);
   if (length > event->bytes - layout->bytes)
@@ -92,7 +94,7 @@ static void print_tail(const struct sl_event *event, const struct sl_event_layou
   if (layout->tail == SL_FIELD_text) {
     char *text = strndup(tail, length);
     printf(" text=");
-    print_text(text ? text : "");
+    print_text(out, text);
     free(text);
     return;
   }
@@ -101,7 +103,7 @@ static void print_tail(const struct sl_event *event, const struct sl_event_layou
     printf("%02x", (unsigned char)tail[i]);
 }
 
-static void print_event(struct sl_log *log, const struct sl_event *event) {
+static void print_event(struct sl_output *out, struct sl_log *log, const struct sl_event *event) {
   const struct sl_event_layout *layout = sl_event_layout(event->type);
   printf("%" PRIu64 ".%09" PRIu64 " %" PRIu32 " ", event->time_ns / 1000000000, event->time_ns % 1000000000,
          event->tid);
@@ -111,9 +113,9 @@ static void print_event(struct sl_log *log, const struct sl_event *event) {
   }
   printf("%s", layout->name);
   for (int i = 0; i < layout->field_count; i++)
-    print_field(log, &layout->fields[i], field_value(event->payload, &layout->fields[i]));
+    print_field(out, log, &layout->fields[i], field_value(event->payload, &layout->fields[i]));
   if (layout->tail >= 0)
-    print_tail(event, layout);
+    print_tail(out, event, layout);
   putchar('\n');
 }
 
@@ -130,11 +132,11 @@ static int dump_process(const char *directory, struct selection *selection, stru
     if (selection->type && event.type != selection->type)
       continue;
     errno = 0;
-    print_event(log, &event);
-    if (ferror(stdout)) {
+    print_event(out, log, &event);
+    if (ferror(stdout))
       out->failed = errno ? -errno : -EIO;
+    if (out->failed)
       break;
-    }
     if (selection->limit > 0)
       selection->limit--;
   }

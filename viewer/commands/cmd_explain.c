@@ -311,7 +311,7 @@ static int prepare(struct sl_db *db, const struct question *question, bool by_ad
                by_address ? "a.address <= :number AND a.address + a.bytes > :number AND (:at IS NULL OR (a.alloc_ns <="
                             " :at AND (a.free_ns IS NULL OR a.free_ns > :at))) ORDER BY a.rank, a.id"
                           : "a.id = :number") < 0)
-    return sl_error_set(error, -ENOMEM, "out of memory");
+    return sl_no_memory(error);
   int r = sl_db_prepare(db, sql, out, error);
   free(sql);
   if (r < 0)

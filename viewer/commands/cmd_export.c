@@ -73,6 +73,6 @@ int sl_cmd_export(const struct sl_command *command, int argc, char **argv) {
   if (r < 0)
     sl_complain("%s", error.text);
   else
-    printf("%s\n", export.output);
+    r = sl_print_path(export.output);
   return r < 0 ? SL_EXIT_USAGE : SL_EXIT_OK;
 }

@@ -30,9 +30,12 @@ int sl_cmd_ingest(const struct sl_command *command, int argc, char **argv) {
     sl_complain("%s", error.text);
     return SL_EXIT_USAGE;
   }
-  if (output)
-    printf("%s\n", output);
-  else
-    printf("%s/%s\n", directory, SL_LEDGER_NAME);
-  return SL_EXIT_OK;
+  char *made = NULL;
+  if (!output && asprintf(&made, "%s/" SL_LEDGER_NAME, directory) < 0) {
+    sl_complain("out of memory");
+    return SL_EXIT_USAGE;
+  }
+  r = sl_print_path(output ? output : made);
+  free(made);
+  return r < 0 ? SL_EXIT_USAGE : SL_EXIT_OK;
 }

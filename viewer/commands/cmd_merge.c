@@ -3,6 +3,7 @@
 #include "storage/ledger.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 
 /* What is no run directory is named before anything is read. */
@@ -18,6 +19,8 @@ static int check_directories(const char *const *directories, int count) {
       sl_complain("merge: %s: no such directory", directories[i]);
     else if (!S_ISDIR(status.st_mode))
       sl_complain("merge: %s is a file; name the run directories, whose logs are read", directories[i]);
+    else if (processes < 0)
+      sl_complain("merge: %s can't be read: %s", directories[i], strerror(-processes));
     else
       sl_complain("merge: %s: no logs here; name the directory that SHARDLEDGER_DIR was on that node", directories[i]);
     return -1;
@@ -64,8 +67,7 @@ int sl_cmd_merge(const struct sl_command *command, int argc, char **argv) {
     sl_complain("%s", error.text);
     goto finish;
   }
-  printf("%s\n", output);
-  status = SL_EXIT_OK;
+  status = sl_print_path(output) < 0 ? SL_EXIT_USAGE : SL_EXIT_OK;
 
 finish:
   rules = sl_user_rules_free(rules);

@@ -259,7 +259,7 @@ static int print_slowest(const struct nccl_report *report) {
   const struct sl_nccl_call **slow = malloc((calls->meeting_count + 1) * sizeof *slow);
   size_t count = 0, meeting = SIZE_MAX;
   if (!slow)
-    return sl_error_set(report->error, -ENOMEM, "out of memory");
+    return sl_no_memory(report->error);
   for (size_t i = 0; i < calls->count; i++) {
     const struct sl_nccl_call *call = &calls->calls[i];
     if (!is_selected(selection, call) || sl_nccl_duration(call) == SL_NO_NUMBER)
@@ -324,7 +324,7 @@ static int print_stragglers(const struct nccl_report *report) {
   const struct sl_nccl_calls *calls = report->calls;
   struct straggler *stragglers = calloc((size_t)calls->rank_count + 1, sizeof *stragglers);
   if (!stragglers)
-    return sl_error_set(report->error, -ENOMEM, "out of memory");
+    return sl_no_memory(report->error);
   for (int i = 0; i < calls->rank_count; i++)
     stragglers[i].rank = &calls->ranks[i];
   for (size_t i = 0; i < calls->count; i++) {

@@ -70,7 +70,7 @@ static int add_categories(struct sl_db *db, const struct selection *selection, F
   for (int i = 0; i < *name_count; i++) {
     char *quoted = names[i] ? sqlite3_mprintf("%Q", names[i]) : NULL;
     if (!quoted)
-      return sl_error_set(error, -ENOMEM, "out of memory");
+      return sl_no_memory(error);
     fprintf(sql, ", coalesce(sum(b.bytes) FILTER (WHERE b.category = %s), 0)", quoted);
     sqlite3_free(quoted);
     columns[(*count)++] = (struct sl_column){names[i], names[i], SL_UNIT_bytes, SL_COLUMN_HIDE_EMPTY};
@@ -94,7 +94,7 @@ static int print_modules_and_phases(struct sl_db *db, struct sl_output *out, con
   char *sql = NULL;
   size_t size = 0;
   FILE *stream = open_memstream(&sql, &size);
-  int r = stream ? 0 : sl_error_set(error, -ENOMEM, "out of memory");
+  int r = stream ? 0 : sl_no_memory(error);
   if (r < 0)
     return r;
 
@@ -112,7 +112,7 @@ static int print_modules_and_phases(struct sl_db *db, struct sl_output *out, con
           " ORDER BY p.rank, p.module_id, CASE p.phase WHEN 'step' THEN 0 WHEN 'forward' THEN 1 WHEN 'recompute' THEN 2"
           "  WHEN 'backward' THEN 3 ELSE 4 END");
   if (fclose(stream) != 0 && r == 0)
-    r = sl_error_set(error, -ENOMEM, "out of memory");
+    r = sl_no_memory(error);
   if (r == 0)
     r = print_query(db, out, "peaks", columns, count, sql, selection, error);
   for (int i = 0; i < name_count; i++)

@@ -76,7 +76,7 @@ static int print_rows(struct sl_db *db, struct sl_output *out, void *context, st
   int count = sl_column_count(statement);
   columns = calloc(count > 0 ? count : 1, sizeof(*columns));
   if (!columns) {
-    r = sl_error_set(error, -ENOMEM, "out of memory");
+    r = sl_no_memory(error);
     goto finish;
   }
   for (int i = 0; i < count; i++) {

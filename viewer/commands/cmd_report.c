@@ -79,7 +79,7 @@ static int gather(struct sl_page *page, char **out, struct sl_error *error) {
     return r;
   page->json = open_memstream(&json, &length);
   if (!page->json)
-    return sl_error_set(error, -ENOMEM, "out of memory");
+    return sl_no_memory(error);
   fputs("{\"version\":\"" SL_VERSION "\"", page->json);
   r = sl_page_tables(page, error);
   if (r == 0)
@@ -87,9 +87,9 @@ static int gather(struct sl_page *page, char **out, struct sl_error *error) {
   fputs("}", page->json);
   bool failed = ferror(page->json) || page->samples.failed;
   if (fclose(page->json) != 0 || failed)
-    r = r < 0 ? r : sl_error_set(error, -ENOMEM, "out of memory");
+    r = r < 0 ? r : sl_no_memory(error);
   if (r == 0 && pack(json, length, &page->samples, out) < 0)
-    r = sl_error_set(error, -ENOMEM, "out of memory");
+    r = sl_no_memory(error);
   free(json);
   sl_bytes_free(&page->samples);
   return r;
@@ -123,29 +123,28 @@ static void write_page(FILE *file, const char *data) {
   fputs(at, file);
 }
 
+static int write_into(FILE *stream, const char *output, const char *data, struct sl_error *error) {
+  errno = 0;
+  write_page(stream, data);
+  bool failed = ferror(stream);
+  failed |= fclose(stream) != 0;
+  return failed ? sl_error_set(error, -EIO, "%s can't be written: %s", output, strerror(errno ? errno : EIO)) : 0;
+}
+
 /* A file takes the output's place when it is whole. What is no file (a pipe, a terminal) is written into. */
 static int write_file(const char *output, const char *data, struct sl_error *error) {
+  struct sl_export_file file;
   struct stat status;
-  bool direct = stat(output, &status) == 0 && !S_ISREG(status.st_mode);
-  char *staged = direct ? strdup(output) : sl_export_staged(output);
-  int r = 0;
-  if (!staged)
-    return sl_error_set(error, -ENOMEM, "out of memory");
-  FILE *file = fopen(staged, "w");
-  if (!file) {
-    r = sl_error_set(error, -errno, "%s can't be written: %s", output, strerror(errno));
-    goto finish;
+  if (stat(output, &status) == 0 && !S_ISREG(status.st_mode)) {
+    FILE *stream = fopen(output, "we");
+    return stream ? write_into(stream, output, data, error)
+                  : sl_error_set(error, -errno, "%s can't be written: %s", output, strerror(errno));
   }
-  errno = 0;
-  write_page(file, data);
-  bool failed = ferror(file);
-  if (fclose(file) != 0 || failed)
-    r = sl_error_set(error, -EIO, "%s can't be written: %s", output, strerror(errno ? errno : EIO));
-  if (!direct)
-    r = sl_export_commit(staged, output, r, error);
-finish:
-  free(staged);
-  return r;
+  int r = sl_export_begin(output, false, &file, error);
+  if (r < 0)
+    return r;
+  write_page(file.stream, data);
+  return sl_export_end(&file, 0, error);
 }
 
 int sl_cmd_report(const struct sl_command *command, int argc, char **argv) {
@@ -172,6 +171,6 @@ int sl_cmd_report(const struct sl_command *command, int argc, char **argv) {
   if (r < 0)
     sl_complain("%s", error.text);
   else
-    printf("%s\n", output);
+    r = sl_print_path(output);
   return r < 0 ? SL_EXIT_USAGE : SL_EXIT_OK;
 }

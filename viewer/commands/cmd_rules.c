@@ -57,19 +57,12 @@ static int rules_of_ledger(const char *path, struct sl_user_rules **out, struct 
 /* path: a file of rules, a ledger, or a run directory. *out NULL when there are none. */
 static int find_rules(const char *path, struct sl_user_rules **out, struct sl_error *error) {
   struct stat status;
-  char *kept = NULL;
-  int r = 0;
   *out = NULL;
   if (stat(path, &status) < 0)
     return sl_error_set(error, -errno, "%s: %s", path, strerror(errno));
   if (!S_ISDIR(status.st_mode))
     return is_database(path) ? rules_of_ledger(path, out, error) : sl_user_rules_read(path, out, error);
-  if (asprintf(&kept, "%s/" SL_USER_RULES_NAME, path) < 0)
-    return sl_error_set(error, -ENOMEM, "out of memory");
-  if (sl_path_exists(kept))
-    r = sl_user_rules_read(kept, out, error);
-  free(kept);
-  return r;
+  return sl_user_rules_kept(path, out, error);
 }
 
 static const char *gives(const struct sl_user_rule *rule) {

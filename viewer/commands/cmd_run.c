@@ -222,10 +222,10 @@ static int read_rules(const char *path, struct sl_user_rules **out) {
 /* Rules lie beside the logs from the start: whoever ingests them finds them, also on another machine. */
 static int keep_rules(const struct sl_user_rules *rules, const char *directory) {
   struct sl_error error = {{0}};
-  char *staged = NULL;
+  struct sl_part_file staged = SL_PART_FILE_NONE;
   int r = sl_user_rules_stage(rules, directory, &staged, &error);
   if (r == 0)
-    r = sl_user_rules_keep(rules, directory, staged, &error);
+    r = sl_user_rules_keep(rules, &staged, &error);
   if (r < 0)
     sl_complain("run: %s", error.text);
   return r;

@@ -93,7 +93,7 @@ static int print_snapshots(struct sl_db *db, struct sl_output *out, void *contex
   struct sl_statement *steps = NULL, *statement = NULL;
   struct sl_table *table = NULL;
   int64_t rows = 0;
-  int r = sql ? 0 : sl_error_set(error, -ENOMEM, "out of memory");
+  int r = sql ? 0 : sl_no_memory(error);
   if (r == 0)
     r = sl_check_selection(db, selection->rank, selection->step, error);
   if (r == 0)

@@ -270,7 +270,7 @@ static int read_steps(struct sl_db *db, const struct sl_output *out_to, int64_t 
   sl_bind_named_int(rows, ":rank", rank);
   for (int64_t place = 0; (r = sl_statement_step(rows, error)) > 0; place++) {
     if (!*out && !(*out = calloc((size_t)sl_column_int(rows, 6), sizeof **out))) {
-      r = sl_error_set(error, -ENOMEM, "out of memory");
+      r = sl_no_memory(error);
       break;
     }
     if (!is_shown(out_to, place, sl_column_int(rows, 6)))

@@ -1,5 +1,7 @@
 #include "commands/nccl_calls.h"
 
+#include "storage/grow.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,10 +16,6 @@ struct reader {
   struct communicator *communicators; /* by rank and id */
   size_t communicator_count;
 };
-
-static int no_memory(struct sl_error *error) {
-  return sl_error_set(error, -ENOMEM, "out of memory");
-}
 
 static int64_t number(struct sl_statement *statement, int column) {
   return sl_column_is_null(statement, column) ? SL_NO_NUMBER : sl_column_int(statement, column);
@@ -43,7 +41,7 @@ static int read_rows(struct sl_db *db, const char *sql, size_t size, void (*fill
   while (r >= 0 && (r = sl_statement_step(statement, error)) > 0) {
     void *larger = grown(*array, *count, &capacity, size);
     if (!larger) {
-      r = no_memory(error);
+      r = sl_no_memory(error);
       break;
     }
     *array = larger;
@@ -96,10 +94,10 @@ static int read_names(struct reader *reader, struct sl_db *db, struct sl_error *
   calls->module_count = (int)modules;
   for (size_t i = 0; i < ranks && r == 0; i++)
     if (!calls->ranks[i].host)
-      r = no_memory(error);
+      r = sl_no_memory(error);
   for (size_t i = 0; i < modules && r == 0; i++)
     if (!calls->modules[i].key || !calls->modules[i].fqn || !calls->modules[i].text)
-      r = no_memory(error);
+      r = sl_no_memory(error);
   return r;
 }
 
@@ -107,7 +105,7 @@ static int operation_of(struct sl_nccl_calls *calls, const char *name) {
   for (int i = calls->operation_count; i-- > 0;)
     if (strcmp(calls->operations[i], name) == 0)
       return i;
-  char **larger = realloc(calls->operations, ((size_t)calls->operation_count + 1) * sizeof *larger);
+  char **larger = sl_list_grow(calls->operations, (size_t)calls->operation_count, sizeof *larger);
   if (!larger)
     return -1;
   calls->operations = larger;
@@ -160,7 +158,7 @@ static int read_calls(struct reader *reader, struct sl_db *db, struct sl_error *
   while (r >= 0 && (r = sl_statement_step(statement, error)) > 0) {
     void *larger = grown(calls->calls, calls->count, &reader->capacity, sizeof *calls->calls);
     if (!larger) {
-      r = no_memory(error);
+      r = sl_no_memory(error);
       break;
     }
     calls->calls = larger;
@@ -183,7 +181,7 @@ static int read_calls(struct reader *reader, struct sl_db *db, struct sl_error *
         .nranks = SL_NO_NUMBER,
     };
     if (call->operation < 0) {
-      r = no_memory(error);
+      r = sl_no_memory(error);
       break;
     }
     if (call->rank != last_rank) {
@@ -275,7 +273,7 @@ static size_t meeting_end(const struct sl_nccl_calls *calls, size_t begin) {
 static int meet(struct sl_nccl_calls *calls, struct sl_error *error) {
   calls->meetings = malloc((calls->count + 1) * sizeof *calls->meetings);
   if (!calls->meetings)
-    return no_memory(error);
+    return sl_no_memory(error);
   for (size_t i = 0, end; i < calls->count; i = end) {
     struct sl_nccl_meeting *meeting = &calls->meetings[calls->meeting_count];
     *meeting = (struct sl_nccl_meeting){SL_NO_NUMBER, SL_NO_NUMBER, -1, 0, SL_NO_NUMBER, 0, calls->calls[i].members};
@@ -342,7 +340,7 @@ static int align_hosts(struct sl_nccl_calls *calls, struct sl_error *error) {
   struct difference *differences = malloc((calls->count + 1) * sizeof *differences);
   int64_t *ends = malloc((size_t)calls->host_count * sizeof *ends);
   size_t count = 0;
-  int r = differences && ends ? 0 : no_memory(error);
+  int r = differences && ends ? 0 : sl_no_memory(error);
   for (size_t i = 0, end; r == 0 && i < calls->count; i = end) {
     end = meeting_end(calls, i);
     ends_of(calls, i, end, ends);
@@ -366,7 +364,7 @@ static int align_hosts(struct sl_nccl_calls *calls, struct sl_error *error) {
 
 int sl_nccl_calls_read(struct sl_db *db, struct sl_nccl_calls **out, struct sl_error *error) {
   struct reader reader = {.calls = calloc(1, sizeof *reader.calls)};
-  int r = reader.calls ? 0 : no_memory(error);
+  int r = reader.calls ? 0 : sl_no_memory(error);
   if (r == 0)
     r = read_names(&reader, db, error);
   if (r == 0)

@@ -1,6 +1,7 @@
 #include "commands/nccl_totals.h"
 
 #include "commands/peak_queries.h"
+#include "storage/grow.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -35,7 +36,7 @@ static struct sl_nccl_group *group_of(struct sl_nccl_group **groups, size_t *cou
   for (size_t i = 0; i < *count; i++)
     if (grouping == SL_NCCL_BY_OPERATION ? strcmp((*groups)[i].operation, operation) == 0 : (*groups)[i].comm == comm)
       return &(*groups)[i];
-  struct sl_nccl_group *grown = realloc(*groups, (*count + 1) * sizeof *grown);
+  struct sl_nccl_group *grown = sl_list_grow(*groups, *count, sizeof *grown);
   if (!grown)
     return NULL;
   *groups = grown;
@@ -81,7 +82,7 @@ int sl_nccl_totals_add(struct sl_db *db, const struct sl_nccl_calls *calls, enum
     struct sl_nccl_group *group =
         group_of(groups, count, grouping, operation_of(calls, sl_column_text(statement, 0)), comm);
     if (!group) {
-      r = sl_error_set(error, -ENOMEM, "out of memory");
+      r = sl_no_memory(error);
       break;
     }
     int64_t ranks = sl_column_int(statement, 2), bytes = sl_column_int(statement, 4);

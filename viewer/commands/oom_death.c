@@ -16,6 +16,6 @@ static void segment_bytes(sqlite3_context *context, int count, sqlite3_value **v
 int sl_add_segment_function(struct sl_db *db, struct sl_error *error) {
   if (sqlite3_create_function(sl_db_handle(db), "segment_bytes", 2, SQLITE_UTF8 | SQLITE_DETERMINISTIC, NULL,
                               segment_bytes, NULL, NULL) != SQLITE_OK)
-    return sl_error_set(error, -ENOMEM, "out of memory");
+    return sl_no_memory(error);
   return 0;
 }

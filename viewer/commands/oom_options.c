@@ -83,7 +83,7 @@ static int read_options(struct sl_db *db, const struct sl_death *death, struct o
     char *sql = NULL;
     if (asprintf(&sql, "WITH " SL_SQL_LIVE " SELECT * FROM (%s) WHERE :rank = :rank AND (:at IS NULL OR :at = :at)",
                  options[i].sql) < 0)
-      return sl_error_set(error, -ENOMEM, "out of memory");
+      return sl_no_memory(error);
     r = sl_db_prepare(db, sql, &statement, error);
     free(sql);
     if (r < 0)

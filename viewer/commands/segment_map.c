@@ -1,5 +1,7 @@
 #include "commands/segment_map.h"
 
+#include "storage/grow.h"
+
 #include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -43,16 +45,12 @@ struct reader {
   size_t private_count;
 };
 
-static int no_memory(struct sl_error *error) {
-  return sl_error_set(error, -ENOMEM, "out of memory");
-}
-
 /* The map's own copy of a text; NULL: no memory. */
 static const char *text_keep(struct sl_segment_map_texts *texts, const char *text) {
   for (size_t i = texts->count; i-- > 0;)
     if (strcmp(texts->texts[i], text) == 0)
       return texts->texts[i];
-  char **larger = realloc(texts->texts, (texts->count + 1) * sizeof *larger);
+  char **larger = sl_list_grow(texts->texts, texts->count, sizeof *larger);
   if (!larger)
     return NULL;
   texts->texts = larger;
@@ -63,11 +61,9 @@ static const char *text_keep(struct sl_segment_map_texts *texts, const char *tex
 }
 
 static void *grown(void *array, size_t count, size_t size, struct sl_error *error) {
-  if (count & (count - 1)) /* the capacity is the next power of two */
-    return array;
-  void *larger = realloc(array, (count ? 2 * count : 1) * size);
+  void *larger = sl_list_grow(array, count, size);
   if (!larger)
-    no_memory(error);
+    sl_no_memory(error);
   return larger;
 }
 
@@ -98,7 +94,7 @@ static int category_of(struct sl_segment_map *map, const char *name, struct sl_e
   if (larger)
     map->categories = larger;
   if (!kept)
-    return no_memory(error);
+    return sl_no_memory(error);
   map->categories[map->category_count] = (struct sl_map_category){kept, letter_of(name), 0};
   return (int)map->category_count++;
 }
@@ -144,7 +140,7 @@ static int add_block(struct instant *instant, struct sl_statement *row, struct s
   if (larger)
     instant->blocks = larger;
   if (category < 0 || !pool)
-    return no_memory(error);
+    return sl_no_memory(error);
   bool pending = !sl_column_is_null(row, 6) && sl_column_int(row, 6) <= instant->at_ns;
   instant->blocks[instant->block_count++] = (struct block){
       .gone_ns = sl_column_is_null(row, 1) ? INT64_MAX : sl_column_int(row, 1),
@@ -198,7 +194,7 @@ static int read_privates(struct reader *reader, struct sl_db *db, int64_t rank, 
       reader->privates[reader->private_count++] =
           (struct private_block){sl_column_int(rows, 0), sl_column_int(rows, 1), pool};
     else
-      r = no_memory(error);
+      r = sl_no_memory(error);
   }
   rows = sl_statement_close(rows);
   return r;
@@ -368,7 +364,7 @@ static int put_together(const struct reader *reader, struct instant *instant, st
     qsort(instant->blocks, instant->block_count, sizeof *instant->blocks, compare_blocks);
   map->segments = calloc(instant->part_count + 1, sizeof *map->segments);
   if (!map->segments)
-    return no_memory(error);
+    return sl_no_memory(error);
   for (size_t part = 0, part_end; part < instant->part_count; part = part_end) {
     const struct part *first = &instant->parts[part];
     struct sl_map_segment *s = &map->segments[map->count++];
@@ -401,7 +397,7 @@ static int put_together(const struct reader *reader, struct instant *instant, st
 int sl_segment_maps_read(struct sl_db *db, int64_t rank, int64_t device, const int64_t *at_ns, size_t count,
                          struct sl_segment_map **out, struct sl_error *error) {
   struct reader reader = {.instants = calloc(count + 1, sizeof *reader.instants), .count = count};
-  int r = reader.instants ? 0 : no_memory(error);
+  int r = reader.instants ? 0 : sl_no_memory(error);
   for (size_t i = 0; i < count; i++)
     out[i] = NULL;
   if (r < 0 || !count)
@@ -410,7 +406,7 @@ int sl_segment_maps_read(struct sl_db *db, int64_t rank, int64_t device, const i
     struct sl_segment_map *map = out[i] = calloc(1, sizeof *map);
     reader.instants[i] = (struct instant){.at_ns = at_ns[i], .map = map};
     if (!map || !(map->texts = calloc(1, sizeof *map->texts)))
-      r = no_memory(error);
+      r = sl_no_memory(error);
   }
   if (r == 0)
     r = read_all(&reader, db, rank, device, error);

@@ -1,6 +1,7 @@
 #include "commands/summary.h"
 #include "commands/peak_queries.h"
 #include "output/units.h"
+#include "storage/grow.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -124,9 +125,9 @@ static int read_peaks(struct sl_db *db, struct rank_peaks *out, struct sl_error 
   sl_bind_named_null(statement, ":step");
   sl_bind_named_int(statement, ":text", 1);
   while ((r = sl_statement_step(statement, error)) > 0) {
-    struct rank_peak *more = realloc(out->ranks, (out->count + 1) * sizeof(*more));
+    struct rank_peak *more = sl_list_grow(out->ranks, (size_t)out->count, sizeof(*more));
     if (!more) {
-      r = sl_error_set(error, -ENOMEM, "out of memory");
+      r = sl_no_memory(error);
       break;
     }
     out->ranks = more;
@@ -142,7 +143,7 @@ static int read_peaks(struct sl_db *db, struct rank_peaks *out, struct sl_error 
     if (more->allocated_bytes > out->ranks[out->worst].allocated_bytes)
       out->worst = out->count - 1;
     if (!more->where) {
-      r = sl_error_set(error, -ENOMEM, "out of memory");
+      r = sl_no_memory(error);
       break;
     }
   }
@@ -255,7 +256,7 @@ static int print_categories(struct sl_db *db, struct sl_output *out, const struc
   char *sql = category_sql(peaks);
 
   if (!sql)
-    return sl_error_set(error, -ENOMEM, "out of memory");
+    return sl_no_memory(error);
   r = sl_db_prepare(db, sql, &statement, error);
   if (r < 0)
     goto finish;

@@ -266,7 +266,11 @@ static void print_collectives(struct sl_output *out, const struct sl_live_run *r
   };
   struct sl_live_slow slow[SLOWEST];
   struct sl_live_late *late = calloc(run->count, sizeof *late);
-  size_t count = late ? sl_live_run_collectives(run, slow, SLOWEST, late) : 0, worst = 0;
+  size_t count = late ? sl_live_run_collectives(run, slow, SLOWEST, late) : SIZE_MAX, worst = 0;
+  if (count == SIZE_MAX) {
+    out->failed = -ENOMEM;
+    count = 0;
+  }
   if (count || out->format != SL_FORMAT_text) {
     sl_output_line(out, "%s", "");
     struct sl_table *table = sl_table_begin(out, "collectives", columns, sizeof columns / sizeof columns[0]);
@@ -358,8 +362,10 @@ static void print_trouble(struct sl_output *out, const struct sl_live_run *run, 
 
 int sl_watch_print(struct sl_output *out, const struct sl_live_run *run, const struct sl_watch_view *view) {
   struct sl_live_state *states = calloc(run->count ? run->count : 1, sizeof *states);
-  if (!states)
-    return -ENOMEM;
+  if (!states) {
+    out->failed = -ENOMEM;
+    return 0;
+  }
   size_t detail = 0;
   bool found = view->rank < 0;
   for (size_t i = 0; i < run->count; i++) {
@@ -380,8 +386,9 @@ int sl_watch_print(struct sl_output *out, const struct sl_live_run *run, const s
   print_ranks(out, run, states, view);
   sl_output_line(out, "%s", "");
   for (size_t i = 0; i < run->count; i++)
-    if (i == detail || out->format == SL_FORMAT_json)
-      sl_live_rank_categories(run->processes[i].live, &states[i]);
+    if ((i == detail || out->format == SL_FORMAT_json) &&
+        sl_live_rank_categories(run->processes[i].live, &states[i]) < 0)
+      out->failed = -ENOMEM;
   if (states[detail].recorded || out->format != SL_FORMAT_text)
     print_categories(out, run, states, detail);
   print_collectives(out, run);

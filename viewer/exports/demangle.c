@@ -1,33 +1,45 @@
 #include "exports/demangle.h"
 
 #include <dlfcn.h>
+#include <errno.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
 typedef char *demangler(const char *name, char *buffer, size_t *length, int *status);
 
+enum { NO_MEMORY = -1, NOT_MANGLED = -2 }; /* __cxa_demangle's status */
+
+static void *open_library(const char *name, bool *out_of_memory) {
+  void *library = dlopen(name, RTLD_LAZY | RTLD_LOCAL);
+  const char *reason = library ? NULL : dlerror();
+  *out_of_memory |= !library && (!reason || strstr(reason, strerror(ENOMEM)));
+  return library;
+}
+
 /* The C++ runtime's own, where there is one: this program is C and links none. */
-static demangler *find_demangler(void) {
+static demangler *find_demangler(bool *out_of_memory) {
   static demangler *found;
-  static int asked;
+  static bool asked;
   if (!asked) {
-    void *library = dlopen("libstdc++.so.6", RTLD_LAZY | RTLD_LOCAL);
+    void *library = open_library("libstdc++.so.6", out_of_memory);
     if (!library)
-      library = dlopen("libc++abi.so.1", RTLD_LAZY | RTLD_LOCAL);
+      library = open_library("libc++abi.so.1", out_of_memory);
     found = library ? (demangler *)dlsym(library, "__cxa_demangle") : NULL;
-    asked = 1;
+    asked = !*out_of_memory;
   }
   return found;
 }
 
 char *sl_demangle(const char *name) {
-  demangler *demangle = strncmp(name, "_Z", 2) == 0 ? find_demangler() : NULL;
-  int status = -1;
+  bool out_of_memory = false;
+  demangler *demangle = strncmp(name, "_Z", 2) == 0 ? find_demangler(&out_of_memory) : NULL;
+  int status = NOT_MANGLED;
   char *written = demangle ? demangle(name, NULL, NULL, &status) : NULL;
   if (written && status == 0)
     return written;
   free(written);
-  return strdup(name);
+  return out_of_memory || status == NO_MEMORY ? NULL : strdup(name);
 }
 
 char *sl_short_name(const char *written) {

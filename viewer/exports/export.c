@@ -2,6 +2,7 @@
 #include "output/terminal.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -16,19 +17,62 @@ void sl_export_progress(struct sl_export *export, uint64_t rows) {
     sl_progress_show_count("exporting", export->rows_done, export->rows, "rows");
 }
 
-char *sl_export_staged(const char *path) {
-  char *staged = NULL;
-  return asprintf(&staged, "%s.%ld.part", path, (long)getpid()) < 0 ? NULL : staged;
+static ssize_t write_gzip(void *cookie, const char *data, size_t size) {
+  return gzwrite(cookie, data, (unsigned)size);
 }
 
-int sl_export_commit(const char *staged, const char *path, int r, struct sl_error *error) {
-  struct stat status;
-  if (r == 0 && stat(path, &status) == 0 && !S_ISREG(status.st_mode)) /* a device or a pipe would be gone afterwards */
-    r = sl_error_set(error, -EINVAL, "%s is no file; name one with -o", path);
-  if (r == 0 && rename(staged, path) != 0)
-    r = sl_error_set(error, -errno, "%s can't be written: %s", path, strerror(errno));
+static int close_gzip(void *cookie) {
+  if (gzclose(cookie) == Z_OK)
+    return 0;
+  errno = EIO;
+  return EOF;
+}
+
+/* A stream that gzip compresses on the way; fclose tells like any write whether it worked. NULL with errno. */
+static FILE *gzip_stream(const struct sl_part_file *part) {
+  int file = fcntl(part->file, F_DUPFD_CLOEXEC, 0);
+  gzFile gzip = file < 0 ? NULL : gzdopen(file, "wb6");
+  if (!gzip) {
+    if (file >= 0)
+      close(file);
+    errno = file < 0 ? errno : ENOMEM;
+    return NULL;
+  }
+  FILE *stream = fopencookie(gzip, "w", (cookie_io_functions_t){.write = write_gzip, .close = close_gzip});
+  if (!stream)
+    gzclose(gzip);
+  else
+    setvbuf(stream, NULL, _IOFBF, 1 << 16);
+  return stream;
+}
+
+int sl_export_begin(const char *path, bool compressed, struct sl_export_file *out, struct sl_error *error) {
+  *out = (struct sl_export_file){SL_PART_FILE_NONE, NULL};
+  int r = sl_part_file_make(path, &out->part, error);
   if (r < 0)
-    unlink(staged);
+    return r;
+  out->stream = compressed ? gzip_stream(&out->part) : sl_part_file_stream(&out->part);
+  if (out->stream)
+    return 0;
+  r = sl_error_set(error, errno ? -errno : -ENOMEM, "%s can't be written: %s", path, strerror(errno ? errno : ENOMEM));
+  out->part = sl_part_file_close(out->part);
+  return r;
+}
+
+int sl_export_end(struct sl_export_file *file, int r, struct sl_error *error) {
+  if (file->stream) {
+    errno = 0;
+    bool failed = fflush(file->stream) != 0;
+    failed |= ferror(file->stream) != 0;
+    failed |= fclose(file->stream) != 0;
+    if (r == 0 && failed)
+      r = sl_error_set(error, -EIO, "%s can't be written: %s", file->part.output,
+                       errno ? strerror(errno) : "its disk may be full");
+  }
+  if (r == 0)
+    r = sl_part_file_keep(&file->part, error);
+  file->part = sl_part_file_close(file->part);
+  file->stream = NULL;
   return r;
 }
 
@@ -89,26 +133,3 @@ const char *const sl_export_memory_sql =
     " UNION ALL SELECT free_ns, 3, device, address, bytes, 0, NULL, stream, bytes, NULL FROM segment"
     "  WHERE rank = :rank AND owner = 'pytorch' AND free_ns IS NOT NULL"
     " ORDER BY at, kind";
-
-static ssize_t write_gzip(void *cookie, const char *data, size_t size) {
-  return gzwrite(cookie, data, (unsigned)size);
-}
-
-static int close_gzip(void *cookie) {
-  if (gzclose(cookie) == Z_OK)
-    return 0;
-  errno = EIO;
-  return EOF;
-}
-
-FILE *sl_gzip_open(const char *path) {
-  gzFile gzip = gzopen(path, "wb6");
-  if (!gzip)
-    return NULL;
-  FILE *file = fopencookie(gzip, "w", (cookie_io_functions_t){.write = write_gzip, .close = close_gzip});
-  if (!file)
-    gzclose(gzip);
-  else
-    setvbuf(file, NULL, _IOFBF, 1 << 16);
-  return file;
-}

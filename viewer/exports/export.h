@@ -6,6 +6,7 @@
 #define SHARDLEDGER_EXPORT_H
 
 #include "storage/error.h"
+#include "storage/part_file.h"
 #include "storage/tables/db.h"
 
 #include <stdbool.h>
@@ -29,11 +30,17 @@ sl_export_format sl_export_snapshot;
 /* Counts rows that were written and shows how far the export is. */
 void sl_export_progress(struct sl_export *export, uint64_t rows);
 
-/* path with a suffix, for a file that takes its place when it is whole. The caller frees it; NULL: out of memory. */
-char *sl_export_staged(const char *path);
+/* A file that takes its place when it is whole. */
+struct sl_export_file {
+  struct sl_part_file part;
+  FILE *stream;
+};
 
-/* Puts the staged file in its place, or removes it where r says that it is not whole. Returns r or what failed now. */
-int sl_export_commit(const char *staged, const char *path, int r, struct sl_error *error);
+/* Makes it, with a stream that compresses what is written or not. 0, or a negative errno with the sentence. */
+int sl_export_begin(const char *path, bool compressed, struct sl_export_file *out, struct sl_error *error);
+
+/* Puts it in its place, or removes it where r says that it is not whole. Returns r or what failed now. */
+int sl_export_end(struct sl_export_file *file, int r, struct sl_error *error);
 
 /*
  * Which ranges of a thread nest, as push/pop ranges and slices have to: those that don't cross the one around them.
@@ -44,11 +51,6 @@ struct sl_nesting {
   int depth;
 };
 bool sl_nesting_fits(struct sl_nesting *nesting, int64_t start_ns, int64_t end_ns);
-
-/*
- * A file that gzip compresses on the way; fclose ends it, and tells like any write whether it worked. NULL with errno.
- */
-FILE *sl_gzip_open(const char *path);
 
 /*
  * The ranks. zero is what to subtract from a rank's times to have them on one clock that starts with the run: the

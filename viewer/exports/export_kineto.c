@@ -232,7 +232,7 @@ static int write_kernels(struct writer *w, struct sl_statement *group, struct sl
     bool joined = !sl_column_is_null(kernels, SL_KERNEL_collective);
     char *name = sl_demangle(sl_column_text(kernels, SL_KERNEL_name));
     if (!name) {
-      r = sl_error_set(error, -ENOMEM, "out of memory");
+      r = sl_no_memory(error);
       break;
     }
     begin(w, "X", "kernel", name);
@@ -493,17 +493,15 @@ static int write_rank(struct sl_export *export, struct sl_statement *ranks, stru
                      .pid = sl_column_int(ranks, SL_RANK_pid),
                      .zero = sl_column_int(ranks, SL_RANK_zero)};
   struct sl_statement *group = NULL;
-  char *path = NULL, *staged = NULL;
-  int r = asprintf(&path, "%s/rank%" PRId64 ".pt.trace.json.gz", export->output, w.rank) < 0 ? -ENOMEM : 0;
-  if (r < 0 || !(staged = sl_export_staged(path))) {
-    r = sl_error_set(error, -ENOMEM, "out of memory");
-    goto finish;
-  }
-  w.file = sl_gzip_open(staged);
-  if (!w.file) {
-    r = sl_error_set(error, errno ? -errno : -ENOMEM, "%s can't be written: %s", path, strerror(errno));
-    goto finish;
-  }
+  struct sl_export_file file;
+  char *path = NULL;
+  if (asprintf(&path, "%s/rank%" PRId64 ".pt.trace.json.gz", export->output, w.rank) < 0)
+    return sl_no_memory(error);
+  int r = sl_export_begin(path, true, &file, error);
+  free(path);
+  if (r < 0)
+    return r;
+  w.file = file.stream;
   r = sl_db_prepare(export->db, group_sql, &group, error);
   if (r == 0)
     r = write_header(&w, ranks, group, error);
@@ -520,16 +518,8 @@ static int write_rank(struct sl_export *export, struct sl_statement *ranks, stru
   if (r == 0)
     r = write_memory(&w, error);
   fputs("\n]\n}\n", w.file);
-  bool failed = ferror(w.file) != 0;
-  if ((fclose(w.file) != 0 || failed) && r == 0)
-    r = sl_error_set(error, -EIO, "%s could not be written whole", path);
-  r = sl_export_commit(staged, path, r, error);
-
-finish:
   group = sl_statement_close(group);
-  free(staged);
-  free(path);
-  return r;
+  return sl_export_end(&file, r, error);
 }
 
 int sl_export_kineto(struct sl_export *export, struct sl_error *error) {

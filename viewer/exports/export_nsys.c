@@ -2,6 +2,8 @@
 #include "exports/demangle.h"
 #include "exports/export.h"
 #include "exports/nsys_sql.h"
+#include "storage/part_file.h"
+#include "storage/tables/schema_check.h"
 
 #include <errno.h>
 #include <sqlite3.h>
@@ -44,14 +46,14 @@ static int prepare_database(struct sl_db *db, struct sl_export *export, struct s
   if (result == SQLITE_OK)
     result = sqlite3_create_function(handle, "progress", 1, SQLITE_UTF8, export, progress, NULL, NULL);
   if (result != SQLITE_OK)
-    return sl_error_set(error, -ENOMEM, "out of memory");
+    return sl_no_memory(error);
 
   /* The file takes its place only when it is whole: a journal would serve nobody. */
   int r = sl_db_execute(db, "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF", error);
   if (r == 0)
     r = sl_db_prepare(db, "ATTACH :path AS ledger", &attach, error);
   if (r == 0) {
-    sl_bind_named_text(attach, ":path", sl_db_path(export->db));
+    sl_bind_named_text(attach, ":path", sl_db_attach_path(export->db));
     r = sl_statement_run(attach, error);
   }
   attach = sl_statement_close(attach);
@@ -122,11 +124,14 @@ static int write_ranges(struct sl_export *export, struct sl_db *db, struct sl_er
 
 int sl_export_nsys(struct sl_export *export, struct sl_error *error) {
   struct sl_db *db = NULL;
-  char *staged = sl_export_staged(export->output);
-  int r = staged ? 0 : sl_error_set(error, -ENOMEM, "out of memory");
+  struct sl_part_file part;
+  int r = sl_schema_check_views(export->db, error);
   if (r < 0)
     return r;
-  r = sl_db_open(staged, SL_DB_WRITE, &db, error);
+  r = sl_part_file_make(export->output, &part, error);
+  if (r < 0)
+    return r;
+  r = sl_db_open(part.path, SL_DB_WRITE, &db, error);
   if (r == 0)
     r = prepare_database(db, export, error);
   if (r == 0)
@@ -140,7 +145,8 @@ int sl_export_nsys(struct sl_export *export, struct sl_error *error) {
   if (r == 0)
     r = sl_db_execute(db, "COMMIT", error);
   db = sl_db_close(db);
-  r = sl_export_commit(staged, export->output, r, error);
-  free(staged);
+  if (r == 0)
+    r = sl_part_file_keep(&part, error);
+  part = sl_part_file_close(part);
   return r;
 }

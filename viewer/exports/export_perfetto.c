@@ -5,6 +5,7 @@
 #include "exports/demangle.h"
 #include "exports/export.h"
 #include "exports/protobuf.h"
+#include "storage/grow.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -123,7 +124,7 @@ static struct named_track *find_track(struct named_tracks *tracks, int64_t key, 
   for (int i = 0; i < tracks->count; i++)
     if (tracks->items[i].key == key && tracks->items[i].other_key == other_key)
       return &tracks->items[i];
-  struct named_track *more = realloc(tracks->items, (tracks->count + 1) * sizeof(*more));
+  struct named_track *more = sl_list_grow(tracks->items, (size_t)tracks->count, sizeof(*more));
   if (!more)
     return NULL;
   tracks->items = more;
@@ -288,7 +289,7 @@ static int write_kernels(struct writer *w, uint64_t parent, struct sl_error *err
     char *short_name = name ? sl_short_name(name) : NULL;
     if (!stream || !short_name) {
       free(name);
-      r = sl_error_set(error, -ENOMEM, "out of memory");
+      r = sl_no_memory(error);
       break;
     }
     begin_on_stream(w, stream, start, &track);
@@ -330,7 +331,7 @@ static int write_copies(struct writer *w, uint64_t parent, struct sl_error *erro
     struct named_track *stream =
         stream_track(w, &streams, parent, sl_column_int(copies, 0), sl_column_int(copies, 1), " copies");
     if (!stream) {
-      r = sl_error_set(error, -ENOMEM, "out of memory");
+      r = sl_no_memory(error);
       break;
     }
     begin_on_stream(w, stream, sl_column_int(copies, 4), &track);
@@ -411,7 +412,7 @@ static int list_modules(struct writer *w, struct modules *modules, struct sl_err
     return r;
   modules->counters = calloc(count + 1, sizeof(*modules->counters));
   if (!modules->counters)
-    r = sl_error_set(error, -ENOMEM, "out of memory");
+    r = sl_no_memory(error);
   sl_bind_named_int(ids, ":rank", w->rank);
   while (r == 0 && modules->count < count && (r = sl_statement_step(ids, error)) > 0) {
     modules->counters[modules->count++].key = sl_column_int(ids, 0);
@@ -479,7 +480,7 @@ static int write_memory(struct writer *w, int64_t device, struct sl_error *error
     struct named_track *module =
         module_counter(w, &modules, names, by_module, sl_column_int(memory, SL_MEMORY_module), error);
     if (!category) {
-      r = sl_error_set(error, -ENOMEM, "out of memory");
+      r = sl_no_memory(error);
       break;
     }
     change_counter(w, &allocated, at, bytes);
@@ -538,29 +539,20 @@ static int write_rank(struct writer *w, struct sl_statement *ranks, struct sl_er
 int sl_export_perfetto(struct sl_export *export, struct sl_error *error) {
   struct writer w = {.export = export};
   struct sl_statement *ranks = NULL;
-  char *staged = sl_export_staged(export->output);
-  int r = 0;
-  if (!staged)
-    return sl_error_set(error, -ENOMEM, "out of memory");
-  w.file = fopen(staged, "wb");
-  if (!w.file) {
-    r = sl_error_set(error, -errno, "%s can't be written: %s", export->output, strerror(errno));
-    goto finish;
-  }
+  struct sl_export_file file;
+  int r = sl_export_begin(export->output, false, &file, error);
+  if (r < 0)
+    return r;
+  w.file = file.stream;
   r = sl_db_prepare(export->db, sl_export_ranks_sql, &ranks, error);
   while (r == 0 && (r = sl_statement_step(ranks, error)) > 0)
     r = write_rank(&w, ranks, error);
-  bool failed = ferror(w.file) != 0;
-  failed |= fclose(w.file) != 0;
-  if (r == 0 && (failed || w.packet.failed || w.event.failed || w.inner.failed))
-    r = sl_error_set(error, -EIO, "%s could not be written whole", export->output);
-  r = sl_export_commit(staged, export->output, r, error);
-
-finish:
+  if (r == 0 && (w.packet.failed || w.event.failed || w.inner.failed))
+    r = sl_no_memory(error);
+  r = sl_export_end(&file, r, error);
   ranks = sl_statement_close(ranks);
   sl_message_free(&w.packet);
   sl_message_free(&w.event);
   sl_message_free(&w.inner);
-  free(staged);
   return r;
 }

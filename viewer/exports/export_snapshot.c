@@ -304,19 +304,15 @@ finish:
 static int write_rank(struct sl_export *export, struct sl_statement *ranks, struct sl_error *error) {
   struct writer w = {
       .export = export, .rank = sl_column_int(ranks, SL_RANK_rank), .device = sl_column_int(ranks, SL_RANK_device)};
-  char *path = NULL, *staged = NULL;
-  FILE *file = NULL;
-  int r = asprintf(&path, "%s/rank%" PRId64 ".pickle", export->output, w.rank) < 0 ? -ENOMEM : 0;
-  if (r < 0 || !(staged = sl_export_staged(path))) {
-    r = sl_error_set(error, -ENOMEM, "out of memory");
-    goto finish;
-  }
-  file = fopen(staged, "wb");
-  if (!file) {
-    r = sl_error_set(error, -errno, "%s can't be written: %s", path, strerror(errno));
-    goto finish;
-  }
-  sl_pickle_begin(&w.pickle, file);
+  struct sl_export_file file;
+  char *path = NULL;
+  if (asprintf(&path, "%s/rank%" PRId64 ".pickle", export->output, w.rank) < 0)
+    return sl_no_memory(error);
+  int r = sl_export_begin(path, false, &file, error);
+  free(path);
+  if (r < 0)
+    return r;
+  sl_pickle_begin(&w.pickle, file.stream);
   sl_pickle_open_dict(&w.pickle);
   sl_pickle_key(&w.pickle, "segments");
   sl_pickle_open_list(&w.pickle);
@@ -332,16 +328,7 @@ static int write_rank(struct sl_export *export, struct sl_statement *ranks, stru
   sl_pickle_close_list(&w.pickle);
   sl_pickle_close_dict(&w.pickle);
   sl_pickle_end(&w.pickle);
-  bool failed = ferror(file) != 0;
-  failed |= fclose(file) != 0;
-  if (r == 0 && failed)
-    r = sl_error_set(error, -EIO, "%s could not be written whole", path);
-  r = sl_export_commit(staged, path, r, error);
-
-finish:
-  free(staged);
-  free(path);
-  return r;
+  return sl_export_end(&file, r, error);
 }
 
 int sl_export_snapshot(struct sl_export *export, struct sl_error *error) {

@@ -58,7 +58,9 @@ int sl_output_close(struct sl_output *out) {
   errno = 0;
   if ((fflush(out->file) != 0 || ferror(out->file)) && out->failed == 0)
     out->failed = errno ? -errno : -EIO;
-  if (out->failed < 0)
+  if (out->failed == -ENOMEM)
+    sl_complain("out of memory: the results are not whole");
+  else if (out->failed < 0)
     sl_complain("the results could not be written: %s", strerror(-out->failed));
   return out->failed;
 }

@@ -2,6 +2,7 @@
 #include "output/text.h"
 #include "output/units.h"
 
+#include <errno.h>
 #include <langinfo.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -69,6 +70,17 @@ void sl_complain(const char *format, ...) {
   char *clean = sl_clean_text(text);
   fprintf(stderr, "shardledger: %s\n", clean ? clean : "out of memory");
   free(clean);
+}
+
+int sl_print_path(const char *path) {
+  char *clean = sl_clean_text(path);
+  if (!clean) {
+    sl_complain("out of memory");
+    return -ENOMEM;
+  }
+  puts(clean);
+  free(clean);
+  return 0;
 }
 
 static bool progress_on_screen;

@@ -36,6 +36,9 @@ char *sl_bar_text(const struct sl_terminal *terminal, double share, int width);
 /* One sentence on stderr: "shardledger: …", with nothing in it that could steer a terminal. */
 void sl_complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+/* Where something was written, on a line of stdout, cleaned as everything. 0, or -ENOMEM after saying so. */
+int sl_print_path(const char *path);
+
 /* A progress bar on stderr when that is a terminal that moves, else nothing; fits sl_progress with a NULL context. */
 void sl_progress_show(void *label, uint64_t done, uint64_t total);
 

@@ -17,6 +17,7 @@
  */
 #include "output/text.h"
 #include "report/page.h"
+#include "storage/grow.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -76,14 +77,7 @@ struct timeline {
 };
 
 static int out_of_memory(struct sl_error *error) {
-  return sl_error_set(error, -ENOMEM, "out of memory");
-}
-
-/* Room for one more item in an array of count; NULL when there is none. */
-static void *grow(void *items, size_t count, size_t size) {
-  if (count & (count - 1)) /* room is a power of two */
-    return items;
-  return realloc(items, (count ? count * 2 : 1) * size);
+  return sl_no_memory(error);
 }
 
 static void add_number(struct sl_bytes *out, uint64_t value) {
@@ -141,7 +135,7 @@ static int read_owners(struct timeline *t, struct sl_error *error) {
     return r;
   sl_bind_named_int(rows, ":rank", t->rank);
   while ((r = sl_statement_step(rows, error)) > 0) {
-    struct owner *more = grow(t->owners, t->owner_count, sizeof(*more));
+    struct owner *more = sl_list_grow(t->owners, t->owner_count, sizeof(*more));
     if (!more) {
       r = out_of_memory(error);
       break;
@@ -178,7 +172,7 @@ static uint32_t find_owner(const struct timeline *t, size_t *hint, int64_t modul
 }
 
 static int add_event(struct timeline *t, int64_t at_ns, int64_t change, uint32_t owner, uint32_t order) {
-  struct event *more = grow(t->events, t->event_count, sizeof(*more));
+  struct event *more = sl_list_grow(t->events, t->event_count, sizeof(*more));
   if (!more)
     return -ENOMEM;
   t->events = more;
@@ -229,7 +223,7 @@ static int read_events(struct timeline *t, struct sl_error *error) {
 }
 
 static int add_window(struct timeline *t, const struct window *window) {
-  struct window *more = grow(t->windows, t->window_count, sizeof(*more));
+  struct window *more = sl_list_grow(t->windows, t->window_count, sizeof(*more));
   if (!more)
     return -ENOMEM;
   t->windows = more;
@@ -419,7 +413,7 @@ static int hold_values(struct timeline *t, const struct sl_bytes *values, size_t
       *offset = t->held[i].offset;
       return 0;
     }
-  struct held_values *more = grow(t->held, t->held_count, sizeof(*more));
+  struct held_values *more = sl_list_grow(t->held, t->held_count, sizeof(*more));
   if (!more)
     return -ENOMEM;
   t->held = more;

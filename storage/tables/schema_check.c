@@ -1,0 +1,80 @@
+#include "schema_check.h"
+
+#include "sql_text.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A name of a table of this version that is something else in the ledger; no row where all is well. */
+static const char *const no_table_sql =
+    "SELECT name FROM main.sqlite_schema WHERE (type = 'view' OR sql LIKE 'CREATE VIRTUAL%')"
+    " AND instr(lower(:schema), 'create table ' || lower(name) || '(') LIMIT 1";
+
+/* Whether a view is not, to the letter, one of this version's. */
+static const char *const other_views_sql =
+    "SELECT EXISTS(SELECT 1 FROM main.sqlite_schema WHERE type = 'view' AND instr(:views, sql) = 0)";
+
+/* What the query answers, with the text as its parameter; *out NULL without a row. The caller closes *out. */
+static int ask(struct sl_db *db, const char *sql, const char *name, const char *text, struct sl_statement **out,
+               struct sl_error *error) {
+  int r = sl_db_prepare(db, sql, out, error);
+  if (r < 0)
+    return r;
+  sl_bind_named_text(*out, name, text);
+  r = sl_statement_step(*out, error);
+  if (r <= 0)
+    *out = sl_statement_close(*out);
+  return r < 0 ? r : 0;
+}
+
+/* 1, 0 or a negative errno. */
+static int has_other_views(struct sl_db *db, struct sl_error *error) {
+  struct sl_statement *answer = NULL;
+  int r = ask(db, other_views_sql, ":views", sl_views_sql, &answer, error);
+  if (r == 0 && answer)
+    r = sl_column_int(answer, 0) != 0;
+  answer = sl_statement_close(answer);
+  return r;
+}
+
+/* Temporary views come before others of the same name, also within one another. */
+static int views_replace(struct sl_db *db, struct sl_error *error) {
+  static const char make[] = "CREATE VIEW ", make_here[] = "CREATE TEMP VIEW ";
+  size_t count = 0;
+  for (const char *at = sl_views_sql; (at = strstr(at, make)); at += sizeof make - 1)
+    count++;
+  char *text = malloc(strlen(sl_views_sql) + count * (sizeof make_here - sizeof make) + 1), *end = text;
+  if (!text)
+    return sl_no_memory(error);
+  const char *from = sl_views_sql;
+  for (const char *at; (at = strstr(from, make)); from = at + sizeof make - 1) {
+    end = mempcpy(end, from, (size_t)(at - from));
+    end = stpcpy(end, make_here);
+  }
+  stpcpy(end, from);
+  int r = sl_db_execute(db, text, error);
+  free(text);
+  return r;
+}
+
+int sl_schema_check(struct sl_db *db, const char *path, struct sl_error *error) {
+  struct sl_statement *answer = NULL;
+  int r = ask(db, no_table_sql, ":schema", sl_schema_sql, &answer, error);
+  if (r == 0 && answer)
+    r = sl_error_set(error, -EBADMSG, "%s is no ledger that shardledger made: '%s' is no table in it", path,
+                     sl_column_text(answer, 0));
+  answer = sl_statement_close(answer);
+  if (r == 0)
+    r = has_other_views(db, error);
+  return r > 0 ? views_replace(db, error) : r;
+}
+
+int sl_schema_check_views(struct sl_db *db, struct sl_error *error) {
+  int r = has_other_views(db, error);
+  return r > 0
+             ? sl_error_set(error, -EBADMSG,
+                            "%s has views that this version did not make; make it again with 'shardledger ingest DIR'",
+                            sl_db_path(db))
+             : r;
+}

@@ -1,0 +1,151 @@
+/*
+ * Memory runs out on our side, in each command, at one request or from one on: it ends with a sentence and 2, or it
+ * could do without and ends with all of its output. Never a signal, a half output, or a file under construction.
+ */
+#include "fakes/command.h"
+#include "fakes/ledger_rows.h"
+#include "fakes/rounds.h"
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <gtest/gtest.h>
+#include <random>
+#include <set>
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define SANITIZED 1
+#endif
+#endif
+
+namespace fs = std::filesystem;
+
+namespace {
+
+struct Case {
+  const char *name;
+  std::vector<std::string> arguments; /* RUN: a run with its ledger; LOGS: one without; OUT: an empty directory */
+};
+
+const Case cases[] = {
+    {"ingest", {"ingest", "LOGS", "-o", "OUT/ledger.sqlite", "--jobs", "1"}},
+    {"ingest_at_once", {"ingest", "LOGS", "-o", "OUT/ledger.sqlite", "--jobs", "2"}},
+    {"merge", {"merge", "LOGS", "-o", "OUT/ledger.sqlite"}},
+    {"info", {"info", "RUN"}},
+    {"peaks", {"peaks", "RUN"}},
+    {"peaks_by_step", {"peaks", "RUN", "--by", "step"}},
+    {"snapshots", {"snapshots", "RUN"}},
+    {"nccl", {"nccl", "RUN"}},
+    {"device", {"device", "RUN"}},
+    {"oom", {"oom", "RUN"}},
+    {"survivors", {"survivors", "RUN"}},
+    {"explain", {"explain", "1", "RUN"}},
+    {"report", {"report", "RUN", "-o", "OUT/report.html"}},
+    {"export_nsys", {"export", "RUN", "-f", "nsys", "-o", "OUT/run.sqlite"}},
+    {"export_kineto", {"export", "RUN", "-f", "kineto", "-o", "OUT/traces"}},
+    {"export_perfetto", {"export", "RUN", "-f", "perfetto", "-o", "OUT/run.pftrace"}},
+    {"export_snapshot", {"export", "RUN", "-f", "snapshot", "-o", "OUT/snapshots"}},
+    {"diff", {"diff", "RUN", "RUN"}},
+    {"check", {"check", "RUN", "--max-peak", "40GiB"}},
+    {"watch", {"watch", "--once", "LOGS"}},
+    {"query", {"query", "SELECT * FROM step", "RUN"}},
+    {"dump", {"dump", "LOGS", "--limit", "500"}},
+    {"rules", {"rules", "RUN"}},
+};
+
+class OutOfMemory : public testing::TestWithParam<Case> {
+protected:
+  void SetUp() override {
+#ifdef SANITIZED
+    GTEST_SKIP() << "the sanitizer has its own malloc";
+#endif
+    for (const char *name : {"run", "logs"})
+      fs::copy(fs::path(SL_TEST_DATA) / "fsdp2-2rank", directory / name, fs::copy_options::recursive);
+    ASSERT_EQ(shardledger({"ingest", directory / "run"}).status, 0);
+  }
+
+  CommandResult run(unsigned long at, bool on, const char *locale = "C.UTF-8") {
+    fs::remove_all(out);
+    fs::create_directory(out);
+    CommandOptions options;
+    options.environment = {{"LD_PRELOAD", std::string(SL_BUILD_DIR) + "/fakes/libfailing_malloc.so"},
+                           {"FAIL_AT", std::to_string(at)},
+                           {"FAIL_ON", on ? "1" : "0"},
+                           {"LC_ALL", locale}};
+    if (at == 0)
+      options.environment["FAIL_COUNT"] = directory / "count";
+    std::vector<std::string> arguments = GetParam().arguments;
+    for (std::string &argument : arguments) {
+      if (argument.rfind("OUT", 0) == 0)
+        argument.replace(0, 3, out);
+      else if (argument == "RUN" || argument == "LOGS")
+        argument = directory / (argument == "RUN" ? "run" : "logs");
+    }
+    return shardledger(arguments, options);
+  }
+
+  /* What was written: of ledgers their rows, since pages may lie elsewhere. */
+  std::vector<std::string> written() {
+    std::vector<std::string> found;
+    for (const auto &entry : fs::recursive_directory_iterator(out)) {
+      found.push_back(fs::relative(entry.path(), out));
+      if (entry.path().filename() == "ledger.sqlite")
+        for (std::string &row : ledger_dump(entry.path()))
+          found.push_back(std::move(row));
+      else if (entry.is_regular_file() && entry.path().extension() != ".sqlite")
+        found.push_back(read_file(entry.path()));
+    }
+    std::sort(found.begin(), found.end());
+    return found;
+  }
+
+  /* The first requests one by one, then some in each order of magnitude, and any. */
+  std::set<unsigned long> moments(unsigned long count) {
+    std::set<unsigned long> found;
+    std::minstd_rand random(1);
+    for (unsigned long at = 1; at <= std::min(count, 20ul); at++)
+      found.insert(at);
+    for (double at = 20; at < (double)count; at *= 1.45)
+      found.insert((unsigned long)at);
+    for (int i = 0; i < rounds(15); i++)
+      found.insert(1 + random() % count);
+    return found;
+  }
+
+  TemporaryDirectory directory;
+  std::string out = directory / "out";
+};
+
+TEST_P(OutOfMemory, EndsWithASentenceOrWithAllOfTheOutput) {
+  const CommandResult whole = run(0, false);
+  ASSERT_EQ(whole.status, 0) << whole.error;
+  const auto files = written();
+  const CommandResult plain = run(0, false, "C"); /* what a locale that could not be loaded comes to */
+  const unsigned long count = std::stoul(read_file(directory / "count"));
+  ASSERT_GT(count, 20u) << "requests are counted";
+  int said = 0;
+  for (bool on : {false, true})
+    for (unsigned long at : moments(count)) {
+      const CommandResult result = run(at, on);
+      SCOPED_TRACE("request " + std::to_string(at) + (on ? " and all that follow" : "") + ": " + result.error);
+      if (result.status == 0) {
+        ASSERT_TRUE(result.out == whole.out || result.out == plain.out) << result.out;
+        ASSERT_TRUE(written() == files);
+        continue;
+      }
+      said++;
+      ASSERT_EQ(result.status, 2);
+      ASSERT_EQ(result.error.rfind("shardledger: ", 0), 0u);
+      for (const auto &entry : fs::recursive_directory_iterator(out))
+        ASSERT_NE(entry.path().extension(), ".part") << entry.path();
+    }
+  EXPECT_GT(said, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Every, OutOfMemory, testing::ValuesIn(cases),
+                         [](const auto &info) { return std::string(info.param.name); });
+
+} // namespace

@@ -44,14 +44,15 @@ def _is_read():
 
 def _ranged(call):
     """nn.Module.__call__ with ranges around. Its frame takes the place of torch's own, so calls nest as deep as without."""
-    inner = _call_of_module if call.__code__.co_names == ("_compiled_call_impl", "_call_impl") else call.__get__
+    is_known = call.__code__.co_names == ("_compiled_call_impl", "_call_impl")  # torch's, and nothing that it does not do here
+    inner = _call_of_module if is_known else call.__get__
     ranged, thread = modules.ranged, _thread
 
     @functools.wraps(call)
     def _wrapped_call_impl(self, *args, **kwargs):  # torch.compile knows this name
-        if is_traced():
-            return inner(self)(*args, **kwargs)
-        if not guard.on or (thread.open and id(self) not in ranged):
+        if is_traced() or not guard.on or (thread.open and id(self) not in ranged):
+            if is_known and self._compiled_call_impl is None:  # the way of most calls
+                return self._call_impl(*args, **kwargs)
             return inner(self)(*args, **kwargs)
         known = _enter(self)
         if known is None:

@@ -78,7 +78,7 @@ class Hooks:
 
         self.times = {}
         self.clock_ns = self._clock_ns()
-        for owner, name in ((forward._PreHook, "__call__"), (forward._PostHook, "__call__"), (forward, "_called_from_outside"),
+        for owner, name in ((forward, "_enter"), (forward, "_leave"),
                             (backward, "_begin"), (backward, "_finish"), (optimizers, "_before_step"),
                             (optimizers, "_after_step"), (optimizers, "_before_zero_grad")):
             setattr(owner, name, self._timed(f"{owner.__name__.split('.')[-1]}.{name}", getattr(owner, name)))

@@ -36,15 +36,14 @@ def nothing():
 class Ledger:
     """The copy of ShardLedger that is already loaded: attached all the time, at work in its blocks only.
 
-    Paused means: nothing is recorded, the companion's hooks return at once, its global one is out of torch's table (every
-    module would be called in a slower way), and CUPTI has no subscriber and records no activity. What stays are the empty
-    calls from NVTX, from torch's own callbacks and from the hooks.
+    Paused means: nothing is recorded, the companion's wrappers return at once, and CUPTI has no subscriber and records no
+    activity. What stays are the empty calls from NVTX, from torch's own callbacks and from the wrappers.
     """
 
     def __init__(self):
-        from shardledger import forward, guard
+        from shardledger import guard
 
-        self.library, self.companion, self.forward = ctypes.CDLL(os.environ["CUDA_INJECTION64_PATH"]), guard, forward
+        self.library, self.companion = ctypes.CDLL(os.environ["CUDA_INJECTION64_PATH"]), guard
         assert self.companion.on
         self.pause()
         self.leave_cupti()
@@ -61,11 +60,9 @@ class Ledger:
 
     def hooks_on(self):
         self.companion.on = True
-        self.forward._arm()
 
     def hooks_off(self):
         self.companion.on = False
-        self.forward._global_hooks.pop(self.forward._global_key, None)
 
     def leave_cupti(self):
         assert self.library.sl_cupti_release() in (0, -errno.ENODEV)  # no device: SHARDLEDGER_CUPTI=off

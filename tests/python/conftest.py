@@ -76,12 +76,13 @@ def companion(monkeypatch):
         assert attach()
     guard.on = True
     guard._said.clear()
-    forward._arm()
     modules._known.clear()
+    modules.ranged.clear()
     modules._next_id = 1
     optimizers._known.clear()
     optimizers._count = 0
     optimizers._thread.open.clear()
+    steps._others.clear()
     tags._addresses.clear()
     tags._named.clear()
     tags._again_done.clear()

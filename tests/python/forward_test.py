@@ -2,6 +2,7 @@
 
 import copy
 import io
+import sys
 import threading
 import warnings
 
@@ -56,14 +57,27 @@ def test_the_selection_can_be_a_depth_or_all(companion, monkeypatch, selection, 
     assert {call[2] for call in companion.calls.named("push")} == names
 
 
-def test_inside_a_root_the_global_hook_is_gone_and_afterwards_back(companion):
-    inside = []
+def test_no_module_and_no_table_of_torchs_has_a_hook(companion):
     model = Model()
-    model.first.linear.register_forward_hook(
-        lambda *_: inside.append(companion.forward._global_key in companion.forward._global_hooks))
-    model(x())
-    assert inside == [False]
-    assert companion.forward._global_key in companion.forward._global_hooks
+    inside = []
+    model.first.linear.register_forward_hook(lambda *_: inside.append(len(torch.nn.modules.module._global_forward_pre_hooks)))
+    for _ in range(2):
+        model(x())
+    assert inside == [0, 0]
+    hooks = [module for module in model.modules() if module._forward_pre_hooks or module._forward_hooks]
+    assert hooks == [model.first.linear], "the test's own"
+
+
+def test_what_a_roots_own_hooks_make_of_its_inputs_is_tagged(companion):
+    """As FSDP, which brings them to the device."""
+    model, brought = Model(), torch.ones(2, 4)
+    model.register_forward_pre_hook(lambda module, args: (brought,))
+    for _ in range(2):
+        companion.calls.clear()
+        model(x())
+        tagged = {call[2] for call in companion.calls.named("tag") if call[3] == "input"}
+        assert tagged == {brought.untyped_storage().data_ptr()}
+        assert len(model._forward_pre_hooks) == 1 and not model._forward_pre_hooks_with_kwargs
 
 
 def test_an_exception_in_a_forward_closes_all_ranges(companion):
@@ -96,29 +110,90 @@ def test_an_exception_in_the_users_own_pre_hook_leaves_the_companion_in_order(co
     assert companion.calls.ranges() == WHOLE[1:]
 
 
-def test_an_interrupt_leaves_ranges_that_the_next_forward_closes(companion):
+def test_an_interrupt_closes_all_ranges(companion):
     model = Model()
     model(x())
     model.first.fails = KeyboardInterrupt()
+    companion.calls.clear()
     with pytest.raises(KeyboardInterrupt):
         model(x())
+    assert companion.calls.ranges() == ["+forward Model", "+forward first", "-", "-"]
     model.first.fails = None
     companion.calls.clear()
     model(x())
-    assert companion.calls.ranges() == ["-", "-"] + WHOLE[1:]
-    assert companion.forward._global_key in companion.forward._global_hooks
+    assert companion.calls.ranges() == WHOLE[1:]
 
 
-def test_an_interrupt_leaves_ranges_that_the_next_optimizer_step_closes(companion):
+def test_an_interrupt_of_the_companion_leaves_ranges_that_the_next_optimizer_step_closes(companion, monkeypatch):
+    def interrupt(*arguments):
+        raise KeyboardInterrupt
+
     model = Model()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    model.first.fails = KeyboardInterrupt()
-    with pytest.raises(KeyboardInterrupt):
-        model(x())
+    with monkeypatch.context() as patch:
+        patch.setattr(companion.native, "pop", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            model(x())
     companion.calls.clear()
     optimizer.step()
-    assert companion.calls.ranges()[:4] == ["-", "-", "+optimizer_step SGD", "-"]
-    assert companion.forward._global_key in companion.forward._global_hooks
+    assert companion.calls.ranges()[:5] == ["-", "-", "-", "+optimizer_step SGD", "-"]
+
+
+def test_calls_nest_as_deep_as_without(companion):
+    """A tree of modules that uses up Python's stack is to fit on it still."""
+
+    class Deep(nn.Module):
+        def __init__(self, inner):
+            super().__init__()
+            self.inner = inner
+
+        def forward(self, x):
+            return self.inner(x)
+
+    class Depth(nn.Module):
+        def forward(self, x):
+            depth, frame = 0, sys._getframe()
+            while frame is not None:
+                depth, frame = depth + 1, frame.f_back
+            depths.append(depth)
+            return x
+
+    depths = []
+    model = nn.Sequential(Deep(Deep(Deep(Deep(nn.Sequential(Depth(), nn.Linear(4, 4)))))))
+    for on in (True, True, False):
+        companion.guard.on = on
+        model(x())
+    companion.guard.on = True
+    assert depths[0] == depths[2] and depths[1] == depths[2]
+
+
+def test_a_module_that_calls_itself_has_one_range(companion):
+    class Recursive(Block):
+        def forward(self, x, depth=2):
+            return self(super().forward(x), depth - 1) if depth else x
+
+    Recursive()(x())
+    assert companion.calls.ranges()[1:] == ["+forward Recursive", "+forward linear", "-", "+forward linear", "-", "-"]
+
+
+def test_what_a_wrapper_wraps_has_its_range_when_it_is_called_itself(companion):
+    """As in model.module(x), to evaluate what DistributedDataParallel trains."""
+    model = Model()
+    wrapped = torch.compile(model, backend="eager")
+    wrapped(x())
+    companion.calls.clear()
+    model(x())
+    assert companion.calls.ranges() == WHOLE[1:]
+
+
+def test_replicas_of_data_parallel_are_the_module_that_they_replicate(companion):
+    model = Model()
+    model(x())
+    replica = model._replicate_for_data_parallel()
+    companion.calls.clear()
+    replica(x())
+    assert [r for r in companion.calls.ranges() if r.startswith("+")][0] == "+forward Model"
+    assert not companion.calls.named("module")
 
 
 def test_evaluation_is_a_kind_of_its_own_and_begins_no_step(companion):
@@ -142,7 +217,6 @@ def test_a_checkpointed_module_is_recomputed_in_backward(companion, reentrant):
     assert [r for r in backward if r.startswith("+")] == [
         "+backward backward", "+recompute first", "+recompute first.linear"]
     assert ranges.count("+backward backward") == 1
-    assert companion.forward._global_key in companion.forward._global_hooks
 
 
 def test_an_unselected_module_that_is_recomputed_gets_a_range_too(companion, monkeypatch):
@@ -182,7 +256,7 @@ def test_a_part_that_was_a_root_takes_its_place_when_the_whole_is_called(compani
     assert pushes["first"] == ids["first"]
 
 
-def test_a_module_without_forward_is_never_hooked(companion):
+def test_a_module_without_forward_never_has_a_range(companion):
     class Listed(nn.Module):
         def __init__(self):
             super().__init__()
@@ -193,7 +267,7 @@ def test_a_module_without_forward_is_never_hooked(companion):
 
     model = Listed()
     model(x())
-    assert not model.blocks._forward_pre_hooks
+    assert "+forward blocks" not in companion.calls.ranges()
     assert "+forward blocks.0" in companion.calls.ranges()
 
 
@@ -275,9 +349,6 @@ def test_compiled_models_compute_the_same_without_a_warning_or_recompilation(com
     companion.calls.clear()
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message=r"Using `torch\.compile\(module\)`")
-        import sys
-
-        sys.modules["shardledger.forward"].ignore_compile_warning()
         graphs = None
         for _ in range(3):
             assert torch.equal(call(torch.ones(2, 4)), expected)

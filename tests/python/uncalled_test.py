@@ -147,12 +147,17 @@ def test_objects_that_pretend_to_be_modules_are_not_asked(companion):
 def test_a_model_that_cannot_be_walked_leaves_the_others_and_the_companion_alone(companion, capfd):
     class Broken(Model):
         def modules(self):
+            raise RuntimeError("the walk needs no method of the model's own")
+
+    class Table(dict):
+        def items(self):
             raise RuntimeError("no walk")
 
     broken, model, average = Broken(), Model(), Average()
+    broken._modules = Table(broken._modules)
     train(model)
     assert owners(companion.calls)[address(average.linear.weight)] == ("param", "Average", "linear.weight")
-    assert "a Broken that is never called can't be walked (RuntimeError: no walk)" in capfd.readouterr().err
+    assert "a Broken can't be read and is left out (RuntimeError: no walk)" in capfd.readouterr().err
     companion.calls.clear()
     train(model)
     assert companion.calls.named("push"), "the companion is on"

@@ -16,14 +16,17 @@ Importing this package imports neither torch nor pandas, and records nothing.
 
 from . import guard
 from .attach import attach
+from .ranges import is_compiling as _is_compiling
 from .ranges import mark, range
 
 __all__ = ["attach", "mark", "open", "range", "step", "tag"]
 
 
 def step():
-    """Ends the running step and starts the next. From the first call on, steps begin and end only here."""
-    if guard.on:
+    """Ends the running step and starts the next. From the first call on, steps begin and end only here.
+
+    Inside of what torch.compile compiles it does nothing, as range, mark and tag do."""
+    if not _is_compiling() and guard.on:
         from . import steps
 
         steps.manual_step()
@@ -31,7 +34,7 @@ def step():
 
 def tag(tensor, category, name=""):
     """Says what the storage of a tensor is for: a category of ShardLedger, or a word of your own."""
-    if guard.on:
+    if not _is_compiling() and guard.on:
         from . import tags
 
         tags.tag_by_user(tensor, category, name)

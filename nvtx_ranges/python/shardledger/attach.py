@@ -7,8 +7,9 @@ import time
 
 from . import guard, native
 
-_lock = threading.Lock()
-_installed = False
+if "_installed" not in globals():  # a reloaded module has installed its hooks already
+    _lock = threading.Lock()
+    _installed = False
 
 
 def attach():

@@ -6,18 +6,24 @@ inputs have. Modules' backwards do not nest, therefore start/end ranges. The hoo
 """
 
 import functools
+import sys
+import weakref
 
 import torch
 
-from . import guard, native, steps
+from . import compiling, guard, native, steps
+from .compiling import is_traced
 from .kinds import KIND
-from .tensors import leaves, unseen
+from .tensors import is_made, leaves, unseen
 
 _BACKWARD = KIND["backward"]
 
 _is_compiling = torch.compiler.is_compiling
 _backward_task = torch._C._current_graph_task_id
-_open = {}  # range ids of modules' backwards → None
+
+if "_open" not in globals():  # a reloaded module keeps what is open
+    _open = {}  # range ids of modules' backwards → None
+    _waiting = weakref.WeakSet()  # the _Calls with hooks on tensors, where autograd may come to be compiled
 
 
 def install():
@@ -29,7 +35,7 @@ def _around(original):
     @functools.wraps(original)
     def wrapper(*args, **kwargs):
         # A backward inside a backward (reentrant checkpointing) belongs to the outer one.
-        if _is_compiling() or not guard.on or _backward_task() != -1:
+        if is_traced() or not guard.on or _backward_task() != -1 or _is_compiling():
             return original(*args, **kwargs)
         begun = _begin()
         try:
@@ -38,11 +44,16 @@ def _around(original):
             if begun:
                 _finish()
 
-    return wrapper
+    return compiling.skipped(wrapper)
 
 
+@compiling.hidden
 def _begin():
     try:
+        if compiling.is_compiling_graphs():
+            return False
+        if compiling.compiles_autograd():
+            _take_hooks_away()
         steps.backward()
         native.push(_BACKWARD, b"backward", 0)
         return True
@@ -51,6 +62,7 @@ def _begin():
         return False
 
 
+@compiling.hidden
 def _finish():
     try:
         while _open:  # inputs without a gradient of their own: these modules' backwards end with the whole
@@ -61,31 +73,37 @@ def _finish():
         guard.disable(error)
 
 
+def _take_hooks_away():
+    """Compiled autograd makes a graph of the hooks that tensors have, and another one where there are others."""
+    for call in list(_waiting):
+        for handle in call.handles:
+            handle.remove()
+    _waiting.clear()
+
+
 class _Call:
     """One forward call of a module, waiting for its backward."""
 
-    __slots__ = ("entry", "inputs", "missing", "task", "range")
+    __slots__ = ("entry", "handles", "inputs", "missing", "task", "range", "__weakref__")
 
     def __init__(self, entry):
         self.entry = entry
+        self.handles = []
         self.inputs = self.missing = 0
         self.task = self.range = None
 
-    # Compiled autograd traces what hooks do: there they do nothing.
+    @compiling.hidden
     @guard.guarded
     def output_arrived(self, grad):
-        if _is_compiling():
-            return
         task = _backward_task()
         if task != self.task:  # the first of this backward
             self.task, self.missing = task, self.inputs
             self.range = native.start(_BACKWARD, self.entry.name, self.entry.id)
             _open[self.range] = None
 
+    @compiling.hidden
     @guard.guarded
     def input_arrived(self, grad):
-        if _is_compiling():
-            return
         self.missing -= 1
         if self.missing == 0 and self.range in _open:
             del _open[self.range]
@@ -93,7 +111,7 @@ class _Call:
 
 
 def _differentiable(tree):
-    return [leaf for leaf in leaves(tree) if leaf.grad_fn is not None]
+    return [leaf for leaf in leaves(tree) if is_made(leaf)]
 
 
 @unseen
@@ -105,9 +123,11 @@ def watch(entry, args, kwargs, output):
     call = _Call(entry)
     try:
         for tensor in outputs:
-            tensor.register_hook(call.output_arrived)
+            call.handles.append(tensor.register_hook(call.output_arrived))
         for tensor in _differentiable((args, kwargs)):
-            tensor.register_hook(call.input_arrived)
+            call.handles.append(tensor.register_hook(call.input_arrived))
             call.inputs += 1
-    except RuntimeError:  # tensors that take no hooks, as under torch.func; such a call has no range
+    except Exception:  # tensors that take no hooks, as under torch.func; such a call has no range
         pass
+    if "torch._dynamo" in sys.modules:
+        _waiting.add(call)

@@ -9,10 +9,11 @@ import torch
 
 from . import compiler, facts, guard, history, native, options
 
-_library = None
-_allocator = None  # None until it is started; then "bridge", "history" or "none"
-_wants_history = False
-_step_ends = threading.Lock()
+if "_library" not in globals():  # a reloaded module keeps what it started
+    _library = None
+    _allocator = None  # None until it is started; then "bridge", "history" or "none"
+    _wants_history = False
+    _step_ends = threading.Lock()
 
 
 def start():

@@ -7,7 +7,8 @@ import functools
 
 import torch
 
-from . import guard, native
+from . import compiling, guard, native
+from .compiling import is_traced
 from .kinds import KIND
 
 _RECORD_FUNCTION = KIND["record_function"]  # the ledger knows these ranges by name, as it does FSDP's
@@ -16,7 +17,7 @@ _RECORD_FUNCTION = KIND["record_function"]  # the ledger knows these ranges by n
 def _ranged(function, name):
     @functools.wraps(function)
     def wrapper(*args, **kwargs):
-        if not guard.on or torch.compiler.is_compiling():
+        if is_traced() or not guard.on or torch.compiler.is_compiling():
             return function(*args, **kwargs)
         native.push(_RECORD_FUNCTION, name, 0)
         try:
@@ -24,7 +25,7 @@ def _ranged(function, name):
         finally:
             native.pop()
 
-    return wrapper
+    return compiling.skipped(wrapper)
 
 
 def install():

@@ -7,7 +7,8 @@ import torch
 
 from . import native
 
-_ranked = False
+if "_ranked" not in globals():  # a reloaded module has told it already
+    _ranked = False
 
 
 def info(key, value):

@@ -1,22 +1,20 @@
 """Ranges of modules' forwards.
 
-A global pre-hook waits for a module that is called from outside any other, a root. It is taken out of torch's table
-while a root runs, so the modules inside pay nothing but their own hooks, and those are put on selected modules only.
-(Out of the table and back under the same key, because torch.compile guards on the table's keys.)
+One wrapper around nn.Module.__call__ sees them, and no hook is on any module: torch.compile guards on the tables of hooks,
+copies and scripts take them along, and a hook lies among others' while the wrapper is outside of all. A module that is
+called from outside any other is a root: it is walked at its first call, and it and selected modules inside get ranges. The
+other modules inside pay for the wrapper only, which is a few instructions of Python's.
 
 A module that is called from outside during backward is one that activation checkpointing runs again: `recompute`.
 """
 
-import contextlib
 import functools
 import threading
-import warnings
-import weakref
 
 import torch
-from torch.nn.modules.module import register_module_forward_pre_hook
 
-from . import backward, facts, guard, modules, native, steps, tags, uncalled
+from . import backward, compiling, facts, guard, modules, native, steps, tags, uncalled
+from .compiling import is_traced
 from .kinds import KIND
 
 _FORWARD, _RECOMPUTE, _EVAL = KIND["forward"], KIND["recompute"], KIND["eval"]
@@ -26,21 +24,17 @@ _INSIDE_WRAPPER = b"._checkpoint_wrapped_module"  # what a wrapper runs again sh
 _is_compiling = torch.compiler.is_compiling
 _is_tracing = torch._C._is_tracing
 _backward_task = torch._C._current_graph_task_id
-_nothing = contextlib.nullcontext().__exit__  # takes anything, returns None, and can be pickled anywhere
-
-_global_hooks = None  # torch's own table
-_global_key = None
-_units = []  # (weak reference to an FSDP2 unit, id of our pre-hook, id of our post-hook)
-_outermost = None  # (known, thread) of the call for whose time the global hook is out of the table
+_set_callback = compiling.set_callback
 
 
 class _Thread(threading.local):
     def __init__(self):
         self.open = []  # the modules.Known whose range is open on this thread
-        self.entered = None  # the root that the global hook has entered, until its own pre-hook runs
+        self.arrival = None  # of the root's inputs
 
 
-_thread = _Thread()
+if "_thread" not in globals():  # a reloaded module keeps what is open
+    _thread = _Thread()
 
 
 def _is_read():
@@ -48,143 +42,123 @@ def _is_read():
     return _is_compiling() or _is_tracing()
 
 
-class Hook:
-    """A hook on one module. A copied or pickled module leaves it behind (reading.py); one that takes all that it has
-    along gets one that does nothing."""
+def _ranged(call):
+    """nn.Module.__call__ with ranges around. Its frame takes the place of torch's own, so calls nest as deep as without."""
+    is_known = call.__code__.co_names == ("_compiled_call_impl", "_call_impl")  # torch's, and nothing that it does not do here
+    inner = _call_of_module if is_known else call.__get__
+    ranged, thread = modules.ranged, _thread
 
-    def __init__(self, known):
-        self.known = known
-
-    def __deepcopy__(self, memo):
-        return _nothing
-
-    def __reduce__(self):
-        return getattr, (contextlib.nullcontext(), "__exit__")
-
-
-class _PreHook(Hook):
-    def __call__(self, module, args):
-        if not _is_read() and guard.on and not _is_compiled(module):
-            if _thread.entered is self.known:
-                _thread.entered = None
-            else:
-                _enter(self.known, module)
-
-
-class _PostHook(Hook):
-    def __call__(self, module, args, kwargs, output):
-        if not _is_read() and not _is_compiled(module):
-            _leave(self.known, args, kwargs, output)
-
-
-def _is_compiled(module):
-    return isinstance(module._compiled_call_impl, _CompiledCall)
-
-
-class _CompiledCall:
-    """What `module.compile()` made, with a range around it: inside, the module's hooks are compiled away."""
-
-    def __init__(self, module, call):
-        self.module = module
-        self.call = call
-
-    def __call__(self, *args, **kwargs):
-        if _is_compiling() or not guard.on:
-            return self.call(*args, **kwargs)
-        known = _enter_compiled(self.module, args)
+    @functools.wraps(call)
+    def _wrapped_call_impl(self, *args, **kwargs):  # torch.compile knows this name
+        if is_traced() or not guard.on or (thread.open and id(self) not in ranged):
+            if is_known and self._compiled_call_impl is None:  # the way of most calls
+                return self._call_impl(*args, **kwargs)
+            return inner(self)(*args, **kwargs)
+        known = _enter(self)
+        if known is None:
+            return inner(self)(*args, **kwargs)
         output = None
         try:
-            output = self.call(*args, **kwargs)
+            output = inner(self)(*args, **kwargs)
             return output
         finally:
-            if known is not None:
-                _leave(known, args, kwargs, output)
+            _leave(known, args, kwargs, output)
+
+    _wrapped_call_impl._is_shardledgers = True
+    return compiling.skipped(_wrapped_call_impl)
 
 
-def _enter_compiled(module, args):
-    """Does what the global hook and the module's own would do. Returns what to leave, or None."""
-    if _global_key in _global_hooks:
-        _called_from_outside(module, args)
-    else:
-        known = modules.find(module)
-        if known is not None and _is_hooked(known, module):
-            _enter(known, module)
-    known = modules.find(module)
-    return known if known is not None and known in _thread.open else None
+@compiling.skipped
+def _call_of_module(module):
+    """What torch's own nn.Module.__call__ calls."""
+    compiled = module._compiled_call_impl
+    return module._call_impl if compiled is None else compiled
 
 
-def _is_hooked(known, module):
-    """Also whether the hooks are still there: programs clear a module's hooks, all of them."""
-    return known.hooks[0] in module._forward_pre_hooks and known.hooks[1] in module._forward_hooks
-
-
-def _put_hooks(known, module):
-    module._forward_pre_hooks.pop(known.hooks[0], None)
-    module._forward_hooks.pop(known.hooks[1], None)
-    # First of the pre-hooks and last of the others, so that FSDP's own ranges lie inside.
-    before = module.register_forward_pre_hook(_PreHook(known), prepend=True)
-    after = module.register_forward_hook(_PostHook(known), with_kwargs=True, always_call=True)
-    known.hooks = before.id, after.id
-    if known.entry.fsdp2:
-        _units.append((weakref.ref(module), before.id, after.id))
-    _wrap_compiled(module)
-
-
-def _keep_outermost():
-    """Other tools (FSDPMemTracker) take FSDP's hooks away and put theirs around them; ours stay outside of all."""
-    for reference, before, after in _units:
-        module = reference()
-        if module is None:
-            _units[:] = [unit for unit in _units if unit[0]() is not None]
-            return
-        hooks = module._forward_pre_hooks
-        if before in hooks and next(iter(hooks)) != before:
-            hooks.move_to_end(before, last=False)
-        hooks = module._forward_hooks
-        if after in hooks and next(reversed(hooks)) != after:
-            hooks.move_to_end(after)
-
-
-def _wrap_compiled(module):
-    call = getattr(module, "_compiled_call_impl", None)
-    if call is not None and not isinstance(call, _CompiledCall):
-        module._compiled_call_impl = _CompiledCall(module, call)
-
-
-def _enter(known, module):
+@compiling.skipped
+def _enter(module):
+    """Opens the module's range where it gets one, and returns what to leave."""
+    callback = _set_callback(None)
     try:
-        recomputing = _backward_task() != -1
-        if known.alias and not recomputing:
-            return  # the wrapper's range is open
-        stack = _thread.open
-        if known in stack:
-            _unwind(known)  # left by what no hook sees, such as KeyboardInterrupt
-        kind = _RECOMPUTE if recomputing else _FORWARD
-        if not stack and not recomputing:
-            if torch.is_grad_enabled():
-                steps.forward(module)
-            elif not module.training:
-                kind = _EVAL
-        name = known.entry.name + _INSIDE_WRAPPER if known.alias else known.entry.name
-        native.push(kind, name, known.entry.id)
-        stack.append(known)
+        # Inside of what is compiled there are no ranges, also where its graph is broken: they would depend on that.
+        return None if callback is not None or _is_read() else _begin(module, _thread.open)
     except Exception as error:
         guard.disable(error)
+        return None
+    finally:
+        _set_callback(callback)
 
 
+def _begin(module, stack):
+    recomputing = _backward_task() != -1
+    known = modules.find(module)
+    if known is None:
+        if modules.attributes(module).get("_is_replica"):
+            known = modules.original(module)
+        elif not recomputing:
+            known = _first_call(module)
+    if known is None or known.entry is None:
+        return None
+    if not modules.takes_ranges(module):
+        if not stack and torch.is_grad_enabled():
+            steps.forward(module)
+        return None
+    if id(module) not in modules.ranged and known.module() is module:
+        modules.give_ranges(module)
+    if known in stack or (known.alias and stack and not recomputing):
+        return None  # its range is open, or its wrapper's
+    kind = _RECOMPUTE if recomputing else _FORWARD
+    if not stack and not recomputing:
+        if torch.is_grad_enabled():
+            steps.forward(module)
+        elif not modules.attributes(module).get("training", True):
+            kind = _EVAL
+        _thread.arrival = _Arrival.of(module)
+    name = known.entry.name + _INSIDE_WRAPPER if known.alias and recomputing else known.entry.name
+    native.push(kind, name, known.entry.id)
+    stack.append(known)
+    return known
+
+
+class _Arrival:
+    """The last pre-hook of a root that has any, for one call: sees what they, such as FSDP's, made of the inputs, and is
+    gone before the forward begins."""
+
+    def __init__(self, module):
+        self.thread = threading.get_ident()
+        self.inputs = None
+        self.handle = torch.nn.Module.register_forward_pre_hook(module, self, with_kwargs=True)
+
+    @classmethod
+    def of(cls, module):
+        attributes = modules.attributes(module)
+        # A compiled call reads the table of hooks.
+        return cls(module) if attributes.get("_forward_pre_hooks") and module._compiled_call_impl is None else None
+
+    def __call__(self, module, args, kwargs):
+        if threading.get_ident() == self.thread:
+            self.handle.remove()
+            self.inputs = args, kwargs
+
+
+@compiling.hidden
 def _leave(known, args, kwargs, output):
     try:
         stack = _thread.open
-        if known in stack:
-            _unwind(known)
-            if guard.on and _backward_task() == -1:
-                if not stack:
-                    tags.inputs(known.entry, args, kwargs)
-                    steps.part_ended()
-                if output is not None and not known.entry.fsdp2 and torch.is_grad_enabled():
-                    backward.watch(known.entry, args, kwargs, output)
-        if _outermost is not None and _outermost == (known, threading.get_ident()):
-            _arm()
+        if known not in stack:
+            return
+        _unwind(known)
+        arrival = None
+        if not stack:
+            arrival, _thread.arrival = _thread.arrival, None
+            if arrival is not None:
+                arrival.handle.remove()
+        if guard.on and _backward_task() == -1:
+            if not stack:
+                tags.inputs(known.entry, *(arrival.inputs if arrival is not None and arrival.inputs else (args, kwargs)))
+                steps.part_ended()
+            if output is not None and not known.entry.fsdp2 and torch.is_grad_enabled():
+                backward.watch(known.entry, args, kwargs, output)
     except Exception as error:
         guard.disable(error)
 
@@ -199,108 +173,38 @@ def _unwind(known):
 
 
 def close_stale():
-    """Closes what an interrupt left open on this thread. Called where no forward of this thread can be running."""
+    """Closes what an interrupt in the companion itself left open on this thread. Called where no forward of this thread
+    can be running."""
     if _thread.open:
         _unwind(_thread.open[0])
-    if _outermost is not None and _outermost[1] == threading.get_ident():
-        _arm()
-
-
-def _arm():
-    global _outermost
-    _outermost = None
-    _thread.entered = None
-    if guard.on:
-        _global_hooks[_global_key] = _called_from_outside
-
-
-def _called_from_outside(module, args):
-    """The global pre-hook: runs before the module's own hooks, of which torch has already taken a list."""
-    global _outermost
-    if _is_read() or not guard.on:
-        return
-    try:
-        known = modules.find(module) or _first_call(module)
-        if known is None or known.entry is None:
-            return
-        if not modules.takes_hooks(module):
-            if not _thread.open and torch.is_grad_enabled():
-                steps.forward(module)
-            return
-        hooked = _is_hooked(known, module)
-        own_hook_follows = hooked and not _is_compiled(module)
-        if not hooked:
-            _hook(known, module)
-        if _backward_task() == -1:
-            _keep_outermost()
-        _outermost = (known, threading.get_ident())
-        _global_hooks.pop(_global_key, None)
-        _enter(known, module)
-        # Torch took its list of pre-hooks before this one ran: ours is on it when it was there before.
-        _thread.entered = known if own_hook_follows else None
-    except Exception as error:
-        guard.disable(error)
 
 
 def _first_call(root):
-    """Gets to know a root and everything in it. None while a backward runs: what is called then is no model."""
-    if _backward_task() != -1:
+    """Gets to know a root and everything in it. None where torch calls what it has made while it compiles."""
+    if compiling.is_compiling_graphs():
         return None
     if not modules.has_tensors(root):
         return modules.remember(root)
     facts.ranks()
-    modules.register(root)
-    tags.model(root)
-    uncalled.model_called_first(root)
+    if modules.register(root):
+        tags.model(root)
+        uncalled.model_called_first(root)
     return modules.find(root)
 
 
-def _hook(known, root):
-    """Hooks on a root and on the modules in it that get ranges of their own."""
-    for module, entry in modules.members(root):
-        inner = modules.find(module)
-        if entry.selected and module is not root and not _is_hooked(inner, module):
-            _put_hooks(inner, module)
-    _put_hooks(known, root)
-
-
 @guard.at_disable
-def _uninstall():
-    if _global_hooks is not None:
-        _global_hooks.pop(_global_key, None)
+def _close():
+    modules.ranged.clear()
     while _thread.open:
         _thread.open.pop()
         native.pop()
 
 
-@contextlib.contextmanager
-def global_hook_away():
-    hook = _global_hooks.pop(_global_key, None)
-    try:
-        yield
-    finally:
-        if hook is not None and guard.on:
-            _global_hooks[_global_key] = hook
-
-
-def ignore_compile_warning():
-    """torch.compile warns that a global hook runs once more for its wrapper. Ours knows, and is a no-op inside."""
-    warnings.filterwarnings("ignore", message=r"Using `torch\.compile\(module\)` when there are global hooks")
+def is_installed():
+    return hasattr(torch.nn.Module.__call__, "_is_shardledgers")
 
 
 def install():
-    global _global_hooks, _global_key
-    handle = register_module_forward_pre_hook(_called_from_outside)
-    _global_hooks, _global_key = handle.hooks_dict_ref(), handle.id
-    ignore_compile_warning()
-
-    compile_module = torch.nn.Module.compile
-
-    @functools.wraps(compile_module)
-    def compile(self, *args, **kwargs):
-        result = compile_module(self, *args, **kwargs)
-        if guard.on:
-            _wrap_compiled(self)
-        return result
-
-    torch.nn.Module.compile = compile
+    torchs = torch.nn.Module.__call__
+    torch.nn.Module.__call__ = _ranged(torchs)
+    compiling.stands_for_modules_call(torch.nn.Module.__call__, torchs)

@@ -7,9 +7,10 @@ import traceback
 
 from . import native, options
 
-on = False  # every hook asks this first
-_at_disable = []
-_said = set()
+if "on" not in globals():  # a reloaded module keeps its state
+    on = False  # every hook asks this first
+    _at_disable = []
+    _said = set()
 
 
 def at_disable(function):
@@ -29,13 +30,28 @@ def say(text):
         pass
 
 
+def say_once(what, text):
+    """One line for all that is alike: a job may have many bad modules, each with an error of its own."""
+    if what not in _said:
+        _said.add(what)
+        say(text)
+
+
+def describe(error):
+    """In one line, also of an error that can't say what it is."""
+    try:
+        return " ".join(f"{type(error).__name__}: {error}".split())
+    except Exception:
+        return type(error).__name__
+
+
 def disable(error):
     """Takes the companion out of the job for good. Never raises."""
     global on
     if not on:
         return
     on = False
-    reason = f"{type(error).__name__}: {error}"
+    reason = describe(error)
     _quietly(native.source_state, b"companion", b"failed", reason.encode("utf-8", "replace"))
     for function in _at_disable:
         _quietly(function)

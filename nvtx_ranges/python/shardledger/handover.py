@@ -6,15 +6,17 @@ import weakref
 import torch
 from torch.autograd import profiler
 
-from . import guard, native
+from . import compiling, guard, native
 
-_holder = None  # weak reference to the profile that CUPTI was given up for, until it ends
+if "_holder" not in globals():  # a reloaded module keeps it
+    _holder = None  # weak reference to the profile that CUPTI was given up for, until it ends
 
 
 def _wants_cuda(profile):
     return torch.profiler.ProfilerActivity.CUDA in getattr(profile, "kineto_activities", ())
 
 
+@compiling.hidden
 @guard.guarded
 def _before(profile):
     global _holder
@@ -22,6 +24,7 @@ def _before(profile):
         _holder = weakref.ref(profile)
 
 
+@compiling.hidden
 @guard.guarded
 def _after(profile):
     """Others may end meanwhile: one of the CPU alone, one that was never enabled, one of another thread."""
@@ -41,7 +44,7 @@ def _begins(function):
             _after(self)
             raise
 
-    return wrapper
+    return compiling.skipped(wrapper)
 
 
 def _ends(function):
@@ -52,7 +55,7 @@ def _ends(function):
         finally:
             _after(self)
 
-    return wrapper
+    return compiling.skipped(wrapper)
 
 
 def install():

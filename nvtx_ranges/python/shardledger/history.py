@@ -9,13 +9,15 @@ import functools
 import torch
 from torch.autograd import profiler
 
-from . import guard, native
+from . import compiling, guard, native
+from .compiling import is_traced
 from .kinds import ACTION, ACTION_OTHER, BLOCK_PENDING, BLOCK_STATE, KIND
 
 _MAX_ENTRIES = 1_000_000
 _RECORD_FUNCTION = KIND["record_function"]
 
-_restored = set()  # devices whose first entries are still to be skipped
+if "_restored" not in globals():  # a reloaded module keeps them
+    _restored = set()  # devices whose first entries are still to be skipped
 
 
 def _record(**options):
@@ -91,7 +93,7 @@ def wrap_record_function():
 
     @functools.wraps(enter)
     def __enter__(self):
-        if guard.on and not torch.compiler.is_compiling():
+        if guard.on and not is_traced() and not torch.compiler.is_compiling():
             self._shardledger_open = True
             native.push(_RECORD_FUNCTION, self.name.encode("utf-8", "replace"), 0)
         return enter(self)
@@ -105,4 +107,5 @@ def wrap_record_function():
                 self._shardledger_open = False
                 native.pop()
 
-    profiler.record_function.__enter__, profiler.record_function.__exit__ = __enter__, __exit__
+    profiler.record_function.__enter__ = compiling.skipped(__enter__)
+    profiler.record_function.__exit__ = compiling.skipped(__exit__)

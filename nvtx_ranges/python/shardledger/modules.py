@@ -12,7 +12,7 @@ import weakref
 
 import torch
 
-from . import native, options
+from . import guard, native, options
 from .kinds import MODULE_DDP, MODULE_FSDP, MODULE_RECOMPUTE, MODULE_ROOT
 from .tensors import unseen
 
@@ -24,8 +24,10 @@ _WRAPPERS = {
     "module": "DistributedDataParallel",
 }
 
-_known = {}  # id(module) → Known
-_next_id = 1
+if "_known" not in globals():  # a reloaded module keeps what it knows
+    _known = {}  # id(module) → Known
+    ranged = set()  # ids of the modules that have ranges wherever they are called: selected ones, and what was a root
+    _next_id = 1
 
 
 class Entry:
@@ -44,7 +46,7 @@ class Entry:
 class Known:
     """What is remembered of a live module. entry is None for one that holds nothing, such as a loss."""
 
-    __slots__ = ("module", "entry", "alias", "hooks")  # the ids of its pre-hook and post-hook
+    __slots__ = ("module", "entry", "alias")
 
 
 def find(module):
@@ -57,7 +59,6 @@ def remember(module, entry=None, alias=False):
     if known is None:
         known = Known()
         known.module = weakref.ref(module, lambda _, key=id(module): _forget(key))
-        known.hooks = None, None
         _known[id(module)] = known
     known.entry, known.alias = entry, alias
     return known
@@ -67,15 +68,73 @@ def _forget(key):
     known = _known.get(key)
     if known is not None and known.module() is None:  # else the address already belongs to another module
         del _known[key]
+        ranged.discard(key)
+
+
+def original(replica):
+    """Of a replica, which nn.DataParallel makes for one call: it shares all tables but those of tensors and modules."""
+    hooks = attributes(replica).get("_forward_hooks")
+    for known in list(_known.values()):
+        module = known.module()
+        if module is not None and attributes(module).get("_forward_hooks") is hooks:
+            return known
+    return None
+
+
+def attributes(module):
+    """Its own, past whatever its class does when it is asked for one."""
+    return object.__getattribute__(module, "__dict__")
+
+
+def table(module, name):
+    """The items of one of a module's tables: _modules, _parameters, _buffers."""
+    found = attributes(module).get(name)
+    return [] if found is None else list(found.items())
+
+
+def walk(root):
+    """(path, module, parent, attribute there) of all modules in the order of named_modules, and each once.
+
+    Models have methods of their own called modules, named_modules or parameters, and may be neither hashed nor compared:
+    only tables are read. What can't be read is left out.
+    """
+    seen, waiting = set(), [("", root, None, "")]
+    while waiting:
+        path, module, parent, attribute = waiting.pop()
+        if id(module) in seen:
+            continue
+        seen.add(id(module))
+        try:
+            inside = [(f"{path}.{name}" if path else name, child, module, name)
+                      for name, child in table(module, "_modules") if child is not None]
+        except Exception as error:
+            left_out(module, error)
+            continue
+        yield path, module, parent, attribute
+        waiting.extend(reversed(inside))
+
+
+def left_out(module, error):
+    guard.say_once("left out", f"a {type(module).__name__} can't be read and is left out ({guard.describe(error)})")
+
+
+def tensors_of(root, *names):
+    """All in these tables of a model, each once."""
+    seen = set()
+    for _, module, _, _ in walk(root):
+        for name in names:
+            for _, tensor in table(module, name):
+                if tensor is not None and id(tensor) not in seen:
+                    seen.add(id(tensor))
+                    yield tensor
 
 
 def parameters_of(root):
-    """All of a model. Models have methods of their own called parameters, with other arguments and results."""
-    return (parameter for _, parameter in torch.nn.Module.named_parameters(root))
+    return tensors_of(root, "_parameters")
 
 
 def has_tensors(root):
-    return any(True for _ in parameters_of(root)) or any(True for _ in torch.nn.Module.named_buffers(root))
+    return any(True for _ in tensors_of(root, "_parameters", "_buffers"))
 
 
 def _is_a(module, name):
@@ -91,16 +150,17 @@ def is_fsdp(module):
     return is_fsdp2(module) or _is_a(module, "FullyShardedDataParallel")
 
 
-def takes_hooks(module):
-    """Scripted and traced modules are not Python inside, and refuse them. What they hold is known all the same."""
-    return not isinstance(module, torch.jit.ScriptModule)
+def takes_ranges(module):
+    """Scripted and traced modules are not Python inside. What they hold is known all the same."""
+    return not issubclass(type(module), torch.jit.ScriptModule)
 
 
 def _class_name(module):
     """The user's class: fully_shard makes a class of its own from it, wrappers hide it."""
     for attribute, wrapper in _WRAPPERS.items():
-        if attribute in module._modules and _is_a(module, wrapper):
-            return _class_name(module._modules[attribute])
+        inside = attributes(module).get("_modules")
+        if inside is not None and attribute in inside and _is_a(module, wrapper):
+            return _class_name(inside[attribute])
     kind = type(module)
     if is_fsdp2(module) and len(kind.__mro__) > 2 and kind.__name__.startswith("FSDP"):
         kind = kind.__mro__[2]
@@ -115,8 +175,11 @@ def local(tensor):
 def size(tensor):
     if torch.nn.parameter.is_lazy(tensor):
         return 0
-    tensor = local(tensor)
-    return tensor.numel() * tensor.element_size()
+    try:
+        tensor = local(tensor)
+        return tensor.numel() * tensor.element_size()
+    except Exception:  # a tensor in name only
+        return 0
 
 
 def _fsdp_parameters(module):
@@ -165,7 +228,7 @@ def parameters(members):
         if is_fsdp2(module):
             sharded.update(_sharded_parameters(module))
     for module, entry in members:
-        for name, parameter in module._parameters.items():
+        for name, parameter in table(module, "_parameters"):
             parameter = sharded.get((id(module), name), parameter)
             if parameter is not None:
                 yield entry, name, parameter
@@ -173,15 +236,21 @@ def parameters(members):
 
 def buffers(members):
     for module, entry in members:
-        for name, buffer in module._buffers.items():
+        for name, buffer in table(module, "_buffers"):
             if buffer is not None:
                 yield entry, name, buffer
 
 
 def members(root):
     """[(module, entry)] of a registered model's modules."""
-    found = ((module, find(module)) for module in root.modules())
+    found = ((module, find(module)) for _, module, _, _ in walk(root))
     return [(module, known.entry) for module, known in found if known is not None and known.entry is not None]
+
+
+def give_ranges(root):
+    """To a module that is called, and to those selected in it."""
+    ranged.update(id(module) for module, entry in members(root) if entry.selected)
+    ranged.add(id(root))
 
 
 class Tree:
@@ -191,34 +260,40 @@ class Tree:
         self.members = []
         self.has_fsdp = False
         self._prefix = ""  # of paths below a root that is itself a wrapper, which FSDP does not know
-        by_path = {}
-        for path, module in root.named_modules():
-            parent_path, _, attribute = path.rpartition(".")
-            parent_module, parent = by_path[parent_path] if path else (None, None)
-            fsdp2 = is_fsdp2(module)
-            wrapped = attribute in _WRAPPERS and parent is not None and _is_a(parent_module, _WRAPPERS[attribute])
-            alias = wrapped and (parent.parent is None or not fsdp2)
-            if alias:
-                entry = parent
-                if parent.parent is None:
-                    self._prefix = path + "."
-            else:
-                entry = self._new_entry(module, parent, attribute)
-                if wrapped:
-                    entry.path = parent.path  # what is inside is named without the wrapper
-            if fsdp2 and not alias:
-                entry.fqn = path[len(self._prefix):] if path.startswith(self._prefix) else path
-            if is_fsdp(module):
-                self.has_fsdp = True
-                entry.flags |= MODULE_FSDP
-                entry.fsdp2 = entry.fsdp2 or fsdp2
-            if _is_a(module, "CheckpointWrapper"):
-                entry.flags |= MODULE_RECOMPUTE
-            if _is_a(module, "DistributedDataParallel"):
-                entry.flags |= MODULE_DDP
-            by_path[path] = (module, entry)
-            self.members.append((module, entry, alias))
+        entries = {}  # id(module) → its entry
+        for path, module, parent, attribute in walk(root):
+            if parent is not None and id(parent) not in entries:
+                continue
+            try:
+                entries[id(module)] = self._add(path, module, parent, entries.get(id(parent)), attribute)
+            except Exception as error:
+                left_out(module, error)
         self._count_bytes()
+
+    def _add(self, path, module, parent_module, parent, attribute):
+        fsdp2 = is_fsdp2(module)
+        wrapped = attribute in _WRAPPERS and parent is not None and _is_a(parent_module, _WRAPPERS[attribute])
+        alias = wrapped and (parent.parent is None or not fsdp2)
+        if alias:
+            entry = parent
+            if parent.parent is None:
+                self._prefix = path + "."
+        else:
+            entry = self._new_entry(module, parent, attribute)
+            if wrapped:
+                entry.path = parent.path  # what is inside is named without the wrapper
+        if fsdp2 and not alias:
+            entry.fqn = path[len(self._prefix):] if path.startswith(self._prefix) else path
+        if is_fsdp(module):
+            self.has_fsdp = True
+            entry.flags |= MODULE_FSDP
+            entry.fsdp2 = entry.fsdp2 or fsdp2
+        if _is_a(module, "CheckpointWrapper"):
+            entry.flags |= MODULE_RECOMPUTE
+        if _is_a(module, "DistributedDataParallel"):
+            entry.flags |= MODULE_DDP
+        self.members.append((module, entry, alias))
+        return entry
 
     @staticmethod
     def _new_entry(module, parent, attribute):
@@ -253,7 +328,7 @@ class Tree:
         if selection == "fsdp" and not self.has_fsdp:
             selection = 2
         for module, entry, _ in self.members:
-            if not takes_hooks(module) or type(module).forward is torch.nn.Module.forward:
+            if not takes_ranges(module) or type(module).forward is torch.nn.Module.forward:
                 continue  # the latter is a container: nothing ever calls it
             entry.selected = bool(
                 entry.selected
@@ -266,10 +341,16 @@ class Tree:
 
 @unseen
 def register(root):
-    """Walks a model, tells the ledger about its modules and remembers them. Returns the Tree."""
+    """Walks a model, tells the ledger about its modules and remembers them. Returns the Tree, or None for a root that can't
+    be read: it is remembered as one that holds nothing."""
     global _next_id
-    tree = Tree(root)
-    tree.select()
+    try:
+        tree = Tree(root)
+        tree.select()
+    except Exception as error:
+        left_out(root, error)
+        remember(root)
+        return None
     for module, entry, alias in tree.members:
         if not entry.id:
             entry.id, _next_id = _next_id, _next_id + 1

@@ -21,17 +21,17 @@ def _nothing(*args):
     return 0
 
 
-# Ranges: (kind, name, value). They reach any NVTX tool.
-attached = domain = push = pop = start = end = mark = _nothing
-# Facts: see plugin/shardledger.h. They reach the plugin only.
-recording = ranges_wanted = info = source_state = module = tag = allocator_event = allocator_sequence = allocator_stats = _nothing
-allocator_restore = allocator_existing = _nothing
-device_sample = device_sample_if_due = cupti_release = cupti_reacquire = _nothing
-
-plugin = None  # libshardledger.so when it is in the process
-ranges = None  # libshardledger_nvtx.so
-_loaded = False
-_handed_on = False
+if "mark" not in globals():  # a reloaded module keeps its libraries
+    # Ranges: (kind, name, value). They reach any NVTX tool.
+    attached = domain = push = pop = start = end = mark = _nothing
+    # Facts: see plugin/shardledger.h. They reach the plugin only.
+    recording = ranges_wanted = info = source_state = module = tag = allocator_event = allocator_sequence = allocator_stats = _nothing
+    allocator_restore = allocator_existing = _nothing
+    device_sample = device_sample_if_due = cupti_release = cupti_reacquire = _nothing
+    plugin = None  # libshardledger.so when it is in the process
+    ranges = None  # libshardledger_nvtx.so
+    _loaded = False
+    _handed_on = False
 
 _RANGE_CALLS = {
     "attached": ("slr_attached", _INT, ()),

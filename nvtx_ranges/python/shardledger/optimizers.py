@@ -1,25 +1,25 @@
 """Optimizers: a range around each step, and tags of what the first steps make (optimizer state, gradients)."""
 
 import functools
+import gc
 import threading
 import weakref
 
 import torch
-from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.optim.optimizer import Optimizer
 
-from . import forward, guard, native, steps, tags
+from . import compiling, forward, guard, native, steps, tags
+from .compiling import is_traced
 from .kinds import KIND
 
 _OPTIMIZER_STEP = KIND["optimizer_step"]
 _TAGGED_STEPS = 3  # state and gradients have their addresses by then
 
 _backward_task = torch._C._current_graph_task_id
-_known = {}  # id(optimizer) → _Known
-_count = 0
 
 
 class _Known:
-    __slots__ = ("optimizer", "number", "name", "steps", "state_tensors")
+    __slots__ = ("optimizer", "number", "name", "steps", "cleared", "state_tensors")
 
 
 class _Thread(threading.local):
@@ -27,7 +27,10 @@ class _Thread(threading.local):
         self.open = []  # the _Known that are stepping on this thread
 
 
-_thread = _Thread()
+if "_known" not in globals():  # a reloaded module keeps what it knows
+    _known = {}  # id(optimizer) → _Known
+    _count = 0
+    _thread = _Thread()
 
 
 def _find(optimizer):
@@ -38,13 +41,14 @@ def _find(optimizer):
         known.optimizer = weakref.ref(optimizer)
         _count += 1
         known.number = _count
-        known.name = type(optimizer).__name__.encode()
-        known.steps = known.state_tensors = 0
+        known.name = type(optimizer).__name__.encode("utf-8", "replace")
+        known.steps = known.cleared = known.state_tensors = 0
     return known
 
 
+@compiling.hidden
 @guard.guarded
-def _before_step(optimizer, args, kwargs):
+def _before_step(optimizer, *_):
     known = _find(optimizer)
     if known in _thread.open:
         _unwind(known)  # its last step raised
@@ -56,8 +60,9 @@ def _before_step(optimizer, args, kwargs):
     _thread.open.append(known)
 
 
+@compiling.hidden
 @guard.guarded
-def _after_step(optimizer, args, kwargs):
+def _after_step(optimizer, *_):
     known = _find(optimizer)
     if known not in _thread.open:
         return
@@ -77,21 +82,67 @@ def _unwind(known):
             return
 
 
+@compiling.hidden
 @guard.guarded
 def _before_zero_grad(optimizer):
     if _backward_task() == -1 and not _thread.open:
+        _tag_compiled(optimizer)
         steps.zero_grad()
 
 
+def _tag_compiled(optimizer):
+    """A compiled step runs none of torch's hooks; what it made is tagged before the next one."""
+    known = _find(optimizer)
+    if known.steps == 0 and known.cleared <= _TAGGED_STEPS:
+        known.cleared += 1
+        tags.gradients(optimizer)
+        known.state_tensors = tags.optimizer_state(optimizer, known.state_tensors)
+
+
+def _ranged(step):
+    """An optimizer's step with a range around."""
+
+    @functools.wraps(step)
+    def wrapper(self, *args, **kwargs):
+        if is_traced():
+            return step(self, *args, **kwargs)
+        _before_step(self)
+        result = step(self, *args, **kwargs)
+        _after_step(self)
+        return result
+
+    return compiling.skipped(wrapper)
+
+
+def _wrap_steps():
+    """Around torch's own wrapper, which each class gets with its first optimizer, and not by hooks: dynamo reads their
+    tables. An optimizer with a step of its own, from a learning-rate schedule, has taken its class's along."""
+    torchs = Optimizer.profile_hook_step
+    Optimizer.profile_hook_step = staticmethod(lambda step: _ranged(torchs(step)))
+    for kind in _subclasses(Optimizer):
+        step = vars(kind).get("step")
+        if getattr(step, "hooked", False):
+            kind.step = _ranged(step)
+    for optimizer in gc.get_objects():
+        if issubclass(type(optimizer), Optimizer) and "step" in vars(optimizer):
+            optimizer.register_step_pre_hook(_before_step)
+            optimizer.register_step_post_hook(_after_step)
+
+
+def _subclasses(kind):
+    for inner in kind.__subclasses__():
+        yield inner
+        yield from _subclasses(inner)
+
+
 def install():
-    register_optimizer_step_pre_hook(_before_step)
-    register_optimizer_step_post_hook(_after_step)
+    _wrap_steps()
     zero_grad = Optimizer.zero_grad
 
     @functools.wraps(zero_grad)
     def wrapper(self, *args, **kwargs):
-        if not torch.compiler.is_compiling():
-            _before_zero_grad(self)
+        _before_zero_grad(self)
         return zero_grad(self, *args, **kwargs)
 
-    Optimizer.zero_grad = wrapper
+    # As torch's own is: dynamo ends a graph where it meets one.
+    Optimizer.zero_grad = torch._disable_dynamo(wrapper)

@@ -9,7 +9,7 @@ from .kinds import KIND
 _USER = KIND["user"]
 
 
-def _is_compiling():
+def is_compiling():
     """Inside of what torch.compile traces there is nothing to name, and a call of ours would break its graph."""
     torch = sys.modules.get("torch")
     return torch is not None and torch.compiler.is_compiling()
@@ -22,20 +22,20 @@ class range:
         self.name = str(name).encode("utf-8", "replace")
 
     def __enter__(self):
-        if not _is_compiling():
+        if not is_compiling():
             native.load()
             native.push(_USER, self.name, 0)
         return self
 
     def __exit__(self, *exception):
-        if not _is_compiling():
+        if not is_compiling():
             native.pop()
         return False
 
     def __call__(self, function):
         @functools.wraps(function)
         def inside(*args, **kwargs):
-            if _is_compiling():
+            if is_compiling():
                 return function(*args, **kwargs)
             with self:
                 return function(*args, **kwargs)
@@ -45,7 +45,7 @@ class range:
 
 def mark(name):
     """One instant, for example `shardledger.mark("curriculum changed")`."""
-    if _is_compiling():
+    if is_compiling():
         return
     native.load()
     native.mark(_USER, str(name).encode("utf-8", "replace"), 0)

@@ -8,21 +8,24 @@ step. Optimizers that step inside backward end nothing: then a step ends where t
 has no optimizer of torch's: at a forward after backward, once its gradients have been set to None.
 """
 
+import threading
 import weakref
 
-from . import bridge, guard, modules, native, tags, uncalled
+from . import bridge, compiling, guard, modules, native, tags, uncalled
 from .kinds import KIND
 from .tensors import unseen
 
 _STEP = KIND["step"]
 
-number = -1  # of the last step that began
-_range = None  # its NVTX range while it runs
-_manual = False
-_zero_grad_begins = None  # until step 0 shows which comes first
-_anchor = None  # weak reference to the optimizer that ends steps
-_others = weakref.WeakSet()  # those that stepped since it did
-_saw_backward = _saw_step = _saw_step_in_backward = False
+if "number" not in globals():  # a reloaded module goes on counting
+    number = -1  # of the last step that began
+    _range = None  # its NVTX range while it runs
+    _manual = False
+    _zero_grad_begins = None  # until step 0 shows which comes first
+    _anchor = None  # weak reference to the optimizer that ends steps
+    _others = []  # weak references to those that stepped since it did
+    _saw_backward = _saw_step = _saw_step_in_backward = False
+    _boundary = threading.Lock()
 
 
 def running():
@@ -37,16 +40,29 @@ def part_ended():
 
 
 def _begin():
+    """Of two threads that begin a step at once, one does."""
     global number, _range, _saw_backward, _saw_step, _saw_step_in_backward
-    number += 1
-    _saw_backward = _saw_step = _saw_step_in_backward = False
-    _range = native.start(_STEP, b"step %d" % number, number)
+    if _range is None and _boundary.acquire(blocking=False):
+        try:
+            if _range is None:
+                number += 1
+                _saw_backward = _saw_step = _saw_step_in_backward = False
+                _range = native.start(_STEP, b"step %d" % number, number)
+        finally:
+            _boundary.release()
 
 
 def _finish():
+    if _range is not None and _boundary.acquire(blocking=False):
+        try:
+            if _range is not None:
+                _end()
+        finally:
+            _boundary.release()
+
+
+def _end():
     global _range
-    if _range is None:
-        return
     bridge.step_ended()
     uncalled.step_ended()
     native.device_sample_if_due()
@@ -72,7 +88,10 @@ def _is_over(root):
     """For jobs that update parameters themselves: gradients that are gone have been used."""
     if _anchor is not None or _saw_step:
         return False
-    return all(p.grad is None for p in modules.parameters_of(root) if p.requires_grad)
+    try:
+        return all(p.grad is None for p in modules.parameters_of(root) if p.requires_grad)
+    except Exception:  # parameters in name only, which tell nothing
+        return False
 
 
 def zero_grad():
@@ -108,13 +127,13 @@ def optimizer_stepped(optimizer, in_backward):
     if _range is None:
         _end_with(optimizer)  # steps after the one that ended the step: from now on this one ends it
         return
-    if _anchor is None or _anchor() is None or optimizer in _others:
+    if _anchor is None or _anchor() is None or any(other() is optimizer for other in _others):
         _end_with(optimizer)
     if _anchor() is optimizer:
         _others.clear()
         _finish()
     else:
-        _others.add(optimizer)
+        _others.append(weakref.ref(optimizer))
 
 
 def _end_with(optimizer):
@@ -123,6 +142,7 @@ def _end_with(optimizer):
     _others.clear()
 
 
+@compiling.hidden
 @guard.guarded
 def manual_step():
     """The user's own boundary: ends the running step and begins the next; from now on only this does."""

@@ -4,26 +4,27 @@ import weakref
 
 import torch
 
-from . import guard, modules, native
-from .tensors import leaves, unseen
+from . import compiling, guard, modules, native
+from .tensors import is_made, leaves, unseen
 
 DEVICES = {"cuda"}  # the ledger's devices
 _AGAIN = (1, 2)  # steps at whose start moved parameters are looked for
 
-_addresses = {}  # what was tagged where: (id of the entry, tensor's name) → address
-_named = {}  # id(parameter) → (weak reference, name, module id)
-_again_done = set()
+if "_addresses" not in globals():  # a reloaded module keeps what it tagged
+    _addresses = {}  # what was tagged where: (id of the entry, tensor's name) → address
+    _named = {}  # id(parameter) → (weak reference, name, module id)
+    _again_done = set()
 
 
 def _storage(tensor):
     """(device index, address) of a tensor's storage, or None where there is nothing to tag."""
-    tensor = modules.local(tensor)
-    if not isinstance(tensor, torch.Tensor) or tensor.device.type not in DEVICES:
-        return None
     try:
+        tensor = modules.local(tensor)
+        if not isinstance(tensor, torch.Tensor) or tensor.device.type not in DEVICES:
+            return None
         storage = tensor.untyped_storage()
         address = storage.data_ptr() if storage.device.type in DEVICES else 0  # a fake tensor's is elsewhere
-    except Exception:  # tensors without a storage: fake, functional and other wrappers
+    except Exception:  # tensors without a storage: fake, functional and other wrappers; and tensors in name only
         return None
     return (tensor.device.index or 0, address) if address else None
 
@@ -39,17 +40,20 @@ def is_on_device(tensor):
     return _storage(tensor) is not None
 
 
-@guard.guarded
+@compiling.hidden
 @unseen
 def tag_by_user(tensor, category, name=""):
-    _tag(tensor, str(category), 0, str(name))
+    try:
+        _tag(tensor, str(category), 0, str(name))
+    except Exception as error:
+        guard.say_once("tag", f"a tag was not set ({guard.describe(error)})")
 
 
 def _is_sharded(parameter, entry):
     """FSDP's: a DTensor in a model with FSDP2, or a flat parameter of FSDP1."""
     while entry is not None:
         if entry.flags & modules.MODULE_FSDP:
-            return hasattr(parameter, "_local_tensor") or not entry.fsdp2
+            return modules.local(parameter) is not parameter or not entry.fsdp2
         entry = entry.parent
     return False
 
@@ -110,7 +114,7 @@ def again(root, step):
 def inputs(entry, args, kwargs):
     """The tensors that a root was called with, after FSDP brought them to the device."""
     for leaf in leaves((args, kwargs)):
-        if leaf.grad_fn is None:
+        if not is_made(leaf):
             _tag(leaf, "input", entry.id, "")
 
 
@@ -119,31 +123,47 @@ def _owner(parameter):
     return known[1:] if known is not None and known[0]() is parameter else ("", 0, False)
 
 
-def _parameters_of(optimizer):
-    return (parameter for group in optimizer.param_groups for parameter in group["params"])
+def _gradients_of(optimizer):
+    try:
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        return [(parameter, parameter.grad) for parameter in parameters if parameter.grad is not None]
+    except Exception as error:
+        _left_out(optimizer, error)
+        return []
+
+
+def _state_of(optimizer):
+    """[(parameter, key, tensor)]; some keep their state another way."""
+    try:
+        state = optimizer.state
+        return [(parameter, str(key), value) for parameter, values in (state.items() if isinstance(state, dict) else ())
+                if isinstance(values, dict) for key, value in values.items() if isinstance(value, torch.Tensor)]
+    except Exception as error:
+        _left_out(optimizer, error)
+        return []
+
+
+def _left_out(optimizer, error):
+    guard.say_once("optimizer", f"what a {type(optimizer).__name__} holds can't be read and has no tags ({guard.describe(error)})")
 
 
 @unseen
 def gradients(optimizer):
     seen = set()  # FSDP's gradients of one unit are views of one storage
-    for parameter in _parameters_of(optimizer):
-        where = _storage(parameter.grad) if parameter.grad is not None else None
+    for parameter, gradient in _gradients_of(optimizer):
+        where = _storage(gradient)
         if where is not None and where not in seen:
             seen.add(where)
             name, module, sharded = _owner(parameter)
-            _tag(parameter.grad, "sharded_grad" if sharded else "gradient", module, name)
+            _tag(gradient, "sharded_grad" if sharded else "gradient", module, name)
 
 
 @unseen
 def optimizer_state(optimizer, tagged):
     """Tags the state when there is more of it than the last time; returns how many tensors there are."""
-    found = []
-    states = optimizer.state if isinstance(optimizer.state, dict) else {}  # some keep it their own way
-    for parameter, state in states.items():
-        if isinstance(state, dict):
-            found.extend((parameter, key, value) for key, value in state.items() if isinstance(value, torch.Tensor))
+    found = _state_of(optimizer)
     if len(found) != tagged:
         for parameter, key, value in found:
             name, module, _ = _owner(parameter)
-            _tag(value, "optstate", module, f"{name}.{key}" if name else str(key))
+            _tag(value, "optstate", module, f"{name}.{key}" if name else key)
     return len(found)

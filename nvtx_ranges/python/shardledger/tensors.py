@@ -28,12 +28,24 @@ def leaves(tree):
 
 def _collect(tree, found, inside):
     """inside: ids of the containers that this one is in, since one may hold itself."""
-    if isinstance(tree, torch.Tensor):
-        found.append(tree)
-        return
-    items = tree if isinstance(tree, (tuple, list)) else tree.values() if isinstance(tree, dict) else None
-    if items and id(tree) not in inside:
+    try:
+        if isinstance(tree, torch.Tensor):
+            found.append(tree)
+            return
+        items = tree if isinstance(tree, (tuple, list)) else tree.values() if isinstance(tree, dict) else None
+        if items is None or id(tree) in inside:
+            return
         inside.add(id(tree))
         for item in items:
             _collect(item, found, inside)
         inside.remove(id(tree))
+    except Exception:  # of a container of the user's own kind: it is passed over
+        inside.discard(id(tree))
+
+
+def is_made(tensor):
+    """By an operation that autograd recorded."""
+    try:
+        return tensor.grad_fn is not None
+    except Exception:  # a tensor in name only
+        return False

@@ -16,14 +16,19 @@ from .tensors import unseen
 _STEPS = 2
 _LOOKS_MAX = 8 * _STEPS  # a job that makes models all the time is not searched all the time
 
-_steps = _STEPS  # at whose ends to look, from now on
-_looks = 0  # so far
+if "_steps" not in globals():  # a reloaded module goes on counting
+    _steps = _STEPS  # at whose ends to look, from now on
+    _looks = 0  # so far
 
 
 @unseen
 def model_called_first(root):
     global _steps
-    if any(parameter.requires_grad for parameter in modules.parameters_of(root)):
+    try:
+        trained = any(parameter.requires_grad for parameter in modules.parameters_of(root))
+    except Exception:  # parameters in name only
+        return
+    if trained:
         _steps = _STEPS
 
 
@@ -37,25 +42,32 @@ def step_ended():
     for holder in _outermost():
         try:
             for root in _unknown(holder):
-                modules.register(root)
-                tags.model(root, only_new=True)
+                if modules.register(root):
+                    tags.model(root, only_new=True)
         except Exception as error:  # a model that can't be walked harms nobody but itself: what it holds has no owner
-            guard.say(f"a {type(holder).__name__} that is never called can't be walked ({type(error).__name__}: {error})")
+            guard.say(f"a {type(holder).__name__} that is never called can't be walked ({guard.describe(error)})")
 
 
 def _outermost():
     """The modules that are in no other."""
-    every = [thing for thing in gc.get_objects() if issubclass(type(thing), torch.nn.Module) and "_modules" in vars(thing)]
-    inner = {id(child) for module in every for child in vars(module)["_modules"].values()}
+    every = [thing for thing in gc.get_objects() if issubclass(type(thing), torch.nn.Module)]
+    inner = {id(child) for module in every for child in _children(module)}
     return [module for module in every if id(module) not in inner]
+
+
+def _children(module):
+    try:
+        return [child for _, child in modules.table(module, "_modules") if child is not None]
+    except Exception:  # it can't be read, so nothing is known to be in it
+        return []
 
 
 def _unknown(module):
     """The module itself where it has tensors on a device of the ledger; where a part of it is known, the parts that are not."""
-    parts = list(module.modules())
+    parts = [part for _, part, _, _ in modules.walk(module)]
     if not any(modules.find(part) is not None for part in parts):
-        tensors = (tensor for part in parts for table in (part._parameters, part._buffers) for tensor in table.values())
-        return [module] if any(tensor is not None and tags.is_on_device(tensor) for tensor in tensors) else []
+        tensors = modules.tensors_of(module, "_parameters", "_buffers")
+        return [module] if any(tags.is_on_device(tensor) for tensor in tensors) else []
     if modules.find(module) is not None:
         return []
-    return [root for child in module.children() for root in _unknown(child)]
+    return [root for child in _children(module) for root in _unknown(child)]

@@ -1,4 +1,4 @@
--- Views over the permanent tables of schema.sql. They hold no data: drop and rebuild them at will.
+-- Views over the permanent tables of tables.def. They hold no data: drop and rebuild them at will.
 -- A step that repeats another one (step.same_as) is in all of them by that one's rows, with its own number: bytes are its
 -- own to the byte, instants (at_ns) are those of the step that it repeats.
 

@@ -1,4 +1,4 @@
-"""The SQL of a ledger's tables, as the build writes it (storage/tables/tables.def declares them)."""
+"""The SQL of a ledger's tables and views, as the build writes it (storage/tables/tables.def, views.sql)."""
 
 import contextlib
 import functools
@@ -13,18 +13,18 @@ BUILD = Path(os.environ.get("SHARDLEDGER_BUILD_DIR") or ROOT / "build" / "releas
 
 
 @functools.cache
-def table_statements():
-    """[CREATE TABLE …] in the order of tables.def, without indexes and views; of a ledger made for it."""
+def statements(kind):
+    """[CREATE …] of all tables or views in the order in which they were made; of a ledger made for it."""
     with tempfile.TemporaryDirectory() as scratch:
         ledger = Path(scratch) / "ledger.sqlite"
         command = [BUILD / "bin" / "shardledger", "ingest", ROOT / "tests" / "data" / "killed-2rank", "-o", ledger]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         with contextlib.closing(sqlite3.connect(ledger)) as database:
-            rows = database.execute("SELECT sql FROM sqlite_schema WHERE type = 'table' ORDER BY rowid")
+            rows = database.execute("SELECT sql FROM sqlite_schema WHERE type = ? ORDER BY rowid", (kind,))
             return [sql for (sql,) in rows]
 
 
 def empty_tables(database):
     """Makes the tables in a database of the caller's."""
-    for statement in table_statements():
+    for statement in statements("table"):
         database.execute(statement)

@@ -3,7 +3,6 @@
 
 #include "ledger_cells.h"
 #include "schema.h"
-#include "sql_text.h"
 #include "storage/ledger.h"
 
 #include <errno.h>
@@ -112,8 +111,7 @@ int sl_ledger_writer_commit(struct sl_ledger_writer *writer, struct sl_error *er
 }
 
 int sl_ledger_writer_finish(struct sl_ledger_writer *writer, struct sl_error *error) {
-  int r = sl_db_execute(writer->db, sl_indexes_sql, error);
-  return r < 0 ? r : sl_db_execute(writer->db, sl_views_sql, error);
+  return sl_schema_finish(writer->db, error);
 }
 
 struct sl_db *sl_ledger_writer_db(struct sl_ledger_writer *writer) {

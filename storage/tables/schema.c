@@ -1,7 +1,9 @@
-/* The tables of tables.def as SQL text: CREATE TABLE with comments, and INSERT. */
+/* The tables of tables.def as SQL text, CREATE TABLE with comments and INSERT; and the views. */
 #include "schema.h"
 
 #include "db.h"
+#include "sql_text.h"
+#include "storage/rules/categories.h"
 
 #include <errno.h>
 #include <sqlite3.h>
@@ -115,4 +117,44 @@ int sl_schema_insert(struct sl_db *db, enum sl_ledger_table number, struct sl_st
     }
   sqlite3_str_appendall(text, ")");
   return text_take(db, text, out, error);
+}
+
+static int categories_insert(struct sl_db *db, struct sl_error *error) {
+  struct sl_statement *row = NULL;
+  int r = sl_schema_insert(db, SL_LEDGER_category, &row, error);
+  for (int i = 0; i < SL_CATEGORY_built_in && r == 0; i++) {
+    const struct sl_category_info *category = &sl_categories[i];
+    const char letter[] = {category->letter, '\0'};
+    int column = 1;
+    sl_bind_text(row, column++, category->name);
+    sl_bind_text(row, column++, category->fsdp_word);
+    sl_bind_text(row, column++, category->tracker_word);
+    sl_bind_int(row, column++, i);
+    sl_bind_int(row, column++, category->layer);
+    sl_bind_text(row, column++, letter);
+    sl_bind_text(row, column++, category->colour);
+    sl_bind_text(row, column++, category->meaning);
+    r = sl_statement_run(row, error);
+  }
+  sl_statement_close(row);
+  return r;
+}
+
+static int views_create(struct sl_db *db, struct sl_error *error) {
+  static const char mark[] = "  -- CATEGORIES\n";
+  const char *at = strstr(sl_views_sql, mark);
+  sqlite3_str *text = sqlite3_str_new(NULL);
+  sqlite3_str_append(text, sl_views_sql, (int)(at - sl_views_sql));
+  for (int i = 0; i < SL_CATEGORY_other; i++)
+    sqlite3_str_appendf(text, "  coalesce(sum(c.bytes) FILTER (WHERE c.category = %Q), 0) AS %s_bytes,\n",
+                        sl_categories[i].name, sl_categories[i].name);
+  sqlite3_str_appendall(text, at + sizeof mark - 1);
+  return text_take(db, text, NULL, error);
+}
+
+int sl_schema_finish(struct sl_db *db, struct sl_error *error) {
+  int r = sl_db_execute(db, sl_indexes_sql, error);
+  if (r == 0)
+    r = categories_insert(db, error);
+  return r < 0 ? r : views_create(db, error);
 }

@@ -24,6 +24,12 @@ int sl_schema_create(struct sl_db *db, struct sl_error *error);
 /* Compiles the INSERT of one table into *out, whose parameters are its columns in order, but those of kind `later`. */
 int sl_schema_insert(struct sl_db *db, enum sl_ledger_table table, struct sl_statement **out, struct sl_error *error);
 
+/*
+ * What follows the last row: indexes, the rows of `category`, and the views of views.sql. Where that says `--
+ * CATEGORIES` there is a column for each category.
+ */
+int sl_schema_finish(struct sl_db *db, struct sl_error *error);
+
 const char *sl_ledger_table_name(enum sl_ledger_table table);
 
 #endif

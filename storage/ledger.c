@@ -5,6 +5,7 @@
 #include "storage/run/one_job.h"
 #include "storage/run/rank_jobs.h"
 #include "storage/run/run_directory.h"
+#include "storage/tables/ledger_tables.h"
 #include "storage/tables/ledger_writer.h"
 
 #include <errno.h>
@@ -19,9 +20,13 @@ static uint64_t modified_ns(const struct stat *status) {
   return (uint64_t)status->st_mtim.tv_sec * 1000000000u + (uint64_t)status->st_mtim.tv_nsec;
 }
 
+static int meta_write(struct sl_ledger_writer *writer, const char *key, const char *value, struct sl_error *error) {
+  return sl_put_meta(writer, &(struct sl_meta_cells){.key = key, .value = value}, error);
+}
+
 static int rules_write(struct sl_ledger_writer *writer, const struct sl_user_rules *rules, struct sl_error *error) {
-  int r = sl_write_meta(writer, "rules", sl_user_rules_text(rules), error);
-  return r < 0 ? r : sl_write_meta(writer, "rules_file", sl_user_rules_path(rules), error);
+  int r = meta_write(writer, "rules", sl_user_rules_text(rules), error);
+  return r < 0 ? r : meta_write(writer, "rules_file", sl_user_rules_path(rules), error);
 }
 
 static const char *text_of(const struct sl_user_rules *rules) {
@@ -51,7 +56,7 @@ static int sources_write(struct sl_ledger_writer *writer, const char *const *dir
   FILE *stream = open_memstream(&text, &size);
   for (size_t i = 0; stream && i < count; i++)
     fprintf(stream, "%s%s", i ? "\n" : "", directories[i]);
-  int r = stream && fclose(stream) == 0 ? sl_write_meta(writer, "source_directory", text, error) : sl_no_memory(error);
+  int r = stream && fclose(stream) == 0 ? meta_write(writer, "source_directory", text, error) : sl_no_memory(error);
   free(text);
   return r;
 }
@@ -94,9 +99,9 @@ int sl_ledger_merge(const char *const *directories, size_t count, const char *ou
   if (r == 0)
     r = sources_write(writer, directories, count, error);
   if (r == 0)
-    r = sl_write_meta(writer, "shardledger_version", SL_VERSION, error);
+    r = meta_write(writer, "shardledger_version", SL_VERSION, error);
   if (r == 0)
-    r = sl_write_meta(writer, "keep", own.keep_all ? "all" : "changes", error);
+    r = meta_write(writer, "keep", own.keep_all ? "all" : "changes", error);
   if (r == 0 && own.rules)
     r = rules_write(writer, own.rules, error);
   if (r == 0)

@@ -169,6 +169,8 @@ void sl_attribute(struct sl_allocation *allocation, const struct sl_step_facts *
   allocation->module =
       sl_phase_module(rule == SL_RULE_freed_in_reduce || rule == SL_RULE_freed_in_root_callback ? allocation->free_phase
                                                                                                 : allocation->phase);
+  if (rule == SL_RULE_cublas_workspace)
+    allocation->module = 0; /* whoever came first made it, and everybody uses it */
   allocation->category = sl_rules[rule].category;
   if (allocation->tag_category >= 0) {
     rule = SL_RULE_tag;

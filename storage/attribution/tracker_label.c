@@ -61,7 +61,7 @@ void sl_tracker_label(struct sl_allocation *allocation, enum sl_tracker tracker,
     label(allocation, -1, -1); /* within the optimizer it is one of a list of temporaries, which die in reverse */
     return;
   }
-  if (category == SL_CATEGORY_other || category == SL_CATEGORY_unattributed) {
+  if (category == SL_CATEGORY_other || category == SL_CATEGORY_unattributed || category == SL_CATEGORY_workspace) {
     bool survivor = allocation->rule == SL_RULE_forward_survivor || allocation->rule == SL_RULE_step_survivor;
     label(allocation, survivor ? passing : -1, -1);
     return;

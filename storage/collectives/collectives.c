@@ -7,6 +7,7 @@
 #include "plugin/format/events.h"
 #include "storage/hash_table.h"
 #include "storage/log/nccl_payload.h"
+#include "storage/tables/ledger_tables.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -587,8 +588,16 @@ int sl_collectives_finish(struct sl_collectives *c, struct sl_error *error) {
   const struct sl_communicator *communicator = sl_communicators_list(c->communicators);
   for (; communicator && r == 0; communicator = communicator->next)
     if (communicator->named)
-      r = sl_write_communicator(c->writer, communicator->id, communicator->ranks, communicator->rank,
-                                communicator->name, communicator->peak, communicator->start_ns, communicator->end_ns,
-                                error);
+      r = sl_put_communicator(c->writer,
+                              &(struct sl_communicator_cells){
+                                  .comm = (int64_t)communicator->id,
+                                  .nranks = sl_known(communicator->ranks, -1),
+                                  .comm_rank = sl_known(communicator->rank, -1),
+                                  .name = communicator->name,
+                                  .device_bytes = (int64_t)communicator->peak,
+                                  .start_ns = sl_known((int64_t)communicator->start_ns, 0),
+                                  .end_ns = sl_known((int64_t)communicator->end_ns, 0),
+                              },
+                              error);
   return r;
 }

@@ -2,6 +2,8 @@
 
 #include "plugin/format/events.h"
 
+#include "storage/tables/ledger_tables.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -217,7 +219,9 @@ static void explain_rest(struct device *d, const struct sample *sample, int64_t 
 
 static int line(struct sl_device_balance *balance, const struct sample *sample, const char *owner, int64_t bytes,
                 struct sl_error *error) {
-  return bytes ? sl_write_device_owner(balance->writer, sample->device, sample->at_ns, owner, bytes, error) : 0;
+  const struct sl_device_owner_cells cells = {
+      .device = sample->device, .at_ns = (int64_t)sample->at_ns, .owner = owner, .bytes = bytes};
+  return bytes ? sl_put_device_owner(balance->writer, &cells, error) : 0;
 }
 
 /* PyTorch's part: what its allocator hands out and what it keeps. Returns its sum in *out. */
@@ -271,10 +275,15 @@ static int settle(struct sl_device_balance *balance, const struct sample *sample
     r = line(balance, sample, "driver_pools", kept, error);
   if (r == 0)
     r = line(balance, sample, "unexplained", unexplained, error);
-  return r < 0 ? r
-               : sl_write_device_sample(balance->writer, sample->device, sample->at_ns, sample->total_bytes,
-                                        sample->used_bytes, sample->asked ? (int64_t)sample->own_bytes : -1,
-                                        sample->asked ? (int64_t)sample->other_bytes : -1, error);
+  const struct sl_device_sample_cells cells = {
+      .device = sample->device,
+      .at_ns = (int64_t)sample->at_ns,
+      .total_bytes = (int64_t)sample->total_bytes,
+      .used_bytes = (int64_t)sample->used_bytes,
+      .own_bytes = sample->asked ? (int64_t)sample->own_bytes : SL_NONE,
+      .other_bytes = sample->asked ? (int64_t)sample->other_bytes : SL_NONE,
+  };
+  return r < 0 ? r : sl_put_device_sample(balance->writer, &cells, error);
 }
 
 int sl_device_balance_settle(struct sl_device_balance *balance, sl_workspace_bytes *workspaces, void *context,

@@ -3,6 +3,8 @@
 #include "plugin/format/events.h"
 #include "storage/hash_table.h"
 
+#include "storage/tables/ledger_tables.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,11 +58,36 @@ static struct segment *segment_find(const struct sl_driver_segments *segments, u
 
 static int segment_write(struct sl_driver_segments *segments, const struct segment *segment, uint64_t free_ns,
                          struct sl_error *error) {
+  const struct sl_segment_place *place = &segment->place;
   if (segment->is_host)
-    return sl_write_host_segment(segments->writer, segment->address, segment->bytes, segment->owner, segment->api,
-                                 segment->alloc_ns, free_ns, &segment->place, error);
-  return sl_write_segment(segments->writer, segment->device, segment->address, segment->bytes, segment->owner,
-                          segment->api, segment->stream, segment->alloc_ns, free_ns, &segment->place, error);
+    return sl_put_host_segment(segments->writer,
+                               &(struct sl_host_segment_cells){
+                                   .address = (int64_t)segment->address,
+                                   .bytes = (int64_t)segment->bytes,
+                                   .owner = segment->owner,
+                                   .api = segment->api,
+                                   .alloc_ns = (int64_t)segment->alloc_ns,
+                                   .free_ns = sl_known((int64_t)free_ns, 0),
+                                   .phase_id = place->phase,
+                                   .module_id = place->module,
+                                   .step = sl_known(place->step, -1),
+                               },
+                               error);
+  return sl_put_segment(segments->writer,
+                        &(struct sl_segment_cells){
+                            .device = segment->device,
+                            .address = (int64_t)segment->address,
+                            .bytes = (int64_t)segment->bytes,
+                            .owner = segment->owner,
+                            .api = segment->api,
+                            .stream = (int64_t)segment->stream,
+                            .alloc_ns = (int64_t)segment->alloc_ns,
+                            .free_ns = sl_known((int64_t)free_ns, 0),
+                            .phase_id = place->phase,
+                            .module_id = place->module,
+                            .step = sl_known(place->step, -1),
+                        },
+                        error);
 }
 
 const struct sl_owner_total *sl_driver_segments_totals(const struct sl_driver_segments *segments, size_t *count) {

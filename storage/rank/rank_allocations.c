@@ -369,6 +369,7 @@ static int workspace_found(struct sl_rank_builder *b, struct sl_allocation *a) {
     return 0;
   a->category = sl_rules[SL_RULE_cublas_workspace].category;
   a->rule = SL_RULE_cublas_workspace;
+  a->module = 0;
   return retagged(b, a);
 }
 

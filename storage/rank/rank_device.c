@@ -1,6 +1,8 @@
 /* The device as a whole: samples of what is in use, loaded code, and requests that were refused. */
 #include "rank_builder.h"
 
+#include "storage/tables/ledger_tables.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -134,5 +136,14 @@ int sl_rank_on_gpu_module(struct sl_rank_builder *b, const struct sl_event *even
   const struct sl_event_gpu_module *code = event->payload;
   struct sl_segment_place place = sl_segment_place_of(sl_phases_current(b->phases, event->thread));
   sl_device_balance_event(b->balance, event);
-  return sl_write_gpu_code(b->writer, code->device, event->time_ns, code->loaded, code->bytes, &place, b->error);
+  const struct sl_gpu_code_cells cells = {
+      .device = code->device,
+      .at_ns = (int64_t)event->time_ns,
+      .loaded = code->loaded != 0,
+      .image_bytes = (int64_t)code->bytes,
+      .phase_id = place.phase,
+      .module_id = place.module,
+      .step = sl_known(place.step, -1),
+  };
+  return sl_put_gpu_code(b->writer, &cells, b->error);
 }

@@ -6,6 +6,8 @@
  */
 #include "rank_builder.h"
 
+#include "storage/tables/ledger_tables.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -137,7 +139,8 @@ static int row_write(struct sl_rank_builder *b, const struct sl_event_dropped *e
     snprintf(steps, sizeof steps, "steps %u to %u", e->first_step, e->last_step);
   snprintf(reason, sizeof reason, "%s dropped to make room for the latest (SHARDLEDGER_AT_MAX=keep-last): %llu events",
            steps, (unsigned long long)e->events);
-  return sl_write_gap(b->writer, e->from_ns, "log", 0, reason, b->error);
+  const struct sl_gap_cells cells = {.at_ns = (int64_t)e->from_ns, .source = "log", .reason = reason};
+  return sl_put_gap(b->writer, &cells, b->error);
 }
 
 static int jump(struct sl_rank_builder *b, const struct sl_event *event) {

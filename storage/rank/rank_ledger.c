@@ -2,6 +2,7 @@
 
 #include "rank_builder.h"
 #include "storage/collectives/exposed_time.h"
+#include "storage/tables/ledger_tables.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -29,6 +30,12 @@ static void allocator_facts_take(struct sl_rank_builder *b) {
   const char *backend = sl_log_info(b->log, "allocator_backend");
   sl_allocator_config_parse(sl_log_info(b->log, "allocator_config"), &b->config);
   b->drivers_pool = b->uncached || (backend && strcmp(backend, "cudaMallocAsync") == 0);
+}
+
+static int gap_write(struct sl_rank_builder *b, uint64_t at_ns, const char *source, uint64_t lost, const char *reason) {
+  const struct sl_gap_cells cells = {
+      .at_ns = (int64_t)at_ns, .source = source, .lost = (int64_t)lost, .reason = reason};
+  return sl_put_gap(b->writer, &cells, b->error);
 }
 
 static int on_event(struct sl_rank_builder *b, const struct sl_event *event) {
@@ -65,7 +72,9 @@ static int on_event(struct sl_rank_builder *b, const struct sl_event *event) {
   case SL_EVENT_process_memory: sl_device_balance_event(b->balance, event); return 0;
   case SL_EVENT_context: {
     const struct sl_event_context *e = payload;
-    return sl_write_context(b->writer, e->device, e->context, event->time_ns, e->created, b->error);
+    const struct sl_context_cells cells = {
+        .device = e->device, .context = e->context, .at_ns = (int64_t)event->time_ns, .created = e->created != 0};
+    return sl_put_context(b->writer, &cells, b->error);
   }
   case SL_EVENT_driver_free: {
     int r = sl_driver_segments_remove(b->segments, event, b->error);
@@ -89,17 +98,21 @@ static int on_event(struct sl_rank_builder *b, const struct sl_event *event) {
   case SL_EVENT_gap: {
     const struct sl_event_gap *gap = payload;
     if (sl_phases_event(b->phases, event, b->at) < 0)
-      return sl_error_set(b->error, -ENOMEM, "out of memory");
+      return sl_no_memory(b->error);
     return b->r < 0 ? b->r
-                    : sl_write_gap(b->writer, event->time_ns, sl_log_string(b->log, gap->source), gap->lost,
-                                   sl_log_string(b->log, gap->reason), b->error);
+                    : gap_write(b, event->time_ns, sl_log_string(b->log, gap->source), gap->lost,
+                                sl_log_string(b->log, gap->reason));
   }
   case SL_EVENT_source_state: {
     const struct sl_event_source_state *state = payload;
     const char *source = sl_log_string(b->log, state->source), *reason = sl_log_string(b->log, state->reason);
     if (strcmp(source, "torch_allocator") == 0 && strncmp(reason, UNCACHED, strlen(UNCACHED)) == 0)
       b->drivers_pool = b->uncached = true;
-    return sl_write_source(b->writer, source, sl_log_string(b->log, state->state), reason, event->time_ns, b->error);
+    const struct sl_source_cells cells = {.source = source,
+                                          .state = sl_log_string(b->log, state->state),
+                                          .reason = reason,
+                                          .at_ns = (int64_t)event->time_ns};
+    return sl_put_source(b->writer, &cells, b->error);
   }
   default:
     if (sl_phases_event(b->phases, event, b->at) < 0)
@@ -110,9 +123,10 @@ static int on_event(struct sl_rank_builder *b, const struct sl_event *event) {
   return r;
 }
 
+/* SL_NONE: the process did not say. */
 static int64_t info_number(const struct sl_log *log, const char *key) {
   const char *text = sl_log_info(log, key);
-  return text && *text ? strtoll(text, NULL, 10) : -1;
+  return text && *text ? sl_known(strtoll(text, NULL, 10), -1) : SL_NONE;
 }
 
 /* What is not understood is not lost, and of no source that this version knows. */
@@ -121,7 +135,9 @@ static int newer_write(struct sl_rank_builder *b, const struct sl_log_counts *co
   snprintf(reason, sizeof reason, "%llu record%s of %u kind%s are of a newer version and were skipped",
            (unsigned long long)counts->newer_records, counts->newer_records == 1 ? "" : "s", counts->newer_kinds,
            counts->newer_kinds == 1 ? "" : "s");
-  return sl_write_source(b->writer, "log", "newer", reason, b->end_ns, b->error);
+  const struct sl_source_cells cells = {
+      .source = "log", .state = "newer", .reason = reason, .at_ns = (int64_t)b->end_ns};
+  return sl_put_source(b->writer, &cells, b->error);
 }
 
 static int rank_write(struct sl_rank_builder *b, const struct sl_event_device *device) {
@@ -129,20 +145,19 @@ static int rank_write(struct sl_rank_builder *b, const struct sl_event_device *d
   sl_log_counts(b->log, &counts);
   int r = 0;
   if (b->replay_unknown)
-    r = sl_write_gap(b->writer, b->now_ns, "replay", b->replay_unknown,
-                     "allocator events that speak of memory from before recording, or contradict the replay", b->error);
+    r = gap_write(b, b->now_ns, "replay", b->replay_unknown,
+                  "allocator events that speak of memory from before recording, or contradict the replay");
   if (r == 0 && sl_phases_unbalanced(b->phases))
-    r = sl_write_gap(b->writer, b->now_ns, "ranges", sl_phases_unbalanced(b->phases),
-                     "range ends without their start (recording began inside of them, or the program is unbalanced)",
-                     b->error);
+    r = gap_write(b, b->now_ns, "ranges", sl_phases_unbalanced(b->phases),
+                  "range ends without their start (recording began inside of them, or the program is unbalanced)");
 
   if (r == 0 && counts.newer_records)
     r = newer_write(b, &counts);
   if (r == 0 && sl_phases_modules_repeated(b->phases))
-    r = sl_write_gap(b->writer, b->now_ns, "modules", sl_phases_modules_repeated(b->phases),
-                     "modules whose id another one got later: what is said of the id is said of the latter", b->error);
+    r = gap_write(b, b->now_ns, "modules", sl_phases_modules_repeated(b->phases),
+                  "modules whose id another one got later: what is said of the id is said of the latter");
 
-  struct sl_rank_row row = {
+  const struct sl_rank_cells cells = {
       .world_size = info_number(b->log, "world_size"),
       .local_rank = info_number(b->log, "local_rank"),
       .pid = info_number(b->log, "pid"),
@@ -150,25 +165,25 @@ static int rank_write(struct sl_rank_builder *b, const struct sl_event_device *d
       .host = sl_log_info(b->log, "host"),
       .device_name = device->total_bytes ? sl_log_string(b->log, device->name) : NULL,
       .device_uuid = device->total_bytes ? sl_log_string(b->log, device->uuid) : NULL,
-      .device_bytes = device->total_bytes,
+      .device_bytes = sl_known((int64_t)device->total_bytes, 0),
       .torch_version = sl_log_info(b->log, "torch_version"),
       .nccl_version = sl_log_info(b->log, "nccl_version"),
       .cuda_version = sl_log_info(b->log, "cuda_version"),
       .allocator_backend = b->uncached ? "uncached" : sl_log_info(b->log, "allocator_backend"),
       .allocator_config = sl_log_info(b->log, "allocator_config"),
       .fidelity = sl_log_info(b->log, "fidelity"),
-      .start_ns = b->start_ns,
-      .end_ns = b->end_ns,
-      .events = counts.events,
-      .events_lost = counts.lost + b->replay_unknown,
-      .restored_allocations = b->restored_allocations,
+      .start_ns = (int64_t)b->start_ns,
+      .end_ns = (int64_t)b->end_ns,
+      .events = (int64_t)counts.events,
+      .events_lost = (int64_t)(counts.lost + b->replay_unknown),
+      .restored_allocations = (int64_t)b->restored_allocations,
       .clean_exit = b->clean_exit,
   };
   uint32_t module_count;
   const struct sl_module_info *modules = sl_phases_modules(b->phases, &module_count);
   for (uint32_t i = 0; i < module_count && r == 0; i++)
     r = sl_write_module(b->writer, &modules[i], b->error);
-  return r < 0 ? r : sl_write_rank(b->writer, &row, b->error);
+  return r < 0 ? r : sl_put_rank(b->writer, &cells, b->error);
 }
 
 struct sl_rank_builder *sl_rank_builder_free(struct sl_rank_builder *b) {

@@ -5,6 +5,7 @@
  */
 #include "rank_builder.h"
 #include "storage/attribution/tracker_label.h"
+#include "storage/tables/ledger_tables.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -181,8 +182,17 @@ int sl_rank_sweep_snapshot(void *context, const struct sl_item *item, const stru
   for (int c = 0; c < b->category_count && r == 0 && b->step.step >= 0; c++)
     if (sample->category_bytes[c] || sample->tracker_bytes[c]) {
       sl_rank_pattern_snapshot(b, item, c, sample->category_bytes[c], sample->tracker_bytes[c]);
-      r = sl_write_snapshot(b->writer, b->step.step, item->module, item->call_index, item->state, item->at_ns,
-                            sl_rank_category_name(b, c), sample->category_bytes[c], sample->tracker_bytes[c], b->error);
+      const struct sl_snapshot_cells cells = {
+          .step = b->step.step,
+          .module_id = item->module,
+          .call_index = item->call_index,
+          .state = sl_state_name(item->state),
+          .at_ns = (int64_t)item->at_ns,
+          .category = sl_rank_category_name(b, c),
+          .bytes = (int64_t)sample->category_bytes[c],
+          .tracker_bytes = (int64_t)sample->tracker_bytes[c],
+      };
+      r = sl_put_snapshot(b->writer, &cells, b->error);
     }
   return r;
 }
@@ -228,12 +238,28 @@ static int peaks_write(struct sl_rank_builder *b) {
     const char *phase = sl_kind_name((enum sl_kind)(entry->key & 0xff));
     sl_rank_pattern_peak(b, entry->key, &entry->sample, &entry->own);
     if (r == 0 && b->step.step >= 0 && b->device >= 0)
-      r = sl_write_peak(b->writer, b->step.step, module, phase, entry->sample.at_ns, entry->sample.allocated_bytes,
-                        &entry->own, b->error);
+      r = sl_put_peak(b->writer,
+                      &(struct sl_peak_cells){
+                          .step = b->step.step,
+                          .module_id = module,
+                          .phase = phase,
+                          .at_ns = (int64_t)entry->sample.at_ns,
+                          .allocated_bytes = (int64_t)entry->sample.allocated_bytes,
+                          .own_bytes = module ? (int64_t)entry->own.alone : SL_NONE,
+                          .own_with_children_bytes = module ? (int64_t)entry->own.with_children : SL_NONE,
+                      },
+                      b->error);
     for (int c = 0; c < b->category_count && r == 0 && b->step.step >= 0; c++)
       if (entry->sample.category_bytes[c])
-        r = sl_write_peak_category(b->writer, b->step.step, module, phase, sl_rank_category_name(b, c),
-                                   entry->sample.category_bytes[c], b->error);
+        r = sl_write_peak_category(b->writer,
+                                   &(struct sl_peak_category_cells){
+                                       .step = b->step.step,
+                                       .module_id = module,
+                                       .phase = phase,
+                                       .category = sl_rank_category_name(b, c),
+                                       .bytes = (int64_t)entry->sample.category_bytes[c],
+                                   },
+                                   b->error);
     HASH_DEL(b->peaks, entry);
     free(entry);
   }
@@ -243,8 +269,16 @@ static int peaks_write(struct sl_rank_builder *b) {
 static int peak_owner_write(void *context, const struct sl_memory_owner *owner, struct sl_error *error) {
   struct sl_rank_builder *b = context;
   sl_rank_pattern_owner(b, owner);
-  return sl_write_peak_owner(b->writer, b->step.step, sl_rank_category_name(b, owner->category), owner->detail,
-                             owner->module, owner->phase, owner->bytes, owner->allocations, error);
+  const struct sl_peak_owner_cells cells = {
+      .step = b->step.step,
+      .category = sl_rank_category_name(b, owner->category),
+      .detail = owner->detail,
+      .module_id = owner->module,
+      .phase = owner->phase,
+      .bytes = (int64_t)owner->bytes,
+      .allocations = (int64_t)owner->allocations,
+  };
+  return sl_put_peak_owner(b->writer, &cells, error);
 }
 
 /* Everything alive at the step's highest point. */
@@ -260,8 +294,16 @@ struct refusal_context {
 
 static int oom_owner_write(void *context, const struct sl_memory_owner *owner, struct sl_error *error) {
   const struct refusal_context *refusal = context;
-  return sl_write_oom_owner(refusal->b->writer, refusal->at_ns, sl_rank_category_name(refusal->b, owner->category),
-                            owner->detail, owner->module, owner->phase, owner->bytes, owner->allocations, error);
+  const struct sl_oom_owner_cells cells = {
+      .at_ns = (int64_t)refusal->at_ns,
+      .category = sl_rank_category_name(refusal->b, owner->category),
+      .detail = owner->detail,
+      .module_id = owner->module,
+      .phase = owner->phase,
+      .bytes = (int64_t)owner->bytes,
+      .allocations = (int64_t)owner->allocations,
+  };
+  return sl_put_oom_owner(refusal->b->writer, &cells, error);
 }
 
 /*

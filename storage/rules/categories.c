@@ -3,7 +3,8 @@
 #include <string.h>
 
 const struct sl_category_info sl_categories[] = {
-#define CATEGORY(name, fsdp_word, plain_word, meaning) {#name, fsdp_word, plain_word, meaning},
+#define CATEGORY(name, fsdp_word, tracker_word, layer, letter, style, colour, meaning)                                 \
+  {#name, fsdp_word, tracker_word, layer, letter, colour, meaning},
 #include "categories.def"
 #undef CATEGORY
 };

@@ -3,7 +3,7 @@
 #define SHARDLEDGER_CATEGORIES_H
 
 enum sl_category {
-#define CATEGORY(name, fsdp_word, plain_word, meaning) SL_CATEGORY_##name,
+#define CATEGORY(name, fsdp_word, tracker_word, layer, letter, style, colour, meaning) SL_CATEGORY_##name,
 #include "categories.def"
 #undef CATEGORY
   SL_CATEGORY_built_in,   /* user categories are numbered from here */
@@ -11,9 +11,12 @@ enum sl_category {
 };
 
 struct sl_category_info {
-  const char *name;       /* in the ledger */
-  const char *fsdp_word;  /* FSDPMemTracker's word */
-  const char *plain_word; /* MemTracker's word */
+  const char *name;         /* in the ledger */
+  const char *fsdp_word;    /* FSDPMemTracker's word */
+  const char *tracker_word; /* MemTracker's word */
+  int layer;                /* in a stack, from 1 at the bottom */
+  char letter;              /* in a map of segments */
+  const char *colour;       /* #rrggbb; NULL: the page's ink */
   const char *meaning;
 };
 

@@ -42,7 +42,7 @@ static const enum sl_kind kind_numbers[] = {
 #undef KIND
 };
 static const char *const category_words[] = {
-#define CATEGORY(name, fsdp_word, plain_word, meaning) #name,
+#define CATEGORY(name, fsdp_word, tracker_word, layer, letter, style, colour, meaning) #name,
 #include "categories.def"
 #undef CATEGORY
 };

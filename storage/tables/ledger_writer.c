@@ -1,7 +1,8 @@
+/* A ledger being written: the file, its tables, rows that wait. What rows are made of is in ledger_rows.c. */
 #include "ledger_writer.h"
 
 #include "ledger_cells.h"
-#include "sql_text.h"
+#include "schema.h"
 #include "storage/ledger.h"
 
 #include <errno.h>
@@ -9,12 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static const char *const insert_sql[INSERT_count] = {
-#define X(table, sql) [INSERT_##table] = sql,
-    INSERTS(X)
-#undef X
-};
 
 /*
  * Sorting for indexes takes as much room as they do: in files, which SQLite unlinks as it makes them, and not in
@@ -41,13 +36,13 @@ int sl_ledger_writer_open(const char *path, struct sl_ledger_writer **out, struc
   if (r == 0 && *path)
     r = sort_beside(writer->db, error);
   if (r == 0)
-    r = sl_db_execute(writer->db, sl_schema_sql, error);
+    r = sl_schema_create(writer->db, error);
   char version[64];
   snprintf(version, sizeof version, "PRAGMA user_version=%d", SL_LEDGER_VERSION);
   if (r == 0)
     r = sl_db_execute(writer->db, version, error);
-  for (int i = 0; i < INSERT_count && r == 0; i++)
-    r = sl_db_prepare(writer->db, insert_sql[i], &writer->inserts[i], error);
+  for (int i = 0; i < SL_LEDGER_tables && r == 0; i++)
+    r = sl_schema_insert(writer->db, (enum sl_ledger_table)i, &writer->inserts[i], error);
 finish:
   if (r < 0)
     writer = sl_ledger_writer_close(writer);
@@ -61,11 +56,6 @@ int sl_ledger_writer_open_aside(struct sl_ledger_writer **out, struct sl_error *
 }
 
 int sl_ledger_writer_move(struct sl_ledger_writer *aside, struct sl_ledger_writer *ledger, struct sl_error *error) {
-  static const char *const tables[INSERT_count] = {
-#define X(table, sql) [INSERT_##table] = #table,
-      INSERTS(X)
-#undef X
-  };
   struct sl_statement *attach = NULL;
   int r = sl_db_prepare(aside->db, "ATTACH :path AS ledger", &attach, error);
   if (r < 0)
@@ -75,9 +65,10 @@ int sl_ledger_writer_move(struct sl_ledger_writer *aside, struct sl_ledger_write
   attach = sl_statement_close(attach);
   if (r == 0)
     r = sl_db_execute(aside->db, "PRAGMA ledger.journal_mode=OFF; PRAGMA ledger.synchronous=OFF; BEGIN", error);
-  for (int i = 0; i < INSERT_count && r == 0; i++) {
+  for (int i = 0; i < SL_LEDGER_tables && r == 0; i++) {
+    const char *table = sl_ledger_table_name((enum sl_ledger_table)i);
     char sql[100];
-    snprintf(sql, sizeof sql, "INSERT INTO ledger.%s SELECT * FROM main.%s", tables[i], tables[i]);
+    snprintf(sql, sizeof sql, "INSERT INTO ledger.%s SELECT * FROM main.%s", table, table);
     r = sl_db_execute(aside->db, sql, error);
   }
   return r < 0 ? r : sl_db_execute(aside->db, "COMMIT", error);
@@ -96,7 +87,7 @@ int sl_ledger_writer_listen(const struct sl_ledger_listener *listener, struct sl
 struct sl_ledger_writer *sl_ledger_writer_close(struct sl_ledger_writer *writer) {
   if (!writer)
     return NULL;
-  for (int i = 0; i < INSERT_count; i++)
+  for (int i = 0; i < SL_LEDGER_tables; i++)
     writer->inserts[i] = sl_statement_close(writer->inserts[i]);
   writer->db = sl_db_close(writer->db);
   sl_rank_sums_clear(&writer->sums);
@@ -119,23 +110,7 @@ int sl_ledger_writer_commit(struct sl_ledger_writer *writer, struct sl_error *er
 }
 
 int sl_ledger_writer_finish(struct sl_ledger_writer *writer, struct sl_error *error) {
-  int r = sl_db_execute(writer->db,
-                        "CREATE INDEX allocation_by_time ON allocation(rank, alloc_ns);"
-                        "CREATE INDEX phase_by_time ON phase(rank, start_ns);"
-                        "CREATE INDEX phase_by_module ON phase(rank, step, module_id);"
-                        "CREATE INDEX module_by_name ON module(rank, fqn);"
-                        "CREATE INDEX collective_by_number ON collective(comm, seq);"
-                        "CREATE INDEX kernel_of_nccl ON kernel(rank) WHERE name GLOB '*nccl*Kernel*';"
-                        "CREATE INDEX allocation_survivor ON allocation(rank, step) WHERE last_step > step;"
-                        "CREATE INDEX step_by_peak ON step(rank, peak_allocated_bytes DESC);"
-                        "CREATE INDEX step_by_time ON step(rank, end_ns);"
-                        "CREATE INDEX collective_total_by_step ON collective_total(rank, step);"
-                        "CREATE INDEX peak_owner_by_step ON peak_owner(rank, step);"
-                        "CREATE INDEX device_sample_by_time ON device_sample(rank, at_ns);"
-                        "CREATE INDEX device_sample_by_use ON device_sample(rank, used_bytes, at_ns);"
-                        "CREATE INDEX device_owner_by_time ON device_owner(rank, at_ns);",
-                        error);
-  return r < 0 ? r : sl_db_execute(writer->db, sl_views_sql, error);
+  return sl_schema_finish(writer->db, error);
 }
 
 struct sl_db *sl_ledger_writer_db(struct sl_ledger_writer *writer) {
@@ -172,11 +147,10 @@ void sl_ledger_writer_hold(struct sl_ledger_writer *writer, struct sl_rows *rows
 
 bool sl_row_is_phase(const struct sl_row *row, uint64_t *id, uint64_t *parent) {
   static const uint64_t local = ((uint64_t)1 << 40) - 1;
-  enum { PARENT = 10 }; /* the last column */
-  if (row->table != INSERT_phase)
+  if (row->table != SL_LEDGER_phase)
     return false;
-  *id = (uint64_t)row->cells[0].number & local;
-  *parent = (uint64_t)row->cells[PARENT].number & local;
+  *id = (uint64_t)row->cells[offsetof(struct sl_phase_places, id)].number & local;
+  *parent = (uint64_t)row->cells[offsetof(struct sl_phase_places, parent_id)].number & local;
   return true;
 }
 

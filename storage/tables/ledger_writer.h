@@ -1,6 +1,6 @@
 /*
- * Rows into the ledger's tables. One function a table; all take a rank's local ids and make them unique over ranks.
- * Each returns 0 or a negative errno with the failing SQL in error.
+ * Writing a ledger: the file from its making to its last index, and rows on their way into it, at once or after
+ * waiting. Each function returns 0 or a negative errno with the failing SQL in error.
  */
 #ifndef SHARDLEDGER_LEDGER_WRITER_H
 #define SHARDLEDGER_LEDGER_WRITER_H
@@ -15,6 +15,10 @@
 
 struct sl_db;
 struct sl_ledger_writer;
+struct sl_event_kernel;
+struct sl_event_memory_copy;
+struct sl_event_memory_set;
+struct sl_peak_category_cells;
 
 /* Creates the database at path (which must not exist) with the permanent tables. Close with sl_ledger_writer_close. */
 int sl_ledger_writer_open(const char *path, struct sl_ledger_writer **out, struct sl_error *error);
@@ -87,14 +91,6 @@ struct sl_step_row {
       drivers_pool; /* cudaMallocAsync: PyTorch counts no requested bytes, and nobody tells of reserved and free ones */
 };
 
-struct sl_rank_row {
-  int64_t world_size, local_rank, pid, device;                                                /* -1: unknown */
-  const char *host, *device_name, *device_uuid, *torch_version, *nccl_version, *cuda_version; /* NULL: unknown */
-  const char *allocator_backend, *allocator_config, *fidelity;
-  uint64_t device_bytes, start_ns, end_ns, events, events_lost, restored_allocations;
-  int clean_exit;
-};
-
 struct sl_collective_row {
   uint64_t id;                                                                               /* 1, 2, … in the rank */
   const char *operation, *reduction, *datatype, *algorithm, *protocol, *joined_by, *untimed; /* NULL: unknown */
@@ -108,48 +104,25 @@ struct sl_collective_row {
   uint32_t stream, kernel_calls, channels;      /* stream counts with joined_by; kernel_calls, channels 0: unknown */
 };
 
-int sl_write_meta(struct sl_ledger_writer *writer, const char *key, const char *value, struct sl_error *error);
-int sl_write_rank(struct sl_ledger_writer *writer, const struct sl_rank_row *row, struct sl_error *error);
-int sl_write_gap(struct sl_ledger_writer *writer, uint64_t at_ns, const char *source, uint64_t lost, const char *reason,
-                 struct sl_error *error);
+/*
+ * Rows of what other parts know; the other tables' rows are put by their cells (ledger_tables.h).
+ */
 int sl_write_module(struct sl_ledger_writer *writer, const struct sl_module_info *module, struct sl_error *error);
 int sl_write_step(struct sl_ledger_writer *writer, const struct sl_step_row *row, struct sl_error *error);
 int sl_write_phase(struct sl_ledger_writer *writer, const struct sl_phase *phase, struct sl_error *error);
-/* category, pool and detail are words; pool NULL: the shared pool. */
+/* category and pool are words; pool NULL: the shared pool. */
 int sl_write_allocation(struct sl_ledger_writer *writer, const struct sl_allocation *allocation, uint64_t stream,
                         const char *pool, const char *category, struct sl_error *error);
+/* The listener hears of it, too. */
+int sl_write_peak_category(struct sl_ledger_writer *writer, const struct sl_peak_category_cells *cells,
+                           struct sl_error *error);
+
 struct sl_segment_place { /* what its thread was doing; 0, 0 and -1: nothing known */
   uint64_t phase;
   uint32_t module;
   int64_t step;
 };
-int sl_write_segment(struct sl_ledger_writer *writer, uint32_t device, uint64_t address, uint64_t bytes,
-                     const char *owner, const char *api, uint64_t stream, uint64_t alloc_ns, uint64_t free_ns,
-                     const struct sl_segment_place *place, struct sl_error *error);
-int sl_write_host_segment(struct sl_ledger_writer *writer, uint64_t address, uint64_t bytes, const char *owner,
-                          const char *api, uint64_t alloc_ns, uint64_t free_ns, const struct sl_segment_place *place,
-                          struct sl_error *error);
-/* GPU code was loaded or unloaded. */
-int sl_write_gpu_code(struct sl_ledger_writer *writer, uint32_t device, uint64_t at_ns, bool loaded,
-                      uint64_t image_bytes, const struct sl_segment_place *place, struct sl_error *error);
-int sl_write_context(struct sl_ledger_writer *writer, uint32_t device, uint32_t context, uint64_t at_ns, bool created,
-                     struct sl_error *error);
-int sl_write_snapshot(struct sl_ledger_writer *writer, int64_t step, uint32_t module, uint32_t call_index,
-                      enum sl_state state, uint64_t at_ns, const char *category, uint64_t bytes, uint64_t tracker_bytes,
-                      struct sl_error *error);
-/* module 0: the whole step. */
-int sl_write_peak(struct sl_ledger_writer *writer, int64_t step, uint32_t module, const char *phase, uint64_t at_ns,
-                  uint64_t allocated_bytes, const struct sl_own_bytes *own, struct sl_error *error);
-int sl_write_peak_category(struct sl_ledger_writer *writer, int64_t step, uint32_t module, const char *phase,
-                           const char *category, uint64_t bytes, struct sl_error *error);
-int sl_write_peak_owner(struct sl_ledger_writer *writer, int64_t step, const char *category, const char *detail,
-                        uint32_t module, const char *phase, uint64_t bytes, uint64_t allocations,
-                        struct sl_error *error);
-/* own_bytes and other_bytes -1: NVML was not asked. */
-int sl_write_device_sample(struct sl_ledger_writer *writer, uint32_t device, uint64_t at_ns, uint64_t total_bytes,
-                           uint64_t used_bytes, int64_t own_bytes, int64_t other_bytes, struct sl_error *error);
-int sl_write_device_owner(struct sl_ledger_writer *writer, uint32_t device, uint64_t at_ns, const char *owner,
-                          int64_t bytes, struct sl_error *error);
+
 struct sl_oom_row {
   uint64_t requested_bytes;
   int64_t free_bytes;            /* of the device; -1: unknown */
@@ -161,9 +134,7 @@ struct sl_oom_row {
 };
 int sl_write_oom(struct sl_ledger_writer *writer, uint64_t at_ns, uint32_t device, const char *source,
                  const struct sl_oom_row *row, struct sl_error *error);
-int sl_write_oom_owner(struct sl_ledger_writer *writer, uint64_t at_ns, const char *category, const char *detail,
-                       uint32_t module, const char *phase, uint64_t bytes, uint64_t allocations,
-                       struct sl_error *error);
+
 /*
  * A collective goes to the sink, where there is one: its step may long have ended when its device times come, and
  * somebody else knows what became of that step's rows. sl_write_collective_row writes as all others do.
@@ -183,14 +154,11 @@ struct sl_collective_total_row {
 };
 int sl_write_collective_total(struct sl_ledger_writer *writer, const struct sl_collective_total_row *row,
                               struct sl_error *error);
-/* ranks and rank -1: unknown; name NULL: none; start_ns and end_ns 0: unknown. */
-int sl_write_communicator(struct sl_ledger_writer *writer, uint64_t comm, int64_t ranks, int64_t rank, const char *name,
-                          uint64_t device_bytes, uint64_t start_ns, uint64_t end_ns, struct sl_error *error);
-int sl_write_source(struct sl_ledger_writer *writer, const char *source, const char *state, const char *reason,
-                    uint64_t at_ns, struct sl_error *error);
-/* Device times: payload is the event's struct; name of kernels only. */
-int sl_write_kernel(struct sl_ledger_writer *writer, const void *payload, const char *name, struct sl_error *error);
-int sl_write_memcpy(struct sl_ledger_writer *writer, const void *payload, struct sl_error *error);
-int sl_write_memset(struct sl_ledger_writer *writer, const void *payload, struct sl_error *error);
+
+/* Device times. */
+int sl_write_kernel(struct sl_ledger_writer *writer, const struct sl_event_kernel *kernel, const char *name,
+                    struct sl_error *error);
+int sl_write_memcpy(struct sl_ledger_writer *writer, const struct sl_event_memory_copy *copy, struct sl_error *error);
+int sl_write_memset(struct sl_ledger_writer *writer, const struct sl_event_memory_set *set, struct sl_error *error);
 
 #endif

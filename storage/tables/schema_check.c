@@ -1,15 +1,14 @@
 #include "schema_check.h"
 
-#include "sql_text.h"
+#include "schema.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* A name of a table of this version that is something else in the ledger; no row where all is well. */
+/* Whether the ledger has something else by the name of a table of this version; no row where all is well. */
 static const char *const no_table_sql =
-    "SELECT name FROM main.sqlite_schema WHERE (type = 'view' OR sql LIKE 'CREATE VIRTUAL%')"
-    " AND instr(lower(:schema), 'create table ' || lower(name) || '(') LIMIT 1";
+    "SELECT 1 FROM main.sqlite_schema WHERE (type = 'view' OR sql LIKE 'CREATE VIRTUAL%') AND lower(name) = :table";
 
 /* Whether a view is not, to the letter, one of this version's. */
 static const char *const other_views_sql =
@@ -29,9 +28,9 @@ static int ask(struct sl_db *db, const char *sql, const char *name, const char *
 }
 
 /* 1, 0 or a negative errno. */
-static int has_other_views(struct sl_db *db, struct sl_error *error) {
+static int has_other_views(struct sl_db *db, const char *views, struct sl_error *error) {
   struct sl_statement *answer = NULL;
-  int r = ask(db, other_views_sql, ":views", sl_views_sql, &answer, error);
+  int r = ask(db, other_views_sql, ":views", views, &answer, error);
   if (r == 0 && answer)
     r = sl_column_int(answer, 0) != 0;
   answer = sl_statement_close(answer);
@@ -39,15 +38,15 @@ static int has_other_views(struct sl_db *db, struct sl_error *error) {
 }
 
 /* Temporary views come before others of the same name, also within one another. */
-static int views_replace(struct sl_db *db, struct sl_error *error) {
+static int views_replace(struct sl_db *db, const char *views, struct sl_error *error) {
   static const char make[] = "CREATE VIEW ", make_here[] = "CREATE TEMP VIEW ";
   size_t count = 0;
-  for (const char *at = sl_views_sql; (at = strstr(at, make)); at += sizeof make - 1)
+  for (const char *at = views; (at = strstr(at, make)); at += sizeof make - 1)
     count++;
-  char *text = malloc(strlen(sl_views_sql) + count * (sizeof make_here - sizeof make) + 1), *end = text;
+  char *text = malloc(strlen(views) + count * (sizeof make_here - sizeof make) + 1), *end = text;
   if (!text)
     return sl_no_memory(error);
-  const char *from = sl_views_sql;
+  const char *from = views;
   for (const char *at; (at = strstr(from, make)); from = at + sizeof make - 1) {
     end = mempcpy(end, from, (size_t)(at - from));
     end = stpcpy(end, make_here);
@@ -59,19 +58,29 @@ static int views_replace(struct sl_db *db, struct sl_error *error) {
 }
 
 int sl_schema_check(struct sl_db *db, const char *path, struct sl_error *error) {
-  struct sl_statement *answer = NULL;
-  int r = ask(db, no_table_sql, ":schema", sl_schema_sql, &answer, error);
-  if (r == 0 && answer)
-    r = sl_error_set(error, -EBADMSG, "%s is no ledger that shardledger made: '%s' is no table in it", path,
-                     sl_column_text(answer, 0));
-  answer = sl_statement_close(answer);
-  if (r == 0)
-    r = has_other_views(db, error);
-  return r > 0 ? views_replace(db, error) : r;
+  int r = 0;
+  for (int i = 0; i < SL_LEDGER_tables && r == 0; i++) {
+    struct sl_statement *answer = NULL;
+    const char *table = sl_ledger_table_name((enum sl_ledger_table)i);
+    r = ask(db, no_table_sql, ":table", table, &answer, error);
+    if (r == 0 && answer)
+      r = sl_error_set(error, -EBADMSG, "%s is no ledger that shardledger made: '%s' is no table in it", path, table);
+    sl_statement_close(answer);
+  }
+  if (r < 0)
+    return r;
+  char *views = sl_schema_views();
+  r = views ? has_other_views(db, views, error) : sl_no_memory(error);
+  if (r > 0)
+    r = views_replace(db, views, error);
+  free(views);
+  return r;
 }
 
 int sl_schema_check_views(struct sl_db *db, struct sl_error *error) {
-  int r = has_other_views(db, error);
+  char *views = sl_schema_views();
+  int r = views ? has_other_views(db, views, error) : sl_no_memory(error);
+  free(views);
   return r > 0
              ? sl_error_set(error, -EBADMSG,
                             "%s has views that this version did not make; make it again with 'shardledger ingest DIR'",

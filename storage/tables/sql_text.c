@@ -2,5 +2,5 @@
 #include "sql_text.h"
 #include "sql_embed.h"
 
-SL_SQL_TEXT(sl_schema_sql, SL_SQL_DIRECTORY "/schema.sql");
+SL_SQL_TEXT(sl_indexes_sql, SL_SQL_DIRECTORY "/indexes.sql");
 SL_SQL_TEXT(sl_views_sql, SL_SQL_DIRECTORY "/views.sql");

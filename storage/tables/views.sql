@@ -1,4 +1,4 @@
--- Views over the permanent tables of schema.sql. They hold no data: drop and rebuild them at will.
+-- Views over the permanent tables of tables.def. They hold no data: drop and rebuild them at will.
 -- A step that repeats another one (step.same_as) is in all of them by that one's rows, with its own number: bytes are its
 -- own to the byte, instants (at_ns) are those of the step that it repeats.
 
@@ -13,22 +13,9 @@ FROM module m LEFT JOIN module r ON r.id = m.root_id;
 CREATE VIEW module_peaks AS
 SELECT s.rank, s.step, p.module_id, coalesce(m.fqn, '') AS fqn, m.class, m.depth, p.phase, p.at_ns, p.allocated_bytes,
   p.own_bytes, p.own_with_children_bytes,
-  sum(CASE WHEN c.category='unattributed' THEN c.bytes ELSE 0 END) AS unattributed_bytes,
-  sum(CASE WHEN c.category='sharded_param' THEN c.bytes ELSE 0 END) AS sharded_param_bytes,
-  sum(CASE WHEN c.category='unsharded_param' THEN c.bytes ELSE 0 END) AS unsharded_param_bytes,
-  sum(CASE WHEN c.category='param' THEN c.bytes ELSE 0 END) AS param_bytes,
-  sum(CASE WHEN c.category='buffer' THEN c.bytes ELSE 0 END) AS buffer_bytes,
-  sum(CASE WHEN c.category='sharded_grad' THEN c.bytes ELSE 0 END) AS sharded_grad_bytes,
-  sum(CASE WHEN c.category='unsharded_grad' THEN c.bytes ELSE 0 END) AS unsharded_grad_bytes,
-  sum(CASE WHEN c.category='gradient' THEN c.bytes ELSE 0 END) AS gradient_bytes,
-  sum(CASE WHEN c.category='activation' THEN c.bytes ELSE 0 END) AS activation_bytes,
-  sum(CASE WHEN c.category='temp' THEN c.bytes ELSE 0 END) AS temp_bytes,
-  sum(CASE WHEN c.category='all_gather' THEN c.bytes ELSE 0 END) AS all_gather_bytes,
-  sum(CASE WHEN c.category='reduce_scatter' THEN c.bytes ELSE 0 END) AS reduce_scatter_bytes,
-  sum(CASE WHEN c.category='optstate' THEN c.bytes ELSE 0 END) AS optstate_bytes,
-  sum(CASE WHEN c.category='input' THEN c.bytes ELSE 0 END) AS input_bytes,
-  sum(CASE WHEN c.category NOT IN ('unattributed','sharded_param','unsharded_param','param','buffer','sharded_grad','unsharded_grad','gradient',
-    'activation','temp','all_gather','reduce_scatter','optstate','input') THEN c.bytes ELSE 0 END) AS other_bytes
+  -- CATEGORIES
+  coalesce(sum(c.bytes) FILTER (WHERE c.category = 'other' OR c.category NOT IN (SELECT name FROM category)), 0)
+    AS other_bytes
 FROM step s
 JOIN peak p ON p.rank = s.rank AND p.step = coalesce(s.same_as, s.step)
 LEFT JOIN module m ON m.id = p.module_id
@@ -64,7 +51,7 @@ CREATE VIEW fsdp_snapshot AS
 WITH tracked(id, fqn) AS (
   SELECT n.id, CASE WHEN r.is_fsdp AND r.class NOT LIKE 'Replicate%' THEN 'FSDP' ELSE '' END || n.name
   FROM module_name n JOIN module m ON m.id = n.id JOIN module r ON r.id = m.root_id),
-word(category) AS (VALUES ('Sharded Param'),('Unsharded Param'),('Buffer'),('Sharded Grad'),('Unsharded Grad'),('Activation'),('Temp'),('All Gather'),('Reduce Scatter'),('OptState'),('Inputs'),('Other'),('Total')),
+word(category) AS (SELECT DISTINCT fsdp_word FROM category UNION ALL SELECT 'Total'),
 state AS (
   SELECT rank, step, module_id, call_index, state, bytes, iif(state = 'Peak Forward', 0, call_index) AS call FROM (
     SELECT *, row_number() OVER (PARTITION BY rank, step, module_id, state ORDER BY bytes DESC, call_index) AS place FROM (
@@ -72,23 +59,9 @@ state AS (
       GROUP BY rank, step, module_id, call_index, state))
   WHERE state <> 'Peak Forward' OR place = 1),
 worded AS (
-  SELECT s.rank, s.step, s.module_id, s.call_index, s.state, CASE s.category
-      WHEN 'sharded_param' THEN 'Sharded Param'
-      WHEN 'param' THEN 'Sharded Param'
-      WHEN 'unsharded_param' THEN 'Unsharded Param'
-      WHEN 'buffer' THEN 'Buffer'
-      WHEN 'sharded_grad' THEN 'Sharded Grad'
-      WHEN 'gradient' THEN 'Sharded Grad'
-      WHEN 'unsharded_grad' THEN 'Unsharded Grad'
-      WHEN 'activation' THEN 'Activation'
-      WHEN 'temp' THEN 'Temp'
-      WHEN 'all_gather' THEN 'All Gather'
-      WHEN 'reduce_scatter' THEN 'Reduce Scatter'
-      WHEN 'optstate' THEN 'OptState'
-      WHEN 'input' THEN 'Inputs'
-      ELSE 'Other' END AS category,
+  SELECT s.rank, s.step, s.module_id, s.call_index, s.state, coalesce(c.fsdp_word, 'Other') AS category,
     s.tracker_bytes AS bytes
-  FROM step_snapshot s)
+  FROM step_snapshot s LEFT JOIN category c ON c.name = s.category)
 SELECT a.rank, a.step, a.module_id, m.fqn, a.call, a.state, w.category, iif(w.category = 'Total', a.bytes,
   coalesce((SELECT sum(bytes) FROM worded x WHERE x.rank = a.rank AND x.step = a.step AND x.module_id = a.module_id
     AND x.call_index = a.call_index AND x.state = a.state AND x.category = w.category), 0)) AS bytes
@@ -109,22 +82,15 @@ called(id, fqn, again) AS (
   SELECT id, own, own = inner FROM path
   UNION ALL
   SELECT id, inner, 1 FROM path WHERE own <> inner),
-word(category) AS (VALUES ('Parameter'),('Buffer'),('Gradient'),('Activation'),('Temp'),('Optstate'),('Other'),('Total')),
+word(category) AS (SELECT DISTINCT tracker_word FROM category UNION ALL SELECT 'Total'),
 state AS (
   SELECT rank, step, module_id, call_index, state, sum(tracker_bytes) AS bytes FROM step_snapshot
   WHERE state IN ('Pre-Forward','Post-Forward','Peak-Forward','Pre-Backward','Post-Backward','Peak-Backward','Pre-Forward-AC','Post-Forward-AC')
   GROUP BY rank, step, module_id, call_index, state),
 worded AS (
-  SELECT s.rank, s.step, s.module_id, s.call_index, s.state, CASE
-      WHEN s.category IN ('param','sharded_param','unsharded_param') THEN 'Parameter'
-      WHEN s.category = 'buffer' THEN 'Buffer'
-      WHEN s.category IN ('gradient','sharded_grad','unsharded_grad') THEN 'Gradient'
-      WHEN s.category = 'activation' THEN 'Activation'
-      WHEN s.category = 'temp' THEN 'Temp'
-      WHEN s.category = 'optstate' THEN 'Optstate'
-      ELSE 'Other' END AS category,
+  SELECT s.rank, s.step, s.module_id, s.call_index, s.state, coalesce(c.tracker_word, 'Other') AS category,
     s.tracker_bytes AS bytes
-  FROM step_snapshot s)
+  FROM step_snapshot s LEFT JOIN category c ON c.name = s.category)
 SELECT a.rank, a.step, a.module_id, m.fqn, a.call_index AS call, a.state, w.category, iif(w.category = 'Total', a.bytes,
   coalesce((SELECT sum(bytes) FROM worded x WHERE x.rank = a.rank AND x.step = a.step AND x.module_id = a.module_id
     AND x.call_index = a.call_index AND x.state = a.state AND x.category = w.category), 0)) AS bytes

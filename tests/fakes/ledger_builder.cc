@@ -6,7 +6,7 @@
 extern "C" {
 #include "storage/ledger.h"
 #include "storage/tables/db.h"
-#include "storage/tables/sql_text.h"
+#include "storage/tables/schema.h"
 }
 
 namespace {
@@ -47,8 +47,8 @@ LedgerBuilder::LedgerBuilder(const std::string &path) {
   if (sl_db_open(path.c_str(), SL_DB_WRITE, &db, &error) < 0)
     ADD_FAILURE() << error.text;
   sql("PRAGMA synchronous = OFF; PRAGMA journal_mode = OFF");
-  sql(sl_schema_sql);
-  sql(sl_views_sql);
+  if (sl_schema_create(db, &error) < 0 || sl_schema_finish(db, &error) < 0)
+    ADD_FAILURE() << error.text;
   sql("PRAGMA user_version = " + number(SL_LEDGER_VERSION));
   sql("BEGIN");
 }

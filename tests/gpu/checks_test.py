@@ -28,6 +28,9 @@ from checks.variants import keep
 from checks.watch import pictured
 from peers import Peer
 
+sys.path.insert(0, str(ROOT / "scripts"))
+from ledger_schema import empty_tables  # noqa: E402
+
 SIZES = {"requested": 900, "allocated": 1024, "active": 1024, "reserved": 2 << 20}
 
 
@@ -35,7 +38,7 @@ SIZES = {"requested": 900, "allocated": 1024, "active": 1024, "reserved": 2 << 2
 def ledger():
     """Two ranks, two steps, in the real tables; what the checks read through views is put in plain tables."""
     database = sqlite3.connect(":memory:")
-    database.executescript((ROOT / "storage" / "tables" / "schema.sql").read_text())
+    empty_tables(database)
     database.execute("CREATE TABLE category_at_peak(rank, step, category, bytes)")
     database.execute("CREATE TABLE fsdp_snapshot(rank, step, fqn, call, state, category, bytes)")
     columns = [f"{when}_{quantity}_bytes" for when in ("peak", "end") for quantity in QUANTITIES]

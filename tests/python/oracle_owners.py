@@ -304,7 +304,7 @@ class Story:
             return category, detail, rule, module
         module = next((tagged for _, _, tagged, _ in reversed(tags) if tagged), module)
         if tags[-1][1] == "cublas_workspace":
-            return "other", "cublas_workspace", "cublas_workspace", module
+            return "workspace", "cublas_workspace", "cublas_workspace", None
         return tags[-1][1], None, "tag", module
 
     def by_phases(self, a):
@@ -312,7 +312,7 @@ class Story:
         if a.restored:
             return "unattributed", "before_attach", "restored", None
         if a.workspace:
-            return "other", "cublas_workspace", "cublas_workspace", module
+            return "workspace", "cublas_workspace", "cublas_workspace", None
         step = self.step_after(a.start)
         step_end = step.end if step else NEVER
         cut = bool(step) and step_end == NEVER  # the log ends within it
@@ -403,7 +403,8 @@ class Story:
                     yield start, a.bytes, category, detail, module
                     yield end, -a.bytes, category, detail, module
                 workspace = named == "cublas_workspace"
-                start, category, detail, module = end, "other" if workspace else named, named if workspace else None, tagged or module
+                start, category, detail = end, "workspace" if workspace else named, named if workspace else None
+                module = None if workspace else tagged or module
 
     def above(self, module):
         while module:

@@ -168,7 +168,7 @@ TEST_F(Attribution, WherePyTorchsTableIsRecordedSizeSaysNothing) {
   sl_allocation listed = allocation(12, 0, &forward);
   listed.workspace = true;
   EXPECT_EQ(rule(listed), "cublas_workspace");
-  EXPECT_EQ(listed.category, SL_CATEGORY_other);
+  EXPECT_EQ(listed.category, SL_CATEGORY_workspace);
   sl_allocation older = allocation(1, 0, nullptr);
   older.restored = older.workspace = true;
   EXPECT_EQ(rule(older), "cublas_workspace") << "made before recording began";

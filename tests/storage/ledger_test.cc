@@ -385,6 +385,17 @@ TEST_F(Ledger, RanksShareOneFileAndTheirIdsStayApart) {
   EXPECT_STREQ(note.text, "");
 }
 
+// Browsers of databases follow the references that tables declare: none may lead nowhere.
+TEST_F(Ledger, EveryReferenceLeadsToARow) {
+  for (const char *run : {"fsdp2-2rank", "killed-2rank", "nccl-2rank", "oom-loss-2rank", "matrix/late-attach"}) {
+    fs::remove(output);
+    ASSERT_EQ(sl_ledger_build((fs::path(SL_TEST_DATA) / run).c_str(), output.c_str(), nullptr, &note, &error), 0)
+        << error.text;
+    EXPECT_GT(std::stoi(rows("SELECT count(*) FROM sqlite_schema WHERE sql LIKE '%REFERENCES module(id)%'").at(0)), 5);
+    EXPECT_EQ(rows("SELECT * FROM pragma_foreign_key_check"), std::vector<std::string>{}) << run;
+  }
+}
+
 TEST_F(Ledger, OnlyTheNewestRunOfADirectoryCountsAndTheRestIsNamed) {
   for (int run = 0; run < 2; run++) {
     LogBuilder log(directory / ("host-" + std::to_string(run)), 50);

@@ -242,7 +242,7 @@ TEST_F(TrackerLabel, OfAModelThatIsNotTrainedOnlyWhatPassesIsSeen) {
   EXPECT_EQ(labels(of_reference(SL_CATEGORY_all_gather, 0)), (Labels{SL_CATEGORY_activation, -1}));
   EXPECT_EQ(labels(of_reference(SL_CATEGORY_unsharded_param, 0)), (Labels{SL_CATEGORY_activation, -1}));
   EXPECT_EQ(labels(of_reference(SL_CATEGORY_sharded_param, -1)), (Labels{-1, -1}));
-  EXPECT_EQ(labels(of_reference(SL_CATEGORY_other, 0)), (Labels{-1, -1})) << "a workspace";
+  EXPECT_EQ(labels(of_reference(SL_CATEGORY_workspace, 0)), (Labels{-1, -1}));
   EXPECT_EQ(labels(make(SL_CATEGORY_all_gather, &forward)), (Labels{SL_CATEGORY_activation, SL_CATEGORY_all_gather}))
       << "of the model that is trained";
 }

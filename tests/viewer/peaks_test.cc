@@ -119,12 +119,12 @@ TEST_F(Peaks, CsvHasOneRowAModuleAndPhaseOfTheHighestStepAndExactBytes) {
   EXPECT_EQ(result.error, "");
   EXPECT_EQ(result.out.find("rank,step,module,phase,allocated_bytes,own_bytes,unattributed,sharded_param,"
                             "unsharded_param,param,buffer,sharded_grad,unsharded_grad,gradient,activation,temp,"
-                            "all_gather,reduce_scatter,optstate,input,other\n"),
+                            "all_gather,reduce_scatter,optstate,input,workspace,other\n"),
             0u)
       << result.out;
   EXPECT_EQ(count(result.out, "\n"), 1 + 2 * 6);
   EXPECT_TRUE(contains(result.out, "0,3,,step,1924136960,0,0,268435456,134217728,0,0,268435456,67108864,0,645922816,"
-                                   "3145728,0,0,536870912,0,0\n"))
+                                   "3145728,0,0,536870912,0,0,0\n"))
       << result.out;
   EXPECT_TRUE(contains(result.out, "1,3,blocks.1,backward,"));
 }

@@ -98,7 +98,7 @@ TEST_F(Rules, TheTableInForceStartsWithOnesOwn) {
   EXPECT_LT(user, none);
   EXPECT_NE(none, std::string::npos);
   EXPECT_TRUE(contains(result.out, "made in FSDP::all_gather_copy_out and outlives it")) << "what each rule means";
-  EXPECT_TRUE(contains(result.out, "other/cublas_workspace")) << result.out;
+  EXPECT_TRUE(contains(result.out, "workspace/cublas_workspace")) << result.out;
   EXPECT_TRUE(contains(result.out, "lora_state"));
   EXPECT_FALSE(contains(result.out, "\\x")) << result.out;
   EXPECT_TRUE(contains(result.out, "push/pop")) << "kinds are explained";

@@ -14,16 +14,18 @@ struct selection {
   int64_t step, rank; /* -1: all */
 };
 
-/* FSDPMemTracker's words in the order of our categories, each once. Returns their number. */
+/* FSDPMemTracker's words in the order of our categories, each once, what is other last. Returns their number. */
 static int tracker_words(const char *words[SL_CATEGORY_built_in]) {
+  const char *rest = sl_categories[SL_CATEGORY_other].fsdp_word;
   int count = 0;
   for (int i = 0; i < SL_CATEGORY_built_in; i++) {
-    bool known = false;
+    bool known = strcmp(rest, sl_categories[i].fsdp_word) == 0;
     for (int w = 0; w < count; w++)
       known |= strcmp(words[w], sl_categories[i].fsdp_word) == 0;
     if (!known)
       words[count++] = sl_categories[i].fsdp_word;
   }
+  words[count++] = rest;
   return count;
 }
 

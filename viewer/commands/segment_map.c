@@ -1,4 +1,5 @@
 #include "commands/segment_map.h"
+#include "storage/rules/categories.h"
 
 #include "storage/grow.h"
 
@@ -69,20 +70,10 @@ static void *grown(void *array, size_t count, size_t size, struct sl_error *erro
 
 /* ---- reading ---- */
 
+/* The user's own words are shown as what is known, but none of the above. */
 static char letter_of(const char *category) {
-  static const struct {
-    const char *category;
-    char letter;
-  } letters[] = {
-      {"param", 'P'},    {"sharded_param", 'P'}, {"unsharded_param", 'U'}, {"buffer", 'B'},
-      {"gradient", 'G'}, {"sharded_grad", 'G'},  {"unsharded_grad", 'G'},  {"activation", 'A'},
-      {"temp", 'T'},     {"all_gather", 'C'},    {"reduce_scatter", 'C'},  {"optstate", 'O'},
-      {"input", 'I'},    {"unattributed", '?'},
-  };
-  for (size_t i = 0; i < sizeof letters / sizeof letters[0]; i++)
-    if (strcmp(letters[i].category, category) == 0)
-      return letters[i].letter;
-  return 'X'; /* other, and the user's own */
+  int number = sl_category_find(category);
+  return sl_categories[number < 0 ? SL_CATEGORY_other : number].letter;
 }
 
 static int category_of(struct sl_segment_map *map, const char *name, struct sl_error *error) {

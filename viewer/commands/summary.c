@@ -2,6 +2,7 @@
 #include "commands/peak_queries.h"
 #include "output/units.h"
 #include "storage/grow.h"
+#include "storage/rules/categories.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -22,18 +23,13 @@ struct rank_peaks {
 };
 
 enum sl_style sl_category_style(const char *category) {
-  static const struct {
-    const char *part;
-    enum sl_style style;
-  } styles[] = {
-      {"unattributed", SL_STYLE_red}, {"param", SL_STYLE_blue},          {"buffer", SL_STYLE_blue},
-      {"grad", SL_STYLE_magenta},     {"activation", SL_STYLE_yellow},   {"optstate", SL_STYLE_green},
-      {"all_gather", SL_STYLE_cyan},  {"reduce_scatter", SL_STYLE_cyan},
+  static const enum sl_style styles[] = {
+#define CATEGORY(name, fsdp_word, tracker_word, layer, letter, style, colour, meaning) SL_STYLE_##style,
+#include "storage/rules/categories.def"
+#undef CATEGORY
   };
-  for (size_t i = 0; i < sizeof(styles) / sizeof(styles[0]); i++)
-    if (strstr(category, styles[i].part))
-      return styles[i].style;
-  return SL_STYLE_plain;
+  int number = sl_category_find(category);
+  return number < 0 ? SL_STYLE_plain : styles[number];
 }
 
 int sl_print_coverage(struct sl_db *db, struct sl_output *out, struct sl_error *error) {

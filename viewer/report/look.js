@@ -1,29 +1,20 @@
 "use strict";
 // Colours, and whether the page is light or dark.
 
-/*
- * Layers from the bottom of the stack up: what stays first, what comes and goes on top. The hues follow Okabe and Ito's;
- * relatives (a shard and the whole, the two kinds of buffers for communication) are near in hue and differ in lightness.
- * People with any colour vision can tell any two apart: a test simulates it.
- */
-const CATEGORIES = [
-  ["sharded_param", "#0b5c9e"], ["param", "#0b5c9e"], ["buffer", "#545148"], ["optstate", "#e69f00"],
-  ["other", "#949ac3"], ["unsharded_param", "#45c8f2"], ["sharded_grad", "#a04c7e"], ["gradient", "#a04c7e"],
-  ["unsharded_grad", "#d9bacd"], ["activation", "#009e73"], ["input", "#96e0ac"], ["temp", "#f5ee4e"],
-  ["all_gather", "#d55e00"], ["reduce_scatter", "#f4c179"],
-];
 const OWN_WORDS = ["#7a5fb0", "#a793d1", "#5b4a8a", "#c7bbe4"]; // categories that a user's tags name
 
-const CATEGORY_COLOUR = new Map(CATEGORIES);
+const CATEGORY_COLOUR = new Map(); // of the ledger's table `category`; what is missing has the ink's
 
-// The run's categories in the order of the stack; unattributed bytes are on top, where nobody misses them.
+// The run's categories from the bottom of the stack up, the user's own on top of the ledger's; unattributed bytes are above
+// all, where nobody misses them.
 function layersOf(run) {
+  const layers = run.categories.map(({name}) => name).filter((name) => name !== "unattributed");
+  for (const {name, colour} of run.categories) if (colour) CATEGORY_COLOUR.set(name, colour);
   const present = new Set(run.peak_category.map((row) => row.category));
   for (const index of run.timeline) for (const [, category] of index.owners) present.add(category);
-  const known = CATEGORIES.map(([name]) => name).filter((name) => present.has(name));
   const own = [...present].filter((name) => !CATEGORY_COLOUR.has(name) && name !== "unattributed").sort();
   own.forEach((name, i) => CATEGORY_COLOUR.set(name, OWN_WORDS[i % OWN_WORDS.length]));
-  return [...known, ...own, ...(present.has("unattributed") ? ["unattributed"] : [])];
+  return [...layers, ...own, "unattributed"].filter((name) => present.has(name));
 }
 
 function categoryColour(category) {

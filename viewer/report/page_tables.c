@@ -31,6 +31,7 @@ static const struct page_table {
 } tables[] = {
     {"meta", "SELECT key, value FROM meta WHERE key IN ('shardledger_version', 'source_directory') ORDER BY key", true,
      NULL},
+    {"categories", "SELECT name, colour FROM category ORDER BY layer", true, NULL},
     {"ranks",
      "SELECT r.rank, r.world_size, r.host, r.pid, r.device, r.device_name, r.device_bytes, r.start_ns - :zero AS start,"
      " r.end_ns - :zero AS \"end\", " SL_SQL_ENDED " AS ended, coalesce(r.events_lost, 0) AS lost, r.torch_version,"

@@ -19,6 +19,9 @@ from matrix.main import Matrix, parse, rows_of  # noqa: E402
 from matrix.processes import PROCESSES, Process, selected  # noqa: E402
 from matrix.registry import JOBS  # noqa: E402
 
+sys.path.insert(0, str(ROOT / "scripts"))
+from ledger_schema import empty_tables  # noqa: E402
+
 SECOND = 10**9
 PEAK, END = 2048, 1024
 
@@ -29,7 +32,7 @@ class Made:
     def __init__(self, place):
         self.prefix, self.lines, self.tracked = place / "truth", [], []
         self.ledger = sqlite3.connect(":memory:")
-        self.ledger.executescript((ROOT / "storage" / "tables" / "schema.sql").read_text())
+        empty_tables(self.ledger)
         self.ledger.execute("CREATE TABLE category_at_peak(rank, step, category, bytes)")
         self.ledger.execute("CREATE TABLE fsdp_snapshot(rank, step, module_id, fqn, call, state, category, bytes)")
         self.ledger.executemany("INSERT INTO module(id, rank, fqn, root_id) VALUES(?, 0, '', ?)", [(1, 1), (2, 2)])

@@ -1,0 +1,30 @@
+"""The SQL of a ledger's tables and views, as the build writes it (storage/tables/tables.def, views.sql)."""
+
+import contextlib
+import functools
+import os
+import sqlite3
+import subprocess
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BUILD = Path(os.environ.get("SHARDLEDGER_BUILD_DIR") or ROOT / "build" / "release").resolve()
+
+
+@functools.cache
+def statements(kind):
+    """[CREATE …] of all tables or views in the order in which they were made; of a ledger made for it."""
+    with tempfile.TemporaryDirectory() as scratch:
+        ledger = Path(scratch) / "ledger.sqlite"
+        command = [BUILD / "bin" / "shardledger", "ingest", ROOT / "tests" / "data" / "killed-2rank", "-o", ledger]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        with contextlib.closing(sqlite3.connect(ledger)) as database:
+            rows = database.execute("SELECT sql FROM sqlite_schema WHERE type = ? ORDER BY rowid", (kind,))
+            return [sql for (sql,) in rows]
+
+
+def empty_tables(database):
+    """Makes the tables in a database of the caller's."""
+    for statement in statements("table"):
+        database.execute(statement)

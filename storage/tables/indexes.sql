@@ -1,0 +1,16 @@
+-- The indexes of a ledger, made after its last row. Each serves a question that the views or the commands ask.
+
+CREATE INDEX allocation_by_time ON allocation(rank, alloc_ns);
+CREATE INDEX phase_by_time ON phase(rank, start_ns);
+CREATE INDEX phase_by_module ON phase(rank, step, module_id);
+CREATE INDEX module_by_name ON module(rank, fqn);
+CREATE INDEX collective_by_number ON collective(comm, seq);
+CREATE INDEX kernel_of_nccl ON kernel(rank) WHERE name GLOB '*nccl*Kernel*';
+CREATE INDEX allocation_survivor ON allocation(rank, step) WHERE last_step > step;
+CREATE INDEX step_by_peak ON step(rank, peak_allocated_bytes DESC);
+CREATE INDEX step_by_time ON step(rank, end_ns);
+CREATE INDEX collective_total_by_step ON collective_total(rank, step);
+CREATE INDEX peak_owner_by_step ON peak_owner(rank, step);
+CREATE INDEX device_sample_by_time ON device_sample(rank, at_ns);
+CREATE INDEX device_sample_by_use ON device_sample(rank, used_bytes, at_ns);
+CREATE INDEX device_owner_by_time ON device_owner(rank, at_ns);

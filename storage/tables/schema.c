@@ -1,0 +1,175 @@
+/* The tables of tables.def as SQL text, CREATE TABLE with comments and INSERT; and the views. */
+#include "schema.h"
+
+#include "db.h"
+#include "sql_text.h"
+#include "storage/rules/categories.h"
+
+#include <errno.h>
+#include <sqlite3.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct column {
+  const char *name, *kind, *type, *meaning;
+};
+
+struct table {
+  const char *name, *verb, *meaning, *constraints, *options;
+  const struct column *columns;
+  size_t column_count;
+};
+
+#define SQL_rank "INTEGER NOT NULL REFERENCES rank(rank)"
+#define SQL_key_rank "INTEGER PRIMARY KEY"
+#define SQL_id "INTEGER PRIMARY KEY"
+#define SQL_next_id "INTEGER PRIMARY KEY"
+#define SQL_module "INTEGER REFERENCES module(id)"
+#define SQL_phase "INTEGER REFERENCES phase(id)"
+#define SQL_allocation "INTEGER REFERENCES allocation(id)"
+#define SQL_module_always "INTEGER NOT NULL REFERENCES module(id)"
+#define SQL_number "INTEGER NOT NULL"
+#define SQL_maybe "INTEGER"
+#define SQL_later "INTEGER"
+#define SQL_text "TEXT NOT NULL"
+#define SQL_key_text "TEXT PRIMARY KEY"
+#define SQL_word "TEXT"
+
+#define TABLE_BEGIN(table, verb, meaning) static const struct column table##_columns[] = {
+#define COLUMN(kind, column, meaning) {#column, #kind, SQL_##kind, meaning},
+#define TABLE_END(table, constraints, options)                                                                         \
+  }                                                                                                                    \
+  ;
+#include "tables.def"
+#undef TABLE_BEGIN
+#undef COLUMN
+#undef TABLE_END
+
+static const struct table tables[SL_LEDGER_tables] = {
+#define TABLE_BEGIN(table, verb, meaning) [SL_LEDGER_##table] = {#table, #verb, meaning,
+#define COLUMN(kind, column, meaning)
+#define TABLE_END(table, constraints, options)                                                                         \
+  constraints, options, table##_columns, sizeof(table##_columns) / sizeof(table##_columns[0])                          \
+  }                                                                                                                    \
+  ,
+#include "tables.def"
+#undef TABLE_BEGIN
+#undef COLUMN
+#undef TABLE_END
+};
+
+/* No row has it when it is inserted. */
+static bool is_later(const struct column *column) {
+  return strcmp(column->kind, "later") == 0;
+}
+
+const char *sl_ledger_table_name(enum sl_ledger_table table) {
+  return tables[table].name;
+}
+
+/* Runs or compiles the text, and frees it. */
+static int text_take(struct sl_db *db, sqlite3_str *text, struct sl_statement **out, struct sl_error *error) {
+  char *sql = sqlite3_str_finish(text);
+  int r = !sql ? sl_no_memory(error) : out ? sl_db_prepare(db, sql, out, error) : sl_db_execute(db, sql, error);
+  sqlite3_free(sql);
+  return r;
+}
+
+static int table_create(struct sl_db *db, const struct table *table, struct sl_error *error) {
+  sqlite3_str *text = sqlite3_str_new(NULL);
+  sqlite3_str_appendf(text, "CREATE TABLE %s( -- %s\n", table->name, table->meaning);
+  for (size_t i = 0; i < table->column_count; i++) {
+    const struct column *column = &table->columns[i];
+    const bool is_last = i + 1 == table->column_count && !*table->constraints;
+    sqlite3_str_appendf(text, "  %s %s%s%s%s\n", column->name, column->type, is_last ? "" : ",",
+                        *column->meaning ? " -- " : "", column->meaning);
+  }
+  if (*table->constraints)
+    sqlite3_str_appendf(text, "  %s\n", table->constraints);
+  sqlite3_str_appendf(text, ") %s", table->options);
+  return text_take(db, text, NULL, error);
+}
+
+int sl_schema_create(struct sl_db *db, struct sl_error *error) {
+  int r = 0;
+  for (int i = 0; i < SL_LEDGER_tables && r == 0; i++)
+    r = table_create(db, &tables[i], error);
+  return r;
+}
+
+int sl_schema_insert(struct sl_db *db, enum sl_ledger_table number, struct sl_statement **out, struct sl_error *error) {
+  const struct table *table = &tables[number];
+  sqlite3_str *text = sqlite3_str_new(NULL);
+  const char *separator = "(";
+  sqlite3_str_appendf(text, "%s INTO %s", table->verb, table->name);
+  for (size_t i = 0; i < table->column_count; i++)
+    if (!is_later(&table->columns[i])) {
+      sqlite3_str_appendf(text, "%s%s", separator, table->columns[i].name);
+      separator = ", ";
+    }
+  separator = ") VALUES(?";
+  for (size_t i = 0; i < table->column_count; i++)
+    if (!is_later(&table->columns[i])) {
+      sqlite3_str_appendall(text, separator);
+      separator = ", ?";
+    }
+  sqlite3_str_appendall(text, ")");
+  return text_take(db, text, out, error);
+}
+
+static int categories_insert(struct sl_db *db, struct sl_error *error) {
+  struct sl_statement *row = NULL;
+  int r = sl_schema_insert(db, SL_LEDGER_category, &row, error);
+  for (int i = 0; i < SL_CATEGORY_built_in && r == 0; i++) {
+    const struct sl_category_info *category = &sl_categories[i];
+    const char letter[] = {category->letter, '\0'};
+    int column = 1;
+    sl_bind_text(row, column++, category->name);
+    sl_bind_text(row, column++, category->fsdp_word);
+    sl_bind_text(row, column++, category->tracker_word);
+    sl_bind_int(row, column++, i);
+    sl_bind_int(row, column++, category->layer);
+    sl_bind_text(row, column++, letter);
+    sl_bind_text(row, column++, category->colour);
+    sl_bind_text(row, column++, category->meaning);
+    r = sl_statement_run(row, error);
+  }
+  sl_statement_close(row);
+  return r;
+}
+
+char *sl_schema_views(void) {
+  static const char mark[] = "  -- CATEGORIES\n";
+  const char *at = strstr(sl_views_sql, mark);
+  char *text = NULL;
+  size_t size = 0;
+  FILE *stream = open_memstream(&text, &size);
+  if (!stream)
+    return NULL;
+  fwrite(sl_views_sql, 1, (size_t)(at - sl_views_sql), stream);
+  for (int i = 0; i < SL_CATEGORY_other; i++)
+    fprintf(stream, "  coalesce(sum(c.bytes) FILTER (WHERE c.category = '%s'), 0) AS %s_bytes,\n",
+            sl_categories[i].name, sl_categories[i].name);
+  fputs(at + sizeof mark - 1, stream);
+  const bool is_whole = !ferror(stream);
+  if (fclose(stream) == 0 && is_whole)
+    return text;
+  free(text);
+  return NULL;
+}
+
+static int views_create(struct sl_db *db, struct sl_error *error) {
+  char *text = sl_schema_views();
+  int r = text ? sl_db_execute(db, text, error) : sl_no_memory(error);
+  free(text);
+  return r;
+}
+
+int sl_schema_finish(struct sl_db *db, struct sl_error *error) {
+  int r = sl_db_execute(db, sl_indexes_sql, error);
+  if (r == 0)
+    r = categories_insert(db, error);
+  return r < 0 ? r : views_create(db, error);
+}

@@ -25,10 +25,10 @@
  * release order. A zero commit word ends the segment. A word count that leaves the segment or a wrong check ends that
  * segment and only that one.
  *
- * With a right check, a record of an unknown type is skipped and counted; of one that is longer than its event the rest is
- * ignored, and one that is shorter has 0 in the fields that are missing. So events may be added, and fields behind those
- * that an event has, with 0 for "not said". An event with a tail never changes: where its tail begins is where its fields
- * end.
+ * With a right check, a record of an unknown type is skipped and counted; of one that is longer than its event the rest
+ * is ignored, and one that is shorter has 0 in the fields that are missing. So events may be added, and fields behind
+ * those that an event has, with 0 for "not said". An event with a tail never changes: where its tail begins is where
+ * its fields end.
  *
  *   Example: range_pop of domain 2, 1,000 ns after the time base, nothing left open
  *     0b 02 cc cc  e8 03 00 00 | 02 00 00 00  00 00 00 00        (cc cc: the check)

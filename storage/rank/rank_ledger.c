@@ -132,9 +132,11 @@ static int64_t info_number(const struct sl_log *log, const char *key) {
 /* What is not understood is not lost, and of no source that this version knows. */
 static int newer_write(struct sl_rank_builder *b, const struct sl_log_counts *counts) {
   char reason[128];
-  snprintf(reason, sizeof reason, "%llu record%s of %u kind%s are of a newer version and were skipped",
-           (unsigned long long)counts->newer_records, counts->newer_records == 1 ? "" : "s", counts->newer_kinds,
-           counts->newer_kinds == 1 ? "" : "s");
+  snprintf(reason, sizeof reason,
+           counts->newer_records == 1 ? "%llu record of %u kind is of a newer version and was skipped"
+           : counts->newer_kinds == 1 ? "%llu records of %u kind are of a newer version and were skipped"
+                                      : "%llu records of %u kinds are of a newer version and were skipped",
+           (unsigned long long)counts->newer_records, counts->newer_kinds);
   const struct sl_source_cells cells = {
       .source = "log", .state = "newer", .reason = reason, .at_ns = (int64_t)b->end_ns};
   return sl_put_source(b->writer, &cells, b->error);

@@ -71,7 +71,7 @@ protected:
     EXPECT_EQ(sl_log_open(directory.c_str(), &reader, &error), 0) << error.text;
     sl_phase_listener listener{this, opened, closed};
     phases = sl_phases_new(reader, &listener);
-    sl_states_sink sink{this, add, withdraw};
+    sl_states_sink sink{this, add, withdraw, nullptr};
     states = sl_module_states_new(phases, &sink);
     sl_event event;
     for (uint64_t at = 1; sl_log_next(reader, &event, &error) > 0; at++) {

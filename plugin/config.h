@@ -35,8 +35,8 @@
          "what happens when the log has grown to SHARDLEDGER_MAX_BYTES: recording stops, or older steps are dropped, " \
          "but the first ones")                                                                                         \
   OPTION(files, "SHARDLEDGER_FILES", "auto", "auto|mapped|written",                                                    \
-         "how the log gets on disk: mapped keeps every record at a kill; written, which auto takes on network file "   \
-         "systems and where files can't be mapped, all but the last second")                                           \
+         "how the log gets on disk: mapped keeps every record at a kill; written all but the last second. auto maps "  \
+         "where that can do no harm: ext2 to ext4, tmpfs, XFS without reflink")                                        \
   OPTION(log, "SHARDLEDGER_LOG", "info", "quiet|info|debug",                                                           \
          "what is said on stderr: nothing, failures, or everything")
 /* clang-format on */

@@ -868,7 +868,10 @@ static void log_end(uint64_t until_ns) {
     return;
   the.helper_ended = sl_log_helper_stop(until_ns - FINISH_NS);
   const struct sl_event_process_end end = {clock_ns(CLOCK_REALTIME)};
-  const bool end_recorded = !the.exhausted && sl_log_append(SL_EVENT_process_end, &end, sizeof(end), NULL, 0);
+  /* Where it finds a mapped segment: a new one might be a stopgap, which has to be written yet. */
+  const struct chain *chain = mine();
+  const bool end_recorded = chain && chain_room(chain) >= (intptr_t)(sizeof(end) + HEADER_BYTES + PRELUDE_BYTES) &&
+                            sl_log_append(SL_EVENT_process_end, &end, sizeof(end), NULL, 0);
   const uint64_t lost = chains_stop();
   definitions_end(lost, end_recorded ? NULL : &end);
   if (!sl_pool_has_started() && !(__atomic_load_n(&sl_log_off, __ATOMIC_RELAXED) & OFF_FAILED))

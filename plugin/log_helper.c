@@ -90,15 +90,19 @@ static void record_clocks(void) {
   sl_log_append(SL_EVENT_clock, &clock, sizeof(clock), NULL, 0);
 }
 
+static void be_nice(void) {
+  const id_t tid = (id_t)syscall(SYS_gettid);
+  setpriority(PRIO_PROCESS, tid, getpriority(PRIO_PROCESS, tid) + NICENESS);
+}
+
 static void *helper_main(void *unused) {
   pthread_setname_np(pthread_self(), "shardledger");
   int r = do_open();
   announce(&open_word);
   if (r < 0)
     goto finish;
-  const id_t tid = (id_t)syscall(SYS_gettid); /* not before: the thread of the first event waits */
-  setpriority(PRIO_PROCESS, tid, getpriority(PRIO_PROCESS, tid) + NICENESS);
   uint64_t next_tick = 0;
+  unsigned ticks_done = 0;
   while (!atomic_load(&stop_word)) {
     atomic_store(&wake_word, 0);
     while (do_work() && !atomic_load(&stop_word))
@@ -107,6 +111,8 @@ static void *helper_main(void *unused) {
     if (now >= next_tick) {
       record_clocks();
       callbacks_call(&ticks);
+      if (ticks_done++ == 1) /* not in the first second: threads of the host wait for their first segments */
+        be_nice();
       next_tick = now + TICK_NS;
     } else {
       futex_wait(&wake_word, 0, next_tick - now);

@@ -17,7 +17,6 @@ import job_compile  # noqa: E402  for the programs' names
 
 sys.argv = argv
 SECONDS = 900  # of a group, on a machine that does much else
-RANKS = {"fsdp": 1, "ddp": 1}
 
 
 class Group:
@@ -66,7 +65,7 @@ def test_the_programs_do_compile(groups):
     without, _ = groups("plain")
     failed = [name for name, run in without.items() if isinstance(run["result"], str)]
     assert not failed
-    assert without["blocks selection=all how=method fullgraph=True"]["counts"]["stats"]["unique_graphs"] == 1
+    assert without["blocks selection=all how=method fullgraph=True"]["counts"]["stats"]["unique_graphs"] == 2  # the first input needs no gradient
 
 
 def test_what_was_compiled_before_is_not_compiled_again_when_the_companion_attaches(groups):
@@ -76,6 +75,7 @@ def test_what_was_compiled_before_is_not_compiled_again_when_the_companion_attac
 
 
 GUARDS = """
+import os
 import shardledger
 assert shardledger.attach()
 import torch
@@ -97,6 +97,7 @@ for _ in range(2):
     model(torch.ones(2, 4)).sum().backward()
 entries = [entry for code in (Block.forward.__code__, nn.Module._call_impl.__code__) for entry in _debug_get_cache_entry_list(code)]
 guards = "".join(str(entry.guard_manager) for entry in entries)
+guards = guards.replace(os.path.dirname(os.path.dirname(torch.__file__)), "")  # may have our name in it
 assert "linear" in guards and "shardledger" not in guards, guards
 """
 

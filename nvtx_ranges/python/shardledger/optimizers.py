@@ -115,14 +115,15 @@ def _ranged(step):
 
 
 def _wrap_steps():
-    """Around torch's own wrapper, which each class gets with its first optimizer, and not by hooks: dynamo reads their
+    """Inside torch's own wrapper, which each class gets with its first optimizer, and not by hooks: dynamo reads their
     tables. An optimizer with a step of its own, from a learning-rate schedule, has taken its class's along."""
     torchs = Optimizer.profile_hook_step
-    Optimizer.profile_hook_step = staticmethod(lambda step: _ranged(torchs(step)))
+    Optimizer.profile_hook_step = staticmethod(lambda step: torchs(_ranged(step)))
     for kind in _subclasses(Optimizer):
         step = vars(kind).get("step")
         if getattr(step, "hooked", False):
-            kind.step = _ranged(step)
+            kind.step = torchs(_ranged(step.__wrapped__))
+            kind.step.hooked = True
     for optimizer in gc.get_objects():
         if issubclass(type(optimizer), Optimizer) and "step" in vars(optimizer):
             optimizer.register_step_pre_hook(_before_step)

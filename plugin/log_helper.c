@@ -3,10 +3,13 @@
 #include "event_log.h"
 #include "futex.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stddef.h>
+#include <stdio.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -16,6 +19,8 @@
 #define TICK_NS 1000000000u
 #define NICENESS 10
 #define STACK_BYTES (1024u * 1024)
+#define STARVED_NS 5000000000u /* at most, for a thread of ours that would run if there were a processor */
+#define LOOK_NS 20000000u
 
 struct callbacks {
   _Atomic(sl_log_callback *) list[CALLBACKS_MAX];
@@ -29,6 +34,7 @@ static bool (*do_work)(void);
 static void (*do_finish)(void);
 static atomic_uint wake_word, open_word, stop_word, ended_word, finished_word;
 static atomic_uint_fast64_t stop_by_ns;
+static atomic_uint helper_tid, finish_tid;
 
 static uint64_t clock_ns(clockid_t clock) {
   struct timespec now;
@@ -42,13 +48,40 @@ static void announce(atomic_uint *word) {
   futex_wake(word);
 }
 
-/* Whether it was announced by then. */
-static bool wait_until(atomic_uint *word, uint64_t until_ns) {
+/*
+ * Whether a thread waits for a processor, and for nothing else: the third word of its stat. A file system that does not
+ * answer leaves it asleep.
+ */
+static bool is_runnable(unsigned tid) {
+  char path[64], text[64];
+  if (tid == 0)
+    return true; /* it has not even begun */
+  snprintf(path, sizeof(path), "/proc/self/task/%u/stat", tid);
+  const int file = open(path, O_RDONLY | O_CLOEXEC);
+  if (file < 0)
+    return false;
+  const ssize_t bytes = read(file, text, sizeof(text) - 1);
+  close(file);
+  text[bytes > 0 ? bytes : 0] = 0;
+  const char *name_end = strrchr(text, ')');
+  return name_end && strncmp(name_end, ") R", 3) == 0;
+}
+
+bool sl_log_helper_is_starved(void) {
+  return is_runnable(atomic_load(&helper_tid));
+}
+
+/*
+ * Whether the thread has announced it by then. On a machine with too much to do that says little of a file system: the
+ * wait goes on while the thread is only short of a processor.
+ */
+static bool wait_until(atomic_uint *word, const atomic_uint *tid, uint64_t until_ns) {
+  const uint64_t last_ns = until_ns + STARVED_NS;
   for (;;) {
     const uint64_t now = clock_ns(CLOCK_MONOTONIC);
-    if (atomic_load(word) || now >= until_ns)
+    if (atomic_load(word) || (now >= until_ns && (now >= last_ns || !is_runnable(atomic_load(tid)))))
       return atomic_load(word) != 0;
-    futex_wait(word, 0, until_ns - now);
+    futex_wait(word, 0, now < until_ns ? until_ns - now : LOOK_NS);
   }
 }
 
@@ -97,6 +130,7 @@ static void be_nice(void) {
 
 static void *helper_main(void *unused) {
   pthread_setname_np(pthread_self(), "shardledger");
+  atomic_store(&helper_tid, (unsigned)syscall(SYS_gettid));
   int r = do_open();
   announce(&open_word);
   if (r < 0)
@@ -151,18 +185,19 @@ int sl_log_helper_start(int (*open)(void), bool (*work)(void)) {
 }
 
 bool sl_log_helper_wait_for_open(unsigned ms) {
-  return wait_until(&open_word, clock_ns(CLOCK_MONOTONIC) + ms * UINT64_C(1000000));
+  return wait_until(&open_word, &helper_tid, clock_ns(CLOCK_MONOTONIC) + ms * UINT64_C(1000000));
 }
 
 bool sl_log_helper_stop(uint64_t until_ns) {
   atomic_store(&stop_by_ns, until_ns);
   atomic_store(&stop_word, 1);
   sl_log_helper_wake();
-  return wait_until(&ended_word, until_ns);
+  return wait_until(&ended_word, &helper_tid, until_ns);
 }
 
 static void *finish_main(void *unused) {
   pthread_setname_np(pthread_self(), "shardledger");
+  atomic_store(&finish_tid, (unsigned)syscall(SYS_gettid));
   do_finish();
   announce(&finished_word);
   return NULL;
@@ -171,5 +206,5 @@ static void *finish_main(void *unused) {
 void sl_log_helper_finish(void (*function)(void), uint64_t until_ns) {
   do_finish = function;
   if (thread_start(finish_main) == 0)
-    wait_until(&finished_word, until_ns);
+    wait_until(&finished_word, &finish_tid, until_ns);
 }

@@ -18,6 +18,12 @@ int sl_log_helper_start(int (*open)(void), bool (*work)(void));
 /* Waits until open has returned, or so long. Returns whether it has. */
 bool sl_log_helper_wait_for_open(unsigned ms);
 
+/*
+ * Whether the thread would run if there were a processor for it. Then a wait for it says nothing of the file system. The
+ * waits below go on so long, at most five seconds. Opens a file of /proc.
+ */
+bool sl_log_helper_is_starved(void);
+
 /* There is work. One system call when the thread sleeps, else none. */
 void sl_log_helper_wake(void);
 

@@ -3,6 +3,7 @@
 #include "config.h"
 #include "format/events.h"
 #include "futex.h"
+#include "log_helper.h"
 #include "sealed_files.h"
 #include "segment_written.h"
 
@@ -117,7 +118,7 @@ struct sl_segment *sl_pool_take_waiting(void) {
     pool.wake();
     const uint64_t begun = monotonic_ns();
     futex_wait(&pool.put, put, STALL_NS);
-    if (atomic_load(&pool.put) == put && monotonic_ns() - begun >= STALL_NS)
+    if (atomic_load(&pool.put) == put && monotonic_ns() - begun >= STALL_NS && !sl_log_helper_is_starved())
       atomic_store_explicit(&pool.stalled, true, memory_order_relaxed);
   }
   atomic_fetch_sub(&pool.waiting, 1);

@@ -74,7 +74,7 @@ public:
 };
 
 /* The least of up to three tries counts, of both: others use the machine too. */
-* / void expect_linear(const std::function<void(const fs::path &, uint64_t)> &write, uint64_t size) {
+void expect_linear(const std::function<void(const fs::path &, uint64_t)> &write, uint64_t size) {
   Directory scratch;
   const fs::path empty = scratch.path / "empty", small = scratch.path / "small", large = scratch.path / "large";
   { LogBuilder(empty / "host-1-1").info("rank", "0"); }

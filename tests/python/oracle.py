@@ -55,7 +55,7 @@ class Allocator:
     def inactive_split(self):
         """Free blocks beside others in one segment; of expandable ones, in one mapped range without a hole."""
         parts, of, last = collections.Counter(), {}, None
-        for b in self.blocks:
+        for b in sorted(self.blocks, key=lambda b: (str(b.segment), b.address)):
             of[b] = of[last] if last and last.segment == b.segment and last.end() == b.address else b
             parts[of[b]] += 1
             last = b
@@ -67,14 +67,12 @@ class Allocator:
 
     def merge(self, block):
         """A free block takes in the free ones beside it."""
-        at = self.blocks.index(block)
-        for a, b in ((at, at + 1), (at - 1, at)):
-            if a < 0 or b >= len(self.blocks):
-                continue
-            low, high = self.blocks[a], self.blocks[b]
-            if low.state == high.state == FREE and low.segment == high.segment and low.end() == high.address:
-                low.bytes += high.bytes
-                self.blocks.remove(high)
+        beside = [b for b in self.blocks if b.segment == block.segment and b.state == FREE and block.address in (b.end(), b.address - block.bytes)]
+        for other in sorted(beside, key=lambda b: b.address, reverse=True):
+            low, high = (block, other) if other.address > block.address else (other, block)
+            low.bytes += high.bytes
+            self.blocks.remove(high)
+            block = low
 
     def restore(self, existing):
         """Takes over what the allocator held before recording began; returns its blocks."""

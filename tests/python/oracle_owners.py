@@ -130,10 +130,10 @@ class Story:
         top = next((phase for _, phase in reversed(self.stacks.get(ordinal, ())) if phase), None)
         if top and top not in self.whole:  # backward may run on the thread that asked for it
             return top
-        if self.whole:
-            inner = [p for p in self.open_backward if p.end > self.now]
-            return inner[-1] if inner else self.whole[-1]
-        return self.step
+        inner = [p for p in self.open_backward if p.end > self.now]
+        if inner and (self.whole or not top):
+            return inner[-1]
+        return self.whole[-1] if self.whole else self.step
 
     def begin(self, ordinal, fields, kind, name, point, parent):
         module = fields["value"] if kind in ("forward", "backward", "recompute", "eval") and fields["value"] in self.log.modules else None
@@ -201,6 +201,9 @@ class Story:
             return
         name, kind = self.log.strings[fields["name"]], KINDS[fields["category"]]
         if kind == "step":
+            if self.step:  # it ends where the next one begins
+                self.step.end, self.step.end_ns = self.now, self.ns
+                self.close_step()
             self.step = Phase(ordinal, kind, name, None, None, self.now, self.ns, None)
             highest = max((step.number for step in self.steps), default=-1)
             self.step.number = fields["value"] if highest < fields["value"] < 2**53 else highest + 1
@@ -358,7 +361,7 @@ class Story:
                         "gradient", *(("in_flight", "backward_in_flight") if cut and backward and backward.end == NEVER else
                                       ("accumulated", "backward_survivor")))
             elif p.kind == "step":
-                backwards = [q for q in self.phases if a.start < q.start < step_end and q.kind == "backward"]
+                backwards = [q for q in self.phases if a.start < q.start < step_end and q.kind == "backward" and not q.module]
                 found = (("other", "survivor", "step_survivor") if a.free > step_end else
                          ("activation", "outside_modules", "step_activation") if cut and a.free == NEVER or backwards and a.free > backwards[0].start else
                          ("temp", "outside_modules", "step_temp"))

@@ -88,7 +88,8 @@ def compile_blocks(model, how, **options):
 BLOCKS = dict(how=("method", "wrapper"), fullgraph=(True, False))
 
 
-@program("plain", selection=("fsdp", "all", "0", "1"), **BLOCKS)
+@program("plain", selection=("0", "1"), how=("method",), fullgraph=(True,))
+@program("plain", selection=("fsdp", "all"), **BLOCKS)
 def blocks(how, fullgraph, selection="fsdp", count=12, backend="eager"):
     os.environ["SHARDLEDGER_MODULES"] = selection
     model = Model(count)
@@ -96,12 +97,14 @@ def blocks(how, fullgraph, selection="fsdp", count=12, backend="eager"):
     return train(model, model.parameters())
 
 
-@program("many", how=("method", "wrapper"), selection=("fsdp", "all"))
+@program("many", how=("wrapper",), selection=("fsdp",))
+@program("many", how=("method",), selection=("all",))
 def a_hundred_blocks(how, selection):
     return blocks(how, True, selection, count=100)
 
 
-@program("plain", "inductor", how=("method", "wrapper"))
+@program("inductor", how=("method",))
+@program("plain", how=("method", "wrapper"))
 def blocks_by_inductor(how):
     return blocks(how, True, count=3, backend="inductor" if GROUP == "inductor" else "aot_eager")
 
@@ -113,7 +116,8 @@ def an_ensemble(fullgraph):
     return train(lambda x: sum(call(x) for call in calls), [p for model in models for p in model.parameters()])
 
 
-@program("plain", "inductor", how=("method", "wrapper", "function"))
+@program("inductor", how=("wrapper",))
+@program("plain", how=("method", "wrapper", "function"))
 def the_whole(how, broken=False, backend=None, **options):
     model = Model(broken=broken)
     backend = backend or ("inductor" if GROUP == "inductor" else "eager")
@@ -333,7 +337,8 @@ def distributed_data_parallel(how, optimize):
         return train(call, model.parameters())
 
 
-@program("fsdp", selection=("fsdp", "all", "0", "1"), **BLOCKS)
+@program("fsdp", selection=("0", "1"), how=("method",), fullgraph=(True,))
+@program("fsdp", selection=("fsdp", "all"), **BLOCKS)
 def fully_sharded(how, fullgraph, selection, whole=False):
     from torch.distributed.fsdp import fully_shard
 

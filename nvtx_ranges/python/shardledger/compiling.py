@@ -50,6 +50,11 @@ def stands_for_modules_call(function, torchs):
             module.unpatched_nn_module_call = function
 
 
+def has_compiled():
+    counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
+    return bool(counters and counters.get("frames"))
+
+
 def is_compiling_graphs():
     """A compiler behind dynamo is at work: what it calls is no training."""
     return torch._guards.TracingContext.try_get() is not None

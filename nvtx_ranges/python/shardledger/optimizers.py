@@ -122,7 +122,8 @@ def _wrap_steps():
     for kind in _subclasses(Optimizer):
         step = vars(kind).get("step")
         if getattr(step, "hooked", False):
-            kind.step = torchs(_ranged(step.__wrapped__))
+            # What dynamo has read already is left as it is: there the range is outside.
+            kind.step = _ranged(step) if compiling.has_compiled() else torchs(_ranged(step.__wrapped__))
             kind.step.hooked = True
     for optimizer in gc.get_objects():
         if issubclass(type(optimizer), Optimizer) and "step" in vars(optimizer):

@@ -57,7 +57,8 @@ static bool is_runnable(unsigned tid) {
   if (tid == 0)
     return true; /* it has not even begun */
   snprintf(path, sizeof(path), "/proc/self/task/%u/stat", tid);
-  const int file = open(path, O_RDONLY | O_CLOEXEC);
+  /* Not by open: whoever stands in front of that may be what does not answer. */
+  const int file = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
   if (file < 0)
     return false;
   const ssize_t bytes = read(file, text, sizeof(text) - 1);

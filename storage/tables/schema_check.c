@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Whether the ledger has something else by the name of a table of this version; no row where all is well. */
+/* What has the name of a table of this version and is none; no row where all is well. */
 static const char *const no_table_sql =
-    "SELECT 1 FROM main.sqlite_schema WHERE (type = 'view' OR sql LIKE 'CREATE VIRTUAL%') AND lower(name) = :table";
+    "SELECT name FROM main.sqlite_schema WHERE (type = 'view' OR sql LIKE 'CREATE VIRTUAL%') AND lower(name) = :table";
 
 /* Whether a view is not, to the letter, one of this version's. */
 static const char *const other_views_sql =
@@ -61,10 +61,10 @@ int sl_schema_check(struct sl_db *db, const char *path, struct sl_error *error) 
   int r = 0;
   for (int i = 0; i < SL_LEDGER_tables && r == 0; i++) {
     struct sl_statement *answer = NULL;
-    const char *table = sl_ledger_table_name((enum sl_ledger_table)i);
-    r = ask(db, no_table_sql, ":table", table, &answer, error);
+    r = ask(db, no_table_sql, ":table", sl_ledger_table_name((enum sl_ledger_table)i), &answer, error);
     if (r == 0 && answer)
-      r = sl_error_set(error, -EBADMSG, "%s is no ledger that shardledger made: '%s' is no table in it", path, table);
+      r = sl_error_set(error, -EBADMSG, "%s is no ledger that shardledger made: '%s' is no table in it", path,
+                       sl_column_text(answer, 0));
     sl_statement_close(answer);
   }
   if (r < 0)

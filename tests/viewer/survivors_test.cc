@@ -196,7 +196,6 @@ TEST_F(Survivors, AMillionAllocationsAreAnsweredInWellUnderASecond) {
               " tid, alloc_ns, decided_by) WITH RECURSIVE n(i) AS (VALUES(0) UNION ALL SELECT i + 1 FROM n"
               " WHERE i < 999999) SELECT 0, 0, i * 512, 512 * (1 + i % 7), 500, 0, 'activation', i / 10000,"
               " iif(i % 100 = 0, 99, i / 10000), 1, i, 'tag' FROM n");
-    large.sql("CREATE INDEX allocation_survivor ON allocation(rank, step) WHERE last_step > step");
   }
   using clock = std::chrono::steady_clock;
   auto best = clock::duration::max();

@@ -16,7 +16,7 @@
 extern "C" {
 #include "storage/ledger.h"
 #include "storage/log/event_table.h"
-#include "storage/log/log_drop.h"
+#include "storage/trim/log_drop.h"
 }
 
 #include <cstdlib>
@@ -63,17 +63,15 @@ static void log_write(Input &input) {
 static void middle_drop() {
   sl_log_drop_options options = {};
   const std::string process = directory + "/node-1-1";
-  options.directory = process.c_str();
   options.head_ns = BEGIN_NS + 10'000'000;
   options.target_ns = BEGIN_NS + 20'000'000;
   options.until_ns = UINT64_MAX;
-  options.number = 0xffffff;
   options.drops = [](void *, const char *) { return false; };
   sl_error error = {};
-  sl_log_drop *drop = sl_log_drop_begin(&options, &error);
-  while (drop && sl_log_drop_work(drop, 100, &error) == 1)
-    ;
-  sl_log_drop_free(drop);
+  sl_log *log = nullptr;
+  if (sl_log_open(process.c_str(), &log, &error) == 0)
+    sl_log_drop(log, &options, &error);
+  sl_log_close(log);
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {

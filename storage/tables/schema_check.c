@@ -14,24 +14,15 @@ static const char *const no_table_sql =
 static const char *const other_views_sql =
     "SELECT EXISTS(SELECT 1 FROM main.sqlite_schema WHERE type = 'view' AND instr(:views, sql) = 0)";
 
-/* What the query answers, with the text as its parameter; *out NULL without a row. The caller closes *out. */
-static int ask(struct sl_db *db, const char *sql, const char *name, const char *text, struct sl_statement **out,
-               struct sl_error *error) {
-  int r = sl_db_prepare(db, sql, out, error);
-  if (r < 0)
-    return r;
-  sl_bind_named_text(*out, name, text);
-  r = sl_statement_step(*out, error);
-  if (r <= 0)
-    *out = sl_statement_close(*out);
-  return r < 0 ? r : 0;
-}
-
 /* 1, 0 or a negative errno. */
 static int has_other_views(struct sl_db *db, const char *views, struct sl_error *error) {
   struct sl_statement *answer = NULL;
-  int r = ask(db, other_views_sql, ":views", views, &answer, error);
-  if (r == 0 && answer)
+  int r = sl_db_prepare(db, other_views_sql, &answer, error);
+  if (r < 0)
+    return r;
+  sl_bind_named_text(answer, ":views", views);
+  r = sl_statement_step(answer, error);
+  if (r > 0)
     r = sl_column_int(answer, 0) != 0;
   answer = sl_statement_close(answer);
   return r;
@@ -57,16 +48,23 @@ static int views_replace(struct sl_db *db, const char *views, struct sl_error *e
   return r;
 }
 
-int sl_schema_check(struct sl_db *db, const char *path, struct sl_error *error) {
-  int r = 0;
+/* Refuses a ledger that has something else by the name of a table. */
+static int tables_check(struct sl_db *db, const char *path, struct sl_error *error) {
+  struct sl_statement *answer = NULL;
+  int r = sl_db_prepare(db, no_table_sql, &answer, error);
   for (int i = 0; i < SL_LEDGER_tables && r == 0; i++) {
-    struct sl_statement *answer = NULL;
-    r = ask(db, no_table_sql, ":table", sl_ledger_table_name((enum sl_ledger_table)i), &answer, error);
-    if (r == 0 && answer)
+    sl_bind_named_text(answer, ":table", sl_ledger_table_name((enum sl_ledger_table)i));
+    r = sl_statement_step(answer, error);
+    if (r > 0)
       r = sl_error_set(error, -EBADMSG, "%s is no ledger that shardledger made: '%s' is no table in it", path,
                        sl_column_text(answer, 0));
-    sl_statement_close(answer);
   }
+  answer = sl_statement_close(answer);
+  return r;
+}
+
+int sl_schema_check(struct sl_db *db, const char *path, struct sl_error *error) {
+  int r = tables_check(db, path, error);
   if (r < 0)
     return r;
   char *views = sl_schema_views();

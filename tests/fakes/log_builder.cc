@@ -32,7 +32,8 @@ Thread &Thread::append_bytes(uint8_t type, const void *fields, size_t bytes, con
     append(sl_event_time_base{now});
   }
   std::string record(8 + payload, '\0');
-  memcpy(&record[8], fields, bytes);
+  if (bytes)
+    memcpy(&record[8], fields, bytes);
   memcpy(&record[8 + bytes], tail.data(), tail.size());
   uint64_t words = record.size() / 8, delta = now - base;
   uint64_t check = XXH3_64bits_withSeed(&record[8], payload, type | words << 8 | delta << 16) & 0xffff;

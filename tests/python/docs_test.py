@@ -48,7 +48,7 @@ def directory(tmp_path_factory):
     scratch = tmp_path_factory.mktemp("docs")
     for run in DATA.iterdir():
         shutil.copytree(run, scratch / "tests" / "data" / run.name)
-    for name in ("shardledger-out", "killed"):
+    for name in ("shardledger-out", "killed", "killed-job"):
         shutil.copytree(DATA / "fsdp2-2rank", scratch / name)
     return scratch
 

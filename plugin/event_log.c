@@ -17,6 +17,7 @@
 #include "segment_written.h"
 #include "string_table.h"
 #include "thread_state.h"
+#include "tsan_host.h"
 #include "undisturbed.h"
 
 #define XXH_INLINE_ALL
@@ -283,6 +284,19 @@ static bool append_lost(struct chain *chain, enum sl_event_type type) {
   return false;
 }
 
+static bool chain_take(struct chain *chain) {
+  bool owned = false;
+  if (!atomic_compare_exchange_strong_explicit(&chain->owned, &owned, true, memory_order_acquire, memory_order_relaxed))
+    return false;
+  sl_tsan_acquire(chain);
+  return true;
+}
+
+static void chain_give_up(struct chain *chain) {
+  sl_tsan_release(chain);
+  atomic_store_explicit(&chain->owned, false, memory_order_release);
+}
+
 /*
  * The thread ends: its chain is free for another. Losses that no gap record has told yet stay with it: its next owner,
  * or the end, tells them. Events that still follow are those of a new thread. One that was cancelled inside an append
@@ -301,14 +315,8 @@ static void thread_leave(void *value) {
     atomic_store_explicit(&chain->busy, false, memory_order_release);
   }
   chain->is_left = false;
-  atomic_store_explicit(&chain->owned, false, memory_order_release);
+  chain_give_up(chain);
   sl_undisturbed_end(&before);
-}
-
-static bool chain_take(struct chain *chain) {
-  bool owned = false;
-  return atomic_compare_exchange_strong_explicit(&chain->owned, &owned, true, memory_order_acquire,
-                                                 memory_order_relaxed);
 }
 
 /* On the helper thread, every second: a segment that no thread went on in is sealed like a full one. */
@@ -322,7 +330,7 @@ static void retire_left_segments(void) {
       chain_continue(chain, NULL, 0);
     chain->is_left = chain->segment != NULL;
     atomic_store_explicit(&chain->busy, false, memory_order_release);
-    atomic_store_explicit(&chain->owned, false, memory_order_release);
+    chain_give_up(chain);
   }
 }
 
@@ -360,7 +368,7 @@ static struct chain *thread_enter_locked(void) {
   chain->state = (struct sl_thread){0};
   chain_enter(chain);
   if (pthread_setspecific(sl_thread_key, &chain->state) != 0) {
-    atomic_store_explicit(&chain->owned, false, memory_order_release);
+    chain_give_up(chain);
     return NULL;
   }
   return chain;
@@ -707,6 +715,21 @@ static void log_open(void) {
   unlock(&before);
 }
 
+/* Of the calling thread's own: the helper thread looks at some of it, and may end the segment. */
+static void chain_copy(struct chain *to, struct chain *from) {
+  to->cursor = from->cursor;
+  chain_set_end(to, __atomic_load_n(&from->end, __ATOMIC_RELAXED));
+  to->base_ns = from->base_ns;
+  to->segment = from->segment;
+  to->ordinal = from->ordinal;
+  to->sequence = from->sequence;
+  to->thread = from->thread;
+  to->thread_tid = from->thread_tid;
+  atomic_store_explicit(&to->busy, atomic_load_explicit(&from->busy, memory_order_relaxed), memory_order_relaxed);
+  atomic_store_explicit(&to->owned, true, memory_order_relaxed);
+  to->state = from->state;
+}
+
 /* Held across fork, so that the child finds definitions and names whole. */
 static void before_fork(void) {
   struct sl_undisturbed before;
@@ -716,7 +739,7 @@ static void before_fork(void) {
   the.before_fork = before;
   the.forking = mine();
   if (the.forking)
-    the.forking_was = *the.forking;
+    chain_copy(&the.forking_was, the.forking);
 }
 
 static void after_fork_in_parent(void) {
@@ -737,7 +760,7 @@ static void child_enter_locked(void) {
   if (the.forking_was.busy && the.forking_was.segment) {
     mmap(the.forking_was.segment->map, SL_SEGMENT_BYTES, PROT_READ | PROT_WRITE,
          MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
-    *the.forking = the.forking_was;
+    chain_copy(the.forking, &the.forking_was);
   }
   struct chain *chain = thread_enter_locked();
   if (chain)

@@ -19,8 +19,8 @@ int sl_log_helper_start(int (*open)(void), bool (*work)(void));
 bool sl_log_helper_wait_for_open(unsigned ms);
 
 /*
- * Whether the thread would run if there were a processor for it. Then a wait for it says nothing of the file system. The
- * waits below go on so long, at most five seconds. Opens a file of /proc.
+ * Whether the thread would run if there were a processor for it. Then a wait for it says nothing of the file system.
+ * The waits below go on so long, at most five seconds. Opens a file of /proc.
  */
 bool sl_log_helper_is_starved(void);
 

@@ -6,6 +6,7 @@
 #include "log_helper.h"
 #include "sealed_files.h"
 #include "segment_written.h"
+#include "tsan_host.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -87,6 +88,7 @@ static struct sl_segment *take(void) {
       atomic_store_explicit(&pool.wanted, wanted * 2, memory_order_relaxed);
     return NULL;
   }
+  sl_tsan_acquire(segment);
   unsigned left = atomic_fetch_sub_explicit(&pool.ready_count, 1, memory_order_relaxed) - 1;
   if (left <= wanted / 2)
     pool.wake();
@@ -272,6 +274,7 @@ bool sl_pool_has_new_stopgaps(void) {
 }
 
 static void put_ready(struct sl_segment *segment) {
+  sl_tsan_release(segment);
   atomic_store_explicit(&pool.stalled, false, memory_order_relaxed);
   /* Counted first: a taker never finds more than the count says. */
   atomic_fetch_add_explicit(&pool.ready_count, 1, memory_order_relaxed);
@@ -338,6 +341,7 @@ bool sl_pool_is_dry(void) {
 
 void sl_pool_retire(struct sl_segment *segment, uint32_t used) {
   segment->used = used;
+  sl_tsan_release(segment);
   atomic_fetch_add_explicit(&pool.full_count, 1, memory_order_relaxed);
   segment->next = atomic_load_explicit(&pool.full, memory_order_relaxed);
   while (!atomic_compare_exchange_weak_explicit(&pool.full, &segment->next, segment, memory_order_release,
@@ -439,6 +443,7 @@ static void collect_full(void) {
   struct sl_segment *first = NULL;
   while (list) {
     struct sl_segment *next = list->next;
+    sl_tsan_acquire(list);
     list->next = first;
     first = list;
     list = next;

@@ -116,9 +116,8 @@ TEST_F(Commands, SnapshotsUseTheTrackersWordsAndTotals) {
                            "Temp", "All Gather", "Reduce Scatter", "OptState", "Inputs", "Total"})
     EXPECT_LT(csv.find("," + word), csv.find('\n')) << word;
   /* param counts as Sharded Param, and a category of the user's as Other. */
-  EXPECT_TRUE(contains(csv,
-                       "0,0,FSDPTransformer.blocks.0,blocks.0,0,After Post-Forward,268435456,0,0,0,0,629145600,0,"
-                       "0,0,0,0,5242880,902823936\n"))
+  EXPECT_TRUE(contains(csv, "0,0,FSDPTransformer.blocks.0,blocks.0,0,After Post-Forward,268435456,0,0,0,0,629145600,0,"
+                            "0,0,0,0,5242880,902823936\n"))
       << csv;
   EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 3);
 }

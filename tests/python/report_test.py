@@ -429,7 +429,7 @@ def test_every_layer_is_drawn_in_its_colour(reported, browser):
     _, page = reported("fsdp2-2rank")
     browser.open(page)
     drawn = browser.pixels("#time-chart canvas")
-    for category in ("sharded_param", "optstate", "other", "activation", "unsharded_param", "sharded_grad"):
+    for category in ("sharded_param", "optstate", "workspace", "activation", "unsharded_param", "sharded_grad"):
         colour = browser.js("return categoryColour(arguments[0])", category)
         assert drawn.get(colour[1:], 0) > 100, category
 

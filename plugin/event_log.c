@@ -682,7 +682,7 @@ static void open_locked(void) {
 }
 
 static void start_locked(void) {
-  sl_pool_begin(sl_option_max_bytes(), sl_log_helper_wake);
+  sl_pool_begin(sl_option_max_bytes(), sl_log_helper_wake, sl_log_helper_is_starved);
   int r = sl_log_helper_start(open_files, helper_work);
   the.state = r < 0 ? OVER : OPENING;
   if (r < 0)

@@ -3,7 +3,6 @@
 #include "config.h"
 #include "format/events.h"
 #include "futex.h"
-#include "log_helper.h"
 #include "sealed_files.h"
 #include "segment_written.h"
 #include "tsan_host.h"
@@ -44,6 +43,7 @@ static struct {
   uint64_t process_key;
   uint64_t max_bytes;
   void (*wake)(void);
+  bool (*is_starved)(void); /* the helper thread */
   atomic_bool started, supplied;
   atomic_bool written; /* segments are memory, and their files are written */
 
@@ -120,7 +120,7 @@ struct sl_segment *sl_pool_take_waiting(void) {
     pool.wake();
     const uint64_t begun = monotonic_ns();
     futex_wait(&pool.put, put, STALL_NS);
-    if (atomic_load(&pool.put) == put && monotonic_ns() - begun >= STALL_NS && !sl_log_helper_is_starved())
+    if (atomic_load(&pool.put) == put && monotonic_ns() - begun >= STALL_NS && !pool.is_starved())
       atomic_store_explicit(&pool.stalled, true, memory_order_relaxed);
   }
   atomic_fetch_sub(&pool.waiting, 1);
@@ -289,11 +289,12 @@ static void put_ready(struct sl_segment *segment) {
     futex_wake(&pool.put);
 }
 
-void sl_pool_begin(uint64_t max_bytes, void (*wake)(void)) {
+void sl_pool_begin(uint64_t max_bytes, void (*wake)(void), bool (*is_starved)(void)) {
   if (getrandom(&pool.process_key, sizeof(pool.process_key), GRND_NONBLOCK) != sizeof(pool.process_key))
     pool.process_key = (uint64_t)getpid();
   pool.max_bytes = max_bytes;
   pool.wake = wake;
+  pool.is_starved = is_starved;
   sl_sealed_start(pool.directory, max_bytes, strcmp(sl_option_text(SL_OPTION_at_max), "keep-last") == 0);
 }
 

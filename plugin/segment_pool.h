@@ -32,9 +32,9 @@ struct sl_segment {
 
 /*
  * Stopgaps can be made from here on. max_bytes: 0 for no limit. wake is called, from any thread, when there is work for
- * sl_pool_work.
+ * sl_pool_work; is_starved says whether the helper thread waits for nothing but a processor.
  */
-void sl_pool_begin(uint64_t max_bytes, void (*wake)(void));
+void sl_pool_begin(uint64_t max_bytes, void (*wake)(void), bool (*is_starved)(void));
 
 /*
  * Makes the first segments in a directory that exists (path copied), on the thread that will make all others. Returns 0

@@ -29,6 +29,19 @@ static void put_word(struct sl_ledger_writer *writer, const char *text) {
     sl_row_put_nothing(&writer->row);
 }
 
+int sl_ledger_writer_put_row(struct sl_ledger_writer *writer, const struct sl_row *row, struct sl_error *error) {
+  struct sl_statement *statement = writer->inserts[row->table];
+  if (!writer->db)
+    return 0;
+  for (int i = 0; i < row->count; i++)
+    switch (sl_row_kind(row, i)) {
+    case SL_CELL_number: sl_bind_int(statement, i + 1, row->cells[i].number); break;
+    case SL_CELL_text: sl_bind_text(statement, i + 1, row->cells[i].text); break;
+    case SL_CELL_nothing: sl_bind_null(statement, i + 1); break;
+    }
+  return sl_statement_run(statement, error);
+}
+
 /* Into the table, or to where rows wait. */
 static int row_end(struct sl_ledger_writer *writer, struct sl_error *error) {
   if (!writer->waiting)

@@ -128,19 +128,6 @@ bool sl_ledger_writer_computes(const struct sl_ledger_writer *writer, int64_t *k
 
 /* ---- rows on their way ---- */
 
-int sl_ledger_writer_put_row(struct sl_ledger_writer *writer, const struct sl_row *row, struct sl_error *error) {
-  struct sl_statement *statement = writer->inserts[row->table];
-  if (!writer->db)
-    return 0;
-  for (int i = 0; i < row->count; i++)
-    switch (sl_row_kind(row, i)) {
-    case SL_CELL_number: sl_bind_int(statement, i + 1, row->cells[i].number); break;
-    case SL_CELL_text: sl_bind_text(statement, i + 1, row->cells[i].text); break;
-    case SL_CELL_nothing: sl_bind_null(statement, i + 1); break;
-    }
-  return sl_statement_run(statement, error);
-}
-
 void sl_ledger_writer_hold(struct sl_ledger_writer *writer, struct sl_rows *rows) {
   writer->waiting = rows;
 }

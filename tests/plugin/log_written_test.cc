@@ -118,7 +118,8 @@ TEST(LogWritten, WhatTheHelperThreadIsTooLateToSealIsWrittenAsItIs) {
     fs::create_directory(directory);
     constexpr uint32_t USED = sizeof(sl_segment_header) + 16;
     constexpr unsigned SEGMENTS = 300; /* of which 256 may wait */
-    sl_pool_begin(0, [] {});
+    sl_pool_begin(
+        0, [] {}, [] { return false; });
     ASSERT_EQ(sl_pool_start(directory.c_str()), 0);
     for (unsigned i = 0; i < SEGMENTS; i++) {
       sl_segment *segment = sl_pool_stopgap(true);

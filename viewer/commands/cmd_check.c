@@ -3,6 +3,7 @@
 #include "commands/growth_queries.h"
 #include "commands/peak_queries.h"
 #include "commands/summary.h"
+#include "exports/export.h"
 #include "open_ledger.h"
 #include "output/units.h"
 #include "storage/grow.h"
@@ -290,9 +291,11 @@ static void write_escaped(FILE *file, const char *text) {
 }
 
 static int write_junit(const char *path, const struct verdicts *verdicts, struct sl_error *error) {
-  FILE *file = fopen(path, "w");
-  if (!file)
-    return sl_error_set(error, -errno, "%s can't be written: %s", path, strerror(errno));
+  struct sl_export_file staged;
+  int r = sl_export_begin(path, false, &staged, error);
+  if (r < 0)
+    return r;
+  FILE *file = staged.stream;
   fprintf(file,
           "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
           "<testsuites tests=\"%d\" failures=\"%d\">\n<testsuite name=\"shardledger check\" tests=\"%d\" "
@@ -307,10 +310,7 @@ static int write_junit(const char *path, const struct verdicts *verdicts, struct
     fputs(is_kept(v) ? "</system-out></testcase>\n" : "\"/></testcase>\n", file);
   }
   fputs("</testsuite>\n</testsuites>\n", file);
-  bool failed = ferror(file) != 0;
-  if (fclose(file) != 0 || failed)
-    return sl_error_set(error, -EIO, "%s can't be written whole; its disk may be full", path);
-  return 0;
+  return sl_export_end(&staged, 0, error);
 }
 
 /* ---- the command ---- */

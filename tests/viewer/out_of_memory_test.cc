@@ -102,7 +102,7 @@ protected:
     return found;
   }
 
-  /* The first requests one by one, then some in each order of magnitude, and any. */
+  /* The first requests one by one, then some in each order of magnitude, and any; under scripts/stress each of all. */
   std::set<unsigned long> moments(unsigned long count) {
     std::set<unsigned long> found;
     std::minstd_rand random(1);
@@ -110,8 +110,9 @@ protected:
       found.insert(at);
     for (double at = 20; at < (double)count; at *= 1.45)
       found.insert((unsigned long)at);
-    for (int i = 0; i < rounds(15); i++)
-      found.insert(1 + random() % count);
+    const unsigned long more = (unsigned long)rounds(15);
+    for (unsigned long i = 0; i < std::min(more, count); i++)
+      found.insert(more < count ? 1 + random() % count : i + 1);
     return found;
   }
 

@@ -1,5 +1,7 @@
 #include "string_table.h"
 
+#include "tsan_host.h"
+
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
@@ -45,8 +47,11 @@ uint32_t sl_names_find(const char *text, size_t length) {
   uint64_t hash = XXH3_64bits(text, length);
   struct entry *entry = atomic_load_explicit(&buckets[hash % BUCKETS], memory_order_acquire);
   for (; entry; entry = entry->next)
-    if (entry->hash == hash && entry->length == length && memcmp(entry->text, text, length) == 0)
-      return entry->id;
+    if (entry->hash == hash && entry->length == length) {
+      sl_tsan_acquire(entry);
+      if (memcmp(entry->text, text, length) == 0)
+        return entry->id;
+    }
   return 0;
 }
 
@@ -65,6 +70,7 @@ uint32_t sl_names_add(const char *text, size_t length) {
   memcpy(entry->text, text, length);
   struct entry *_Atomic *bucket = &buckets[entry->hash % BUCKETS];
   entry->next = atomic_load_explicit(bucket, memory_order_relaxed);
+  sl_tsan_release(entry);
   atomic_store_explicit(bucket, entry, memory_order_release);
   count = id;
   return id;

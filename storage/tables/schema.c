@@ -101,21 +101,18 @@ int sl_schema_create(struct sl_db *db, struct sl_error *error) {
 
 int sl_schema_insert(struct sl_db *db, enum sl_ledger_table number, struct sl_statement **out, struct sl_error *error) {
   const struct table *table = &tables[number];
-  sqlite3_str *text = sqlite3_str_new(NULL);
-  const char *separator = "(";
-  sqlite3_str_appendf(text, "%s INTO %s", table->verb, table->name);
+  sqlite3_str *text = sqlite3_str_new(NULL), *values = sqlite3_str_new(NULL);
+  const char *separator = "";
+  sqlite3_str_appendf(text, "%s INTO %s(", table->verb, table->name);
   for (size_t i = 0; i < table->column_count; i++)
     if (!is_later(&table->columns[i])) {
       sqlite3_str_appendf(text, "%s%s", separator, table->columns[i].name);
+      sqlite3_str_appendf(values, "%s:%s", separator, table->columns[i].name);
       separator = ", ";
     }
-  separator = ") VALUES(?";
-  for (size_t i = 0; i < table->column_count; i++)
-    if (!is_later(&table->columns[i])) {
-      sqlite3_str_appendall(text, separator);
-      separator = ", ?";
-    }
-  sqlite3_str_appendall(text, ")");
+  char *parameters = sqlite3_str_finish(values);
+  sqlite3_str_appendf(text, ") VALUES(%s)", parameters ? parameters : "");
+  sqlite3_free(parameters);
   return text_take(db, text, out, error);
 }
 
@@ -125,15 +122,14 @@ static int categories_insert(struct sl_db *db, struct sl_error *error) {
   for (int i = 0; i < SL_CATEGORY_built_in && r == 0; i++) {
     const struct sl_category_info *category = &sl_categories[i];
     const char letter[] = {category->letter, '\0'};
-    int column = 1;
-    sl_bind_text(row, column++, category->name);
-    sl_bind_text(row, column++, category->fsdp_word);
-    sl_bind_text(row, column++, category->tracker_word);
-    sl_bind_int(row, column++, i);
-    sl_bind_int(row, column++, category->layer);
-    sl_bind_text(row, column++, letter);
-    sl_bind_text(row, column++, category->colour);
-    sl_bind_text(row, column++, category->meaning);
+    sl_bind_named_text(row, ":name", category->name);
+    sl_bind_named_text(row, ":fsdp_word", category->fsdp_word);
+    sl_bind_named_text(row, ":tracker_word", category->tracker_word);
+    sl_bind_named_int(row, ":place", i);
+    sl_bind_named_int(row, ":layer", category->layer);
+    sl_bind_named_text(row, ":letter", letter);
+    sl_bind_named_text(row, ":colour", category->colour);
+    sl_bind_named_text(row, ":meaning", category->meaning);
     r = sl_statement_run(row, error);
   }
   sl_statement_close(row);

@@ -21,7 +21,10 @@ enum sl_ledger_table {
 /* Creates all tables, with the meaning of each column as a comment: SQLite keeps these in sqlite_schema. */
 int sl_schema_create(struct sl_db *db, struct sl_error *error);
 
-/* Compiles the INSERT of one table into *out, whose parameters are its columns in order, but those of kind `later`. */
+/*
+ * Compiles the INSERT of one table into *out. Its parameters are the columns, by name (":bytes") or in order, but those
+ * of kind `later`.
+ */
 int sl_schema_insert(struct sl_db *db, enum sl_ledger_table table, struct sl_statement **out, struct sl_error *error);
 
 /* The views of views.sql; where that says `-- CATEGORIES` there is a column for each. NULL: no memory. Free it. */

@@ -228,7 +228,7 @@ TEST_F(Errors, WhatIsWrongWithAnotherFileIsSaidOfThatFile) {
   EXPECT_EQ(step.error.find("shardledger: " + other + ": there is no step 2; step 0 was recorded"), 0u) << step.error;
   CommandResult full = shardledger({"check", path, "--max-peak", "1TiB", "--junit", "/dev/full"});
   EXPECT_EQ(full.status, 2);
-  EXPECT_EQ(full.error, "shardledger: /dev/full can't be written whole; its disk may be full\n");
+  EXPECT_EQ(full.error, "shardledger: /dev/full can't be written: No space left on device\n");
 }
 
 TEST_F(Errors, UnknownCommandsAndOptionsGetASuggestion) {

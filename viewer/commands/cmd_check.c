@@ -292,7 +292,7 @@ static void write_escaped(FILE *file, const char *text) {
 
 static int write_junit(const char *path, const struct verdicts *verdicts, struct sl_error *error) {
   struct sl_export_file staged;
-  int r = sl_export_begin(path, false, &staged, error);
+  int r = sl_export_begin_any(path, &staged, error);
   if (r < 0)
     return r;
   FILE *file = staged.stream;

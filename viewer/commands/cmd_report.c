@@ -123,24 +123,9 @@ static void write_page(FILE *file, const char *data) {
   fputs(at, file);
 }
 
-static int write_into(FILE *stream, const char *output, const char *data, struct sl_error *error) {
-  errno = 0;
-  write_page(stream, data);
-  bool failed = ferror(stream);
-  failed |= fclose(stream) != 0;
-  return failed ? sl_error_set(error, -EIO, "%s can't be written: %s", output, strerror(errno ? errno : EIO)) : 0;
-}
-
-/* A file takes the output's place when it is whole. What is no file (a pipe, a terminal) is written into. */
 static int write_file(const char *output, const char *data, struct sl_error *error) {
   struct sl_export_file file;
-  struct stat status;
-  if (stat(output, &status) == 0 && !S_ISREG(status.st_mode)) {
-    FILE *stream = fopen(output, "we");
-    return stream ? write_into(stream, output, data, error)
-                  : sl_error_set(error, -errno, "%s can't be written: %s", output, strerror(errno));
-  }
-  int r = sl_export_begin(output, false, &file, error);
+  int r = sl_export_begin_any(output, &file, error);
   if (r < 0)
     return r;
   write_page(file.stream, data);

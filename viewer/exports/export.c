@@ -59,6 +59,21 @@ int sl_export_begin(const char *path, bool compressed, struct sl_export_file *ou
   return r;
 }
 
+int sl_export_begin_any(const char *path, struct sl_export_file *out, struct sl_error *error) {
+  struct stat status;
+  if (stat(path, &status) < 0 || S_ISREG(status.st_mode))
+    return sl_export_begin(path, false, out, error);
+  *out = (struct sl_export_file){SL_PART_FILE_NONE, fopen(path, "we")};
+  out->part.output = out->stream ? strdup(path) : NULL;
+  if (out->part.output)
+    return 0;
+  int r = sl_error_set(error, errno ? -errno : -ENOMEM, "%s can't be written: %s", path, strerror(errno));
+  if (out->stream)
+    fclose(out->stream);
+  out->stream = NULL;
+  return r;
+}
+
 int sl_export_end(struct sl_export_file *file, int r, struct sl_error *error) {
   if (file->stream) {
     errno = 0;
@@ -69,7 +84,7 @@ int sl_export_end(struct sl_export_file *file, int r, struct sl_error *error) {
       r = sl_error_set(error, -EIO, "%s can't be written: %s", file->part.output,
                        errno ? strerror(errno) : "its disk may be full");
   }
-  if (r == 0)
+  if (r == 0 && file->part.file >= 0)
     r = sl_part_file_keep(&file->part, error);
   file->part = sl_part_file_close(file->part);
   file->stream = NULL;

@@ -39,6 +39,9 @@ struct sl_export_file {
 /* Makes it, with a stream that compresses what is written or not. 0, or a negative errno with the sentence. */
 int sl_export_begin(const char *path, bool compressed, struct sl_export_file *out, struct sl_error *error);
 
+/* The same, uncompressed; what is there and no file (a pipe, a terminal) is written into instead of replaced. */
+int sl_export_begin_any(const char *path, struct sl_export_file *out, struct sl_error *error);
+
 /* Puts it in its place, or removes it where r says that it is not whole. Returns r or what failed now. */
 int sl_export_end(struct sl_export_file *file, int r, struct sl_error *error);
 

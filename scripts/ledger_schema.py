@@ -25,6 +25,6 @@ def statements(kind):
 
 
 def empty_tables(database):
-    """Makes the tables in a database of the caller's."""
-    for statement in statements("table"):
+    """Makes the tables, and the steps' view of the periods, in a database of the caller's."""
+    for statement in statements("table") + [sql for sql in statements("view") if sql.startswith("CREATE VIEW step AS")]:
         database.execute(statement)

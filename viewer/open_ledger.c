@@ -128,7 +128,7 @@ static int check_version(struct sl_db *db, const char *path, struct sl_error *er
   int r = sl_db_int(db, "PRAGMA user_version", &version, error);
   if (r < 0)
     return r;
-  r = sl_db_int(db, "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name IN ('meta', 'rank', 'step')",
+  r = sl_db_int(db, "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name IN ('meta', 'rank', 'period')",
                 &tables, error);
   if (r < 0)
     return r;

@@ -14,8 +14,9 @@ struct sl_allocation {
   uint64_t address, bytes, requested_bytes;
   uint32_t place, thread, tid;
   uint32_t device;
-  int64_t step;               /* of its allocation; -1 outside steps */
-  uint64_t alloc_at, free_at; /* positions in the event sequence; free_at 0: alive */
+  uint64_t period;                         /* of its allocation */
+  int64_t step;                            /* of its allocation; -1 outside steps */
+  uint64_t alloc_at, free_at, complete_at; /* positions in the event sequence; 0: not yet */
   uint64_t alloc_ns, free_ns, complete_ns;
   uint32_t number;   /* among those that were alive at its step's end, from the latest; 0 until then */
   int64_t last_step; /* last step at whose end it was alive; -1: none */

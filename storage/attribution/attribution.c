@@ -102,13 +102,24 @@ static enum sl_attribution_rule rule_in_reduce(const struct sl_allocation *alloc
 static enum sl_attribution_rule rule_outside_modules(const struct sl_allocation *allocation,
                                                      const struct sl_step_facts *facts) {
   if (allocation->step < 0)
-    return allocation->free_at == 0 ? SL_RULE_none : SL_RULE_setup_temp;
+    return !facts->modules_known      ? SL_RULE_none
+           : allocation->free_at == 0 ? SL_RULE_program_kept
+                                      : SL_RULE_program_temp;
   if (is_cublas_workspace(allocation, facts))
     return SL_RULE_cublas_workspace;
   if (allocation->free_at == 0)
     return facts->cut_off ? SL_RULE_step_activation : SL_RULE_step_survivor;
   return alive_at_next(allocation, facts->backward_starts, facts->backward_start_count) ? SL_RULE_step_activation
                                                                                         : SL_RULE_step_temp;
+}
+
+/* Made outside of steps and alive after the outermost call of a module around it, which has ended. */
+static bool is_kept_output(const struct sl_allocation *allocation, const struct sl_phase *phase) {
+  const struct sl_phase *call = phase;
+  for (; phase; phase = phase->parent)
+    if (phase->kind == SL_KIND_forward || phase->kind == SL_KIND_eval)
+      call = phase;
+  return allocation->step < 0 && call->end_at != 0 && outlives(allocation, call);
 }
 
 /* The first phase outwards that says something decides; *by is that phase. */
@@ -148,6 +159,8 @@ static enum sl_attribution_rule rule_by_phase(const struct sl_allocation *alloca
         return SL_RULE_forward_temp;
       if (is_cublas_workspace(allocation, facts))
         return SL_RULE_cublas_workspace;
+      if (is_kept_output(allocation, phase))
+        return SL_RULE_call_output;
       /* Where the log ends within a forward, what is alive is in use, also in an evaluation between steps. */
       return allocation->free_at == 0 && !facts->cut_off && phase->end_at ? SL_RULE_forward_survivor
                                                                           : SL_RULE_forward_activation;

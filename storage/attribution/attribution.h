@@ -35,6 +35,7 @@ struct sl_step_facts {
   size_t optimizer_start_count;
   const uint64_t *backward_starts; /* positions at which whole backward passes began */
   size_t backward_start_count;
+  bool modules_known;               /* the companion says what modules, steps and optimizers do */
   bool gradients_tagged;            /* the companion tagged the gradients of this step */
   struct sl_workspaces *workspaces; /* of the rank; decisions add to it. NULL: PyTorch's own table was recorded */
   bool cut_off;                     /* the log ended within it: what is alive then has not outlived the step */

@@ -355,11 +355,8 @@ void sl_sweep_forget(struct sl_sweep *sweep, struct sl_allocation *allocation) {
   item_remove(sweep, allocation);
 }
 
-/*
- * What a tag says holds for the whole step, so that a peak's categories are those of the allocations that made it. The
- * tracker's labels are not touched: they follow what it learns, when it does.
- */
-static int retags_ahead(struct sl_sweep *sweep, const struct sl_item *items, size_t count) {
+/* The tracker's labels are not touched: they follow what it learns, when it does. */
+int sl_sweep_retag(struct sl_sweep *sweep, const struct sl_item *items, size_t count) {
   for (size_t i = 0; i < count; i++) {
     struct sl_allocation *allocation = items[i].allocation;
     if (items[i].type != SL_ITEM_retag || !allocation->counted)
@@ -489,7 +486,7 @@ static int window_close_of(struct sl_sweep *sweep, const struct sl_item *item) {
 }
 
 int sl_sweep_run(struct sl_sweep *sweep, const struct sl_item *items, size_t count) {
-  int r = retags_ahead(sweep, items, count);
+  int r = 0;
   sweep->bucketed_bytes = 0;
   for (size_t i = 0; i < count && r == 0; i++) {
     const struct sl_item *item = &items[i];

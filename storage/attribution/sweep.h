@@ -81,7 +81,13 @@ struct sl_sweep;
 struct sl_sweep *sl_sweep_new(const struct sl_sweep_listener *listener); /* NULL: no memory */
 struct sl_sweep *sl_sweep_free(struct sl_sweep *sweep);                  /* returns NULL */
 
-/* Runs over the items of one step in order; phases still open at the end are reported as they are. 0 or -errno. */
+/*
+ * What a tag says holds for all of the items that are run next, so that a peak's categories are those of the allocations
+ * that made it. 0 or -errno.
+ */
+int sl_sweep_retag(struct sl_sweep *sweep, const struct sl_item *items, size_t count);
+
+/* Runs over the items of one period in order; phases still open at the end are reported as they are. 0 or -errno. */
 int sl_sweep_run(struct sl_sweep *sweep, const struct sl_item *items, size_t count);
 
 /* The tracker knows no more of this allocation, if it ever did. */

@@ -72,6 +72,7 @@ void sl_tracker_label(struct sl_allocation *allocation, enum sl_tracker tracker,
   }
   switch (category) {
   case SL_CATEGORY_activation: label(allocation, passing, -1); return;
+  case SL_CATEGORY_program: label(allocation, allocation->rule == SL_RULE_program_kept ? -1 : passing, -1); return;
   case SL_CATEGORY_temp: label(allocation, in_optimizer ? SL_CATEGORY_optstate : passing, -1); return;
   case SL_CATEGORY_input:
     label(allocation, tracker == SL_TRACKER_module ? SL_CATEGORY_activation : category, -1);

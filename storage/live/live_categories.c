@@ -14,6 +14,11 @@ struct group {
   uint64_t bytes;
 };
 
+/* What has none of these may still get a tag: a parameter, once its model is called. */
+static bool is_final(int category) {
+  return category != SL_CATEGORY_unattributed && category != SL_CATEGORY_program;
+}
+
 static int judge(const struct sl_rank_builder *b, const struct sl_allocation *allocation,
                  const struct sl_step_facts *facts, uint64_t free_at, struct sl_phase *free_phase) {
   struct sl_allocation copy = *allocation;
@@ -57,7 +62,7 @@ static struct group possible(const struct sl_rank_builder *b, const struct sl_al
   } else if (lives != dies && lives == SL_CATEGORY_activation && !sl_phase_module(allocation->phase)) {
     bits |= 1ull << SL_CATEGORY_input; /* its tag comes with the forward of the root */
   }
-  return (struct group){bits, bits == 1ull << survives && survives != SL_CATEGORY_unattributed, allocation->bytes};
+  return (struct group){bits, bits == 1ull << survives && is_final(survives), allocation->bytes};
 }
 
 static void group_add(struct group *groups, size_t *count, struct group added) {
@@ -93,16 +98,15 @@ static void name_group(const struct sl_rank_builder *b, const struct group *grou
                                  sl_rank_category_name(b, c));
 }
 
-/* Tags and the ends of steps have decided; what nobody has a word for may still get a tag. */
+/* Tags and the ends of steps have decided. */
 static struct group decided(const struct sl_allocation *allocation) {
-  bool known = allocation->category != SL_CATEGORY_unattributed;
-  return (struct group){1ull << allocation->category, known, allocation->bytes};
+  return (struct group){1ull << allocation->category, is_final(allocation->category), allocation->bytes};
 }
 
 size_t sl_live_categories(struct sl_rank_builder *b, struct sl_live_category *out, size_t capacity) {
   struct group groups[GROUPS_MAX];
   size_t count = 0;
-  struct outlook outlook = {.cut_off = sl_rank_step_facts(b, b->step.step, true), .workspaces = b->workspaces};
+  struct outlook outlook = {.cut_off = sl_rank_step_facts(b, true), .workspaces = b->workspaces};
   if (outlook.cut_off.workspaces)
     outlook.cut_off.workspaces = &outlook.workspaces;
   outlook.whole = outlook.goes_on = outlook.cut_off;

@@ -33,8 +33,11 @@ static const char *module_name(const struct sl_rank_builder *b, uint32_t id) {
 }
 
 static void peak_take(struct sl_live_peak *peak, const struct sl_rank_builder *b, uint64_t bytes, uint64_t at_ns,
-                      int64_t step, uint64_t phase_id, uint32_t module) {
-  *peak = (struct sl_live_peak){.bytes = bytes, .at_ns = at_ns, .step = step};
+                      const struct sl_period_row *row, uint64_t phase_id, uint32_t module) {
+  const bool in_step = row->kind == SL_PERIOD_step;
+  *peak = (struct sl_live_peak){
+      .bytes = bytes, .at_ns = at_ns, .step = in_step ? row->step : -1, .after = in_step ? -1 : row->step};
+  snprintf(peak->period, sizeof peak->period, "%s", row->name ? row->name : "");
   const char *fqn = module_name(b, module);
   for (const struct sl_phase *phase = sl_phases_list(b->phases); phase; phase = phase->next)
     if (phase_id && phase->id == phase_id)
@@ -44,7 +47,7 @@ static void peak_take(struct sl_live_peak *peak, const struct sl_rank_builder *b
 
 /* ---- what the ledger's rows tell ---- */
 
-static void on_step_category(void *context, const char *category, uint64_t bytes) {
+static void on_period_category(void *context, const char *category, uint64_t bytes) {
   struct sl_live_rank *rank = context;
   if (rank->share_count == sizeof rank->shares / sizeof rank->shares[0])
     return;
@@ -58,22 +61,26 @@ static int by_size(const void *left, const void *right) {
   return a->bytes < b->bytes ? 1 : a->bytes > b->bytes ? -1 : strcmp(a->category, b->category);
 }
 
-static void on_step(void *context, const struct sl_step_row *row) {
+static void period_peak_take(struct sl_live_state *state, const struct sl_rank_builder *b,
+                             const struct sl_period_row *row) {
+  if (row->peak.allocated_bytes > state->peak.bytes)
+    peak_take(&state->peak, b, row->peak.allocated_bytes, row->peak_ns, row, row->peak_phase, row->peak_module);
+  if (row->peak.reserved_bytes > state->peak_reserved)
+    state->peak_reserved = row->peak.reserved_bytes;
+}
+
+static void on_period(void *context, const struct sl_period_row *row) {
   struct sl_live_rank *rank = context;
   struct sl_live_state *state = &rank->state;
+  period_peak_take(state, rank->builder, row);
+  if (row->kind != SL_PERIOD_step) {
+    rank->share_count = 0;
+    return;
+  }
   state->last = *row;
   state->steps++;
   state->steps_agreed += row->checked == 1;
   state->steps_differed += row->checked == 0;
-  if (row->before.allocated_bytes > state->peak.bytes)
-    peak_take(&state->peak, rank->builder, row->before.allocated_bytes, row->start_ns, -1, 0, 0);
-  if (row->peak.allocated_bytes > state->peak.bytes)
-    peak_take(&state->peak, rank->builder, row->peak.allocated_bytes, row->peak_ns, row->step, row->peak_phase,
-              row->peak_module);
-  if (row->before.reserved_bytes > state->peak_reserved)
-    state->peak_reserved = row->before.reserved_bytes;
-  if (row->peak.reserved_bytes > state->peak_reserved)
-    state->peak_reserved = row->peak.reserved_bytes;
   qsort(rank->shares, rank->share_count, sizeof *rank->shares, by_size);
   memcpy(state->shares, rank->shares, sizeof rank->shares);
   state->share_count = rank->share_count;
@@ -127,7 +134,7 @@ static void event_note(struct sl_live_rank *rank, const struct sl_event *event) 
     struct sl_phase *phase = sl_phases_current(b->phases, event->thread);
     state->refusals++;
     state->refused_bytes = allocator->bytes;
-    peak_take(&state->refused_at, b, sl_rank_totals_now(b).allocated_bytes, event->time_ns, sl_phases_step(b->phases),
+    peak_take(&state->refused_at, b, sl_rank_totals_now(b).allocated_bytes, event->time_ns, &b->current.row,
               phase ? phase->id : 0, sl_phase_module(phase));
     break;
   }
@@ -147,7 +154,7 @@ static void rank_stop(struct sl_live_rank *rank) {
 
 /* From the beginning of the log on. */
 static int rank_start(struct sl_live_rank *rank, struct sl_error *error) {
-  const struct sl_ledger_listener listener = {rank, on_step_category, on_step, on_collective};
+  const struct sl_ledger_listener listener = {rank, on_period_category, on_period, on_collective};
   rank_stop(rank);
   rank->begun = false;
   rank->patience = PATIENCE;
@@ -316,18 +323,13 @@ void sl_live_rank_state(struct sl_live_rank *rank, struct sl_live_state *out) {
   out->drivers_pool = b->drivers_pool;
   out->now = sl_rank_totals_now(b);
   out->step = sl_phases_step(b->phases);
-  out->start_ns = out->step >= 0 ? b->step.start_ns : out->last.end_ns;
+  out->start_ns = b->current.row.start_ns;
   frames_find(rank, out);
-  peak_take(&out->step_peak, b, b->step.peak.allocated_bytes, b->step.peak_ns, out->step, b->step.peak_phase,
-            b->step.peak_module);
-  if (out->step_peak.bytes > out->peak.bytes)
-    out->peak = out->step_peak;
-  if (b->step.before.allocated_bytes > out->peak.bytes && out->step >= 0)
-    peak_take(&out->peak, b, b->step.before.allocated_bytes, b->step.start_ns, -1, 0, 0);
-  if (b->step.peak.reserved_bytes > out->peak_reserved)
-    out->peak_reserved = b->step.peak.reserved_bytes;
-  if (out->step >= 0 && b->step.before.reserved_bytes > out->peak_reserved)
-    out->peak_reserved = b->step.before.reserved_bytes;
+  const struct sl_period_row *row = &b->current.row;
+  peak_take(&out->step_peak, b, row->peak.allocated_bytes, row->peak_ns, row, row->peak_phase, row->peak_module);
+  period_peak_take(out, b, row);
+  if (b->outside_waits)
+    period_peak_take(out, b, &b->outside.row);
 }
 
 int sl_live_rank_categories(struct sl_live_rank *rank, struct sl_live_state *out) {

@@ -25,8 +25,10 @@ struct sl_live_place { /* names are the rank's own, valid until it is read again
 struct sl_live_peak {
   uint64_t bytes; /* allocated; 0: none yet */
   uint64_t at_ns;
-  int64_t step;   /* -1: outside of steps */
-  char phase[24]; /* "": outside of everything */
+  int64_t step;     /* -1: outside of steps */
+  int64_t after;    /* outside of steps: the step before; -1: none, it is the setup */
+  char period[80];  /* outside of steps: what ran there the longest; "": nothing with a name */
+  char phase[24];   /* "": outside of everything */
   char module[160];
 };
 
@@ -68,7 +70,7 @@ struct sl_live_state {
   struct sl_live_peak peak; /* the highest so far */
   uint64_t peak_reserved, peak_device;
 
-  struct sl_step_row last;                        /* the last step that ended; step -1: none */
+  struct sl_period_row last;                      /* the last step that ended; step -1: none */
   struct sl_live_share shares[SL_CATEGORY_limit]; /* at its peak, the largest first */
   size_t share_count;
   uint64_t steps_agreed, steps_differed; /* with PyTorch's own statistics */

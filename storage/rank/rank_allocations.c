@@ -61,6 +61,7 @@ struct sl_allocation *sl_rank_allocation_add(struct sl_rank_builder *b, const st
   }
   *a = *made;
   a->id = ++b->next_allocation;
+  a->period = b->current.row.period;
   a->thread = event->thread;
   a->tid = event->tid;
   a->alloc_at = b->at;
@@ -104,6 +105,7 @@ static int on_allocator_free(struct sl_rank_builder *b, const struct sl_event *e
                              int action) {
   if (action == SL_FREE_COMPLETED) {
     a->complete_ns = event->time_ns;
+    a->complete_at = b->at;
     return 0;
   }
   a->free_at = b->at;
@@ -121,16 +123,16 @@ static int on_allocator_free(struct sl_rank_builder *b, const struct sl_event *e
 
 /* A new highest point of the step, made by an allocation of this thread. */
 static void peak_update(struct sl_rank_builder *b, const struct sl_event *event, const struct sl_block_totals *now) {
-  if (now->allocated_bytes > b->step.peak.allocated_bytes) {
+  if (now->allocated_bytes > b->current.row.peak.allocated_bytes) {
     const struct sl_phase *phase = sl_phases_current(b->phases, event->thread);
     while (phase && phase->kind == SL_KIND_user && phase->parent)
       phase = phase->parent; /* a user's range says less than what stands around it */
-    b->step.peak_ns = event->time_ns;
-    b->step.peak_phase = phase ? phase->id : 0;
-    b->step.peak_module = sl_phase_module(phase);
-    b->peak_at = b->at;
+    b->current.row.peak_ns = event->time_ns;
+    b->current.row.peak_phase = phase ? phase->id : 0;
+    b->current.row.peak_module = sl_phase_module(phase);
+    b->current.peak_at = b->at;
   }
-  sl_rank_totals_max(&b->step.peak, now);
+  sl_rank_totals_max(&b->current.row.peak, now);
 }
 
 /* Only the driver's side of it: the blocks are told as a whole. */
@@ -264,6 +266,7 @@ int sl_rank_on_driver_free(struct sl_rank_builder *b, const struct sl_event *eve
       return sl_error_set(b->error, -ENOMEM, "out of memory");
   sl_rank_pattern_allocator(b, SL_FREE_COMPLETED, a->place, a->bytes, a->bytes, a, event->thread);
   a->complete_ns = event->time_ns;
+  a->complete_at = b->at;
   return on_allocator_free(b, event, a, SL_FREE_REQUESTED);
 }
 
@@ -351,7 +354,10 @@ int sl_rank_restore_finish(struct sl_rank_builder *b) {
   int r = restored_segment_end(b);
   for (size_t i = 0; i < b->allocation_count && r == 0; i++)
     r = sl_rank_allocation_begins(b, b->allocations[i]);
-  sl_rank_step_watch(b);
+  sl_rank_period_watch(b);
+  for (size_t i = 0; i < b->allocation_count; i++) /* known since their snapshot only */
+    if (b->allocations[i]->alloc_ns > b->current.row.peak_ns)
+      b->current.row.peak_ns = b->allocations[i]->alloc_ns;
   return r;
 }
 
@@ -407,7 +413,7 @@ void sl_rank_on_allocator_stats(struct sl_rank_builder *b, const struct sl_event
   struct sl_block_totals now = sl_rank_totals_now(b);
   bool same = stats->requested_bytes == now.requested_bytes && stats->allocated_bytes == now.allocated_bytes &&
               stats->active_bytes == now.active_bytes && stats->reserved_bytes == now.reserved_bytes;
-  b->step.checked = same && b->step.checked != 0;
+  b->current.row.checked = same && b->current.row.checked != 0;
 }
 
 static bool is_alive(const struct sl_allocation *a) {

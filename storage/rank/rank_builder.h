@@ -5,10 +5,11 @@
  *   rank_device.c       samples of the device, loaded code, and refused requests
  *   rank_allocations.c  allocator events, what was there before recording began, tags
  *   rank_gap.c          what goes on after a part of the log that was dropped
- *   rank_steps.c        what is decided, summed up and written when a step ends
- *   rank_pattern.c      what a step did, as a number that tells whether another one did the same
- *   rank_periods.c      which steps' rows are kept
- *   rank_live.c         what can be told while the log still grows
+ *   rank_items.c        what happens in a period, in order
+ *   rank_life.c         where periods begin and end, and what is decided then
+ *   rank_rows.c         what is written of a period
+ *   rank_pattern.c      what a period did, as a number that tells whether another one did the same
+ *   rank_repeats.c      which periods' rows are kept
  */
 #ifndef SHARDLEDGER_RANK_BUILDER_H
 #define SHARDLEDGER_RANK_BUILDER_H
@@ -69,26 +70,42 @@ struct positions { /* in the event sequence, increasing */
   size_t count, capacity;
 };
 
-struct peak_entry { /* highest point of a (module, phase kind) in the step, over its calls */
-  uint64_t key;     /* module << 8 | kind */
+struct peak_entry { /* highest point of a (module, phase kind) in the period, over its calls */
+  uint64_t key;     /* module << 8 | kind; 0: of the period as a whole */
   struct sl_sample sample;
   struct sl_own_bytes own;
   UT_hash_handle hh;
 };
 
-struct sl_step_pattern {
+struct sl_period_pattern {
   uint64_t low, high; /* 128 bits of hash */
   uint64_t allocator_events, range_events;
 };
 
-struct sl_rank_period { /* a step and what came before it since the step before; its rows, as long as they wait */
-  struct sl_rows rows, device_rows;
-  uint64_t began_at;         /* position of the last event before it */
-  uint64_t first_allocation; /* id */
-  struct sl_step_row step;   /* once it has ended */
-  bool waits;                /* it repeats another one, and may yet be the last */
+enum { SL_PERIOD_NAMES = 16 };
+
+struct sl_rank_period {
+  struct sl_period_row row;
+  struct sl_rows rows, device_rows; /* as long as they wait */
+  struct sl_rank_pattern *pattern;  /* NULL: every period is kept */
+  uint64_t began_at, ended_at;      /* positions of the last event before it, and of its own last one */
+  uint64_t decided_at;              /* until where it has been decided: of a long one in pieces */
+  uint64_t peak_at;                 /* position of its highest point */
+  uint64_t first_allocation;        /* id */
+  uint64_t last_collective;         /* id */
+  size_t first_item, end_item;      /* those that are not summed up yet */
+  struct sl_memory_owner *owners;   /* at its highest point, when that is in an earlier piece; owned */
+  size_t owner_count;
+  struct { /* what ran in it, outside of steps */
+    const char *name;
+    uint64_t ns;
+  } names[SL_PERIOD_NAMES];
+  size_t name_count;
+  uint64_t longest_ns;
+  bool kept;  /* whatever it did */
+  bool waits; /* it repeats another one, and may yet be the last */
   bool left_out;
-  uint64_t same_peak_phase; /* of the step that it repeats */
+  uint64_t same_peak_phase; /* of the period that it repeats */
   uint32_t same_peak_module;
 };
 
@@ -102,10 +119,23 @@ struct sl_rank_builder {
   struct sl_collectives *collectives;
   struct sl_device_balance *balance;
   struct sl_refusals *refusals;
-  struct sl_rank_pattern *pattern; /* NULL: every step is kept */
-  struct sl_rank_periods *periods;
-  struct sl_rank_period current, last;
-  int r; /* first failure inside a callback */
+  struct sl_rank_repeats *repeats;
+
+  struct sl_rank_period current; /* that goes on */
+  struct sl_rank_period outside; /* before the step that goes on, has ended and waits to be decided with it */
+  bool outside_waits;
+  struct sl_rank_period last; /* the latest that was closed */
+  struct {
+    uint64_t began_at;
+    bool left_out;
+  } before_last;
+  struct sl_rank_period *closing; /* the one that is being summed up; NULL: none */
+  uint64_t next_period;
+  uint64_t cycle_began_at, last_cycle_began_at; /* the ends of the last step and of the one before */
+  uint64_t settled_at;                          /* phases that ended until here are written */
+  bool has_steps;
+  struct sl_phase whole; /* stands for each period as a whole where highest points are looked for */
+  int r;                 /* first failure inside a callback */
 
   uint64_t at; /* position in the event sequence */
   uint64_t now_ns;
@@ -127,8 +157,7 @@ struct sl_rank_builder {
   bool uncached;     /* or PYTORCH_NO_CUDA_MEMORY_CACHING */
   uint64_t restored_allocations;
   struct gap gap;
-  bool jumps; /* over a gap: what is summed up is not a step, but more will follow */
-  struct {    /* the one that is being put together */
+  struct { /* the one that is being put together */
     uint32_t device;
     uint64_t address, bytes, stream, at_ns;
   } restored_segment;
@@ -142,6 +171,7 @@ struct sl_rank_builder {
   struct reshard *reshards; /* of these items, in order */
   size_t reshard_count, reshard_capacity;
   struct positions optimizer_starts, backward_starts;
+  bool companion; /* is there, and says what modules, steps and optimizers do */
   bool gradients_tagged;
   struct sl_workspaces workspaces;
   struct sl_module_states *states;
@@ -149,37 +179,49 @@ struct sl_rank_builder {
   char *user_categories[SL_CATEGORY_limit];
   int category_count;
 
-  /* the step in progress */
-  struct sl_step_row step;
-  uint64_t peak_at;
   uint64_t device_used_bytes; /* of the rank's device, as sampled last; 0: not yet */
-  struct peak_entry *peaks;
+  struct peak_entry *peaks;   /* of the period that is being summed up */
 };
 
-/*
- * rank_steps.c: where steps begin and end, what is decided then, what is summed and written. Functions that return int
- * give 0 or a negative errno, with the reason in the builder's error.
- */
-const char *sl_rank_category_name(const struct sl_rank_builder *b, int category);
-/* What is known of the step so far, for decisions. cut_off: it has not ended. */
-struct sl_step_facts sl_rank_step_facts(struct sl_rank_builder *b, int64_t step, bool cut_off);
-int sl_rank_allocations_settle(struct sl_rank_builder *b, bool all);
+/* Functions that return int give 0 or a negative errno, with the reason in the builder's error. */
+
+/* rank_items.c */
 struct sl_item *sl_rank_item_add(struct sl_rank_builder *b, enum sl_item_type type);
+void sl_rank_items_restart(struct sl_rank_builder *b);
 void *sl_rank_list_grow(struct sl_rank_builder *b, void *list, size_t count, size_t *capacity, size_t size);
 void sl_rank_phase_closed(void *context, struct sl_phase *phase);
 void sl_rank_phase_opened(void *context, struct sl_phase *phase);
-int sl_rank_phases_settle(struct sl_rank_builder *b, bool all);
 size_t sl_rank_state_item_add(void *context, const struct sl_item *state);
 void sl_rank_state_item_withdraw(void *context, size_t index);
 void sl_rank_state_item_fail(void *context);
-int sl_rank_step_finish(struct sl_rank_builder *b, const struct sl_phase *step);
-void sl_rank_step_watch(struct sl_rank_builder *b);
+void sl_rank_watch(struct sl_rank_builder *b, struct sl_phase *phase);
+
+/* rank_life.c. Periods begin after the event at a position. */
+void sl_rank_period_begin(struct sl_rank_builder *b, enum sl_period_kind kind, int64_t step, uint64_t after);
+void sl_rank_period_watch(struct sl_rank_builder *b);
+void sl_rank_period_names(struct sl_rank_builder *b, const struct sl_phase *phase);
+int sl_rank_step_begins(struct sl_rank_builder *b, const struct sl_phase *step);
+int sl_rank_step_ends(struct sl_rank_builder *b, const struct sl_phase *step);
+int sl_rank_period_cut(struct sl_rank_builder *b);   /* by a gap; another one begins */
+int sl_rank_period_piece(struct sl_rank_builder *b); /* decides a part of a long one, if it is long enough */
+int sl_rank_life_end(struct sl_rank_builder *b);     /* the log has ended */
+/* What is known of the step so far, for decisions. cut_off: it has not ended. */
+struct sl_step_facts sl_rank_step_facts(struct sl_rank_builder *b, bool cut_off);
+void sl_rank_totals_max(struct sl_block_totals *peak, const struct sl_block_totals *now);
+struct sl_block_totals sl_rank_totals_now(const struct sl_rank_builder *b);
+
+/* rank_rows.c: of the period that is being closed, what ended at these positions or before. */
+const char *sl_rank_category_name(const struct sl_rank_builder *b, int category);
+int sl_rank_allocations_settle(struct sl_rank_builder *b, uint64_t until);
+int sl_rank_phases_settle(struct sl_rank_builder *b, uint64_t until);
+int sl_rank_peaks_write(struct sl_rank_builder *b);
+int sl_rank_owners_write(struct sl_rank_builder *b);
+int sl_rank_owners_note(struct sl_rank_builder *b); /* keeps them until they are written */
+int sl_rank_refusals_settle(struct sl_rank_builder *b);
 uint32_t sl_rank_sweep_parent(void *context, uint32_t module);
 int sl_rank_sweep_peak(void *context, const struct sl_phase *phase, const struct sl_sample *sample,
                        const struct sl_own_bytes *own);
 int sl_rank_sweep_snapshot(void *context, const struct sl_item *item, const struct sl_sample *sample);
-void sl_rank_totals_max(struct sl_block_totals *peak, const struct sl_block_totals *now);
-struct sl_block_totals sl_rank_totals_now(const struct sl_rank_builder *b);
 
 /* rank_allocations.c: PyTorch's allocator, blocks from before recording, tags. */
 uint64_t sl_rank_allocation_containing(void *context, uint64_t address);
@@ -207,7 +249,7 @@ void sl_rank_private_pool_restore(struct sl_rank_builder *b, uint32_t device, ui
 int sl_rank_on_gap_event(struct sl_rank_builder *b, const struct sl_event *event);
 void sl_rank_gap_free(struct gap *gap);
 
-/* rank_pattern.c: what goes into the pattern of the step in progress. Nothing is done where every step is kept. */
+/* rank_pattern.c: what goes into the pattern of the current period, or of that which is being closed. */
 struct sl_rank_pattern *sl_rank_pattern_new(void); /* NULL: no memory */
 struct sl_rank_pattern *sl_rank_pattern_free(struct sl_rank_pattern *pattern);
 void sl_rank_pattern_allocator(struct sl_rank_builder *b, int action, uint32_t place, uint64_t bytes,
@@ -220,23 +262,26 @@ void sl_rank_pattern_peak(struct sl_rank_builder *b, uint64_t key, const struct 
                           const struct sl_own_bytes *own);
 void sl_rank_pattern_snapshot(struct sl_rank_builder *b, const struct sl_item *item, int category, uint64_t bytes,
                               uint64_t tracker_bytes);
-void sl_rank_pattern_take(struct sl_rank_builder *b, struct sl_step_pattern *out); /* and begins the next one */
+void sl_rank_pattern_decisions(struct sl_rank_builder *b, const struct sl_rank_period *p); /* of a piece */
+/* The whole of it; the pattern is empty afterwards, for another period. */
+void sl_rank_pattern_take(struct sl_rank_builder *b, const struct sl_rank_period *p, struct sl_period_pattern *out);
 
-/* rank_periods.c */
-struct sl_rank_periods *sl_rank_periods_new(void); /* NULL: no memory */
-struct sl_rank_periods *sl_rank_periods_free(struct sl_rank_periods *periods);
-void sl_rank_periods_keep_all(struct sl_rank_periods *periods);
+/* rank_repeats.c */
+struct sl_rank_repeats *sl_rank_repeats_new(void); /* NULL: no memory */
+struct sl_rank_repeats *sl_rank_repeats_free(struct sl_rank_repeats *repeats);
+void sl_rank_repeats_keep_all(struct sl_rank_repeats *repeats);
+bool sl_rank_keeps_next(const struct sl_rank_repeats *repeats); /* the period that begins now, whatever it does */
 int sl_rank_on_collective(void *context, const struct sl_collective_row *row, struct sl_error *error);
-void sl_rank_hold(struct sl_rank_builder *b); /* the rows that follow are of the step in progress */
-/* … of something that began at this position; false: they are kept in any case, since it comes from a kept step. */
+void sl_rank_hold(struct sl_rank_builder *b); /* the rows that follow are of the closing period */
+/* … of something that began at this position; false: they are kept in any case, since it comes from a kept period. */
 bool sl_rank_hold_since(struct sl_rank_builder *b, uint64_t begun_at);
 bool sl_rank_hold_device(struct sl_rank_builder *b, uint64_t at_ns); /* … of the device then; false: leave them out */
-void sl_rank_release(struct sl_rank_builder *b);                     /* … are of no step */
-int sl_rank_period_decide(struct sl_rank_builder *b); /* the step in progress is summed up; settles the one before it */
-int sl_rank_period_end(struct sl_rank_builder *b);    /* and all its rows are made */
-int sl_rank_periods_flush(struct sl_rank_builder *b); /* what was held back until here is kept */
-int sl_rank_periods_last(struct sl_rank_builder *b);  /* no step will follow: everything from here on is kept */
-int sl_rank_periods_finish(struct sl_rank_builder *b); /* the log has ended, and all collectives are known */
+void sl_rank_release(struct sl_rank_builder *b);                     /* … are of no period */
+int sl_rank_repeat_decide(struct sl_rank_builder *b, struct sl_rank_period *p); /* settles the one before it */
+int sl_rank_repeat_end(struct sl_rank_builder *b, struct sl_rank_period *p);    /* all its rows are made */
+int sl_rank_repeats_flush(struct sl_rank_builder *b);  /* what was held back until here is kept */
+int sl_rank_repeats_last(struct sl_rank_builder *b);   /* no step will follow: everything from here on is kept */
+int sl_rank_repeats_finish(struct sl_rank_builder *b); /* the log has ended, and all collectives are known */
 
 /* rank_device.c: the device as a whole, and refused requests. */
 int sl_rank_on_device_sample(struct sl_rank_builder *b, const struct sl_event *event);

@@ -105,8 +105,8 @@ static int device_sample_take(struct sl_rank_builder *b, const struct sl_event *
     allocator = (struct sl_allocator_memory){*sl_block_map_totals(b->maps[device]), b->private_pools[device]};
   if ((int)device == b->device) {
     b->device_used_bytes = used_bytes;
-    if (used_bytes > b->step.peak_device_bytes)
-      b->step.peak_device_bytes = used_bytes;
+    if (used_bytes > b->current.row.peak_device_bytes)
+      b->current.row.peak_device_bytes = used_bytes;
   }
   return sl_device_balance_sample(b->balance, device, b->at, event->time_ns, total_bytes, used_bytes, &allocator,
                                   b->error);
@@ -116,7 +116,7 @@ int sl_rank_on_device_sample(struct sl_rank_builder *b, const struct sl_event *e
   const struct sl_event_device_sample *sample = event->payload;
   if (event->salvaged) { /* from before the blocks that are known again: only what the next step begins with */
     if ((int)sample->device == b->device)
-      b->step.peak_device_bytes = b->device_used_bytes = sample->total_bytes - sample->free_bytes;
+      b->current.row.peak_device_bytes = b->device_used_bytes = sample->total_bytes - sample->free_bytes;
     return 0;
   }
   return device_sample_take(b, event, sample->device, sample->total_bytes, sample->total_bytes - sample->free_bytes);

@@ -46,8 +46,10 @@ static int allocations_end(struct sl_rank_builder *b, uint64_t from_ns) {
       continue;
     if (!a->free_at)
       a->free_ns = a->alloc_ns > from_ns ? a->alloc_ns : from_ns;
-    if (!a->complete_ns)
+    if (!a->complete_at) {
       a->complete_ns = a->free_ns > from_ns ? a->free_ns : from_ns;
+      a->complete_at = b->at;
+    }
     if (a->free_at)
       continue;
     a->free_at = b->at;
@@ -90,6 +92,7 @@ static int allocation_make(struct sl_rank_builder *b, const struct sl_event *eve
     return b->r;
   a->tid = block->tid;
   a->alloc_ns = block->alloc_ns;
+  a->period = b->current.row.period - 1; /* the one that was cut */
   return sl_rank_allocation_begins(b, a);
 }
 
@@ -148,10 +151,8 @@ static int jump(struct sl_rank_builder *b, const struct sl_event *event) {
   if (b->gap.block_count)
     qsort(b->gap.blocks, b->gap.block_count, sizeof *b->gap.blocks, compare_blocks);
   int r = allocations_end(b, e->from_ns);
-  b->jumps = true;
   if (r == 0)
-    r = sl_rank_step_finish(b, NULL);
-  b->jumps = false;
+    r = sl_rank_period_cut(b);
   if (r == 0)
     r = blocks_take(b, event);
   if (r == 0 && sl_phases_jump(b->phases, b->gap.ranges, b->gap.range_count, e->from_ns, b->at) < 0)
@@ -159,7 +160,7 @@ static int jump(struct sl_rank_builder *b, const struct sl_event *event) {
   if (r == 0)
     r = row_write(b, e);
   sl_rank_gap_free(&b->gap);
-  sl_rank_step_watch(b);
+  sl_rank_period_watch(b);
   return r < 0 ? r : b->r;
 }
 

@@ -108,6 +108,8 @@ static int on_event(struct sl_rank_builder *b, const struct sl_event *event) {
     const char *source = sl_log_string(b->log, state->source), *reason = sl_log_string(b->log, state->reason);
     if (strcmp(source, "torch_allocator") == 0 && strncmp(reason, UNCACHED, strlen(UNCACHED)) == 0)
       b->drivers_pool = b->uncached = true;
+    if (strcmp(source, "companion") == 0)
+      b->companion = strcmp(sl_log_string(b->log, state->state), "on") == 0;
     const struct sl_source_cells cells = {.source = source,
                                           .state = sl_log_string(b->log, state->state),
                                           .reason = reason,
@@ -206,10 +208,13 @@ struct sl_rank_builder *sl_rank_builder_free(struct sl_rank_builder *b) {
   sl_rank_gap_free(&b->gap);
   for (int i = 0; b->places && i < MAX_PLACES; i++)
     free(b->places[i].pool);
-  sl_rows_free(&b->current.rows);
-  sl_rows_free(&b->current.device_rows);
-  sl_rows_free(&b->last.rows);
-  sl_rows_free(&b->last.device_rows);
+  struct sl_rank_period *const periods[] = {&b->current, &b->outside, &b->last};
+  for (size_t i = 0; i < sizeof periods / sizeof periods[0]; i++) {
+    sl_rows_free(&periods[i]->rows);
+    sl_rows_free(&periods[i]->device_rows);
+    periods[i]->pattern = sl_rank_pattern_free(periods[i]->pattern);
+    free(periods[i]->owners);
+  }
   free(b->items);
   free(b->reshards);
   free(b->optimizer_starts.at);
@@ -222,8 +227,7 @@ struct sl_rank_builder *sl_rank_builder_free(struct sl_rank_builder *b) {
   b->collectives = sl_collectives_free(b->collectives);
   b->balance = sl_device_balance_free(b->balance);
   b->refusals = sl_refusals_free(b->refusals);
-  b->pattern = sl_rank_pattern_free(b->pattern);
-  b->periods = sl_rank_periods_free(b->periods);
+  b->repeats = sl_rank_repeats_free(b->repeats);
   sl_ledger_writer_hold(b->writer, NULL);
   sl_ledger_writer_divert(b->writer, NULL, NULL);
   free(b);
@@ -242,7 +246,6 @@ struct sl_rank_builder *sl_rank_builder_new(struct sl_log *log, struct sl_ledger
       .device = -1,
       .restoring = true,
       .category_count = SL_CATEGORY_built_in,
-      .step = {.step = -1, .checked = -1},
   };
   allocator_facts_take(b);
   struct sl_phase_listener phase_listener = {b, sl_rank_phase_opened, sl_rank_phase_closed};
@@ -257,21 +260,26 @@ struct sl_rank_builder *sl_rank_builder_new(struct sl_log *log, struct sl_ledger
   b->balance = sl_device_balance_new(writer, b->segments);
   b->refusals = sl_refusals_new();
   b->collectives = b->phases ? sl_collectives_new(log, writer, b->phases, &host) : NULL;
-  b->periods = sl_rank_periods_new();
-  b->pattern = sl_rank_pattern_new();
-  b->current.first_allocation = 1;
+  b->repeats = sl_rank_repeats_new();
+  b->current.pattern = sl_rank_pattern_new();
+  b->outside.pattern = sl_rank_pattern_new();
   sl_ledger_writer_divert(writer, sl_rank_on_collective, b);
   if (b->places && b->phases && b->states && b->sweep && b->segments && b->collectives && b->balance && b->refusals &&
-      b->periods && b->pattern && categories_of_rules(b, rules) == 0 && sl_phases_use_rules(b->phases, rules) == 0)
-    return b;
+      b->repeats && b->current.pattern && b->outside.pattern && categories_of_rules(b, rules) == 0 &&
+      sl_phases_use_rules(b->phases, rules) == 0) {
+    sl_rank_period_begin(b, SL_PERIOD_setup, -1, 0);
+    if (b->r == 0)
+      return b;
+  }
 finish:
   sl_no_memory(error);
   return sl_rank_builder_free(b);
 }
 
 void sl_rank_builder_keep_all(struct sl_rank_builder *b) {
-  b->pattern = sl_rank_pattern_free(b->pattern);
-  sl_rank_periods_keep_all(b->periods);
+  b->current.pattern = sl_rank_pattern_free(b->current.pattern);
+  b->outside.pattern = sl_rank_pattern_free(b->outside.pattern);
+  sl_rank_repeats_keep_all(b->repeats);
 }
 
 /* What failed where it could not be returned. */
@@ -302,6 +310,8 @@ int sl_rank_builder_event(struct sl_rank_builder *b, const struct sl_event *even
     r = sl_rank_restore_finish(b);
   if (r == 0)
     r = on_event(b, event);
+  if (r == 0)
+    r = sl_rank_period_piece(b);
   return r < 0 ? r : has_failed(b);
 }
 
@@ -309,24 +319,13 @@ int sl_rank_builder_finish(struct sl_rank_builder *b) {
   int r = b->restoring ? sl_rank_restore_finish(b) : 0;
   if (r < 0)
     return r;
-  /* A step that was cut off is a step all the same: its peak is what an OOM is about. */
-  struct sl_phase *open_step = NULL;
-  for (struct sl_phase *p = sl_phases_list(b->phases); p; p = p->next)
-    if (p->kind == SL_KIND_step && !p->end_at)
-      open_step = p;
-  r = sl_rank_step_finish(b, open_step);
-  if (r == 0)
-    r = sl_rank_periods_last(b);
-  if (r == 0)
-    r = sl_rank_allocations_settle(b, true);
-  if (r == 0)
-    r = sl_rank_phases_settle(b, true);
+  r = sl_rank_life_end(b);
   if (r == 0)
     r = sl_driver_segments_finish(b->segments, b->error);
   if (r == 0)
     r = sl_collectives_finish(b->collectives, b->error);
   if (r == 0)
-    r = sl_rank_periods_finish(b);
+    r = sl_rank_repeats_finish(b);
   if (r == 0)
     r = sl_exposed_time_write(b->writer, b->error);
   if (r == 0)

@@ -1,5 +1,5 @@
 /*
- * What a step did, as one 128-bit number: two steps with the same number have the same rows but for times and
+ * What a period did, as one 128-bit number: two with the same number have the same rows but for times and
  * addresses.
  *
  * What goes in, as words: every allocator event of the rank in the allocator's order with its bytes, place and phase,
@@ -124,9 +124,14 @@ static struct thread_pattern *thread_of(struct sl_rank_pattern *pattern, uint32_
   return thread;
 }
 
+/* Of what goes on, or of what is being closed. */
+static struct sl_rank_pattern *pattern_of(const struct sl_rank_builder *b) {
+  return b->closing ? b->closing->pattern : b->current.pattern;
+}
+
 /* The stream of a thread; NULL, with the builder's failure set, when memory runs out. */
 static XXH3_state_t *stream_of(struct sl_rank_builder *b, uint32_t number) {
-  struct thread_pattern *thread = thread_of(b->pattern, number);
+  struct thread_pattern *thread = thread_of(pattern_of(b), number);
   if (!thread) {
     b->r = sl_error_set(b->error, -ENOMEM, "out of memory");
     return NULL;
@@ -145,32 +150,33 @@ static uint64_t module_word(const struct sl_phase *phase) {
 }
 
 void sl_rank_pattern_opened(struct sl_rank_builder *b, struct sl_phase *phase) {
-  XXH3_state_t *stream = b->pattern ? stream_of(b, phase->thread) : NULL;
+  XXH3_state_t *stream = pattern_of(b) ? stream_of(b, phase->thread) : NULL;
   if (!stream)
     return;
-  phase->number = ++b->pattern->latest->opened;
+  phase->number = ++pattern_of(b)->latest->opened;
   ADD(stream, ENTRY_opened, phase_word(phase), phase->module, phase->call_index, phase_word(phase->parent),
       module_word(phase->parent));
   name_add(stream, phase->kind == SL_KIND_step ? "" : phase->name);
 }
 
 void sl_rank_pattern_closed(struct sl_rank_builder *b, const struct sl_phase *phase) {
-  XXH3_state_t *stream = b->pattern ? stream_of(b, phase->thread) : NULL;
+  XXH3_state_t *stream = pattern_of(b) ? stream_of(b, phase->thread) : NULL;
   if (stream)
     ADD(stream, ENTRY_closed, phase_word(phase), phase->module);
 }
 
 void sl_rank_pattern_allocator(struct sl_rank_builder *b, int action, uint32_t place, uint64_t bytes,
                                uint64_t block_bytes, const struct sl_allocation *ended, uint32_t thread) {
-  if (!b->pattern)
+  struct sl_rank_pattern *pattern = pattern_of(b);
+  if (!pattern)
     return;
   const struct sl_phase *phase = sl_phases_current(b->phases, thread);
   const uint64_t what = (uint64_t)action | (uint64_t)place << 8;
-  XXH3_state_t *order = b->pattern->order;
-  b->pattern->entries++;
+  XXH3_state_t *order = pattern->order;
+  pattern->entries++;
   if (!ended)
     ADD(order, ENTRY_allocator, what, bytes, block_bytes, phase_word(phase), module_word(phase));
-  else if (ended->alloc_at > b->last.began_at)
+  else if (ended->alloc_at > b->last_cycle_began_at)
     ADD(order, ENTRY_free_of_step, what, ended->number ? ended->number : ended->id - b->current.first_allocation,
         (uint64_t)(ended->number > 0), ended->bytes, phase_word(phase), module_word(phase));
   else
@@ -179,7 +185,7 @@ void sl_rank_pattern_allocator(struct sl_rank_builder *b, int action, uint32_t p
 }
 
 void sl_rank_pattern_event(struct sl_rank_builder *b, const struct sl_event *event) {
-  if (!b->pattern)
+  if (!pattern_of(b))
     return;
   switch (event->type) {
   case SL_EVENT_range_push: {
@@ -219,38 +225,41 @@ void sl_rank_pattern_event(struct sl_rank_builder *b, const struct sl_event *eve
 
 void sl_rank_pattern_snapshot(struct sl_rank_builder *b, const struct sl_item *item, int category, uint64_t bytes,
                               uint64_t tracker_bytes) {
-  if (b->pattern)
-    ADD(b->pattern->order, ENTRY_snapshot, (uint64_t)item->state << 32 | item->module,
+  if (pattern_of(b))
+    ADD(pattern_of(b)->order, ENTRY_snapshot, (uint64_t)item->state << 32 | item->module,
         (uint64_t)category << 32 | item->call_index, bytes, tracker_bytes);
 }
 
 void sl_rank_pattern_peak(struct sl_rank_builder *b, uint64_t key, const struct sl_sample *sample,
                           const struct sl_own_bytes *own) {
-  if (!b->pattern)
+  if (!pattern_of(b))
     return;
-  ADD(b->pattern->order, ENTRY_peak, key, sample->allocated_bytes, own->alone, own->with_children);
+  ADD(pattern_of(b)->order, ENTRY_peak, key, sample->allocated_bytes, own->alone, own->with_children);
   for (int c = 0; c < b->category_count; c++)
     if (sample->category_bytes[c])
-      ADD(b->pattern->order, ENTRY_peak_category, (uint64_t)c, sample->category_bytes[c]);
+      ADD(pattern_of(b)->order, ENTRY_peak_category, (uint64_t)c, sample->category_bytes[c]);
 }
 
 void sl_rank_pattern_owner(struct sl_rank_builder *b, const struct sl_memory_owner *owner) {
-  if (!b->pattern)
+  if (!pattern_of(b))
     return;
-  ADD(b->pattern->order, ENTRY_owner, (uint64_t)owner->category << 32 | owner->module, owner->bytes,
+  ADD(pattern_of(b)->order, ENTRY_owner, (uint64_t)owner->category << 32 | owner->module, owner->bytes,
       owner->allocations);
-  text_add(b->pattern->order, owner->detail);
-  text_add(b->pattern->order, owner->phase);
+  text_add(pattern_of(b)->order, owner->detail);
+  text_add(pattern_of(b)->order, owner->phase);
 }
 
-/* ---- the end of a step ---- */
+/* ---- the end of a period ---- */
 
-static void decisions_add(struct sl_rank_builder *b) {
-  for (size_t i = b->allocation_count; i-- > 0 && b->allocations[i]->alloc_at > b->current.began_at;) {
+void sl_rank_pattern_decisions(struct sl_rank_builder *b, const struct sl_rank_period *p) {
+  XXH3_state_t *order = p->pattern ? p->pattern->order : NULL;
+  for (size_t i = b->allocation_count; i-- > 0 && b->allocations[i]->alloc_at > p->decided_at && order;) {
     const struct sl_allocation *a = b->allocations[i];
-    ADD(b->pattern->order, ENTRY_decided, (uint64_t)a->category << 32 | (uint64_t)a->rule << 16 | (a->step >= 0),
-        a->module, a->requested_bytes, a->bytes);
-    text_add(b->pattern->order, a->tag_name);
+    if (p->ended_at && a->alloc_at > p->ended_at)
+      continue;
+    ADD(order, ENTRY_decided, (uint64_t)a->category << 32 | (uint64_t)a->rule << 16 | (a->step >= 0), a->module,
+        a->requested_bytes, a->bytes);
+    text_add(order, a->tag_name);
   }
 }
 
@@ -258,12 +267,13 @@ static void sums_add(XXH3_state_t *state, const struct sl_block_totals *sums) {
   ADD(state, ENTRY_figures, sums->requested_bytes, sums->allocated_bytes, sums->active_bytes, sums->reserved_bytes);
 }
 
-void sl_rank_pattern_take(struct sl_rank_builder *b, struct sl_step_pattern *out) {
-  struct sl_rank_pattern *pattern = b->pattern;
-  decisions_add(b);
-  sums_add(pattern->order, &b->step.peak);
-  sums_add(pattern->order, &b->step.end);
-  *out = (struct sl_step_pattern){.allocator_events = pattern->entries};
+void sl_rank_pattern_take(struct sl_rank_builder *b, const struct sl_rank_period *p, struct sl_period_pattern *out) {
+  struct sl_rank_pattern *pattern = p->pattern;
+  sl_rank_pattern_decisions(b, p);
+  ADD(pattern->order, ENTRY_figures, (uint64_t)(p->row.kind == SL_PERIOD_step));
+  sums_add(pattern->order, &p->row.peak);
+  sums_add(pattern->order, &p->row.end);
+  *out = (struct sl_period_pattern){.allocator_events = pattern->entries};
   uint64_t low = 0, high = 0; /* a sum: threads in any order */
   struct thread_pattern *thread, *next;
   HASH_ITER(hh, pattern->threads, thread, next) {

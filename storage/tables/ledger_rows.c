@@ -31,13 +31,21 @@ int sl_write_module(struct sl_ledger_writer *writer, const struct sl_module_info
   return sl_put_module(writer, &cells, error);
 }
 
-int sl_write_step(struct sl_ledger_writer *writer, const struct sl_step_row *row, struct sl_error *error) {
-  if (writer->listener.step)
-    writer->listener.step(writer->listener.context, row);
-  sl_rank_sums_step(&writer->sums, row);
+const char *sl_period_word(enum sl_period_kind kind) {
+  static const char *const words[] = {"setup", "step", "between", "end", "whole", "cut"};
+  return words[kind];
+}
+
+int sl_write_period(struct sl_ledger_writer *writer, const struct sl_period_row *row, struct sl_error *error) {
+  if (writer->listener.period)
+    writer->listener.period(writer->listener.context, row);
+  sl_rank_sums_period(&writer->sums, row);
   const bool recorded = row->recorded, cache = recorded && !row->drivers_pool;
-  const struct sl_step_cells cells = {
-      .step = row->step,
+  const struct sl_period_cells cells = {
+      .period = (int64_t)row->period,
+      .kind = sl_period_word(row->kind),
+      .step = sl_known(row->step, -1),
+      .name = row->name,
       .same_as = sl_known(row->same_as, -1),
       .start_ns = (int64_t)row->start_ns,
       .end_ns = (int64_t)row->end_ns,
@@ -49,8 +57,6 @@ int sl_write_step(struct sl_ledger_writer *writer, const struct sl_step_row *row
       .peak_active_bytes = sum_or_none(row->peak.active_bytes, recorded),
       .peak_reserved_bytes = sum_or_none(row->peak.reserved_bytes, cache),
       .peak_device_bytes = sl_known((int64_t)row->peak_device_bytes, 0),
-      .before_allocated_bytes = sum_or_none(row->before.allocated_bytes, recorded),
-      .before_reserved_bytes = sum_or_none(row->before.reserved_bytes, cache),
       .end_requested_bytes = sum_or_none(row->end.requested_bytes, cache),
       .end_allocated_bytes = sum_or_none(row->end.allocated_bytes, recorded),
       .end_active_bytes = sum_or_none(row->end.active_bytes, recorded),
@@ -59,8 +65,8 @@ int sl_write_step(struct sl_ledger_writer *writer, const struct sl_step_row *row
       .end_inactive_split_bytes = sum_or_none(row->end_free.inactive_split_bytes, cache),
       .checked = sl_known(row->checked, -1),
   };
-  int r = sl_put_step(writer, &cells, error);
-  if (r < 0 || row->recorded_step == (uint64_t)row->step)
+  int r = sl_put_period(writer, &cells, error);
+  if (r < 0 || row->kind != SL_PERIOD_step || row->recorded_step == (uint64_t)row->step)
     return r;
   const struct sl_renumbered_step_cells renumbered = {.step = row->step, .recorded = (int64_t)row->recorded_step};
   return sl_put_renumbered_step(writer, &renumbered, error);
@@ -97,6 +103,7 @@ int sl_write_allocation(struct sl_ledger_writer *writer, const struct sl_allocat
       .name = allocation->tag_name,
       .module_id = allocation->module,
       .phase_id = allocation->phase_id,
+      .period = (int64_t)allocation->period,
       .step = sl_known(allocation->step, -1),
       .tid = allocation->tid,
       .alloc_ns = (int64_t)allocation->alloc_ns,
@@ -109,10 +116,10 @@ int sl_write_allocation(struct sl_ledger_writer *writer, const struct sl_allocat
   return sl_put_allocation(writer, &cells, error);
 }
 
-int sl_write_peak_category(struct sl_ledger_writer *writer, const struct sl_peak_category_cells *cells,
+int sl_write_peak_category(struct sl_ledger_writer *writer, const struct sl_peak_category_cells *cells, bool of_period,
                            struct sl_error *error) {
-  if (writer->listener.step_category && !cells->module_id && strcmp(cells->phase, sl_kind_name(SL_KIND_step)) == 0)
-    writer->listener.step_category(writer->listener.context, cells->category, (uint64_t)cells->bytes);
+  if (writer->listener.period_category && of_period)
+    writer->listener.period_category(writer->listener.context, cells->category, (uint64_t)cells->bytes);
   return sl_put_peak_category(writer, cells, error);
 }
 
@@ -250,7 +257,20 @@ int sl_write_rank_sums(struct sl_ledger_writer *writer, struct sl_error *error) 
       .first_step = sums->first_step,
       .last_step = sums->last_step,
   };
-  int r = sums->steps ? sl_put_rank_steps(writer, &steps, error) : 0;
+  const bool cache = sums->recorded && !sums->drivers_pool;
+  const struct sl_life_cells life = {
+      .periods = (int64_t)sums->periods,
+      .peak_period = sums->recorded ? (int64_t)sums->peak_period : SL_NONE,
+      .highest_step_period = sums->recorded && sums->steps ? (int64_t)sums->step_period : SL_NONE,
+      .peak_requested_bytes = sum_or_none(sums->peak.requested_bytes, cache),
+      .peak_allocated_bytes = sum_or_none(sums->peak.allocated_bytes, sums->recorded),
+      .peak_active_bytes = sum_or_none(sums->peak.active_bytes, sums->recorded),
+      .peak_reserved_bytes = sum_or_none(sums->peak.reserved_bytes, cache),
+      .peak_device_bytes = sl_known((int64_t)sums->peak_device_bytes, 0),
+  };
+  int r = sl_put_life(writer, &life, error);
+  if (r == 0 && sums->steps)
+    r = sl_put_rank_steps(writer, &steps, error);
   for (size_t i = 0; r == 0 && i < sums->collective_count; i++) {
     const struct sl_collective_total_row *sum = &sums->collectives[i];
     const struct sl_rank_collectives_cells cells = {

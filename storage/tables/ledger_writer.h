@@ -35,13 +35,13 @@ int sl_ledger_writer_open_aside(struct sl_ledger_writer **out, struct sl_error *
 int sl_ledger_writer_move(struct sl_ledger_writer *aside, struct sl_ledger_writer *ledger, struct sl_error *error);
 
 /* Who wants to hear of rows. Each may be NULL; pointers in a row are valid during the call only, its names longer. */
-struct sl_step_row;
+struct sl_period_row;
 struct sl_collective_row;
 struct sl_ledger_listener {
   void *context;
-  /* A category's share of the peak of the step whose row comes next. The name is the caller's for good. */
-  void (*step_category)(void *context, const char *category, uint64_t bytes);
-  void (*step)(void *context, const struct sl_step_row *row);
+  /* A category's share of the peak of the period whose row comes next. The name is the caller's for good. */
+  void (*period_category)(void *context, const char *category, uint64_t bytes);
+  void (*period)(void *context, const struct sl_period_row *row);
   void (*collective)(void *context, const struct sl_collective_row *row);
 };
 
@@ -76,14 +76,29 @@ int sl_ledger_writer_put_row(struct sl_ledger_writer *writer, const struct sl_ro
 /* Whether a waiting row is one of `phase`; then its ids in the rank, parent 0 for none. */
 bool sl_row_is_phase(const struct sl_row *row, uint64_t *id, uint64_t *parent);
 
-struct sl_step_row {
-  int64_t step;
-  uint64_t recorded_step; /* its number as recorded */
+enum sl_period_kind {
+  SL_PERIOD_setup,   /* before the first step */
+  SL_PERIOD_step,    /* a training step */
+  SL_PERIOD_between, /* after a step, before the next one */
+  SL_PERIOD_end,     /* after the last one */
+  SL_PERIOD_whole,   /* all of it, of a rank without steps */
+  SL_PERIOD_cut,     /* any of these whose end was dropped from the record */
+};
+
+/* The word in the ledger. */
+const char *sl_period_word(enum sl_period_kind kind);
+
+struct sl_period_row {
+  uint64_t period; /* 0, 1, … without gaps */
+  enum sl_period_kind kind;
+  int64_t step;           /* its number; of other kinds that of the step before, -1: none */
+  uint64_t recorded_step; /* of a step: its number as recorded */
+  const char *name;       /* what ran in it the longest; NULL: nothing that has a name. Of the log, or static */
   int64_t same_as;        /* -1: its own rows are there */
   uint64_t start_ns, end_ns, peak_ns;
-  uint64_t peak_phase, peak_device_bytes;   /* 0: none */
-  uint32_t peak_module;                     /* 0: none */
-  struct sl_block_totals peak, end, before; /* before: the highest between the step before and this one */
+  uint64_t peak_phase, peak_device_bytes; /* 0: none */
+  uint32_t peak_module;                   /* 0: none */
+  struct sl_block_totals peak, end;
   struct sl_free_blocks end_free;
   int checked;   /* 1, 0, or -1: not compared */
   bool recorded; /* allocations were; else the sums are unknown, and not 0 */
@@ -108,13 +123,13 @@ struct sl_collective_row {
  * Rows of what other parts know; the other tables' rows are put by their cells (ledger_tables.h).
  */
 int sl_write_module(struct sl_ledger_writer *writer, const struct sl_module_info *module, struct sl_error *error);
-int sl_write_step(struct sl_ledger_writer *writer, const struct sl_step_row *row, struct sl_error *error);
+int sl_write_period(struct sl_ledger_writer *writer, const struct sl_period_row *row, struct sl_error *error);
 int sl_write_phase(struct sl_ledger_writer *writer, const struct sl_phase *phase, struct sl_error *error);
 /* category and pool are words; pool NULL: the shared pool. */
 int sl_write_allocation(struct sl_ledger_writer *writer, const struct sl_allocation *allocation, uint64_t stream,
                         const char *pool, const char *category, struct sl_error *error);
-/* The listener hears of it, too. */
-int sl_write_peak_category(struct sl_ledger_writer *writer, const struct sl_peak_category_cells *cells,
+/* of_period: of the period as a whole; the listener hears of it, too. */
+int sl_write_peak_category(struct sl_ledger_writer *writer, const struct sl_peak_category_cells *cells, bool of_period,
                            struct sl_error *error);
 
 struct sl_segment_place { /* what its thread was doing; 0, 0 and -1: nothing known */

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-void sl_rank_sums_step(struct sl_rank_sums *sums, const struct sl_step_row *row) {
+static void step_add(struct sl_rank_sums *sums, const struct sl_period_row *row) {
   if (!sums->steps || row->step < sums->first_step)
     sums->first_step = row->step;
   if (!sums->steps || row->step > sums->last_step)
@@ -15,6 +15,34 @@ void sl_rank_sums_step(struct sl_rank_sums *sums, const struct sl_step_row *row)
   sums->steps_in_full += row->same_as < 0;
   sums->steps_agreed += row->checked == 1;
   sums->steps_differed += row->checked == 0;
+}
+
+static uint64_t higher(uint64_t a, uint64_t b) {
+  return a > b ? a : b;
+}
+
+void sl_rank_sums_period(struct sl_rank_sums *sums, const struct sl_period_row *row) {
+  const uint64_t bytes = row->peak.allocated_bytes;
+  const bool is_step = row->kind == SL_PERIOD_step;
+  /* Rows of periods that waited come after later ones: of equal peaks the first in time counts. */
+  if (!sums->periods || bytes > sums->peak.allocated_bytes ||
+      (bytes == sums->peak.allocated_bytes && row->period < sums->peak_period))
+    sums->peak_period = row->period;
+  if (is_step && (!sums->steps || bytes > sums->step_peak_bytes ||
+                  (bytes == sums->step_peak_bytes && row->period < sums->step_period)))
+    sums->step_period = row->period;
+  if (is_step) {
+    sums->step_peak_bytes = higher(sums->step_peak_bytes, bytes);
+    step_add(sums, row);
+  }
+  sums->periods++;
+  sums->recorded |= row->recorded;
+  sums->drivers_pool |= row->drivers_pool;
+  sums->peak.requested_bytes = higher(sums->peak.requested_bytes, row->peak.requested_bytes);
+  sums->peak.allocated_bytes = higher(sums->peak.allocated_bytes, bytes);
+  sums->peak.active_bytes = higher(sums->peak.active_bytes, row->peak.active_bytes);
+  sums->peak.reserved_bytes = higher(sums->peak.reserved_bytes, row->peak.reserved_bytes);
+  sums->peak_device_bytes = higher(sums->peak_device_bytes, row->peak_device_bytes);
 }
 
 int sl_rank_sums_collective(struct sl_rank_sums *sums, const struct sl_collective_total_row *row) {

@@ -2,31 +2,72 @@
 -- A step that repeats another one (step.same_as) is in all of them by that one's rows, with its own number: bytes are its
 -- own to the byte, instants (at_ns) are those of the step that it repeats.
 
+-- The steps among the periods, one row a training step of a rank: from its first zero_grad or forward to the end of its
+-- optimizer step. before_…: the highest bytes between the step before (or the start) and this one.
+CREATE VIEW step AS
+SELECT p.rank, p.step, p.period, (SELECT q.step FROM period q WHERE q.rank = p.rank AND q.period = p.same_as) AS same_as,
+  p.start_ns, p.end_ns, p.peak_ns, p.peak_phase_id, p.peak_module_id, p.peak_requested_bytes, p.peak_allocated_bytes,
+  p.peak_active_bytes, p.peak_reserved_bytes, p.peak_device_bytes,
+  (SELECT q.peak_allocated_bytes FROM period q WHERE q.rank = p.rank AND q.period = p.period - 1) AS before_allocated_bytes,
+  (SELECT q.peak_reserved_bytes FROM period q WHERE q.rank = p.rank AND q.period = p.period - 1) AS before_reserved_bytes,
+  p.end_requested_bytes, p.end_allocated_bytes, p.end_active_bytes, p.end_reserved_bytes, p.end_largest_free_bytes,
+  p.end_inactive_split_bytes, p.checked
+FROM period p WHERE p.kind = 'step';
+
 -- A module's name as people and PyTorch's trackers write it: the root's class, then the FQN.
 CREATE VIEW module_name AS
 SELECT m.id, m.rank, m.fqn, CASE WHEN m.fqn = '' THEN coalesce(m.class, '') ELSE coalesce(r.class, '') || '.' || m.fqn END
   AS name
 FROM module m LEFT JOIN module r ON r.id = m.root_id;
 
+-- Each period and where it lies, in words, with the period whose rows stand for it.
+CREATE VIEW period_place AS
+SELECT p.rank, p.period, p.kind, iif(p.kind = 'step', p.step, NULL) AS step, coalesce(p.same_as, p.period) AS rows_of,
+  CASE p.kind WHEN 'setup' THEN 'before step ' || (SELECT q.step FROM period q WHERE q.rank = p.rank AND q.period = p.period + 1)
+    WHEN 'step' THEN 'step ' || p.step
+    WHEN 'between' THEN 'between steps ' || p.step || ' and ' ||
+      (SELECT q.step FROM period q WHERE q.rank = p.rank AND q.period = p.period + 1)
+    WHEN 'end' THEN 'after step ' || p.step
+    WHEN 'cut' THEN 'in a stretch that was dropped from the record'
+    ELSE 'in a job without steps' END || coalesce(' (' || p.name || ')', '') AS place
+FROM period p;
+
 -- Per module and phase: the device's highest point, the most that the module itself owned, and what was allocated then.
--- fqn is empty for a root; module_id NULL stands for the whole step. other_bytes has also what was tagged in words of your own.
+-- fqn is empty for a root; module_id NULL stands for the whole phase, or for the whole period where phase is its kind. step is
+-- NULL outside of steps. other_bytes has also what was tagged in words of your own.
 CREATE VIEW module_peaks AS
-SELECT s.rank, s.step, p.module_id, coalesce(m.fqn, '') AS fqn, m.class, m.depth, p.phase, p.at_ns, p.allocated_bytes,
+SELECT s.rank, s.step, s.period, p.module_id, coalesce(m.fqn, '') AS fqn, m.class, m.depth, p.phase, p.at_ns, p.allocated_bytes,
   p.own_bytes, p.own_with_children_bytes,
   -- CATEGORIES
   coalesce(sum(c.bytes) FILTER (WHERE c.category = 'other' OR c.category NOT IN (SELECT name FROM category)), 0)
     AS other_bytes
-FROM step s
-JOIN peak p ON p.rank = s.rank AND p.step = coalesce(s.same_as, s.step)
+FROM period_place s
+JOIN peak p ON p.rank = s.rank AND p.period = s.rows_of
 LEFT JOIN module m ON m.id = p.module_id
 LEFT JOIN peak_category c
-  ON c.rank = p.rank AND c.step = p.step AND c.module_id IS p.module_id AND c.phase = p.phase
-GROUP BY s.rank, s.step, p.module_id, p.phase;
+  ON c.rank = p.rank AND c.period = p.period AND c.module_id IS p.module_id AND c.phase = p.phase
+GROUP BY s.rank, s.period, p.module_id, p.phase;
 
--- What was allocated at each step's highest point, by category.
+-- What was allocated at each period's highest point, by category. step is NULL outside of steps.
 CREATE VIEW category_at_peak AS
-SELECT s.rank, s.step, c.category, c.bytes FROM step s
-JOIN peak_category c ON c.rank = s.rank AND c.step = coalesce(s.same_as, s.step) AND c.module_id IS NULL AND c.phase = 'step';
+SELECT s.rank, s.step, s.period, c.category, c.bytes FROM period_place s
+JOIN period q ON q.rank = s.rank AND q.period = s.rows_of
+JOIN peak_category c ON c.rank = s.rank AND c.period = s.rows_of AND c.module_id IS NULL AND c.phase = q.kind;
+
+-- The highest point of each rank's life: in which period, where in it, and how much of it has no owner; beside it the highest step.
+CREATE VIEW life_peak AS
+SELECT l.rank, p.period, p.kind, p.place, p.step, q.peak_ns AS at_ns, coalesce(f.kind, '') AS phase,
+  coalesce(f.name, '') AS range, coalesce(m.name, '') AS module,
+  l.peak_allocated_bytes, l.peak_requested_bytes, l.peak_active_bytes, l.peak_reserved_bytes, l.peak_device_bytes,
+  coalesce((SELECT sum(bytes) FROM category_at_peak c WHERE c.rank = l.rank AND c.period = p.period
+    AND c.category = 'unattributed'), 0) AS unattributed_bytes,
+  t.step AS highest_step, t.peak_allocated_bytes AS highest_step_bytes
+FROM life l
+LEFT JOIN period_place p ON p.rank = l.rank AND p.period = l.peak_period
+LEFT JOIN period q ON q.rank = l.rank AND q.period = l.peak_period
+LEFT JOIN phase f ON f.id = q.peak_phase_id
+LEFT JOIN module_name m ON m.id = q.peak_module_id
+LEFT JOIN period t ON t.rank = l.rank AND t.period = l.highest_step_period;
 
 -- One row a step: where its highest point was and how much of it has no owner.
 CREATE VIEW step_summary AS
@@ -97,11 +138,11 @@ SELECT a.rank, a.step, a.module_id, m.fqn, a.call_index AS call, a.state, w.cate
 FROM state a JOIN called m ON m.id = a.module_id CROSS JOIN word w
 WHERE m.again OR a.state NOT LIKE '%-AC';
 
--- What no rule covered at each step's highest point.
+-- What no rule covered at each period's highest point. step is NULL outside of steps.
 CREATE VIEW unattributed AS
-SELECT s.rank, s.step, coalesce(o.phase, 'outside') AS phase, sum(o.bytes) AS bytes, sum(o.allocations) AS allocations
-FROM step s JOIN peak_owner o ON o.rank = s.rank AND o.step = coalesce(s.same_as, s.step)
-WHERE o.category = 'unattributed' GROUP BY s.rank, s.step, o.phase;
+SELECT s.rank, s.step, s.period, coalesce(o.phase, 'outside') AS phase, sum(o.bytes) AS bytes, sum(o.allocations) AS allocations
+FROM period_place s JOIN peak_owner o ON o.rank = s.rank AND o.period = s.rows_of
+WHERE o.category = 'unattributed' GROUP BY s.rank, s.period, o.phase;
 
 -- What is allocated in one step and alive after the next one; kept_bytes of it are alive at the end of the last step.
 -- phase is the innermost one that is more than a name.
@@ -118,11 +159,38 @@ SELECT a.rank, a.step, coalesce(m.name, '') AS module, p.kind AS phase, a.catego
   a.bytes AS size_bytes, sum(a.bytes) AS bytes, count(*) AS allocations,
   sum(CASE WHEN a.last_step = l.step THEN a.bytes ELSE 0 END) AS kept_bytes
 FROM (SELECT rank, last_step AS step FROM rank_steps) l
-CROSS JOIN allocation a ON a.rank = l.rank
+CROSS JOIN allocation a INDEXED BY allocation_survivor ON a.rank = l.rank
 LEFT JOIN module_name m ON m.id = a.module_id
 LEFT JOIN made_in p ON p.id = a.phase_id
 WHERE a.last_step > a.step
 GROUP BY a.rank, a.step, a.module_id, p.kind, a.category, a.detail, a.decided_by, a.bytes;
+
+-- What a rank holds more (or less) at the end of its last step than at the end of an early one, from_step: the third, or the
+-- first of fewer than four. By owner: bytes made since and alive, less bytes that were alive then and are gone; the sum over
+-- owners is the growth of the allocated bytes. births: in how many periods what is alive was made, those of the last step and
+-- right before it left out; late_births: of these, in the second half of the steps. An owner grows when what it makes stays:
+-- births in two periods or more, one of them late. per_step_bytes is its growth over the steps between.
+CREATE VIEW growth AS
+WITH base AS (
+  SELECT r.rank, r.last_step AS last, iif(r.steps < 4, r.first_step, (SELECT s.step FROM step s WHERE s.rank = r.rank
+    ORDER BY s.step LIMIT 1 OFFSET 2)) AS early FROM rank_steps r),
+spans AS (
+  SELECT b.rank, b.early, b.last, e.period AS early_period, l.period AS last_period, (e.period + l.period) / 2 AS half
+  FROM base b JOIN step e ON e.rank = b.rank AND e.step = b.early JOIN step l ON l.rank = b.rank AND l.step = b.last
+  WHERE b.last > b.early),
+held AS (
+  SELECT s.rank, s.early, s.last, s.half, s.last_period, a.category, a.detail, a.module_id, a.phase_id, a.period, a.bytes,
+    a.last_step = s.last AND a.period > s.early_period AS made, a.last_step < s.last AS gone
+  FROM spans s CROSS JOIN allocation a ON a.rank = s.rank AND a.last_step >= s.early
+  JOIN rank r ON r.rank = s.rank AND a.device = r.device
+  WHERE a.last_step = s.last AND a.period > s.early_period OR a.last_step < s.last AND coalesce(a.period, 0) <= s.early_period)
+SELECT h.rank, h.early AS from_step, h.last AS to_step, h.category, h.detail, h.module_id, coalesce(m.name, '') AS module,
+  f.kind AS phase, sum(iif(made, h.bytes, -h.bytes)) AS bytes,
+  sum(iif(made, h.bytes, -h.bytes)) * 1.0 / (h.last - h.early) AS per_step_bytes,
+  sum(made) AS allocations, count(DISTINCT iif(made AND h.period < h.last_period - 1, h.period, NULL)) AS births,
+  count(DISTINCT iif(made AND h.period < h.last_period - 1 AND h.period > h.half, h.period, NULL)) AS late_births
+FROM held h LEFT JOIN module_name m ON m.id = h.module_id LEFT JOIN phase f ON f.id = h.phase_id
+GROUP BY h.rank, h.category, h.detail, h.module_id, f.kind;
 
 -- At every sample of the device: who holds what. `used` is what the driver says, the sum of all others; `unexplained` is
 -- there also when it is 0. The owners are explained in docs/device.md.

@@ -26,6 +26,11 @@ std::string id_or_null(int64_t id) {
   return id > 0 ? std::to_string(id) : "NULL";
 }
 
+/* As ingest numbers them: the setup, step 0, what is between, step 1, … */
+int64_t period_of(int step) {
+  return 2 * step + 1;
+}
+
 int64_t sum(const LedgerBuilder::Categories &categories) {
   int64_t bytes = 0;
   for (const auto &category : categories)
@@ -114,36 +119,67 @@ int64_t LedgerBuilder::phase(int rank, int step, const std::string &kind, int64_
 
 LedgerBuilder &LedgerBuilder::step(int rank, int step, int64_t allocated_bytes, int64_t peak_phase, int64_t peak_module,
                                    int same_as) {
-  insert("step",
-         {"rank", "step", "same_as", "start_ns", "end_ns", "peak_ns", "peak_phase_id", "peak_module_id",
-          "peak_requested_bytes", "peak_allocated_bytes", "peak_active_bytes", "peak_reserved_bytes",
-          "peak_device_bytes", "end_requested_bytes", "end_allocated_bytes", "end_active_bytes", "end_reserved_bytes",
+  insert("period",
+         {"rank",
+          "period",
+          "kind",
+          "step",
+          "same_as",
+          "start_ns",
+          "end_ns",
+          "peak_ns",
+          "peak_phase_id",
+          "peak_module_id",
+          "peak_requested_bytes",
+          "peak_allocated_bytes",
+          "peak_active_bytes",
+          "peak_reserved_bytes",
+          "peak_device_bytes",
+          "end_requested_bytes",
+          "end_allocated_bytes",
+          "end_active_bytes",
+          "end_reserved_bytes",
           "checked"},
-         {number(rank), number(step), same_as < 0 ? "NULL" : number(same_as), number(tick()), number(clock + 38000000),
-          number(clock + 20000000), id_or_null(peak_phase), id_or_null(peak_module), number(allocated_bytes - 4 * kib),
-          number(allocated_bytes), number(allocated_bytes + 2 * mib), number(allocated_bytes + 512 * mib),
-          number(allocated_bytes + 2 * gib), number(allocated_bytes / 2), number(allocated_bytes / 2),
-          number(allocated_bytes / 2), number(allocated_bytes + 512 * mib), "1"});
+         {number(rank),
+          number(period_of(step)),
+          "'step'",
+          number(step),
+          same_as < 0 ? "NULL" : number(period_of(same_as)),
+          number(tick()),
+          number(clock + 38000000),
+          number(clock + 20000000),
+          id_or_null(peak_phase),
+          id_or_null(peak_module),
+          number(allocated_bytes - 4 * kib),
+          number(allocated_bytes),
+          number(allocated_bytes + 2 * mib),
+          number(allocated_bytes + 512 * mib),
+          number(allocated_bytes + 2 * gib),
+          number(allocated_bytes / 2),
+          number(allocated_bytes / 2),
+          number(allocated_bytes / 2),
+          number(allocated_bytes + 512 * mib),
+          "1"});
   return *this;
 }
 
 LedgerBuilder &LedgerBuilder::peak(int rank, int step, int64_t module, const std::string &phase,
                                    const Categories &categories, int64_t own_bytes) {
-  insert("peak", {"rank", "step", "module_id", "phase", "at_ns", "allocated_bytes", "own_bytes"},
-         {number(rank), number(step), id_or_null(module), quoted(phase), number(tick()), number(sum(categories)),
-          number(own_bytes)});
+  insert("peak", {"rank", "period", "step", "module_id", "phase", "at_ns", "allocated_bytes", "own_bytes"},
+         {number(rank), number(period_of(step)), number(step), id_or_null(module), quoted(phase), number(tick()),
+          number(sum(categories)), number(own_bytes)});
   for (const auto &category : categories)
-    insert("peak_category", {"rank", "step", "module_id", "phase", "category", "bytes"},
-           {number(rank), number(step), id_or_null(module), quoted(phase), quoted(category.first),
-            number(category.second)});
+    insert("peak_category", {"rank", "period", "step", "module_id", "phase", "category", "bytes"},
+           {number(rank), number(period_of(step)), number(step), id_or_null(module), quoted(phase),
+            quoted(category.first), number(category.second)});
   return *this;
 }
 
 LedgerBuilder &LedgerBuilder::owner(int rank, int step, int64_t module, const std::string &category,
                                     const std::string &phase, int64_t bytes, int64_t allocations) {
-  insert("peak_owner", {"rank", "step", "category", "module_id", "phase", "bytes", "allocations"},
-         {number(rank), number(step), quoted(category), id_or_null(module), quoted(phase), number(bytes),
-          number(allocations)});
+  insert("peak_owner", {"rank", "period", "step", "category", "module_id", "phase", "bytes", "allocations"},
+         {number(rank), number(period_of(step)), number(step), quoted(category), id_or_null(module), quoted(phase),
+          number(bytes), number(allocations)});
   return *this;
 }
 
@@ -174,10 +210,11 @@ LedgerBuilder &LedgerBuilder::gap(int rank, const std::string &source, int64_t l
 LedgerBuilder &LedgerBuilder::allocation(int rank, int step, int64_t bytes, const std::string &category,
                                          int64_t module) {
   insert("allocation",
-         {"rank", "device", "address", "bytes", "requested_bytes", "stream", "category", "module_id", "step", "tid",
-          "alloc_ns", "free_ns", "decided_by"},
+         {"rank", "device", "address", "bytes", "requested_bytes", "stream", "category", "module_id", "period", "step",
+          "tid", "alloc_ns", "free_ns", "decided_by"},
          {number(rank), number(rank), number(0x7f0000000000 + clock % mib), number(bytes), number(bytes), "0",
-          quoted(category), id_or_null(module), number(step), "4100", number(tick()), number(clock + 500), "'tag'"});
+          quoted(category), id_or_null(module), number(period_of(step)), number(step), "4100", number(tick()),
+          number(clock + 500), "'tag'"});
   return *this;
 }
 

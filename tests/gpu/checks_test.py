@@ -44,9 +44,9 @@ def ledger():
     columns = [f"{when}_{quantity}_bytes" for when in ("peak", "end") for quantity in QUANTITIES]
     for rank in range(2):
         for step in range(2):
-            values = [rank, step, 0, 1, 1, *(SIZES[quantity] for _ in range(2) for quantity in QUANTITIES)]
+            values = [rank, 2 * step + 1, "step", step, 0, 1, 1, *(SIZES[quantity] for _ in range(2) for quantity in QUANTITIES)]
             database.execute(
-                f"INSERT INTO step(rank, step, start_ns, end_ns, checked, {', '.join(columns)}) "
+                f"INSERT INTO period(rank, period, kind, step, start_ns, end_ns, checked, {', '.join(columns)}) "
                 f"VALUES({', '.join('?' * len(values))})",
                 values,
             )
@@ -85,14 +85,14 @@ def test_an_equal_ledger_is_exact(ledger, truth):
 
 @pytest.mark.parametrize("quantity", QUANTITIES)
 def test_one_byte_at_one_peak_fails(ledger, truth, quantity):
-    ledger.execute(f"UPDATE step SET peak_{quantity}_bytes = peak_{quantity}_bytes - 1 WHERE rank = 1 AND step = 1")
+    ledger.execute(f"UPDATE period SET peak_{quantity}_bytes = peak_{quantity}_bytes - 1 WHERE rank = 1 AND step = 1")
     result = check_exact("run", read_truth(truth), ledger)
     assert not result.passed
     assert f"rank 1 step 1 {quantity}" in result.figure
 
 
 def test_a_step_that_the_ledger_lacks_fails(ledger, truth):
-    ledger.execute("DELETE FROM step WHERE rank = 0 AND step = 1")
+    ledger.execute("DELETE FROM period WHERE rank = 0 AND step = 1")
     assert not check_exact("run", read_truth(truth), ledger).passed
 
 
@@ -108,14 +108,14 @@ def test_a_rank_without_truth_fails(ledger, truth):
 
 
 def test_an_end_may_differ_by_the_jobs_variables_only(ledger, truth):
-    ledger.execute("UPDATE step SET end_allocated_bytes = end_allocated_bytes + 4096")
+    ledger.execute("UPDATE period SET end_allocated_bytes = end_allocated_bytes + 4096")
     assert check_exact("run", read_truth(truth), ledger).passed
-    ledger.execute("UPDATE step SET end_allocated_bytes = end_allocated_bytes + (1 << 20)")
+    ledger.execute("UPDATE period SET end_allocated_bytes = end_allocated_bytes + (1 << 20)")
     assert not check_exact("run", read_truth(truth), ledger).passed
 
 
 def test_a_step_whose_replay_disagreed_fails(ledger, truth):
-    ledger.execute("UPDATE step SET checked = 0 WHERE step = 0")
+    ledger.execute("UPDATE period SET checked = 0 WHERE step = 0")
     assert not check_exact("run", read_truth(truth), ledger).passed
 
 
@@ -535,7 +535,7 @@ def test_a_log_at_its_limit_keeps_the_first_and_the_latest_steps_to_the_byte(led
     told = read_truth(truth)
     for rank in range(2):  # five steps of a job, two of which are left
         told.update({(rank, step): {**told[rank, 0], "step": step} for step in range(5)})
-        ledger.execute("UPDATE step SET step = 4 WHERE rank = ? AND step = 1", (rank,))
+        ledger.execute("UPDATE period SET step = 4 WHERE rank = ? AND step = 1", (rank,))
         ledger.execute("INSERT INTO gap VALUES(?, 5, 'log', 0, 'steps 1 to 3 dropped to make room for the latest')", (rank,))
     ledger.execute("INSERT INTO rank(rank, events_lost) VALUES(0, 0)")
     assert kept_last("keep-last", told, ledger, 6 << 20).passed
@@ -543,10 +543,10 @@ def test_a_log_at_its_limit_keeps_the_first_and_the_latest_steps_to_the_byte(led
     assert not kept_last("keep-last", {}, ledger, 6 << 20).passed
     assert not kept_last("keep-last", {key: row for key, row in told.items() if key[1] in (0, 1)}, ledger, 6 << 20).passed
     for wrong in (
-        "UPDATE step SET peak_active_bytes = 1 WHERE rank = 1 AND step = 4",
-        "UPDATE step SET step = 2 WHERE rank = 1 AND step = 4",
-        "UPDATE step SET step = 1 WHERE rank = 1 AND step = 0",
-        "DELETE FROM step WHERE rank = 1",
+        "UPDATE period SET peak_active_bytes = 1 WHERE rank = 1 AND step = 4",
+        "UPDATE period SET step = 2 WHERE rank = 1 AND step = 4",
+        "UPDATE period SET step = 1 WHERE rank = 1 AND step = 0",
+        "DELETE FROM period WHERE rank = 1",
         "DELETE FROM gap WHERE rank = 1",
         "UPDATE rank SET events_lost = 1",
     ):

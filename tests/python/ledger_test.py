@@ -99,7 +99,7 @@ def test_parameters_go_in_by_place_or_name(ledger):
 
 def test_nothing_can_be_written(ledger):
     with pytest.raises(LedgerError, match="readonly"):
-        ledger.rows("DELETE FROM step")
+        ledger.rows("DELETE FROM period")
     with pytest.raises(LedgerError, match="no such column: spet"):
         ledger.rows("SELECT spet FROM step")
 

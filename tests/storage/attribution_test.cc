@@ -35,7 +35,7 @@ protected:
   sl_phase reduce = make(SL_KIND_reduce, 45, 49, &module_backward, 3, SL_POINT_reduce_scatter);
   sl_phase optimizer = make(SL_KIND_optimizer_step, 70, 80, &step);
   std::vector<uint64_t> optimizer_starts{70}, backward_starts{30};
-  bool gradients_tagged = false;
+  bool modules_known = true, gradients_tagged = false;
   sl_workspaces workspaces{};
   bool cut_off = false;           // the log ended within the step
   bool workspaces_listed = false; // PyTorch's table of them was recorded
@@ -57,6 +57,7 @@ protected:
                         optimizer_starts.size(),
                         backward_starts.data(),
                         backward_starts.size(),
+                        modules_known,
                         gradients_tagged,
                         workspaces_listed ? nullptr : &workspaces,
                         cut_off};
@@ -186,7 +187,7 @@ TEST_F(Attribution, OnlyTheFirstOfAThreadAndStreamIsCublasWorkspace) {
   setup.step = -1;
   stream.place = 1;
   EXPECT_EQ(rule(tagged), "tag");
-  EXPECT_EQ(rule(setup), "none");
+  EXPECT_EQ(rule(setup), "program_kept");
   EXPECT_EQ(rule(first), "cublas_workspace");
   EXPECT_EQ(rule(second), "forward_survivor");
   EXPECT_EQ(rule(stream), "cublas_workspace");
@@ -241,14 +242,39 @@ TEST_F(Attribution, TheLossIsAnActivationOutsideOfModules) {
   EXPECT_EQ(rule_of(25, 0, &step), "step_survivor");
 }
 
-TEST_F(Attribution, WhatNoRuleCoversIsUnattributed) {
+TEST_F(Attribution, WhatIsMadeOutsideOfStepsAndModulesIsTheProgramsOwn) {
+  sl_allocation a = allocation(2, 0, nullptr), b = allocation(2, 5, nullptr);
+  a.step = b.step = -1;
+  EXPECT_EQ(rule(a), "program_kept");
+  EXPECT_EQ(a.category, SL_CATEGORY_program);
+  EXPECT_EQ(rule(b), "program_temp");
+}
+
+TEST_F(Attribution, WithoutTheCompanionNobodyKnowsWhatIsOutsideOfModules) {
   sl_allocation a = allocation(2, 0, nullptr);
   a.step = -1;
+  modules_known = false;
   EXPECT_EQ(rule(a), "none");
   EXPECT_EQ(a.category, SL_CATEGORY_unattributed);
-  sl_allocation b = allocation(2, 5, nullptr);
-  b.step = -1;
-  EXPECT_EQ(rule(b), "setup_temp");
+}
+
+TEST_F(Attribution, WhatACallOutsideOfStepsReturnsBelongsToTheProgramThatKeepsIt) {
+  sl_phase root = make(SL_KIND_eval, 2, 8, nullptr, 1), head = make(SL_KIND_eval, 3, 7, &root, 4);
+  auto made = [&](uint64_t freed) {
+    sl_allocation a = allocation(4, freed, &head);
+    a.step = -1;
+    return a;
+  };
+  sl_allocation logits = made(0), passed_on = made(8), scratch = made(6), dies_later = made(9);
+  EXPECT_EQ(rule(logits), "call_output");
+  EXPECT_EQ(logits.category, SL_CATEGORY_program);
+  EXPECT_EQ(logits.module, 4u);
+  EXPECT_EQ(rule(dies_later), "call_output");
+  EXPECT_EQ(rule(passed_on), "forward_activation") << "the root's forward frees it as it ends";
+  EXPECT_EQ(rule(scratch), "forward_temp");
+  root.end_at = 0;
+  cut_off = true;
+  EXPECT_EQ(rule(logits), "forward_activation") << "the call goes on";
 }
 
 TEST_F(Attribution, PhaseIdsAreKeptWithTheDecision) {

@@ -260,14 +260,16 @@ TEST_F(Repetition, ARangeThatOutlivesItsStepHasTheOnesAroundIt) {
   {
     LogBuilder log(directory / "host-1-1", 50);
     begin(log);
+    std::function<void()> before = [] {};
     for (int i = 0; i < 20; i++) { // step 14 is kept, for what its middle does
       auto &main = log.thread(1);
       const uint64_t at = 1000 + 1000 * (uint64_t)i;
       main.at(at).range_start(1 + (uint64_t)i, "step " + std::to_string(i), SL_KIND_step, (uint64_t)i);
+      before();
       passing(i == 14 ? 8192 : 4096)(main.at(at + 20));
       main.at(at + 60).range_push("Adam", SL_KIND_optimizer_step, 0);
       main.at(at + 900).range_end(1 + (uint64_t)i);
-      main.at(at + 910).range_pop();
+      before = [&main, at] { main.at(at + 1010).range_pop(); }; // in the next step, or after the last
     }
   }
   std::string ledger = build();

@@ -92,6 +92,7 @@ protected:
     items.push_back(item);
   }
   void run() {
+    ASSERT_EQ(sl_sweep_retag(sweep, items.data(), items.size()), 0);
     ASSERT_EQ(sl_sweep_run(sweep, items.data(), items.size()), 0);
     items.clear();
   }

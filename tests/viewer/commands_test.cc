@@ -38,7 +38,7 @@ TEST_F(Commands, InfoTellsAKilledRankAndADifferenceFromPyTorchsStatistics) {
   {
     LedgerBuilder killed(path);
     killed.rank(0).step(0, 0, mib).step(0, 1, mib).gap(0, "nvtx", 3, "ranges were not closed");
-    killed.sql("UPDATE rank SET clean_exit = 0").sql("UPDATE step SET checked = 0 WHERE step = 1");
+    killed.sql("UPDATE rank SET clean_exit = 0").sql("UPDATE period SET checked = 0 WHERE step = 1");
   }
   std::string out = shardledger({"info", path}).out;
   EXPECT_TRUE(contains(out, "cut off  1 of 2 steps differ")) << out;
@@ -49,7 +49,7 @@ TEST_F(Commands, AStepThatCouldNotBeCheckedDoesNotLookLikeOneThatDiffers) {
   std::string path = directory / "cut.sqlite";
   {
     LedgerBuilder cut(path);
-    cut.rank(0).step(0, 0, mib).step(0, 1, mib).step(0, 2, mib).sql("UPDATE step SET checked = NULL WHERE step = 2");
+    cut.rank(0).step(0, 0, mib).step(0, 1, mib).step(0, 2, mib).sql("UPDATE period SET checked = NULL WHERE step = 2");
   }
   std::string out = shardledger({"info", path}).out;
   EXPECT_TRUE(contains(out, "2 steps exact, 1 unchecked")) << out;
@@ -179,7 +179,7 @@ TEST_F(Commands, QueryOfManyRowsStreams) {
 TEST_F(Commands, QueryCannotChangeAnythingOrReachOtherFiles) {
   std::string before = read_file(ledger), other = directory / "other.sqlite";
   for (const std::string &sql : std::vector<std::string>{
-           "DELETE FROM step", "DROP TABLE step", "UPDATE rank SET host = ''", "CREATE TABLE t(a)",
+           "DELETE FROM period", "DROP TABLE period", "UPDATE rank SET host = ''", "CREATE TABLE t(a)",
            "INSERT INTO meta VALUES ('a', 'b')", "ATTACH '" + other + "' AS o", "VACUUM INTO '" + other + "'",
            "PRAGMA user_version = 9", "PRAGMA writable_schema = 1", "SELECT load_extension('x')", "BEGIN"}) {
     CommandResult result = shardledger({"query", sql, ledger});

@@ -26,7 +26,7 @@ class DeviceSegments : public testing::Test {
 protected:
   void SetUp() override {
     ledger.rank(0).step(0, 0, mib).step(0, 1, 2 * mib);
-    ledger.sql("UPDATE step SET start_ns = step * 1000 + 1, end_ns = step * 1000 + 1000, peak_ns = step * 1000 + 500,"
+    ledger.sql("UPDATE period SET start_ns = step * 1000 + 1, end_ns = step * 1000 + 1000, peak_ns = step * 1000 + 500,"
                " end_largest_free_bytes = 7");
     ledger.sql("UPDATE rank SET device = 0");
   }
@@ -180,7 +180,7 @@ TEST_F(DeviceSegments, WhatCannotBeShownIsSaid) {
   CommandResult alone = shardledger({"device", path, "--at", "oom"});
   EXPECT_EQ(alone.status, 2);
   EXPECT_TRUE(contains(alone.error, "--at oom goes with --segments")) << alone.error;
-  ledger.sql("UPDATE step SET end_reserved_bytes = NULL, peak_reserved_bytes = NULL;"
+  ledger.sql("UPDATE period SET end_reserved_bytes = NULL, peak_reserved_bytes = NULL;"
              "UPDATE rank SET allocator_backend = 'cudaMallocAsync'; COMMIT; BEGIN");
   EXPECT_TRUE(contains(shardledger({"device", path, "--segments"}).error, "caching allocator was not in use"));
 }

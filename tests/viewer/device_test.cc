@@ -27,7 +27,7 @@ protected:
   /* One that is over before the next row. */
   void step(LedgerBuilder &ledger, int rank, int step) {
     ledger.step(rank, step, 100 * mib);
-    ledger.sql("UPDATE step SET end_ns = start_ns + 900000");
+    ledger.sql("UPDATE period SET end_ns = start_ns + 900000");
   }
   void segment(LedgerBuilder &ledger, int rank, int device, int64_t bytes, const std::string &owner) {
     ledger.sql("INSERT INTO segment(rank, device, address, bytes, owner, api, alloc_ns) VALUES(" +

@@ -134,7 +134,7 @@ TEST_F(Diff, TextSaysOnceWhatIsTheSameOnSeveralRanks) {
   sqlite3 *db = nullptr;
   ASSERT_EQ(sqlite3_open(b.c_str(), &db), SQLITE_OK);
   ASSERT_EQ(sqlite3_exec(db,
-                         "UPDATE step SET peak_allocated_bytes = peak_allocated_bytes + 1048576 WHERE step = 0;"
+                         "UPDATE period SET peak_allocated_bytes = peak_allocated_bytes + 1048576 WHERE step = 0;"
                          "UPDATE peak_category SET bytes = bytes + 1048576 WHERE rank = 1 AND step = 3 AND module_id"
                          " IS NULL AND category = 'temp'",
                          nullptr, nullptr, nullptr),

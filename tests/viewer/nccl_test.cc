@@ -209,7 +209,7 @@ TEST_F(Nccl, StepAndRankNarrowTheCallsButNotWhoWasLate) {
 
 TEST_F(Nccl, CallsOfStepsThatRepeatAnotherCountWithTheirOwnTimes) {
   change_ledger(path,
-                "UPDATE step SET same_as = 0 WHERE step = 1;"
+                "UPDATE period SET same_as = 0 WHERE step = 1;"
                 "INSERT INTO collective_total VALUES (0, 1, 0, -1, 'AllGather', 3, 3000000, 2, 70000, 30000, 40000, 5);"
                 "INSERT INTO collective_total VALUES (1, 1, 0, -1, 'AllGather', 3, 3000000, 3, 90000, 20000, 40000, 5);"
                 "INSERT INTO collective_total VALUES (0, 1, 1, -1, 'AllReduce', 1, 8, 0, 0, NULL, NULL, 0)");

@@ -223,10 +223,10 @@ TEST_F(Oom, WhatSettlesIsNoLeakAndWhatGrowsInEachStepIs) {
     {
       LedgerBuilder ledger(run);
       job(ledger);
-      ledger.sql("DELETE FROM step; DELETE FROM peak");
+      ledger.sql("DELETE FROM period; DELETE FROM peak");
       for (int step = 0; step < 6; step++)
         ledger.step(0, step, 2 * (10 * gib + step * grows));
-      ledger.sql("UPDATE step SET end_ns = start_ns; UPDATE oom SET at_ns = (SELECT max(end_ns) + 1 FROM step)");
+      ledger.sql("UPDATE period SET end_ns = start_ns; UPDATE oom SET at_ns = (SELECT max(end_ns) + 1 FROM step)");
     }
     std::string text = shardledger({"oom", run}).out;
     EXPECT_EQ(contains(text, "what the last 3 steps left behind: see 'shardledger survivors'  3.00 GiB"), grows != 0)

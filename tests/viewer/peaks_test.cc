@@ -102,7 +102,7 @@ TEST_F(Peaks, ManyRanksAreShownAsTheHighestAndTheSpread) {
       many.rank(rank, 12).step(rank, 0, (100 + rank) * mib);
       many.peak(rank, 0, 0, "step", {{"activation", (60 + rank) * mib}, {"sharded_param", 40 * mib}});
     }
-    many.sql("INSERT INTO peak_category VALUES (3, 0, NULL, 'step', 'all_gather', 1048576)");
+    many.sql("INSERT INTO peak_category VALUES (3, 1, 0, NULL, 'step', 'all_gather', 1048576)");
   }
   std::string out = shardledger({"peaks", path}).out;
   EXPECT_TRUE(contains(out, "Peak 111.0 MiB allocated: rank 11, step 0, outside any phase")) << out;
@@ -119,12 +119,12 @@ TEST_F(Peaks, CsvHasOneRowAModuleAndPhaseOfTheHighestStepAndExactBytes) {
   EXPECT_EQ(result.error, "");
   EXPECT_EQ(result.out.find("rank,step,module,phase,allocated_bytes,own_bytes,unattributed,sharded_param,"
                             "unsharded_param,param,buffer,sharded_grad,unsharded_grad,gradient,activation,temp,"
-                            "all_gather,reduce_scatter,optstate,input,workspace,other\n"),
+                            "all_gather,reduce_scatter,optstate,input,workspace,program,other\n"),
             0u)
       << result.out;
   EXPECT_EQ(count(result.out, "\n"), 1 + 2 * 6);
   EXPECT_TRUE(contains(result.out, "0,3,,step,1924136960,0,0,268435456,134217728,0,0,268435456,67108864,0,645922816,"
-                                   "3145728,0,0,536870912,0,0,0\n"))
+                                   "3145728,0,0,536870912,0,0,0,0\n"))
       << result.out;
   EXPECT_TRUE(contains(result.out, "1,3,blocks.1,backward,"));
 }

@@ -133,7 +133,7 @@ TEST_F(Rules, DataHasOneRowARule) {
                      "range,built in,"),
             0u)
       << csv;
-  EXPECT_TRUE(contains(csv, "\nattribution,none,,,,unattributed,no rule fits\n")) << csv;
+  EXPECT_TRUE(contains(csv, "\nattribution,none,,,,unattributed,\"made outside of steps and modules")) << csv;
 }
 
 } // namespace

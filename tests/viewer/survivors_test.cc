@@ -68,7 +68,7 @@ TEST_F(Survivors, AStepThatWasLostIsNotHeldAgainstGrowth) {
     steps(ledger, 6);
     for (int step : {1, 2, 4, 5})
       alive(ledger, 0, step, 5, mib, "other");
-    ledger.sql("DELETE FROM step WHERE step = 3; DELETE FROM peak WHERE step = 3");
+    ledger.sql("DELETE FROM period WHERE step = 3; DELETE FROM peak WHERE step = 3");
   }
   EXPECT_TRUE(contains(shardledger({"survivors", path, "--csv"}).out,
                        "growth,0,,,other,,tag,1048576,1048576,3145728,3145728,3,1,4,3,3\n"));

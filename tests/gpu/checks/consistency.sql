@@ -18,36 +18,65 @@ SELECT count(*) FROM segment a JOIN segment b ON a.rank = b.rank AND a.device = 
 AND a.address < b.address + b.bytes AND b.address < a.address + a.bytes
 AND coalesce(a.alloc_ns < b.free_ns, 1) AND coalesce(b.alloc_ns < a.free_ns, 1);
 
--- sound: a step's peak is what was alive then
-SELECT count(*) FROM step s WHERE same_as IS NULL
+-- always: the periods of a rank leave no gap
+SELECT (SELECT count(*) FROM period p LEFT JOIN period q ON q.rank = p.rank AND q.period = p.period - 1
+    WHERE p.period > 0 AND q.end_ns IS NOT p.start_ns OR p.end_ns < p.start_ns)
+  + (SELECT count(*) FROM life l WHERE periods <> (SELECT count(*) FROM period p WHERE p.rank = l.rank));
+
+-- always: periods have the kinds and steps of their places
+SELECT count(*) FROM period p LEFT JOIN period b ON b.rank = p.rank AND b.period = p.period - 1
+LEFT JOIN period n ON n.rank = p.rank AND n.period = p.period + 1
+WHERE NOT CASE p.kind WHEN 'setup' THEN (b.kind IS NULL OR b.kind = 'cut') AND n.kind IN ('step', 'cut') AND p.step IS NULL
+  WHEN 'whole' THEN (b.kind IS NULL OR b.kind = 'cut') AND n.kind IS NULL AND p.step IS NULL
+  WHEN 'step' THEN b.kind IN ('setup', 'between') AND (n.kind IN ('between', 'end', 'cut') OR n.kind IS NULL)
+  WHEN 'between' THEN b.kind IN ('step', 'cut') AND n.kind IN ('step', 'cut') AND p.step IS NOT NULL
+  WHEN 'end' THEN b.kind IN ('step', 'cut') AND n.kind IS NULL AND p.step IS NOT NULL
+  WHEN 'cut' THEN n.kind IS NOT NULL END;
+
+-- always: the life's highest points are the highest of its periods
+SELECT count(*) FROM life l WHERE NOT (
+  (SELECT max(peak_allocated_bytes) FROM period p WHERE p.rank = l.rank) IS peak_allocated_bytes
+  AND (SELECT max(peak_requested_bytes) FROM period p WHERE p.rank = l.rank) IS peak_requested_bytes
+  AND (SELECT max(peak_active_bytes) FROM period p WHERE p.rank = l.rank) IS peak_active_bytes
+  AND (SELECT max(peak_reserved_bytes) FROM period p WHERE p.rank = l.rank) IS peak_reserved_bytes
+  AND (SELECT max(peak_device_bytes) FROM period p WHERE p.rank = l.rank) IS peak_device_bytes
+  AND (SELECT peak_allocated_bytes FROM period p WHERE p.rank = l.rank AND p.period = l.peak_period) IS peak_allocated_bytes
+  AND (SELECT peak_allocated_bytes FROM period p WHERE p.rank = l.rank AND p.period = l.highest_step_period)
+    IS (SELECT max(peak_allocated_bytes) FROM period p WHERE p.rank = l.rank AND p.kind = 'step'));
+
+-- sound: a period's peak is what was alive then
+SELECT count(*) FROM period s WHERE same_as IS NULL AND peak_ns IS NOT NULL AND kind <> 'cut'
 AND peak_allocated_bytes <> (SELECT coalesce(sum(a.bytes), 0) FROM allocation a JOIN rank USING (rank) WHERE a.rank = s.rank AND a.device = rank.device
            AND a.alloc_ns <= s.peak_ns AND (a.free_ns IS NULL OR a.free_ns > s.peak_ns));
 
 -- always: categories add up to the peak
-SELECT count(*) FROM step s WHERE peak_allocated_bytes <> (
-  SELECT coalesce(sum(bytes), 0) FROM category_at_peak c WHERE c.rank = s.rank AND c.step = s.step);
+SELECT count(*) FROM period s WHERE peak_allocated_bytes <> (
+  SELECT coalesce(sum(bytes), 0) FROM category_at_peak c WHERE c.rank = s.rank AND c.period = s.period);
 
 -- always: owners have the categories of the peak
-SELECT count(*) FROM category_at_peak c JOIN step s USING (rank, step) WHERE c.bytes <> (
+SELECT count(*) FROM category_at_peak c JOIN period s USING (rank, period) WHERE c.bytes <> (
   SELECT coalesce(sum(o.bytes), 0) FROM peak_owner o WHERE o.rank = c.rank
-  AND o.step = coalesce(s.same_as, s.step) AND o.category = c.category);
+  AND o.period = coalesce(s.same_as, s.period) AND o.category = c.category);
 
 -- always: categories add up to each module's peak
 SELECT count(*) FROM peak p WHERE allocated_bytes <> (SELECT coalesce(sum(bytes), 0) FROM peak_category c
-  WHERE c.rank = p.rank AND c.step = p.step AND c.module_id IS p.module_id AND c.phase = p.phase);
+  WHERE c.rank = p.rank AND c.period = p.period AND c.module_id IS p.module_id AND c.phase = p.phase);
 
--- sound: no module's peak is above the step's
-SELECT count(*) FROM peak p JOIN step s USING (rank, step) WHERE p.allocated_bytes > s.peak_allocated_bytes
-OR p.at_ns NOT BETWEEN s.start_ns AND s.end_ns OR p.own_bytes > p.own_with_children_bytes;
+-- sound: no module's peak is above the period's
+SELECT count(*) FROM peak p JOIN period s USING (rank, period) WHERE p.allocated_bytes > s.peak_allocated_bytes
+OR p.at_ns NOT BETWEEN s.start_ns AND s.end_ns AND s.peak_ns IS NOT NULL OR p.own_bytes > p.own_with_children_bytes;
 
--- sound: the step's own peak is its highest
-SELECT count(*) FROM peak p JOIN step s USING (rank, step) WHERE p.module_id IS NULL AND p.phase = 'step'
+-- sound: the period's own peak is its highest
+SELECT count(*) FROM peak p JOIN period s USING (rank, period) WHERE p.module_id IS NULL AND p.phase = s.kind
 AND p.allocated_bytes <> s.peak_allocated_bytes;
 
 -- sound: allocated, active, reserved, device: each holds the one before
-SELECT count(*) FROM step WHERE peak_allocated_bytes > peak_active_bytes OR peak_active_bytes > peak_reserved_bytes
-OR peak_reserved_bytes > peak_device_bytes OR end_allocated_bytes > peak_allocated_bytes
+SELECT count(*) FROM period WHERE peak_allocated_bytes > peak_active_bytes OR peak_active_bytes > peak_reserved_bytes
+OR end_allocated_bytes > peak_allocated_bytes
 OR end_active_bytes > peak_active_bytes OR end_reserved_bytes > peak_reserved_bytes;
+
+-- sound: the device holds in a step what PyTorch reserves
+SELECT count(*) FROM step WHERE peak_reserved_bytes > peak_device_bytes;
 
 -- sound: a phase begins within the one around it
 SELECT count(*) FROM phase c JOIN phase p ON p.id = c.parent_id
@@ -55,7 +84,8 @@ WHERE c.start_ns < p.start_ns OR c.start_ns > p.end_ns OR c.end_ns < c.start_ns;
 
 -- sound: phases and allocations lie in their step
 SELECT (SELECT count(*) FROM phase p JOIN step s USING (rank, step) WHERE p.start_ns NOT BETWEEN s.start_ns AND s.end_ns)
-  + (SELECT count(*) FROM allocation a JOIN step s USING (rank, step) WHERE a.alloc_ns < s.start_ns);
+  + (SELECT count(*) FROM allocation a JOIN period s USING (rank, period) WHERE a.alloc_ns NOT BETWEEN s.start_ns AND s.end_ns
+     AND a.decided_by <> 'restored');
 
 -- always: phases and allocations that are referred to are there
 SELECT
@@ -77,18 +107,19 @@ SELECT
 -- always: a phase comes after the one around it
 SELECT count(*) FROM phase c JOIN phase p ON p.id = c.parent_id WHERE p.id >= c.id OR p.rank <> c.rank;
 
--- always: a step that repeats another one repeats a kept one before it
-SELECT count(*) FROM step s WHERE same_as IS NOT NULL AND NOT EXISTS (
-  SELECT 1 FROM step k WHERE k.rank = s.rank AND k.step = s.same_as AND k.same_as IS NULL AND k.start_ns <= s.start_ns);
+-- always: a period that repeats another one repeats a kept one of its kind before it
+SELECT count(*) FROM period s WHERE same_as IS NOT NULL AND NOT EXISTS (
+  SELECT 1 FROM period k WHERE k.rank = s.rank AND k.period = s.same_as AND k.same_as IS NULL AND k.period < s.period
+  AND (k.kind = 'step') = (s.kind = 'step'));
 
--- always: rows of steps are of steps that were kept
+-- always: rows of periods are of those that were kept
 SELECT
   (SELECT count(*) FROM peak t WHERE NOT EXISTS (
-    SELECT 1 FROM step s WHERE s.rank = t.rank AND s.step = t.step AND s.same_as IS NULL)) +
+    SELECT 1 FROM period s WHERE s.rank = t.rank AND s.period = t.period AND s.same_as IS NULL)) +
   (SELECT count(*) FROM peak_category t WHERE NOT EXISTS (
-    SELECT 1 FROM step s WHERE s.rank = t.rank AND s.step = t.step AND s.same_as IS NULL)) +
+    SELECT 1 FROM period s WHERE s.rank = t.rank AND s.period = t.period AND s.same_as IS NULL)) +
   (SELECT count(*) FROM peak_owner t WHERE NOT EXISTS (
-    SELECT 1 FROM step s WHERE s.rank = t.rank AND s.step = t.step AND s.same_as IS NULL)) +
+    SELECT 1 FROM period s WHERE s.rank = t.rank AND s.period = t.period AND s.same_as IS NULL)) +
   (SELECT count(*) FROM snapshot t WHERE NOT EXISTS (
     SELECT 1 FROM step s WHERE s.rank = t.rank AND s.step = t.step AND s.same_as IS NULL));
 

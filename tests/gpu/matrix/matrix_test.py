@@ -51,9 +51,9 @@ class Made:
     def ledger_step(self, number, start_ns, end_ns, peak=PEAK, end=END):
         columns = [f"{when}_{quantity}_bytes" for when in ("peak", "end") for quantity in QUANTITIES]
         self.ledger.execute(
-            f"INSERT INTO step(rank, step, start_ns, end_ns, checked, {', '.join(columns)}) "
-            f"VALUES(0, ?, ?, ?, 1, {', '.join('?' * len(columns))})",
-            (number, start_ns, end_ns, *[peak] * 4, *[end] * 4),
+            f"INSERT INTO period(rank, period, kind, step, start_ns, end_ns, checked, {', '.join(columns)}) "
+            f"VALUES(0, 2 * ? + 1, 'step', ?, ?, ?, 1, {', '.join('?' * len(columns))})",
+            (number, number, start_ns, end_ns, *[peak] * 4, *[end] * 4),
         )
         self.ledger.execute(
             "INSERT INTO phase(rank, tid, kind, name, step, start_ns, end_ns) VALUES(0, 1, 'step', 'step', ?, ?, ?)",
@@ -85,27 +85,27 @@ def test_equal_jobs_are_exact(made):
 @pytest.mark.parametrize("quantity", QUANTITIES)
 @pytest.mark.parametrize("when", ["peak", "end"])
 def test_one_byte_fails_the_job_that_it_is_in(made, when, quantity):
-    made.ledger.execute(f"UPDATE step SET {when}_{quantity}_bytes = {when}_{quantity}_bytes + 1 WHERE step = 3")
+    made.ledger.execute(f"UPDATE period SET {when}_{quantity}_bytes = {when}_{quantity}_bytes + 1 WHERE step = 3")
     assert [row.exact for row in made.compare()] == [True, False]
 
 
 def test_the_end_counts_only_where_the_ledger_ends_its_step_there(made):
-    made.ledger.execute("UPDATE step SET end_active_bytes = 0")
+    made.ledger.execute("UPDATE period SET end_active_bytes = 0")
     assert [row.exact for row in made.compare(ends=False)] == [True, True]
 
 
 def test_a_step_that_the_ledger_lacks_fails(made):
-    made.ledger.execute("DELETE FROM step WHERE step = 1")
+    made.ledger.execute("DELETE FROM period WHERE step = 1")
     assert [row.exact for row in made.compare()] == [False, True]
 
 
 def test_a_failed_check_of_the_replay_fails(made):
-    made.ledger.execute("UPDATE step SET checked = 0 WHERE step = 0")
+    made.ledger.execute("UPDATE period SET checked = 0 WHERE step = 0")
     assert [row.exact for row in made.compare()] == [False, True]
 
 
 def test_steps_that_the_ledger_sees_as_one_are_compared_as_one(made):
-    made.ledger.executescript("DELETE FROM step; DELETE FROM phase; DELETE FROM category_at_peak")
+    made.ledger.executescript("DELETE FROM period; DELETE FROM phase; DELETE FROM category_at_peak")
     made.ledger_step(0, 1000, 4 * SECOND, peak=5000)
     assert made.compare(("a",))[0].exact is False
     made.lines[1].update({f"{quantity}_peak": 5000 for quantity in QUANTITIES})
@@ -129,7 +129,7 @@ def test_a_job_that_broke_off_is_an_error_and_the_next_is_compared(made):
 
 
 def test_a_rank_without_truth_is_an_error(made):
-    made.ledger.execute("UPDATE step SET rank = 1 WHERE step > 1")
+    made.ledger.execute("UPDATE period SET rank = 1 WHERE step > 1")
     made.ledger.execute("UPDATE phase SET rank = 1 WHERE step > 1")
     assert [row.error for row in made.compare()] == ["no truth of rank 1"] * 2
 
@@ -187,7 +187,7 @@ def test_module_states_that_the_ledger_lacks_are_told(made):
 
 
 def test_the_table_marks_what_is_wrong(made):
-    made.ledger.execute("UPDATE step SET peak_active_bytes = 1 WHERE step = 2")
+    made.ledger.execute("UPDATE period SET peak_active_bytes = 1 WHERE step = 2")
     text = table.markdown(made.compare(), "2 × GPU", 3)
     assert "1 jobs exact, 1 not, 0 skipped" in text
     assert "| made: a | 2 | 8 of 8 | 8 of 8 | 100.000% | – |" in text
@@ -208,7 +208,7 @@ def test_no_job_runs_after_another_under_a_tracker():
 
 def test_a_job_in_its_list_and_under_the_tracker_is_one_row(made):
     listed = made.compare(("a", "b"))
-    made.ledger.execute("UPDATE step SET peak_active_bytes = 1 WHERE step = 0")
+    made.ledger.execute("UPDATE period SET peak_active_bytes = 1 WHERE step = 0")
     tracked = made.compare(("a",), tracks="made")
     rows = joined([*listed, *tracked])
     assert [(row.job, row.steps, row.compared, row.equal, row.exact) for row in rows] == [("a", 4, 16, 15, False), ("b", 2, 8, 8, True)]

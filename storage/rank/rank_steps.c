@@ -4,8 +4,8 @@
  * into sums, and what is finished is written and forgotten. What happens before the first step is decided with it.
  */
 #include "rank_builder.h"
-#include "storage/attribution/tracker_label.h"
 #include "storage/tables/ledger_tables.h"
+#include "storage/tracker/tracker.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -178,19 +178,20 @@ void sl_rank_phase_closed(void *context, struct sl_phase *phase) {
 
 int sl_rank_sweep_snapshot(void *context, const struct sl_item *item, const struct sl_sample *sample) {
   struct sl_rank_builder *b = context;
+  const uint64_t *tracker_bytes = sl_tracker_next(b->tracker);
   int r = 0;
   for (int c = 0; c < b->category_count && r == 0 && b->step.step >= 0; c++)
-    if (sample->category_bytes[c] || sample->tracker_bytes[c]) {
-      sl_rank_pattern_snapshot(b, item, c, sample->category_bytes[c], sample->tracker_bytes[c]);
+    if (sample->category_bytes[c] || tracker_bytes[c]) {
+      sl_rank_pattern_snapshot(b, item, c, sample->category_bytes[c], tracker_bytes[c]);
       const struct sl_snapshot_cells cells = {
           .step = b->step.step,
           .module_id = item->module,
           .call_index = item->call_index,
           .state = sl_state_name(item->state),
-          .at_ns = (int64_t)item->at_ns,
+          .at_ns = (int64_t)sample->at_ns,
           .category = sl_rank_category_name(b, c),
           .bytes = (int64_t)sample->category_bytes[c],
-          .tracker_bytes = (int64_t)sample->tracker_bytes[c],
+          .tracker_bytes = (int64_t)tracker_bytes[c],
       };
       r = sl_put_snapshot(b->writer, &cells, b->error);
     }
@@ -361,6 +362,7 @@ int sl_rank_allocations_settle(struct sl_rank_builder *b, bool all) {
     if (r == 0 && (all || a->complete_ns)) {
       r = allocation_write(b, a);
       sl_sweep_forget(b->sweep, a);
+      sl_tracker_forget(b->tracker, a);
       free(a);
     } else {
       a->phase = a->free_phase = NULL;
@@ -416,21 +418,23 @@ struct sl_step_facts sl_rank_step_facts(struct sl_rank_builder *b, int64_t step,
 /* Decides, sums and writes what happened since the last step's end. step NULL: the log ended outside of a step. */
 int sl_rank_step_finish(struct sl_rank_builder *b, const struct sl_phase *step) {
   const struct sl_step_facts facts = sl_rank_step_facts(b, step ? step->step : -1, step && !step->end_at);
-  enum sl_tracker tracker = sl_module_states_saw_fsdp(b->states) ? SL_TRACKER_fsdp : SL_TRACKER_module;
-  sl_tracker_find_scratch(b->items, b->item_count);
-  for (size_t i = 0; i < b->allocation_count; i++)
-    if (!b->allocations[i]->decided) {
-      sl_attribute(b->allocations[i], &facts);
-      sl_tracker_label(b->allocations[i], tracker, b->phases);
-      sl_attribute_by_user(b->allocations[i], b->phases);
-    }
+  enum sl_tracker_kind tracker = sl_module_states_saw_fsdp(b->states) ? SL_TRACKER_fsdp : SL_TRACKER_module;
+  size_t decided = b->allocation_count; /* so many have been until now: the newest have not */
+  while (decided && !b->allocations[decided - 1]->decided)
+    decided--;
+  for (size_t i = decided; i < b->allocation_count; i++)
+    sl_attribute(b->allocations[i], &facts);
+  int r = sl_tracker_run(b->tracker, tracker, b->items, b->item_count);
+  for (size_t i = decided; i < b->allocation_count; i++)
+    sl_attribute_by_user(b->allocations[i], b->phases);
   b->step.step = facts.step;
   b->step.recorded_step = step ? step->recorded_step : 0;
   b->step.end_ns = b->now_ns;
   b->step.end = sl_rank_totals_now(b);
   if (b->device >= 0 && b->maps[b->device])
     b->step.end_free = sl_block_map_free_blocks(b->maps[b->device]);
-  int r = step ? 0 : b->jumps ? sl_rank_periods_flush(b) : sl_rank_periods_last(b);
+  if (r == 0 && !step)
+    r = b->jumps ? sl_rank_periods_flush(b) : sl_rank_periods_last(b);
   if (r == 0)
     sl_rank_hold(b);
   if (r == 0)
@@ -451,11 +455,10 @@ int sl_rank_step_finish(struct sl_rank_builder *b, const struct sl_phase *step) 
   if (r == 0)
     r = refusals_settle(b, step);
   for (size_t i = 0; i < b->allocation_count && step; i++)
-    if (!b->allocations[i]->free_at) {
+    if (!b->allocations[i]->free_at)
       b->allocations[i]->last_step = step->step;
-      if (sl_tracker_loses_sight(b->allocations[i], &facts, b->phases))
-        sl_sweep_unlabel(b->sweep, b->allocations[i]);
-    }
+  if (step)
+    sl_tracker_step_ended(b->tracker, b->allocations, b->allocation_count, &facts);
   if (r == 0)
     r = sl_rank_allocations_settle(b, false);
   if (r == 0)

@@ -2,6 +2,11 @@
 #ifndef SHARDLEDGER_ERROR_H
 #define SHARDLEDGER_ERROR_H
 
+#include <errno.h>
+
+/* Beside errno's: a file of a log can't be read for now (its disk, permissions …), which is no damage. */
+#define SL_LOG_UNREADABLE EREMOTEIO
+
 struct sl_error {
   char text[1024]; /* NUL-terminated, without a newline; "" when nothing failed */
 };

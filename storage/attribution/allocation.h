@@ -36,22 +36,15 @@ struct sl_allocation {
   const char *tag_name; /* owned by the log; "" or NULL: none */
 
   bool decided;
-  int category;           /* enum sl_category or a user category */
-  uint8_t rule;           /* enum sl_attribution_rule */
-  uint32_t module;        /* 0: none */
-  int tracker_label;      /* category that PyTorch's tracker would show at first; -1: it does not see this */
-  int tracker_later;      /* and once it has recognised what this is; -1: the same */
-  bool tracker_soon;      /* which is when backward's function that made it has ended, not later */
-  bool tracker_bucket;    /* which is when the first gradient goes into it: one of DistributedDataParallel's buckets */
-  bool tracker_scratch;   /* made and freed within one operation, as far as can be told */
-  uint64_t tracker_bytes; /* as the tracker counts them */
+  int category;    /* enum sl_category or a user category */
+  uint8_t rule;    /* enum sl_attribution_rule */
+  uint32_t module; /* 0: none */
 
   bool counted; /* part of the running totals, under the two below */
   int counted_category;
   uint32_t counted_module;
-  int counted_label;   /* of the tracker; -1: none */
-  size_t unrecognised; /* place among those whose label the tracker will learn, from 1; 0: none of them */
-  bool in_buckets;     /* it is one of DistributedDataParallel's buckets */
+
+  struct sl_tracked *tracked; /* what storage/tracker knows of it; the tracker's own. NULL: nothing */
 
   struct sl_allocation *next; /* list of its owner */
 };

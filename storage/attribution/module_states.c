@@ -30,6 +30,15 @@ struct sl_module_states {
   bool in_step, saw_fsdp;
 };
 
+const char *sl_state_name(enum sl_state state) {
+  static const char *const words[] = {
+#define STATE(name, word) word,
+#include "states.def"
+#undef STATE
+  };
+  return words[state];
+}
+
 struct sl_module_states *sl_module_states_new(struct sl_phases *phases, const struct sl_states_sink *sink) {
   struct sl_module_states *states = calloc(1, sizeof *states);
   if (states) {

@@ -1,6 +1,6 @@
 /*
  * When modules reach the states at which PyTorch's memory trackers take their snapshots, and from when to when the
- * trackers look for a module's highest point: phases become items of the sweep.
+ * trackers look for a module's highest point: phases become items.
  *
  * A tracker's Peak Forward begins with the forward and ends with it. Its Peak Backward begins when a unit's
  * pre-backward does; it ends when the gradients of the unit's inputs have arrived where they were made: after the
@@ -11,8 +11,11 @@
 #ifndef SHARDLEDGER_MODULE_STATES_H
 #define SHARDLEDGER_MODULE_STATES_H
 
+#include "item.h"
 #include "storage/phases/phases.h"
-#include "sweep.h"
+
+/* The trackers' own word for a state. */
+const char *sl_state_name(enum sl_state state);
 
 struct sl_states_sink { /* takes the items */
   void *context;

@@ -3,6 +3,9 @@
 #ifndef SHARDLEDGER_EVENT_TABLE_H
 #define SHARDLEDGER_EVENT_TABLE_H
 
+#include "plugin/format/events.h"
+
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -37,5 +40,11 @@ struct sl_event_layout {
 
 /* Never NULL; name is NULL for unknown types. */
 const struct sl_event_layout *sl_event_layout(uint8_t type);
+
+/* Whether events of this type tell when something happened on the device: their first field does, not their time. */
+static inline bool sl_event_is_of_device(uint8_t type) {
+  return type == SL_EVENT_kernel || type == SL_EVENT_memory_copy || type == SL_EVENT_memory_set ||
+         type == SL_EVENT_activity_memory;
+}
 
 #endif

@@ -14,12 +14,9 @@
 #include "plugin/format/events.h"
 #include "storage/error.h"
 
-#include <errno.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#define SL_LOG_UNREADABLE EREMOTEIO /* a file of a log can't be read for now (its disk, permissions …): no damage */
 
 struct sl_log;
 struct sl_segments;
@@ -89,13 +86,7 @@ const char *sl_log_info(const struct sl_log *log, const char *key);
 uint64_t sl_log_dropped_from(const struct sl_log *log);
 const struct sl_event_dropped_segments *sl_log_dropped_segments(const struct sl_log *log, size_t *count);
 
-/* Whether events of this type tell when something happened on the device: their first field does, not their time. */
-static inline bool sl_event_is_of_device(uint8_t type) {
-  return type == SL_EVENT_kernel || type == SL_EVENT_memory_copy || type == SL_EVENT_memory_set ||
-         type == SL_EVENT_activity_memory;
-}
-
-/* What is there on disk: log_segments.h. */
+/* What is there on disk: segment_index.h. */
 const struct sl_segments *sl_log_segments(const struct sl_log *log);
 
 void sl_log_counts(const struct sl_log *log, struct sl_log_counts *out);

@@ -5,7 +5,7 @@
 #ifndef SHARDLEDGER_MODULE_BACKWARDS_H
 #define SHARDLEDGER_MODULE_BACKWARDS_H
 
-#include "phases.h"
+#include "phase.h"
 
 /* Units between their reshard and their reduce: a job has one for each of autograd's threads. */
 enum { SL_RESHARDED_MAX = 16 };

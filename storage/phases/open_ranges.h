@@ -6,7 +6,7 @@
 #ifndef SHARDLEDGER_OPEN_RANGES_H
 #define SHARDLEDGER_OPEN_RANGES_H
 
-#include "phases.h"
+#include "phase.h"
 
 struct sl_open_ranges { /* zero: none */
   struct sl_range_thread *threads;

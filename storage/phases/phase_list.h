@@ -11,7 +11,7 @@
 #ifndef SHARDLEDGER_PHASE_LIST_H
 #define SHARDLEDGER_PHASE_LIST_H
 
-#include "phases.h"
+#include "phase.h"
 
 /* Parents are looked through from the inside out. A phase deeper than this stands beside the one that it is in. */
 enum { SL_PHASE_DEPTH_MAX = 512 };

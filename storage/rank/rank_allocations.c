@@ -1,5 +1,4 @@
 #include "rank_builder.h"
-#include "storage/attribution/tracker_label.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -363,12 +362,14 @@ int sl_rank_restore_finish(struct sl_rank_builder *b) {
 
 static int retagged(struct sl_rank_builder *b, struct sl_allocation *a) {
   struct sl_item *item = (int)a->device == b->device ? sl_rank_item_add(b, SL_ITEM_retag) : NULL;
-  if (item)
+  if (item) {
     item->allocation = a;
+    item->aside = sl_phases_is_aside(b->phases, a->module);
+  }
   return b->r;
 }
 
-/* PyTorch's own table of workspaces has it. Its trackers don't see them, so their label stays. */
+/* PyTorch's own table of workspaces has it. */
 static int workspace_found(struct sl_rank_builder *b, struct sl_allocation *a) {
   a->workspace = true;
   if (!a->decided || a->tag_category >= 0)
@@ -402,7 +403,6 @@ int sl_rank_on_tag(struct sl_rank_builder *b, const struct sl_event *event) {
   a->rule = SL_RULE_tag;
   if (a->tag_module)
     a->module = a->tag_module;
-  sl_tracker_relabel(a, b->phases);
   return retagged(b, a);
 }
 

@@ -115,6 +115,7 @@ struct sl_rank_builder {
   struct sl_error *error;
   struct sl_phases *phases;
   struct sl_sweep *sweep;
+  struct sl_tracker *tracker;
   struct sl_driver_segments *segments;
   struct sl_collectives *collectives;
   struct sl_device_balance *balance;

@@ -3,6 +3,7 @@
 #include "rank_builder.h"
 #include "storage/collectives/exposed_time.h"
 #include "storage/tables/ledger_tables.h"
+#include "storage/tracker/tracker.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -223,6 +224,7 @@ struct sl_rank_builder *sl_rank_builder_free(struct sl_rank_builder *b) {
   b->phases = sl_phases_free(b->phases);
   b->states = sl_module_states_free(b->states);
   b->sweep = sl_sweep_free(b->sweep);
+  b->tracker = sl_tracker_free(b->tracker);
   b->segments = sl_driver_segments_free(b->segments);
   b->collectives = sl_collectives_free(b->collectives);
   b->balance = sl_device_balance_free(b->balance);
@@ -255,6 +257,7 @@ struct sl_rank_builder *sl_rank_builder_new(struct sl_log *log, struct sl_ledger
   b->places = calloc(MAX_PLACES, sizeof *b->places);
   b->phases = sl_phases_new(log, &phase_listener);
   b->sweep = sl_sweep_new(&sweep_listener);
+  b->tracker = b->phases ? sl_tracker_new(b->phases) : NULL;
   b->states = b->phases ? sl_module_states_new(b->phases, &states_sink) : NULL;
   b->segments = sl_driver_segments_new(log, writer);
   b->balance = sl_device_balance_new(writer, b->segments);
@@ -264,7 +267,7 @@ struct sl_rank_builder *sl_rank_builder_new(struct sl_log *log, struct sl_ledger
   b->current.pattern = sl_rank_pattern_new();
   b->outside.pattern = sl_rank_pattern_new();
   sl_ledger_writer_divert(writer, sl_rank_on_collective, b);
-  if (b->places && b->phases && b->states && b->sweep && b->segments && b->collectives && b->balance && b->refusals &&
+  if (b->places && b->phases && b->states && b->sweep && b->tracker && b->segments && b->collectives && b->balance && b->refusals &&
       b->repeats && b->current.pattern && b->outside.pattern && categories_of_rules(b, rules) == 0 &&
       sl_phases_use_rules(b->phases, rules) == 0) {
     sl_rank_period_begin(b, SL_PERIOD_setup, -1, 0);

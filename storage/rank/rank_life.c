@@ -11,7 +11,7 @@
  */
 #include "rank_builder.h"
 
-#include "storage/attribution/tracker_label.h"
+#include "storage/tracker/tracker.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -131,14 +131,16 @@ struct sl_step_facts sl_rank_step_facts(struct sl_rank_builder *b, bool cut_off)
 
 /* Everything that is not decided gets its category, with what is known now. */
 static int decide(struct sl_rank_builder *b, const struct sl_step_facts *facts) {
-  enum sl_tracker tracker = sl_module_states_saw_fsdp(b->states) ? SL_TRACKER_fsdp : SL_TRACKER_module;
-  sl_tracker_find_scratch(b->items, b->item_count);
-  for (size_t i = 0; i < b->allocation_count; i++)
-    if (!b->allocations[i]->decided) {
-      sl_attribute(b->allocations[i], facts);
-      sl_tracker_label(b->allocations[i], tracker, b->phases);
-      sl_attribute_by_user(b->allocations[i], b->phases);
-    }
+  const enum sl_tracker_kind kind = sl_module_states_saw_fsdp(b->states) ? SL_TRACKER_fsdp : SL_TRACKER_module;
+  size_t decided = b->allocation_count; /* so many have been until now: the newest have not */
+  while (decided && !b->allocations[decided - 1]->decided)
+    decided--;
+  for (size_t i = decided; i < b->allocation_count; i++)
+    sl_attribute(b->allocations[i], facts);
+  if (sl_tracker_run(b->tracker, kind, b->items, b->item_count) < 0)
+    return sl_no_memory(b->error);
+  for (size_t i = decided; i < b->allocation_count; i++)
+    sl_attribute_by_user(b->allocations[i], b->phases);
   int r = sl_sweep_retag(b->sweep, b->items, b->item_count);
   if (r < 0)
     return sl_no_memory(b->error);
@@ -185,14 +187,10 @@ static int outside_close(struct sl_rank_builder *b) {
 
 /* What is alive at the end of a step has lasted until then. */
 static void step_outlived(struct sl_rank_builder *b, const struct sl_step_facts *facts) {
-  for (size_t i = 0; i < b->allocation_count; i++) {
-    struct sl_allocation *a = b->allocations[i];
-    if (a->free_at)
-      continue;
-    a->last_step = facts->step;
-    if (sl_tracker_loses_sight(a, facts, b->phases))
-      sl_sweep_unlabel(b->sweep, a);
-  }
+  for (size_t i = 0; i < b->allocation_count; i++)
+    if (!b->allocations[i]->free_at)
+      b->allocations[i]->last_step = facts->step;
+  sl_tracker_step_ended(b->tracker, b->allocations, b->allocation_count, facts);
 }
 
 /* Their phases go; what is alive is known by its number from here on. */

@@ -4,6 +4,7 @@
  */
 #include "rank_builder.h"
 #include "storage/tables/ledger_tables.h"
+#include "storage/tracker/tracker.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -17,19 +18,20 @@ const char *sl_rank_category_name(const struct sl_rank_builder *b, int category)
 int sl_rank_sweep_snapshot(void *context, const struct sl_item *item, const struct sl_sample *sample) {
   struct sl_rank_builder *b = context;
   const struct sl_period_row *row = &b->closing->row;
+  const uint64_t *tracker_bytes = sl_tracker_next(b->tracker);
   int r = 0;
   for (int c = 0; c < b->category_count && r == 0 && row->kind == SL_PERIOD_step; c++)
-    if (sample->category_bytes[c] || sample->tracker_bytes[c]) {
-      sl_rank_pattern_snapshot(b, item, c, sample->category_bytes[c], sample->tracker_bytes[c]);
+    if (sample->category_bytes[c] || tracker_bytes[c]) {
+      sl_rank_pattern_snapshot(b, item, c, sample->category_bytes[c], tracker_bytes[c]);
       const struct sl_snapshot_cells cells = {
           .step = row->step,
           .module_id = item->module,
           .call_index = item->call_index,
           .state = sl_state_name(item->state),
-          .at_ns = (int64_t)item->at_ns,
+          .at_ns = (int64_t)sample->at_ns,
           .category = sl_rank_category_name(b, c),
           .bytes = (int64_t)sample->category_bytes[c],
-          .tracker_bytes = (int64_t)sample->tracker_bytes[c],
+          .tracker_bytes = (int64_t)tracker_bytes[c],
       };
       r = sl_put_snapshot(b->writer, &cells, b->error);
     }
@@ -245,6 +247,7 @@ int sl_rank_allocations_settle(struct sl_rank_builder *b, uint64_t until) {
     if (r == 0 && (until == UINT64_MAX || (a->complete_at && a->complete_at <= until))) {
       r = allocation_write(b, a);
       sl_sweep_forget(b->sweep, a);
+      sl_tracker_forget(b->tracker, a);
       free(a);
     } else {
       b->allocations[kept++] = a;

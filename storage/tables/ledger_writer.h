@@ -8,7 +8,6 @@
 #include "rows.h"
 #include "storage/allocator/block_map.h"
 #include "storage/attribution/allocation.h"
-#include "storage/attribution/sweep.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -86,7 +86,7 @@ SELECT s.rank, s.step, n.module_id, n.call_index, n.state, n.at_ns, n.category, 
 FROM step s CROSS JOIN snapshot n ON n.rank = s.rank AND n.step = coalesce(s.same_as, s.step);
 
 -- The snapshots as FSDPMemTracker would show them: its words, its labels at that instant, zeros and the total included
--- (storage/attribution/tracker_label.h says where its labels differ from the ledger's categories). fully_shard renames the classes that it
+-- (storage/tracker/tracker_label.h says where its labels differ from the ledger's categories). fully_shard renames the classes that it
 -- shards, so that the tracker's FQNs start with FSDP and the root's class; replicate puts Replicate there. It keeps one Peak Forward over all calls.
 CREATE VIEW fsdp_snapshot AS
 WITH tracked(id, fqn) AS (

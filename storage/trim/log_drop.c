@@ -11,7 +11,8 @@
 #include "plugin/format/log_format.h"
 #include "rare_events.h"
 #include "storage/allocator/block_map.h"
-#include "storage/log/log_segments.h"
+#include "storage/log/event_table.h"
+#include "storage/log/segment_index.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -5,6 +5,7 @@
 #include "plugin/format/events.h"
 #include "plugin/format/log_format.h"
 #include "storage/log/log_segments.h"
+#include "storage/log/segment_load.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -5,6 +5,7 @@
 
 extern "C" {
 #include "storage/log/log_segments.h"
+#include "storage/log/segment_load.h"
 }
 
 #define XXH_INLINE_ALL

@@ -121,7 +121,7 @@ def _rows(document):
 
 
 def test_every_difference_to_the_tracker_has_a_reason():
-    header = (ROOT / "storage" / "attribution" / "tracker_label.h").read_text()
+    header = (ROOT / "storage" / "tracker" / "tracker_label.h").read_text()
     names = re.findall(r"^ \*   (\w[\w -]*?)  +\S", header, re.M)
     page = (ROOT / "docs" / "categories.md").read_text()
     assert len(names) >= 8

@@ -42,29 +42,9 @@ protected:
 
   sl_allocation make(uint64_t bytes, int category, uint32_t module = 0) {
     sl_allocation a{};
-    a.tracker_bytes = bytes;
-    a.tracker_label = category;
-    a.tracker_later = -1;
     a.bytes = bytes;
     a.category = category;
     a.module = module;
-    return a;
-  }
-
-  sl_allocation gradient(uint64_t bytes) {
-    sl_allocation a = make(bytes, SL_CATEGORY_gradient);
-    a.requested_bytes = bytes;
-    a.tracker_label = SL_CATEGORY_temp;
-    a.tracker_later = SL_CATEGORY_gradient;
-    a.tracker_soon = true;
-    return a;
-  }
-  sl_allocation bucket(uint64_t bytes) {
-    sl_allocation a = make(bytes, SL_CATEGORY_gradient);
-    a.requested_bytes = bytes;
-    a.tracker_label = -1;
-    a.tracker_later = SL_CATEGORY_temp;
-    a.tracker_bucket = true;
     return a;
   }
 
@@ -248,114 +228,16 @@ TEST_F(Sweep, ARetaggedAllocationMovesItsBytes) {
   EXPECT_EQ(snapshots.at(0).allocated_bytes, 10u);
 }
 
-TEST_F(Sweep, ARetagHoldsForTheWholeStepButTheTrackerLearnsItThen) {
+TEST_F(Sweep, ARetagHoldsForTheWholeStep) {
   sl_allocation a = make(10, SL_CATEGORY_other);
-  a.tracker_label = -1;
   add(SL_ITEM_alloc, &a);
   run();
   a.category = SL_CATEGORY_input;
-  a.tracker_label = SL_CATEGORY_input;
   add(SL_ITEM_snapshot, (sl_phase *)nullptr);
   add(SL_ITEM_retag, &a);
   run();
   EXPECT_EQ(snapshots.at(0).category_bytes[SL_CATEGORY_other], 0u);
   EXPECT_EQ(snapshots.at(0).category_bytes[SL_CATEGORY_input], 10u);
-  EXPECT_EQ(snapshots.at(0).tracker_total, 0u) << "it is not tagged yet";
-}
-
-TEST_F(Sweep, TheTrackerTakesGradientsForTemporariesUntilTheirUnitsPostBackward) {
-  sl_allocation mine = make(512, SL_CATEGORY_unsharded_grad, 3), other = make(1024, SL_CATEGORY_unsharded_grad, 4);
-  mine.tracker_label = other.tracker_label = SL_CATEGORY_temp;
-  mine.tracker_later = other.tracker_later = SL_CATEGORY_unsharded_grad;
-  add(SL_ITEM_alloc, &mine);
-  add(SL_ITEM_alloc, &other);
-  add(SL_ITEM_snapshot, (sl_phase *)nullptr);
-  sl_item post{};
-  post.type = SL_ITEM_snapshot;
-  post.state = SL_STATE_before_post_backward;
-  post.module = 3;
-  items.push_back(post);
-  add(SL_ITEM_free, &mine);
-  add(SL_ITEM_snapshot, (sl_phase *)nullptr);
-  run();
-  ASSERT_EQ(snapshots.size(), 3u);
-  EXPECT_EQ(snapshots[0].tracker_bytes[SL_CATEGORY_temp], 1536u);
-  EXPECT_EQ(snapshots[1].tracker_bytes[SL_CATEGORY_temp], 1024u);
-  EXPECT_EQ(snapshots[1].tracker_bytes[SL_CATEGORY_unsharded_grad], 512u);
-  EXPECT_EQ(snapshots[1].category_bytes[SL_CATEGORY_unsharded_grad], 1536u) << "the ledger knew from the start";
-  EXPECT_EQ(snapshots[2].tracker_total, 1024u);
-}
-
-TEST_F(Sweep, ABufferHasItsLabelFromItsCollectiveOn) {
-  sl_allocation buffer = make(512, SL_CATEGORY_all_gather, 3);
-  buffer.tracker_label = SL_CATEGORY_temp;
-  buffer.tracker_later = SL_CATEGORY_all_gather;
-  add(SL_ITEM_alloc, &buffer);
-  add(SL_ITEM_snapshot, (sl_phase *)nullptr);
-  for (uint32_t module : {4u, 3u}) {
-    sl_item recognised{};
-    recognised.type = SL_ITEM_recognise;
-    recognised.module = module;
-    recognised.category = SL_CATEGORY_all_gather;
-    items.push_back(recognised);
-    add(SL_ITEM_snapshot, (sl_phase *)nullptr);
-  }
-  run();
-  ASSERT_EQ(snapshots.size(), 3u);
-  EXPECT_EQ(snapshots[0].tracker_bytes[SL_CATEGORY_temp], 512u);
-  EXPECT_EQ(snapshots[1].tracker_bytes[SL_CATEGORY_temp], 512u) << "another module's collective";
-  EXPECT_EQ(snapshots[2].tracker_bytes[SL_CATEGORY_temp], 0u);
-  EXPECT_EQ(snapshots[2].tracker_bytes[SL_CATEGORY_all_gather], 512u);
-}
-
-TEST_F(Sweep, WhatIsRecognisedSoonKeepsItsFirstLabelWhileBackwardsFunctionRuns) {
-  sl_allocation gradient = make(512, SL_CATEGORY_gradient), input = make(1024, SL_CATEGORY_temp);
-  sl_allocation scratch = make(2048, SL_CATEGORY_temp), saved = make(64, SL_CATEGORY_activation);
-  gradient.tracker_label = SL_CATEGORY_temp;
-  gradient.tracker_later = SL_CATEGORY_gradient;
-  gradient.tracker_soon = true;
-  scratch.tracker_label = -1;
-  scratch.tracker_scratch = true;
-  add(SL_ITEM_alloc, &saved);
-  window(SL_ITEM_window_open, 1);
-  add(SL_ITEM_alloc, &gradient);
-  add(SL_ITEM_alloc, &scratch);
-  add(SL_ITEM_free, &scratch);
-  add(SL_ITEM_alloc, &input); // the gradient of the function's input, made after that of its weight
-  add(SL_ITEM_free, &saved);
-  window(SL_ITEM_window_close, 1);
-  add(SL_ITEM_snapshot, (sl_phase *)nullptr);
-  run();
-  ASSERT_EQ(snapshots.size(), 2u);
-  EXPECT_EQ(snapshots[0].tracker_bytes[SL_CATEGORY_temp], 1536u) << "at the highest point both were temporaries";
-  EXPECT_EQ(snapshots[0].tracker_bytes[SL_CATEGORY_gradient], 0u);
-  EXPECT_EQ(snapshots[1].tracker_bytes[SL_CATEGORY_gradient], 512u);
-  EXPECT_EQ(snapshots[1].tracker_bytes[SL_CATEGORY_temp], 1024u);
-}
-
-TEST_F(Sweep, GradientsShowTheBucketsThatTheyFillToTheTrackerOneAfterAnother) {
-  sl_allocation first = bucket(1024), second = bucket(2048);
-  add(SL_ITEM_alloc, &first);
-  add(SL_ITEM_alloc, &second);
-  for (int step = 0; step < 2; step++) {
-    sl_allocation gradients[] = {gradient(1024), gradient(512)};
-    add(SL_ITEM_snapshot, (sl_phase *)nullptr);
-    for (sl_allocation &gradient : gradients) {
-      add(SL_ITEM_alloc, &gradient);
-      add(SL_ITEM_snapshot, (sl_phase *)nullptr);
-    }
-    for (sl_allocation &gradient : gradients)
-      add(SL_ITEM_free, &gradient);
-    run();
-    ASSERT_EQ(snapshots.size(), 3u);
-    EXPECT_EQ(snapshots[0].tracker_bytes[SL_CATEGORY_temp], 0u);
-    EXPECT_EQ(snapshots[1].tracker_bytes[SL_CATEGORY_temp], 1024u) << "the first is full";
-    EXPECT_EQ(snapshots[2].tracker_bytes[SL_CATEGORY_temp], 3072u);
-    EXPECT_EQ(snapshots[2].tracker_bytes[SL_CATEGORY_gradient], 1536u);
-    sl_sweep_unlabel(sweep, &first); // a step ends: the next one's tracker has not seen them
-    sl_sweep_unlabel(sweep, &second);
-    snapshots.clear();
-  }
 }
 
 TEST_F(Sweep, WindowsOfOneModuleAreReportedByTheirOwnHighestPoints) {
@@ -371,32 +253,7 @@ TEST_F(Sweep, WindowsOfOneModuleAreReportedByTheirOwnHighestPoints) {
   ASSERT_EQ(snapshots.size(), 2u) << "what is open at the end is reported as well";
   EXPECT_EQ(snapshots[0].allocated_bytes, 100u);
   EXPECT_EQ(snapshots[1].allocated_bytes, 300u);
-  EXPECT_EQ(snapshots[1].tracker_total, 300u);
   EXPECT_EQ(calls, (std::vector<uint32_t>{0, 1}));
-}
-
-TEST_F(Sweep, WhatTheTrackerLosesSightOfLeavesItsSumsAndNoOthers) {
-  sl_allocation kept = make(512, SL_CATEGORY_activation);
-  add(SL_ITEM_alloc, &kept);
-  run();
-  sl_sweep_unlabel(sweep, &kept);
-  add(SL_ITEM_snapshot, (sl_phase *)nullptr);
-  add(SL_ITEM_free, &kept);
-  add(SL_ITEM_snapshot, (sl_phase *)nullptr);
-  run();
-  EXPECT_EQ(snapshots.at(0).tracker_total, 0u);
-  EXPECT_EQ(snapshots.at(0).allocated_bytes, 512u);
-  EXPECT_EQ(snapshots.at(1).tracker_total, 0u);
-}
-
-TEST_F(Sweep, WhatTheTrackerCannotSeeIsNotInItsSums) {
-  sl_allocation workspace = make(4096, SL_CATEGORY_other);
-  workspace.tracker_label = -1;
-  add(SL_ITEM_alloc, &workspace);
-  add(SL_ITEM_snapshot, (sl_phase *)nullptr);
-  run();
-  EXPECT_EQ(snapshots.at(0).tracker_total, 0u);
-  EXPECT_EQ(snapshots.at(0).allocated_bytes, 4096u);
 }
 
 TEST_F(Sweep, TotalsGoOnIntoTheNextStepAndOpenPhasesAreReported) {

@@ -3,7 +3,7 @@
 
 extern "C" {
 #include "storage/attribution/attribution.h"
-#include "storage/attribution/tracker_label.h"
+#include "storage/tracker/tracker_label.h"
 }
 
 #include <gtest/gtest.h>
@@ -43,10 +43,30 @@ protected:
   }
 
   // {label at first, label later}
-  std::vector<int> labels(sl_allocation a, sl_tracker tracker = SL_TRACKER_fsdp) {
-    sl_tracker_label(&a, tracker, phases);
-    EXPECT_EQ(a.tracker_bytes, 1024u);
-    return {a.tracker_label, a.tracker_later};
+  std::vector<int> labels(const sl_allocation &a, sl_tracker_kind kind = SL_TRACKER_fsdp, bool scratch = false) {
+    sl_tracked tracked = track(a);
+    tracked.scratch = scratch;
+    sl_tracker_label(&tracked, kind, phases);
+    EXPECT_EQ(tracked.bytes, 1024u);
+    return {tracked.label, tracked.later};
+  }
+
+  static sl_tracked track(const sl_allocation &a, int counted = -1) {
+    sl_tracked tracked{};
+    tracked.allocation = &a;
+    tracked.counted = counted;
+    return tracked;
+  }
+
+  bool loses_sight(const sl_allocation &a, int counted) {
+    sl_tracked tracked = track(a, counted);
+    return sl_tracker_loses_sight(&tracked, &facts, phases);
+  }
+
+  int relabel(const sl_allocation &a) {
+    sl_tracked tracked = track(a);
+    sl_tracker_relabel(&tracked, sl_phases_is_aside(phases, a.module), phases);
+    return tracked.label;
   }
 
   // Two models, 3 and 5; a backward of 3 is seen.
@@ -72,6 +92,7 @@ protected:
   sl_phases *phases = sl_phases_new(nullptr, &listener);
 
   sl_phase backward{}, optimizer{}, forward{}, recompute{};
+  sl_step_facts facts{};
 };
 
 using Labels = std::vector<int>;
@@ -115,8 +136,8 @@ TEST_F(TrackerLabel, RecomputationIsTemporaryForOneTrackerAndActivationForTheOth
 TEST_F(TrackerLabel, TheOptimizersTemporariesAreState) {
   EXPECT_EQ(labels(make(SL_CATEGORY_temp, &optimizer)), (Labels{SL_CATEGORY_optstate, -1}));
   sl_allocation scratch = make(SL_CATEGORY_temp, &optimizer);
-  scratch.tracker_scratch = true;
-  EXPECT_EQ(labels(scratch), (Labels{SL_CATEGORY_optstate, -1})) << "one of a list that dies in reverse";
+  EXPECT_EQ(labels(scratch, SL_TRACKER_fsdp, true), (Labels{SL_CATEGORY_optstate, -1}))
+      << "one of a list that dies in reverse";
 }
 
 TEST_F(TrackerLabel, ABucketIsATemporaryOnceAGradientGoesIn) {
@@ -135,44 +156,43 @@ TEST_F(TrackerLabel, WorkspacesAndScratchAreNotSeen) {
   sl_allocation kept = make(SL_CATEGORY_other, &forward);
   kept.rule = SL_RULE_forward_survivor;
   EXPECT_EQ(labels(kept), (Labels{SL_CATEGORY_activation, -1})) << "passing, as far as the tracker knows";
-  sl_allocation scratch = make(SL_CATEGORY_temp, &backward);
-  scratch.tracker_scratch = true;
-  EXPECT_EQ(labels(scratch), (Labels{-1, -1}));
+  EXPECT_EQ(labels(make(SL_CATEGORY_temp, &backward), SL_TRACKER_fsdp, true), (Labels{-1, -1}));
 }
 
 TEST_F(TrackerLabel, WhatPassesIsOutOfSightInTheNextStepButStateIsNot) {
   sl_allocation a{};
-  sl_step_facts facts{};
   a.tag_category = -1;
-  for (int label : {SL_CATEGORY_activation, SL_CATEGORY_temp, SL_CATEGORY_input}) {
-    a.counted_label = label;
-    EXPECT_TRUE(sl_tracker_loses_sight(&a, &facts, phases));
-  }
-  for (int label : std::vector<int>{SL_CATEGORY_sharded_grad, SL_CATEGORY_optstate, SL_CATEGORY_param, -1}) {
-    a.counted_label = label;
-    EXPECT_FALSE(sl_tracker_loses_sight(&a, &facts, phases));
-  }
+  for (int label : {SL_CATEGORY_activation, SL_CATEGORY_temp, SL_CATEGORY_input})
+    EXPECT_TRUE(loses_sight(a, label));
+  for (int label : std::vector<int>{SL_CATEGORY_sharded_grad, SL_CATEGORY_optstate, SL_CATEGORY_param, -1})
+    EXPECT_FALSE(loses_sight(a, label));
 }
 
 TEST_F(TrackerLabel, AGradientThatIsNoParametersAnyMoreIsOutOfSight) {
   sl_allocation a{};
-  sl_step_facts facts{};
-  a.counted_label = a.tag_category = SL_CATEGORY_gradient;
+  a.tag_category = SL_CATEGORY_gradient;
   a.tag_step = 4;
   facts.step = 5;
-  EXPECT_FALSE(sl_tracker_loses_sight(&a, &facts, phases)) << "no gradient was tagged, so nothing is known";
+  EXPECT_FALSE(loses_sight(a, SL_CATEGORY_gradient)) << "no gradient was tagged, so nothing is known";
   facts.gradients_tagged = true;
-  EXPECT_TRUE(sl_tracker_loses_sight(&a, &facts, phases));
+  EXPECT_TRUE(loses_sight(a, SL_CATEGORY_gradient));
   a.tag_step = 5;
-  EXPECT_FALSE(sl_tracker_loses_sight(&a, &facts, phases));
+  EXPECT_FALSE(loses_sight(a, SL_CATEGORY_gradient));
 }
 
 class Scratch : public ::testing::Test {
 protected:
-  void alloc(sl_allocation &a) {
+  struct Tracked : sl_allocation {
+    Tracked() : sl_allocation() {
+      tracked = &state;
+    }
+    sl_tracked state{};
+  };
+
+  void alloc(Tracked &a) {
     add(SL_ITEM_alloc).allocation = &a;
   }
-  void free(sl_allocation &a) {
+  void free(Tracked &a) {
     add(SL_ITEM_free).allocation = &a;
   }
   sl_item &add(sl_item_type type) {
@@ -184,7 +204,7 @@ protected:
     sl_tracker_find_scratch(items.data(), items.size());
   }
   std::vector<sl_item> items;
-  sl_allocation a{}, b{}, c{};
+  Tracked a, b, c;
 };
 
 TEST_F(Scratch, IsWhatAnOperationMakesAndFreesWithinItself) {
@@ -194,9 +214,9 @@ TEST_F(Scratch, IsWhatAnOperationMakesAndFreesWithinItself) {
   free(c);
   free(b);
   find();
-  EXPECT_FALSE(a.tracker_scratch);
-  EXPECT_TRUE(b.tracker_scratch);
-  EXPECT_TRUE(c.tracker_scratch);
+  EXPECT_FALSE(a.state.scratch);
+  EXPECT_TRUE(b.state.scratch);
+  EXPECT_TRUE(c.state.scratch);
 }
 
 TEST_F(Scratch, IsNotWhatAnotherResultOutlives) {
@@ -205,8 +225,8 @@ TEST_F(Scratch, IsNotWhatAnotherResultOutlives) {
   free(a);
   free(b);
   find();
-  EXPECT_FALSE(a.tracker_scratch);
-  EXPECT_FALSE(b.tracker_scratch);
+  EXPECT_FALSE(a.state.scratch);
+  EXPECT_FALSE(b.state.scratch);
 }
 
 TEST_F(Scratch, IsNotWhatAnOlderOneDiesBefore) {
@@ -216,7 +236,7 @@ TEST_F(Scratch, IsNotWhatAnOlderOneDiesBefore) {
   free(a);
   free(b);
   find();
-  EXPECT_FALSE(b.tracker_scratch);
+  EXPECT_FALSE(b.state.scratch);
 }
 
 TEST_F(Scratch, IsNotWhatAModuleStateSees) {
@@ -224,7 +244,7 @@ TEST_F(Scratch, IsNotWhatAModuleStateSees) {
   add(SL_ITEM_snapshot);
   free(a);
   find();
-  EXPECT_FALSE(a.tracker_scratch);
+  EXPECT_FALSE(a.state.scratch);
 }
 
 TEST_F(TrackerLabel, OfAModelThatIsNotTrainedOnlyWhatPassesIsSeen) {
@@ -249,27 +269,22 @@ TEST_F(TrackerLabel, OfAModelThatIsNotTrainedOnlyWhatPassesIsSeen) {
 
 TEST_F(TrackerLabel, WhatStaysGatheredThereIsSeenWhereEachCallTakesAView) {
   train_one_of_two_models();
-  sl_step_facts facts{};
   for (auto [name, label] : {std::pair("head.weight", int(SL_CATEGORY_activation)), {"embedding.weight", -1}}) {
     sl_allocation a = make(SL_CATEGORY_unsharded_param, &forward);
     a.module = 5;
     a.tag_category = SL_CATEGORY_unsharded_param;
     a.tag_name = name;
-    a.counted_label = SL_CATEGORY_activation;
-    EXPECT_EQ(sl_tracker_loses_sight(&a, &facts, phases), label == -1) << name;
-    sl_tracker_relabel(&a, phases);
-    EXPECT_EQ(a.tracker_label, label) << name;
+    EXPECT_EQ(loses_sight(a, SL_CATEGORY_activation), label == -1) << name;
+    EXPECT_EQ(relabel(a), label) << name;
   }
 }
 
 TEST_F(TrackerLabel, ATagOfAModelThatIsNotTrainedIsNotSeen) {
   train_one_of_two_models();
   sl_allocation a = make(SL_CATEGORY_sharded_param, nullptr);
-  sl_tracker_relabel(&a, phases);
-  EXPECT_EQ(a.tracker_label, SL_CATEGORY_sharded_param);
+  EXPECT_EQ(relabel(a), SL_CATEGORY_sharded_param);
   a.module = 5;
-  sl_tracker_relabel(&a, phases);
-  EXPECT_EQ(a.tracker_label, -1);
+  EXPECT_EQ(relabel(a), -1);
 }
 
 } // namespace

@@ -1,7 +1,8 @@
+/* One rule a category, since each is told by something else in the tracker's code. */
 #include "tracker_label.h"
 
-#include "module_states.h"
 #include "storage/allocator/allocator_config.h"
+#include "storage/attribution/module_states.h"
 
 #include <string.h>
 
@@ -18,7 +19,7 @@ void sl_tracker_find_scratch(const struct sl_item *items, size_t count) {
       depth = depth < MAX_SCRATCH ? depth : 0;
       open[depth++] = item->allocation;
     } else if (item->type == SL_ITEM_free && depth && open[depth - 1] == item->allocation) {
-      item->allocation->tracker_scratch = true;
+      item->allocation->tracked->scratch = true;
       depth--;
     } else {
       depth = 0;
@@ -27,12 +28,12 @@ void sl_tracker_find_scratch(const struct sl_item *items, size_t count) {
 }
 
 /* What the tracker takes everything for that it knows nothing else of. */
-static int passing_label(const struct sl_allocation *allocation, enum sl_tracker tracker,
+static int passing_label(const struct sl_allocation *allocation, enum sl_tracker_kind kind,
                          const struct sl_phases *phases) {
   if (!sl_phase_enclosing(allocation->phase, SL_KIND_backward))
     return SL_CATEGORY_activation;
-  bool again = tracker == SL_TRACKER_fsdp ? sl_unit_called_again(phases, allocation->phase)
-                                          : sl_phase_enclosing(allocation->phase, SL_KIND_recompute) != NULL;
+  bool again = kind == SL_TRACKER_fsdp ? sl_unit_called_again(phases, allocation->phase)
+                                       : sl_phase_enclosing(allocation->phase, SL_KIND_recompute) != NULL;
   return again ? SL_CATEGORY_activation : SL_CATEGORY_temp;
 }
 
@@ -45,62 +46,61 @@ static bool is_first_gather(const struct sl_allocation *allocation) {
   return true;
 }
 
-static void label(struct sl_allocation *allocation, int at_first, int later) {
-  allocation->tracker_label = at_first;
-  allocation->tracker_later = later == at_first ? -1 : later;
+static void label(struct sl_tracked *tracked, int at_first, int later) {
+  tracked->label = at_first;
+  tracked->later = later == at_first ? -1 : later;
 }
 
-void sl_tracker_label(struct sl_allocation *allocation, enum sl_tracker tracker, const struct sl_phases *phases) {
+void sl_tracker_label(struct sl_tracked *tracked, enum sl_tracker_kind kind, const struct sl_phases *phases) {
+  const struct sl_allocation *allocation = tracked->allocation;
   bool in_backward = sl_phase_enclosing(allocation->phase, SL_KIND_backward) != NULL;
   bool in_optimizer = sl_phase_enclosing(allocation->phase, SL_KIND_optimizer_step) != NULL;
-  int passing = passing_label(allocation, tracker, phases), category = allocation->category;
+  int passing = passing_label(allocation, kind, phases), category = allocation->category;
   uint64_t unit = SL_ALLOCATOR_MIN_BLOCK;
-  allocation->tracker_bytes = (allocation->requested_bytes + unit - 1) / unit * unit;
-  allocation->tracker_soon = allocation->tracker_bucket = false;
-  if (allocation->tracker_scratch && !in_optimizer) {
-    label(allocation, -1, -1); /* within the optimizer it is one of a list of temporaries, which die in reverse */
+  tracked->bytes = (allocation->requested_bytes + unit - 1) / unit * unit;
+  tracked->soon = tracked->bucket = false;
+  if (tracked->scratch && !in_optimizer) {
+    label(tracked, -1, -1); /* within the optimizer it is one of a list of temporaries, which die in reverse */
     return;
   }
   if (category == SL_CATEGORY_other || category == SL_CATEGORY_unattributed || category == SL_CATEGORY_workspace) {
     bool survivor = allocation->rule == SL_RULE_forward_survivor || allocation->rule == SL_RULE_step_survivor;
-    label(allocation, survivor ? passing : -1, -1);
+    label(tracked, survivor ? passing : -1, -1);
     return;
   }
-  if (tracker == SL_TRACKER_fsdp && sl_phases_is_aside(phases, allocation->module)) {
-    label(allocation, allocation->step < 0 ? -1 : in_optimizer ? SL_CATEGORY_optstate : passing, -1);
+  if (kind == SL_TRACKER_fsdp && sl_phases_is_aside(phases, allocation->module)) {
+    label(tracked, allocation->step < 0 ? -1 : in_optimizer ? SL_CATEGORY_optstate : passing, -1);
     return;
   }
   switch (category) {
-  case SL_CATEGORY_activation: label(allocation, passing, -1); return;
-  case SL_CATEGORY_program: label(allocation, allocation->rule == SL_RULE_program_kept ? -1 : passing, -1); return;
-  case SL_CATEGORY_temp: label(allocation, in_optimizer ? SL_CATEGORY_optstate : passing, -1); return;
-  case SL_CATEGORY_input:
-    label(allocation, tracker == SL_TRACKER_module ? SL_CATEGORY_activation : category, -1);
-    return;
+  case SL_CATEGORY_activation: label(tracked, passing, -1); return;
+  case SL_CATEGORY_program: label(tracked, allocation->rule == SL_RULE_program_kept ? -1 : passing, -1); return;
+  case SL_CATEGORY_temp: label(tracked, in_optimizer ? SL_CATEGORY_optstate : passing, -1); return;
+  case SL_CATEGORY_input: label(tracked, kind == SL_TRACKER_module ? SL_CATEGORY_activation : category, -1); return;
   case SL_CATEGORY_unsharded_param:
     if (allocation->step < 0)
-      label(allocation, -1, category);
+      label(tracked, -1, category);
     else
-      label(allocation, in_backward || !is_first_gather(allocation) ? category : SL_CATEGORY_activation, category);
+      label(tracked, in_backward || !is_first_gather(allocation) ? category : SL_CATEGORY_activation, category);
     return;
   case SL_CATEGORY_all_gather:
-    label(allocation, passing, allocation->rule == SL_RULE_fsdp_all_gather_cast ? -1 : category);
+    label(tracked, passing, allocation->rule == SL_RULE_fsdp_all_gather_cast ? -1 : category);
     return;
   case SL_CATEGORY_reduce_scatter:
-    label(allocation, SL_CATEGORY_temp, allocation->rule == SL_RULE_fsdp_reduce_staging ? -1 : category);
+    label(tracked, SL_CATEGORY_temp, allocation->rule == SL_RULE_fsdp_reduce_staging ? -1 : category);
     return;
   case SL_CATEGORY_unsharded_grad:
-  case SL_CATEGORY_sharded_grad: label(allocation, in_backward ? SL_CATEGORY_temp : category, category); return;
+  case SL_CATEGORY_sharded_grad: label(tracked, in_backward ? SL_CATEGORY_temp : category, category); return;
   case SL_CATEGORY_gradient:
     if (allocation->rule == SL_RULE_ddp_bucket) {
-      label(allocation, -1, SL_CATEGORY_temp);
-      allocation->tracker_bucket = true;
+      label(tracked, -1, SL_CATEGORY_temp);
+      tracked->bucket = true;
       return;
     }
-    label(allocation, in_backward && tracker == SL_TRACKER_module ? SL_CATEGORY_temp : category, category);
-    allocation->tracker_soon = true;
+    label(tracked, in_backward && kind == SL_TRACKER_module ? SL_CATEGORY_temp : category, category);
+    tracked->soon = true;
     return;
-  default: label(allocation, category, -1); return;
+  default: label(tracked, category, -1); return;
   }
 }
 
@@ -112,17 +112,19 @@ static bool is_viewed_in_each_step(const struct sl_allocation *allocation, const
   return holder && strcmp(holder->class_name, "Linear") == 0;
 }
 
-void sl_tracker_relabel(struct sl_allocation *allocation, const struct sl_phases *phases) {
-  int aside = is_viewed_in_each_step(allocation, phases) ? SL_CATEGORY_activation : -1;
-  label(allocation, sl_phases_is_aside(phases, allocation->module) ? aside : allocation->category, -1);
-  allocation->tracker_bucket = false;
+void sl_tracker_relabel(struct sl_tracked *tracked, bool aside, const struct sl_phases *phases) {
+  const struct sl_allocation *allocation = tracked->allocation;
+  int of_another = is_viewed_in_each_step(allocation, phases) ? SL_CATEGORY_activation : -1;
+  label(tracked, aside ? of_another : allocation->category, -1);
+  tracked->bucket = false;
 }
 
-bool sl_tracker_loses_sight(const struct sl_allocation *allocation, const struct sl_step_facts *facts,
+bool sl_tracker_loses_sight(const struct sl_tracked *tracked, const struct sl_step_facts *facts,
                             const struct sl_phases *phases) {
+  const struct sl_allocation *allocation = tracked->allocation;
   if (is_viewed_in_each_step(allocation, phases))
     return false;
-  switch (allocation->counted_label) { /* as the tracker had it at last */
+  switch (tracked->counted) { /* as the tracker had it at last */
   case SL_CATEGORY_activation:
   case SL_CATEGORY_temp:
   case SL_CATEGORY_input: return true;

@@ -1,0 +1,80 @@
+/* Where something belongs now, and how a phase begins and ends. */
+#include "open_phases.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+void sl_phases_calls_clear(struct sl_phases *phases) {
+  struct call_count *call, *next;
+  HASH_ITER(hh, phases->calls, call, next) {
+    HASH_DEL(phases->calls, call);
+    free(call);
+  }
+}
+
+int64_t sl_phases_step(const struct sl_phases *phases) {
+  return phases->step ? phases->step->step : -1;
+}
+
+/* What runs between a unit's reshard and its reduce is the unit's own ranges: anything else comes after its backward.
+ */
+struct sl_phase *sl_phases_current(struct sl_phases *phases, uint32_t thread) {
+  struct sl_phase *top = sl_open_ranges_top(&phases->ranges, thread);
+  if (top && top != phases->whole_backward)
+    return top;
+  struct sl_phase *backward = sl_module_backwards_innermost(&phases->module_backwards);
+  if (backward && (phases->whole_backward || !top))
+    return backward;
+  return top ? top : phases->whole_backward ? phases->whole_backward : phases->step;
+}
+
+struct sl_phase *sl_phase_open(struct sl_phases *phases, const struct sl_event *event, uint64_t at, enum sl_kind kind,
+                               const char *name, uint32_t module, struct sl_phase *parent) {
+  const struct sl_phase facts = {
+      .kind = kind,
+      .name = name,
+      .module = module,
+      .tid = event->tid,
+      .thread = event->thread,
+      .step = sl_phases_step(phases),
+      .start_ns = event->time_ns,
+      .start_at = at,
+      .user_rule = phases->names ? sl_user_rule_cache_find(phases->names, name).category : NULL,
+  };
+  struct sl_phase *phase = sl_phase_list_add(&phases->list, &facts, parent);
+  if (!phase)
+    return NULL;
+  uint64_t key = (uint64_t)kind << 32 | module;
+  struct call_count *call;
+  HASH_FIND(hh, phases->calls, &key, sizeof key, call);
+  if (!call && (call = calloc(1, sizeof *call))) {
+    call->key = key;
+    SL_HASH_ADD(phases->calls, key, call);
+  }
+  if (!call)
+    return NULL;
+  phase->call_index = call->count++;
+  return phase;
+}
+
+void sl_phase_end(struct sl_phases *phases, struct sl_phase *phase, uint64_t time_ns, uint64_t at) {
+  phase->end_ns = time_ns;
+  phase->end_at = at;
+  sl_open_ranges_forget(&phases->ranges, phase);
+  sl_module_backwards_forget(&phases->module_backwards, phase);
+  if (phases->whole_backward == phase)
+    phases->whole_backward = NULL;
+  if (phases->step == phase)
+    phases->step = NULL;
+  sl_phase_list_close(&phases->list, phase);
+}
+
+void sl_phase_close(struct sl_phases *phases, struct sl_phase *phase, uint64_t time_ns, uint64_t at) {
+  sl_phase_end(phases, phase, time_ns, at);
+  phases->listener.closed(phases->listener.context, phase);
+}
+
+int sl_phases_backward_begins(struct sl_phases *phases, struct sl_phase *phase) {
+  sl_module_table_saw_backward(phases->modules, phase->module);
+  return sl_module_backwards_add(&phases->module_backwards, phase);
+}

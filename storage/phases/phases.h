@@ -97,6 +97,12 @@ int sl_phases_event(struct sl_phases *phases, const struct sl_event *event, uint
 /* The phase that something on this thread belongs to now; NULL outside of everything. */
 struct sl_phase *sl_phases_current(struct sl_phases *phases, uint32_t thread);
 
+/*
+ * The same where the thread is not known: of the only one that has a range open, not counting who waits for backward to
+ * end. false: there are several, so it can't be told.
+ */
+bool sl_phases_current_of_any(struct sl_phases *phases, struct sl_phase **out);
+
 /* The module that a phase serves: its own or the nearest enclosing one's; 0 for none. */
 uint32_t sl_phase_module(const struct sl_phase *phase);
 

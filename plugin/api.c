@@ -4,6 +4,7 @@
  */
 #include "shardledger.h"
 
+#include "device_sampler.h"
 #include "event_log.h"
 #include "source.h"
 
@@ -149,8 +150,9 @@ static void tell_missing_tail(void) {
   }
 }
 
-void sl_allocator_event(int device, int action, uint64_t address, uint64_t bytes, uint64_t stream, uint64_t pool_owner,
-                        uint64_t pool_id) {
+static inline __attribute__((always_inline)) void allocator_event(int device, int action, uint64_t address,
+                                                                  uint64_t bytes, uint64_t stream, uint64_t pool_owner,
+                                                                  uint64_t pool_id, uint64_t at_ns) {
   static atomic_bool registered;
   if (device < 0 || device >= DEVICES_MAX) {
     sl_log_gap("allocator", "a device index above 63", 1);
@@ -162,6 +164,10 @@ void sl_allocator_event(int device, int action, uint64_t address, uint64_t bytes
     return;
   if (!atomic_load_explicit(&registered, memory_order_relaxed) && !atomic_exchange(&registered, true))
     sl_log_on_end(tell_missing_tail);
+  if (at_ns) {
+    const struct sl_event_allocator_time time = {.at_ns = at_ns, .sequence = sequence, .device = (uint32_t)device};
+    sl_log_append(SL_EVENT_allocator_time, &time, sizeof(time), NULL, 0);
+  }
   const struct place key = {stream, pool_owner, pool_id, (uint32_t)device, 0};
   const struct sl_event_allocator event = {
       .address = address, .bytes = bytes, .sequence = sequence, .place = place_id(&key), .action = (uint8_t)action};
@@ -173,8 +179,26 @@ void sl_allocator_event(int device, int action, uint64_t address, uint64_t bytes
     sl_source_device_changed();
   if ((action == SL_SEGMENT_ALLOC || action == SL_SEGMENT_MAP) &&
       !atomic_load_explicit(&allocators[device].has_segment, memory_order_relaxed) &&
-      !atomic_exchange(&allocators[device].has_segment, true))
-    sl_source_device_sample(false);
+      !atomic_exchange(&allocators[device].has_segment, true)) {
+    sl_device_sampler_add((uint32_t)device);
+    sl_source_device_sample();
+  }
+}
+
+void sl_allocator_event(int device, int action, uint64_t address, uint64_t bytes, uint64_t stream, uint64_t pool_owner,
+                        uint64_t pool_id) {
+  allocator_event(device, action, address, bytes, stream, pool_owner, pool_id, 0);
+}
+
+void sl_allocator_event_at(int device, int action, uint64_t address, uint64_t bytes, uint64_t stream,
+                           uint64_t pool_owner, uint64_t pool_id, uint64_t at_ns) {
+  allocator_event(device, action, address, bytes, stream, pool_owner, pool_id, at_ns);
+}
+
+void sl_allocator_told(uint64_t until_ns) {
+  const struct sl_event_allocator_told event = {.until_ns = until_ns};
+  if (sl_log_active())
+    sl_log_append(SL_EVENT_allocator_told, &event, sizeof(event), NULL, 0);
 }
 
 uint32_t sl_allocator_sequence(int device) {
@@ -219,12 +243,12 @@ void sl_allocator_stats(int device, uint32_t sequence, uint64_t requested_bytes,
 /* ---- what CUDA and CUPTI are asked for ---- */
 
 void sl_device_sample(void) {
-  sl_source_device_sample(true);
+  sl_source_device_sample();
 }
 
 void sl_device_sample_if_due(void) {
   if (sl_source_device_is_due())
-    sl_source_device_sample(true);
+    sl_source_device_sample();
 }
 
 int sl_cupti_release(void) {

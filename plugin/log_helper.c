@@ -129,6 +129,11 @@ static void be_nice(void) {
   setpriority(PRIO_PROCESS, tid, getpriority(PRIO_PROCESS, tid) + NICENESS);
 }
 
+void sl_log_thread_is_ours(void) {
+  pthread_setname_np(pthread_self(), "shardledger");
+  be_nice();
+}
+
 static void *helper_main(void *unused) {
   pthread_setname_np(pthread_self(), "shardledger");
   atomic_store(&helper_tid, (unsigned)syscall(SYS_gettid));
@@ -163,8 +168,7 @@ finish:
   return NULL;
 }
 
-/* A thread of ours: detached, since nobody may wait for it, and with all signals blocked. */
-static int thread_start(void *(*body)(void *)) {
+int sl_log_thread_start(void *(*body)(void *)) {
   sigset_t all, before;
   pthread_attr_t attributes;
   pthread_t thread;
@@ -182,7 +186,7 @@ static int thread_start(void *(*body)(void *)) {
 int sl_log_helper_start(int (*open)(void), bool (*work)(void)) {
   do_open = open;
   do_work = work;
-  return thread_start(helper_main);
+  return sl_log_thread_start(helper_main);
 }
 
 bool sl_log_helper_wait_for_open(unsigned ms) {
@@ -206,6 +210,6 @@ static void *finish_main(void *unused) {
 
 void sl_log_helper_finish(void (*function)(void), uint64_t until_ns) {
   do_finish = function;
-  if (thread_start(finish_main) == 0)
+  if (sl_log_thread_start(finish_main) == 0)
     wait_until(&finished_word, &finish_tid, until_ns);
 }

@@ -33,6 +33,13 @@ void sl_log_helper_wake(void);
  */
 bool sl_log_helper_stop(uint64_t until_ns);
 
+/*
+ * Starts a thread of ours: detached, since nobody may wait for it, and with all signals blocked. It may give itself our
+ * name and low priority. 0 or a negative errno.
+ */
+int sl_log_thread_start(void *(*body)(void *));
+void sl_log_thread_is_ours(void);
+
 /* Calls function on one more thread, and waits for it until then: what it does may hang. Once in a process. */
 void sl_log_helper_finish(void (*function)(void), uint64_t until_ns);
 

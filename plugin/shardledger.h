@@ -21,7 +21,7 @@ extern "C" {
 #define SL_API __attribute__((visibility("default")))
 
 /* Version of this interface; sl_api_version() of the loaded library must equal it. */
-#define SL_API_VERSION 4
+#define SL_API_VERSION 5
 SL_API uint32_t sl_api_version(void);
 
 /* 1 while events are recorded; 0 when off, paused, failed or in a forked child. */
@@ -76,7 +76,15 @@ SL_API void sl_tag(int device, uint64_t address, const char *category, uint32_t 
 SL_API void sl_allocator_event(int device, int action, uint64_t address, uint64_t bytes, uint64_t stream,
                                uint64_t pool_owner, uint64_t pool_id);
 
-/* Number of sl_allocator_event calls for a device so far. */
+/*
+ * The same for an entry that is read later than it was made: at_ns is its own time, of CLOCK_REALTIME (0: not known).
+ * Of all devices the earlier one first. Then what was read is whole up to an instant: sl_allocator_told.
+ */
+SL_API void sl_allocator_event_at(int device, int action, uint64_t address, uint64_t bytes, uint64_t stream,
+                                  uint64_t pool_owner, uint64_t pool_id, uint64_t at_ns);
+SL_API void sl_allocator_told(uint64_t until_ns);
+
+/* Number of sl_allocator_event calls for a device so far, of both kinds. */
 SL_API uint32_t sl_allocator_sequence(int device);
 
 /*

@@ -8,6 +8,9 @@
 #define SHARDLEDGER_SOURCE_H
 
 #include <stdbool.h>
+#include <stdint.h>
+
+#define SL_UUID_CHARS 37 /* of a device, with its end */
 
 struct sl_source {
   const char *name;    /* as in source_state events: cupti_callback, nvtx, … */
@@ -27,10 +30,14 @@ extern const struct sl_source *const sl_sources[];
 void sl_sources_start(void);
 
 /* What the public API asks of single sources; see shardledger.h. */
-void sl_source_device_sample(bool with_processes); /* asks NVML too, which may take long at first */
-void sl_source_device_changed(void);               /* the driver gave or took memory, or loaded code */
-bool sl_source_device_is_due(void);                /* since the last sample something changed, or a second went by */
-void sl_source_cupti_times_changed(void);          /* step_window.h's answer: on the thread whose step begins */
+void sl_source_device_sample(void);       /* by the driver, in the calling thread's context */
+void sl_source_device_changed(void);      /* the driver gave or took memory, or loaded code */
+bool sl_source_device_is_due(void);       /* since the last sample something changed, or a second went by */
+void sl_source_cupti_times_changed(void); /* step_window.h's answer: on the thread whose step begins */
+
+/* Makes a device known, without a context. false: the driver does not know it. */
+bool sl_source_device_describe(int device, char uuid[SL_UUID_CHARS], uint64_t *total_bytes);
+
 int sl_source_cupti_release(void);
 int sl_source_cupti_reacquire(void);
 

@@ -8,6 +8,7 @@
  */
 #include "caller.h"
 #include "config.h"
+#include "device_sampler.h"
 #include "driver_calls.h"
 #include "event_log.h"
 #include "nsight_compute.h"
@@ -231,6 +232,8 @@ static void resource(const struct sl_cupti *cupti, uint32_t cbid, const CUpti_Re
     struct sl_event_context event = {
         .context = id, .device = device, .created = cbid == CUPTI_CBID_RESOURCE_CONTEXT_CREATED};
     sl_log_append(SL_EVENT_context, &event, sizeof(event), NULL, 0);
+    if (event.created)
+      sl_device_sampler_add(device);
     break;
   }
   case CUPTI_CBID_RESOURCE_MODULE_LOADED:

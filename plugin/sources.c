@@ -9,10 +9,11 @@
 #include <stddef.h>
 #include <string.h>
 
-extern const struct sl_source sl_source_cupti_callback, sl_source_cupti_activity;
+extern const struct sl_source sl_source_cupti_callback, sl_source_cupti_activity, sl_source_device;
 
 /* NVTX is not here: each library that uses it attaches by itself, through InitializeInjectionNvtx2. */
-const struct sl_source *const sl_sources[] = {&sl_source_cupti_callback, &sl_source_cupti_activity, NULL};
+const struct sl_source *const sl_sources[] = {&sl_source_cupti_callback, &sl_source_cupti_activity, &sl_source_device,
+                                              NULL};
 
 #define SOURCES_MAX (sizeof(sl_sources) / sizeof(sl_sources[0]))
 static atomic_bool running[SOURCES_MAX];

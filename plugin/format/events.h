@@ -27,6 +27,9 @@ enum sl_allocator_action {
 /* What a kept_calls event counts. */
 enum sl_calls_kind { SL_CALLS_collectives = 0, SL_CALLS_sends = 1, SL_CALLS_receives = 2 };
 
+/* How a device_sample was taken. NVML's are in no step with what else is recorded: calls may be under way. */
+enum sl_sampled_by { SL_SAMPLED_BY_DRIVER = 0, SL_SAMPLED_BY_NVML = 1 };
+
 /* Of one block of PyTorch's allocator. */
 enum sl_block_state {
   SL_BLOCK_FREE = 0,

@@ -29,6 +29,7 @@ struct sl_allocation {
   uint32_t sequence; /* of the allocator event that made it */
   bool restored;     /* there before recording began */
   bool dropped;      /* made in a part of the log that was dropped */
+  bool unplaced;     /* what else was going on then is not known */
   bool workspace;    /* PyTorch's table of workspaces for cuBLAS has it */
   int tag_category;  /* -1: no tag */
   uint32_t tag_module;

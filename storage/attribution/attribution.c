@@ -177,6 +177,7 @@ void sl_attribute(struct sl_allocation *allocation, const struct sl_step_facts *
   enum sl_attribution_rule rule = allocation->workspace  ? SL_RULE_cublas_workspace
                                   : allocation->dropped  ? SL_RULE_dropped
                                   : allocation->restored ? SL_RULE_restored
+                                  : allocation->unplaced ? SL_RULE_none
                                                          : rule_by_phase(allocation, facts, &by);
   allocation->phase_kind = by ? by->kind : allocation->phase ? allocation->phase->kind : SL_KIND_none;
   allocation->module =

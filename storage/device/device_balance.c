@@ -28,6 +28,8 @@ struct held {
 struct sample {
   uint32_t device;
   uint64_t at, at_ns, total_bytes, used_bytes;
+  bool by_nvml;
+  bool apart; /* by NVML, and not the first: calls of the program may have been under way */
   struct sl_allocator_memory allocator;
   struct held held[OWNERS];
   int held_count;
@@ -43,7 +45,8 @@ struct device {
   uint64_t code_limit;
   bool unloaded, asked;
   uint64_t own_bytes, other_bytes;
-  bool late; /* recording began in the middle */
+  bool late;  /* recording began in the middle */
+  bool begun; /* a sample was taken */
   /* so far, of the samples that are settled */
   bool sampled, others_known;
   const char *context_owner;
@@ -124,9 +127,9 @@ static void hold(struct sample *sample, const char *owner, uint64_t bytes) {
   sample->held[i].bytes += bytes;
 }
 
-int sl_device_balance_sample(struct sl_device_balance *balance, uint32_t device, uint64_t at, uint64_t at_ns,
-                             uint64_t total_bytes, uint64_t used_bytes, const struct sl_allocator_memory *allocator,
-                             struct sl_error *error) {
+int sl_device_balance_sample(struct sl_device_balance *balance, const struct sl_device_use *use,
+                             const struct sl_allocator_memory *allocator, struct sl_error *error) {
+  const uint32_t device = use->device;
   if (device >= DEVICES)
     return 0;
   if (balance->count == balance->capacity) {
@@ -140,18 +143,24 @@ int sl_device_balance_sample(struct sl_device_balance *balance, uint32_t device,
   struct device *d = &balance->devices[device];
   struct sample *sample = &balance->samples[balance->count++];
   *sample = (struct sample){.device = device,
-                            .at = at,
-                            .at_ns = at_ns,
-                            .total_bytes = total_bytes,
-                            .used_bytes = used_bytes,
+                            .at = use->at,
+                            .at_ns = use->at_ns,
+                            .total_bytes = use->total_bytes,
+                            .used_bytes = use->used_bytes,
+                            .by_nvml = use->by_nvml,
+                            .apart = use->by_nvml && d->begun,
                             .allocator = *allocator,
                             .code_limit = d->code_limit,
                             .unloaded = d->unloaded,
                             .asked = d->asked,
                             .own_bytes = d->own_bytes,
                             .other_bytes = d->other_bytes};
-  d->code_limit = 0;
-  d->unloaded = d->asked = false;
+  if (!sample->apart) {
+    d->code_limit = 0;
+    d->unloaded = false;
+  }
+  d->asked = false;
+  d->begun = true;
   size_t count;
   const struct sl_owner_total *totals = sl_driver_segments_totals(balance->segments, &count);
   for (size_t i = 0; i < count; i++)
@@ -169,22 +178,24 @@ static int64_t take(int64_t *from, int64_t bytes) { /* as much of bytes as there
   return taken;
 }
 
+/* What NVML said of the others is a fact, whoever asked it. */
+static void learn_others(struct device *d, const struct sample *sample) {
+  if (!d->others_known && d->sampled) {
+    if ((int64_t)sample->other_bytes <= d->context) {
+      /* They were there before, where nobody had told: until now the context's. */
+      take(&d->context, (int64_t)sample->other_bytes);
+      d->rest -= (int64_t)sample->other_bytes;
+    } else {
+      d->sampled = false; /* they came or grew since: only now is it known what is ours */
+      d->code = 0;
+    }
+  }
+  d->others_known = true;
+  d->others = (int64_t)sample->other_bytes;
+}
+
 /* What is in use beyond everything recorded: whose is it? */
 static void explain_rest(struct device *d, const struct sample *sample, int64_t rest) {
-  if (sample->asked) {
-    if (!d->others_known && d->sampled) {
-      if ((int64_t)sample->other_bytes <= d->context) {
-        /* They were there before, where nobody had told: until now the context's. */
-        take(&d->context, (int64_t)sample->other_bytes);
-        d->rest -= (int64_t)sample->other_bytes;
-      } else {
-        d->sampled = false; /* they came or grew since: only now is it known what is ours */
-        d->code = 0;
-      }
-    }
-    d->others_known = true;
-    d->others = (int64_t)sample->other_bytes;
-  }
   rest -= d->others;
   if (!d->sampled) {
     d->sampled = true;
@@ -249,7 +260,7 @@ static int write_allocator(struct sl_device_balance *balance, const struct sampl
 
 static int settle(struct sl_device_balance *balance, const struct sample *sample, uint64_t workspace_bytes,
                   struct sl_error *error) {
-  struct device *d = &balance->devices[sample->device];
+  struct device *known = &balance->devices[sample->device];
   uint64_t pytorch = 0, recorded = 0;
   int r = 0;
   for (int i = 0; i < sample->held_count; i++)
@@ -262,6 +273,10 @@ static int settle(struct sl_device_balance *balance, const struct sample *sample
     recorded += sample->held[i].bytes;
     r = line(balance, sample, sample->held[i].owner, (int64_t)sample->held[i].bytes, error);
   }
+  if (sample->asked)
+    learn_others(known, sample);
+  /* A call that was under way would be taken for a context or code for good: such a sample is explained by itself. */
+  struct device apart = *known, *d = sample->apart && known->sampled ? &apart : known;
   explain_rest(d, sample, (int64_t)sample->used_bytes - (int64_t)recorded);
   if (r == 0)
     r = line(balance, sample, d->context_owner, d->context, error);
@@ -282,6 +297,7 @@ static int settle(struct sl_device_balance *balance, const struct sample *sample
       .used_bytes = (int64_t)sample->used_bytes,
       .own_bytes = sample->asked ? (int64_t)sample->own_bytes : SL_NONE,
       .other_bytes = sample->asked ? (int64_t)sample->other_bytes : SL_NONE,
+      .sampled_by = sample->by_nvml ? "nvml" : "driver",
   };
   return r < 0 ? r : sl_put_device_sample(balance->writer, &cells, error);
 }

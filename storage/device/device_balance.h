@@ -33,10 +33,19 @@ void sl_device_balance_late(struct sl_device_balance *balance, uint32_t device);
 /* gpu_module, process_memory: others are ignored. */
 void sl_device_balance_event(struct sl_device_balance *balance, const struct sl_event *event);
 
-/* The device's used bytes at this position and instant. 0 or -ENOMEM. */
-int sl_device_balance_sample(struct sl_device_balance *balance, uint32_t device, uint64_t at, uint64_t at_ns,
-                             uint64_t total_bytes, uint64_t used_bytes, const struct sl_allocator_memory *allocator,
-                             struct sl_error *error);
+/*
+ * What is in use at a position and instant. One that NVML told is in no step with the recorded calls, so that what is
+ * unexplained, or code, may be off by those that were under way: it says nothing about the samples that follow.
+ */
+struct sl_device_use {
+  uint32_t device;
+  bool by_nvml;
+  uint64_t at, at_ns, total_bytes, used_bytes;
+};
+
+/* 0 or -ENOMEM. */
+int sl_device_balance_sample(struct sl_device_balance *balance, const struct sl_device_use *use,
+                             const struct sl_allocator_memory *allocator, struct sl_error *error);
 
 /* Writes the samples since the last call: once the categories of what was alive then are decided. */
 int sl_device_balance_settle(struct sl_device_balance *balance, sl_workspace_bytes *workspaces, void *context,

@@ -223,6 +223,11 @@ int sl_driver_segments_remove(struct sl_driver_segments *segments, const struct 
   return segment_end(segments, e->address, event->time_ns, error);
 }
 
+uint64_t sl_driver_segments_bytes(const struct sl_driver_segments *segments, uint64_t address) {
+  const struct segment *segment = segment_find(segments, address);
+  return segment ? segment->bytes : 0;
+}
+
 int sl_driver_segments_allocator_add(struct sl_driver_segments *segments, uint32_t device, uint64_t address,
                                      uint64_t bytes, uint64_t stream, uint64_t time_ns, const char *action,
                                      struct sl_phase *phase, struct sl_error *error) {

@@ -38,6 +38,9 @@ int sl_driver_segments_add(struct sl_driver_segments *segments, const struct sl_
 int sl_driver_segments_remove(struct sl_driver_segments *segments, const struct sl_event *event,
                               struct sl_error *error);
 
+/* Bytes of the range that begins at this address; 0: none does. */
+uint64_t sl_driver_segments_bytes(const struct sl_driver_segments *segments, uint64_t address);
+
 /* Segments of PyTorch's allocator: a fallback, and the proof that a driver allocation is PyTorch's. */
 int sl_driver_segments_allocator_add(struct sl_driver_segments *segments, uint32_t device, uint64_t address,
                                      uint64_t bytes, uint64_t stream, uint64_t time_ns, const char *action,

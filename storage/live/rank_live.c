@@ -1,5 +1,6 @@
 #include "rank_live.h"
 
+#include "storage/log/log_past.h"
 #include "storage/rank/rank_builder.h"
 
 #include <errno.h>
@@ -13,6 +14,7 @@ struct sl_live_rank {
   char *directory;
   const struct sl_user_rules *rules;
   struct sl_log *log;
+  struct sl_log_past *past;
   struct sl_ledger_writer *writer; /* a listener of this */
   struct sl_rank_builder *builder;
   struct sl_error error; /* the builder's */
@@ -131,7 +133,7 @@ static void event_note(struct sl_live_rank *rank, const struct sl_event *event) 
     const struct sl_event_allocator *allocator = event->payload;
     if (allocator->action != SL_OUT_OF_MEMORY)
       break;
-    struct sl_phase *phase = sl_phases_current(b->phases, event->thread);
+    struct sl_phase *phase = sl_rank_phase_of(rank->builder, event);
     state->refusals++;
     state->refused_bytes = allocator->bytes;
     peak_take(&state->refused_at, b, sl_rank_totals_now(b).allocated_bytes, event->time_ns, &b->current.row,
@@ -147,6 +149,7 @@ static void event_note(struct sl_live_rank *rank, const struct sl_event *event) 
 static void rank_stop(struct sl_live_rank *rank) {
   rank->builder = sl_rank_builder_free(rank->builder);
   rank->writer = sl_ledger_writer_close(rank->writer);
+  rank->past = sl_log_past_free(rank->past);
   rank->log = sl_log_close(rank->log);
   free(rank->allocator);
   rank->allocator = NULL;
@@ -164,6 +167,8 @@ static int rank_start(struct sl_live_rank *rank, struct sl_error *error) {
   int r = sl_log_open(rank->directory, &rank->log, error);
   if (r == 0)
     r = sl_ledger_writer_listen(&listener, &rank->writer, error);
+  if (r == 0 && !(rank->past = sl_log_past_new(rank->log, true)))
+    r = sl_no_memory(error);
   if (r == 0 && !(rank->builder = sl_rank_builder_new(rank->log, rank->writer, rank->rules, &rank->error)))
     r = sl_no_memory(error);
   if (r == 0) {
@@ -264,7 +269,7 @@ int sl_live_rank_read(struct sl_live_rank *rank, uint64_t until_ns, uint64_t eve
     return 0;
   sl_log_hold(rank->log, until_ns);
   struct sl_event event;
-  for (uint64_t i = 0; i < events && (r = sl_log_next(rank->log, &event, error)) > 0; i++) {
+  for (uint64_t i = 0; i < events && (r = sl_log_past_next(rank->past, &event, error)) > 0; i++) {
     rank->begun = true;
     if (event.time_ns > rank->state.last_ns)
       rank->state.last_ns = event.time_ns;

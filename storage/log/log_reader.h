@@ -21,6 +21,9 @@
 struct sl_log;
 struct sl_segments;
 
+/* Events that were recorded later than they happened, by another thread than the one that did it (log_past.h). */
+enum sl_event_past { SL_PAST_not, SL_PAST_placed, SL_PAST_unplaced /* what else was going on is not known */ };
+
 struct sl_event {
   uint8_t type;        /* enum sl_event_type */
   uint32_t thread;     /* ordinal in the process; 0 for definitions */
@@ -28,6 +31,7 @@ struct sl_event {
   uint32_t bytes;      /* of payload, tail and padding included */
   uint64_t time_ns;    /* CLOCK_REALTIME */
   bool salvaged;       /* copied from a part of the log that was dropped */
+  uint8_t past;        /* enum sl_event_past */
   const void *payload; /* struct sl_event_<type>, 8-byte aligned; owned by the log, valid until the next sl_log_next */
 };
 

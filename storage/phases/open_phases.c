@@ -18,14 +18,26 @@ int64_t sl_phases_step(const struct sl_phases *phases) {
 
 /* What runs between a unit's reshard and its reduce is the unit's own ranges: anything else comes after its backward.
  */
-struct sl_phase *sl_phases_current(struct sl_phases *phases, uint32_t thread) {
-  struct sl_phase *top = sl_open_ranges_top(&phases->ranges, thread);
+static struct sl_phase *current_within(struct sl_phases *phases, struct sl_phase *top) {
   if (top && top != phases->whole_backward)
     return top;
   struct sl_phase *backward = sl_module_backwards_innermost(&phases->module_backwards);
   if (backward && (phases->whole_backward || !top))
     return backward;
   return top ? top : phases->whole_backward ? phases->whole_backward : phases->step;
+}
+
+struct sl_phase *sl_phases_current(struct sl_phases *phases, uint32_t thread) {
+  return current_within(phases, sl_open_ranges_top(&phases->ranges, thread));
+}
+
+bool sl_phases_current_of_any(struct sl_phases *phases, struct sl_phase **out) {
+  struct sl_phase *top;
+  *out = NULL;
+  if (!sl_open_ranges_only_top(&phases->ranges, phases->whole_backward, &top))
+    return false;
+  *out = current_within(phases, top);
+  return true;
 }
 
 struct sl_phase *sl_phase_open(struct sl_phases *phases, const struct sl_event *event, uint64_t at, enum sl_kind kind,

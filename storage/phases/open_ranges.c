@@ -164,6 +164,19 @@ struct sl_phase *sl_open_ranges_top(const struct sl_open_ranges *ranges, uint32_
   return thread && thread->top ? thread->top->phase : NULL;
 }
 
+bool sl_open_ranges_only_top(const struct sl_open_ranges *ranges, const struct sl_phase *waiting,
+                             struct sl_phase **phase) {
+  *phase = NULL;
+  for (const struct sl_range_thread *thread = ranges->threads; thread; thread = thread->hh.next) {
+    if (!thread->top || thread->top->phase == waiting)
+      continue;
+    if (*phase)
+      return false;
+    *phase = thread->top->phase;
+  }
+  return true;
+}
+
 void sl_open_ranges_clear(struct sl_open_ranges *ranges) {
   struct sl_range_domain *domain, *next_domain;
   struct sl_open_range *range, *next;

@@ -28,6 +28,13 @@ bool sl_open_ranges_end(struct sl_open_ranges *ranges, uint64_t id, struct sl_ph
 /* The phase of the range that was pushed last on this thread, of those that stand for one; NULL: none does. */
 struct sl_phase *sl_open_ranges_top(const struct sl_open_ranges *ranges, uint32_t thread);
 
+/*
+ * The same of the only thread that has one: false where several do. Threads whose innermost one is `waiting` (NULL:
+ * none) do not count. *phase NULL: none has.
+ */
+bool sl_open_ranges_only_top(const struct sl_open_ranges *ranges, const struct sl_phase *waiting,
+                             struct sl_phase **phase);
+
 /* The phase ends: its range, if one is open, stands for none any more. */
 void sl_open_ranges_forget(struct sl_open_ranges *ranges, struct sl_phase *phase);
 

@@ -49,6 +49,12 @@ int sl_phases_event(struct sl_phases *phases, const struct sl_event *event, uint
 struct sl_phase *sl_phases_current(struct sl_phases *phases, uint32_t thread);
 
 /*
+ * The same where the thread is not known: of the only one that has a range open, not counting who waits for backward to
+ * end. false: there are several, so it can't be told.
+ */
+bool sl_phases_current_of_any(struct sl_phases *phases, struct sl_phase **out);
+
+/*
  * All modules that FSDP names in a range's name, since modules may share a unit: the phase's own first. Returns how
  * many, at most capacity.
  */

@@ -49,6 +49,22 @@ static struct sl_block_map *map_of(struct sl_rank_builder *b, uint32_t device) {
   return b->maps[device];
 }
 
+static bool phase_find(struct sl_rank_builder *b, const struct sl_event *event, struct sl_phase **out) {
+  *out = event->past ? NULL : sl_phases_current(b->phases, event->thread);
+  return event->past == SL_PAST_not || (event->past == SL_PAST_placed && sl_phases_current_of_any(b->phases, out));
+}
+
+struct sl_phase *sl_rank_phase_of(struct sl_rank_builder *b, const struct sl_event *event) {
+  struct sl_phase *phase;
+  phase_find(b, event, &phase);
+  return phase;
+}
+
+/* Backward runs on threads of its own. Which one it was the history does not say: a number that no thread has. */
+static uint32_t thread_of_past(struct sl_phase *phase) {
+  return sl_phase_enclosing(phase, SL_KIND_backward) ? UINT32_MAX : UINT32_MAX - 1;
+}
+
 struct sl_allocation *sl_rank_allocation_add(struct sl_rank_builder *b, const struct sl_event *event,
                                              const struct sl_allocation *made) {
   void *grown =
@@ -61,7 +77,7 @@ struct sl_allocation *sl_rank_allocation_add(struct sl_rank_builder *b, const st
   *a = *made;
   a->id = ++b->next_allocation;
   a->period = b->current.row.period;
-  a->thread = event->thread;
+  a->thread = event->past ? thread_of_past(a->phase) : event->thread;
   a->tid = event->tid;
   a->alloc_at = b->at;
   a->alloc_ns = event->time_ns;
@@ -82,6 +98,8 @@ int sl_rank_allocation_begins(struct sl_rank_builder *b, struct sl_allocation *a
 
 static int on_allocator_alloc(struct sl_rank_builder *b, const struct sl_event *event,
                               const struct sl_event_allocator *e, uint32_t device, uint64_t block_bytes) {
+  struct sl_phase *phase;
+  const bool placed = phase_find(b, event, &phase);
   const struct sl_allocation made = {
       .address = e->address,
       .bytes = block_bytes,
@@ -90,7 +108,8 @@ static int on_allocator_alloc(struct sl_rank_builder *b, const struct sl_event *
       .device = device,
       .sequence = e->sequence,
       .step = sl_phases_step(b->phases),
-      .phase = sl_phases_current(b->phases, event->thread),
+      .phase = phase,
+      .unplaced = !placed,
   };
   struct sl_allocation *a = sl_rank_allocation_add(b, event, &made);
   if (!a)
@@ -109,7 +128,7 @@ static int on_allocator_free(struct sl_rank_builder *b, const struct sl_event *e
   }
   a->free_at = b->at;
   a->free_ns = event->time_ns;
-  a->free_phase = sl_phases_current(b->phases, event->thread);
+  a->free_phase = sl_rank_phase_of(b, event);
   a->free_phase_id = a->free_phase ? a->free_phase->id : 0;
   if ((int)a->device != b->device)
     return 0;
@@ -123,7 +142,7 @@ static int on_allocator_free(struct sl_rank_builder *b, const struct sl_event *e
 /* A new highest point of the step, made by an allocation of this thread. */
 static void peak_update(struct sl_rank_builder *b, const struct sl_event *event, const struct sl_block_totals *now) {
   if (now->allocated_bytes > b->current.row.peak.allocated_bytes) {
-    const struct sl_phase *phase = sl_phases_current(b->phases, event->thread);
+    const struct sl_phase *phase = sl_rank_phase_of(b, event);
     while (phase && phase->kind == SL_KIND_user && phase->parent)
       phase = phase->parent; /* a user's range says less than what stands around it */
     b->current.row.peak_ns = event->time_ns;
@@ -138,10 +157,9 @@ static void peak_update(struct sl_rank_builder *b, const struct sl_event *event,
 static int on_segment(struct sl_rank_builder *b, const struct sl_event *event, uint32_t device) {
   const struct sl_event_allocator *e = event->payload;
   if (e->action == SL_SEGMENT_ALLOC || e->action == SL_SEGMENT_MAP)
-    return sl_driver_segments_allocator_add(b->segments, device, e->address, e->bytes, b->places[e->place].stream,
-                                            event->time_ns,
-                                            e->action == SL_SEGMENT_MAP ? "segment_map" : "segment_alloc",
-                                            sl_phases_current(b->phases, event->thread), b->error);
+    return sl_driver_segments_allocator_add(
+        b->segments, device, e->address, e->bytes, b->places[e->place].stream, event->time_ns,
+        e->action == SL_SEGMENT_MAP ? "segment_map" : "segment_alloc", sl_rank_phase_of(b, event), b->error);
   if (e->action == SL_SEGMENT_FREE || e->action == SL_SEGMENT_UNMAP)
     return sl_driver_segments_allocator_remove(b->segments, e->address, event->time_ns, b->error);
   return 0;
@@ -169,7 +187,7 @@ int sl_rank_on_allocator(struct sl_rank_builder *b, const struct sl_event *event
   if (r < 0)
     return sl_error_set(b->error, r, "out of memory");
   b->replay_unknown += change.unknown;
-  sl_rank_pattern_allocator(b, e->action, e->place, e->bytes, change.block_bytes, change.user, event->thread);
+  sl_rank_pattern_allocator(b, e->action, e->place, e->bytes, change.block_bytes, change.user, event);
   const struct sl_block_totals *now = sl_block_map_totals(b->maps[device]);
   if ((place->pool_owner || place->pool_id) && !change.unknown)
     private_pool_update(&b->private_pools[device], e->action, e->bytes, change.block_bytes);
@@ -190,6 +208,8 @@ int sl_rank_on_allocator(struct sl_rank_builder *b, const struct sl_event *event
   case SL_OUT_OF_MEMORY: r = sl_rank_on_out_of_memory(b, event, device); break;
   default: break;
   }
+  if (r == 0)
+    r = sl_retries_allocator(b->retries, event, device, b->error);
   if ((int)device == b->device)
     peak_update(b, event, now);
   return r < 0 ? r : b->r;
@@ -236,12 +256,12 @@ int sl_rank_on_driver_allocation(struct sl_rank_builder *b, const struct sl_even
       .place = (uint32_t)place,
       .device = e->device,
       .step = sl_phases_step(b->phases),
-      .phase = sl_phases_current(b->phases, event->thread),
+      .phase = sl_rank_phase_of(b, event),
   };
   struct sl_allocation *a = sl_rank_allocation_add(b, event, &made);
   if (!a)
     return b->r;
-  sl_rank_pattern_allocator(b, SL_ALLOC, a->place, a->bytes, a->bytes, NULL, event->thread);
+  sl_rank_pattern_allocator(b, SL_ALLOC, a->place, a->bytes, a->bytes, NULL, event);
   if ((int)e->device == b->device) {
     sl_module_states_allocated(b->states, a->phase);
     peak_update(b, event, sl_block_map_totals(map));
@@ -263,7 +283,7 @@ int sl_rank_on_driver_free(struct sl_rank_builder *b, const struct sl_event *eve
   for (size_t i = 0; i < sizeof actions / sizeof actions[0]; i++)
     if (sl_block_map_apply(map, actions[i], e->address, a->bytes, 0, &change) < 0)
       return sl_error_set(b->error, -ENOMEM, "out of memory");
-  sl_rank_pattern_allocator(b, SL_FREE_COMPLETED, a->place, a->bytes, a->bytes, a, event->thread);
+  sl_rank_pattern_allocator(b, SL_FREE_COMPLETED, a->place, a->bytes, a->bytes, a, event);
   a->complete_ns = event->time_ns;
   a->complete_at = b->at;
   return on_allocator_free(b, event, a, SL_FREE_REQUESTED);

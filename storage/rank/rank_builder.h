@@ -26,6 +26,7 @@
 #include "storage/device/device_balance.h"
 #include "storage/device/driver_segments.h"
 #include "storage/device/refusals.h"
+#include "storage/device/retries.h"
 #include "storage/hash_table.h"
 #include "storage/log/log_reader.h"
 #include "storage/tables/ledger_writer.h"
@@ -120,6 +121,7 @@ struct sl_rank_builder {
   struct sl_collectives *collectives;
   struct sl_device_balance *balance;
   struct sl_refusals *refusals;
+  struct sl_retries *retries;
   struct sl_rank_repeats *repeats;
 
   struct sl_rank_period current; /* that goes on */
@@ -225,6 +227,7 @@ int sl_rank_sweep_peak(void *context, const struct sl_phase *phase, const struct
 int sl_rank_sweep_snapshot(void *context, const struct sl_item *item, const struct sl_sample *sample);
 
 /* rank_allocations.c: PyTorch's allocator, blocks from before recording, tags. */
+struct sl_phase *sl_rank_phase_of(struct sl_rank_builder *b, const struct sl_event *event); /* NULL: outside, unknown */
 uint64_t sl_rank_allocation_containing(void *context, uint64_t address);
 uint64_t sl_rank_allocation_sized(void *context, const struct sl_phase *phase, uint64_t bytes, uint64_t factor);
 int sl_rank_on_allocator(struct sl_rank_builder *b, const struct sl_event *event);
@@ -254,7 +257,7 @@ void sl_rank_gap_free(struct gap *gap);
 struct sl_rank_pattern *sl_rank_pattern_new(void); /* NULL: no memory */
 struct sl_rank_pattern *sl_rank_pattern_free(struct sl_rank_pattern *pattern);
 void sl_rank_pattern_allocator(struct sl_rank_builder *b, int action, uint32_t place, uint64_t bytes,
-                               uint64_t block_bytes, const struct sl_allocation *ended, uint32_t thread);
+                               uint64_t block_bytes, const struct sl_allocation *ended, const struct sl_event *event);
 void sl_rank_pattern_closed(struct sl_rank_builder *b, const struct sl_phase *phase);
 void sl_rank_pattern_event(struct sl_rank_builder *b, const struct sl_event *event);
 void sl_rank_pattern_opened(struct sl_rank_builder *b, struct sl_phase *phase);
@@ -287,6 +290,8 @@ int sl_rank_repeats_finish(struct sl_rank_builder *b); /* the log has ended, and
 /* rank_device.c: the device as a whole, and refused requests. */
 int sl_rank_on_device_sample(struct sl_rank_builder *b, const struct sl_event *event);
 int sl_rank_on_driver_failure(struct sl_rank_builder *b, const struct sl_event *event);
+int sl_rank_note_driver_allocation(struct sl_rank_builder *b, const struct sl_event *event); /* requests wait for it */
+void sl_rank_note_driver_free(struct sl_rank_builder *b, const struct sl_event *event);
 int sl_rank_on_out_of_memory(struct sl_rank_builder *b, const struct sl_event *event, uint32_t device);
 int sl_rank_on_gpu_module(struct sl_rank_builder *b, const struct sl_event *event);
 int sl_rank_balance_settle(struct sl_rank_builder *b); /* writes the samples of the device since the last time */

@@ -17,7 +17,7 @@ static int refusal_add(struct sl_rank_builder *b, const struct sl_event *event, 
       .source = source,
       .row = {.requested_bytes = requested_bytes,
               .free_bytes = free_bytes,
-              .place = sl_segment_place_of(sl_phases_current(b->phases, event->thread))},
+              .place = sl_segment_place_of(sl_rank_phase_of(b, event))},
   };
   if (device < MAX_DEVICES && b->maps[device]) {
     refusal.row.recorded = true;
@@ -28,17 +28,38 @@ static int refusal_add(struct sl_rank_builder *b, const struct sl_event *event, 
   return sl_refusals_add(b->refusals, &refusal, b->error);
 }
 
+/* PyTorch's caching allocator calls the driver from here. */
+static bool is_of_allocator(const struct sl_rank_builder *b, uint32_t owner) {
+  return !b->drivers_pool && strncmp(sl_log_string(b->log, owner), "libc10_cuda", 11) == 0;
+}
+
 /*
  * PyTorch's own allocator retries by itself and tells how that ended; of all others, cudaMallocAsync among them, only
  * the driver's word is known.
  */
 int sl_rank_on_driver_failure(struct sl_rank_builder *b, const struct sl_event *event) {
   const struct sl_event_driver_failure *failure = event->payload;
-  const char *owner = sl_log_string(b->log, failure->owner);
-  bool tells = b->device >= 0 && !b->drivers_pool && strncmp(owner, "libc10_cuda", 11) == 0;
-  if (failure->result != CUDA_OUT_OF_MEMORY || tells)
+  int r = 0;
+  if (failure->result != CUDA_OUT_OF_MEMORY)
     return 0;
-  return refusal_add(b, event, failure->device, owner, failure->bytes, -1);
+  if (is_of_allocator(b, failure->owner))
+    r = sl_retries_refused(b->retries, event, failure->device, failure->bytes,
+                           sl_segment_place_of(sl_phases_current(b->phases, event->thread)), b->error);
+  if (r < 0 || (b->device >= 0 && is_of_allocator(b, failure->owner)))
+    return r;
+  return refusal_add(b, event, failure->device, sl_log_string(b->log, failure->owner), failure->bytes, -1);
+}
+
+int sl_rank_note_driver_allocation(struct sl_rank_builder *b, const struct sl_event *event) {
+  const struct sl_event_driver_allocation *e = event->payload;
+  sl_refusals_saved(b->refusals, event->thread, sl_log_string(b->log, e->owner), e->bytes);
+  return is_of_allocator(b, e->owner) ? sl_retries_given(b->retries, event, b->device >= 0, b->error) : 0;
+}
+
+void sl_rank_note_driver_free(struct sl_rank_builder *b, const struct sl_event *event) {
+  const struct sl_event_driver_free *e = event->payload;
+  if (is_of_allocator(b, e->owner))
+    sl_retries_freed(b->retries, event->thread, sl_driver_segments_bytes(b->segments, e->address));
 }
 
 /* cuBLAS's workspaces over time: what each sample of the device asks for, one after the other. */
@@ -98,18 +119,17 @@ int sl_rank_balance_settle(struct sl_rank_builder *b) {
   return r;
 }
 
-static int device_sample_take(struct sl_rank_builder *b, const struct sl_event *event, uint32_t device,
-                              uint64_t total_bytes, uint64_t used_bytes) {
+static int device_sample_take(struct sl_rank_builder *b, const struct sl_device_use *use) {
+  const uint32_t device = use->device;
   struct sl_allocator_memory allocator = {0};
   if (device < MAX_DEVICES && b->maps[device])
     allocator = (struct sl_allocator_memory){*sl_block_map_totals(b->maps[device]), b->private_pools[device]};
   if ((int)device == b->device) {
-    b->device_used_bytes = used_bytes;
-    if (used_bytes > b->current.row.peak_device_bytes)
-      b->current.row.peak_device_bytes = used_bytes;
+    b->device_used_bytes = use->used_bytes;
+    if (use->used_bytes > b->current.row.peak_device_bytes)
+      b->current.row.peak_device_bytes = use->used_bytes;
   }
-  return sl_device_balance_sample(b->balance, device, b->at, event->time_ns, total_bytes, used_bytes, &allocator,
-                                  b->error);
+  return sl_device_balance_sample(b->balance, use, &allocator, b->error);
 }
 
 int sl_rank_on_device_sample(struct sl_rank_builder *b, const struct sl_event *event) {
@@ -119,7 +139,12 @@ int sl_rank_on_device_sample(struct sl_rank_builder *b, const struct sl_event *e
       b->current.row.peak_device_bytes = b->device_used_bytes = sample->total_bytes - sample->free_bytes;
     return 0;
   }
-  return device_sample_take(b, event, sample->device, sample->total_bytes, sample->total_bytes - sample->free_bytes);
+  return device_sample_take(b, &(struct sl_device_use){.device = sample->device,
+                                                       .by_nvml = sample->by == SL_SAMPLED_BY_NVML,
+                                                       .at = b->at,
+                                                       .at_ns = event->time_ns,
+                                                       .total_bytes = sample->total_bytes,
+                                                       .used_bytes = sample->total_bytes - sample->free_bytes});
 }
 
 /* PyTorch asked the driver for the free bytes when it gave up: a sample like any other. */
@@ -128,7 +153,11 @@ int sl_rank_on_out_of_memory(struct sl_rank_builder *b, const struct sl_event *e
   uint64_t total_bytes = b->devices[device].total_bytes;
   int r = refusal_add(b, event, device, SL_REFUSED_BY_ALLOCATOR, e->bytes, (int64_t)e->address);
   if (r == 0 && total_bytes >= e->address && total_bytes)
-    r = device_sample_take(b, event, device, total_bytes, total_bytes - e->address);
+    r = device_sample_take(b, &(struct sl_device_use){.device = device,
+                                                      .at = b->at,
+                                                      .at_ns = event->time_ns,
+                                                      .total_bytes = total_bytes,
+                                                      .used_bytes = total_bytes - e->address});
   return r;
 }
 

@@ -2,6 +2,7 @@
 
 #include "rank_builder.h"
 #include "storage/collectives/exposed_time.h"
+#include "storage/log/log_past.h"
 #include "storage/tables/ledger_tables.h"
 #include "storage/tracker/tracker.h"
 
@@ -62,12 +63,11 @@ static int on_event(struct sl_rank_builder *b, const struct sl_event *event) {
   case SL_EVENT_dropped: return sl_rank_on_gap_event(b, event);
   case SL_EVENT_tag: return sl_rank_on_tag(b, event);
   case SL_EVENT_device_sample: return sl_rank_on_device_sample(b, event);
-  case SL_EVENT_driver_allocation: {
-    const struct sl_event_driver_allocation *e = payload;
-    sl_refusals_saved(b->refusals, event->thread, sl_log_string(b->log, e->owner), e->bytes);
-    int r = sl_driver_segments_add(b->segments, event, sl_phases_current(b->phases, event->thread), b->error);
+  case SL_EVENT_driver_allocation:
+    r = sl_rank_note_driver_allocation(b, event);
+    if (r == 0)
+      r = sl_driver_segments_add(b->segments, event, sl_phases_current(b->phases, event->thread), b->error);
     return r < 0 ? r : sl_rank_on_driver_allocation(b, event);
-  }
   case SL_EVENT_driver_failure: return sl_rank_on_driver_failure(b, event);
   case SL_EVENT_gpu_module: return sl_rank_on_gpu_module(b, event);
   case SL_EVENT_process_memory: sl_device_balance_event(b->balance, event); return 0;
@@ -77,10 +77,10 @@ static int on_event(struct sl_rank_builder *b, const struct sl_event *event) {
         .device = e->device, .context = e->context, .at_ns = (int64_t)event->time_ns, .created = e->created != 0};
     return sl_put_context(b->writer, &cells, b->error);
   }
-  case SL_EVENT_driver_free: {
-    int r = sl_driver_segments_remove(b->segments, event, b->error);
+  case SL_EVENT_driver_free:
+    sl_rank_note_driver_free(b, event);
+    r = sl_driver_segments_remove(b->segments, event, b->error);
     return r < 0 ? r : sl_rank_on_driver_free(b, event);
-  }
   case SL_EVENT_kernel: {
     const struct sl_event_kernel *kernel = payload;
     if (sl_rank_hold_device(b, kernel->end_ns))
@@ -230,6 +230,7 @@ struct sl_rank_builder *sl_rank_builder_free(struct sl_rank_builder *b) {
   b->balance = sl_device_balance_free(b->balance);
   b->refusals = sl_refusals_free(b->refusals);
   b->repeats = sl_rank_repeats_free(b->repeats);
+  b->retries = sl_retries_free(b->retries);
   sl_ledger_writer_hold(b->writer, NULL);
   sl_ledger_writer_divert(b->writer, NULL, NULL);
   free(b);
@@ -262,13 +263,14 @@ struct sl_rank_builder *sl_rank_builder_new(struct sl_log *log, struct sl_ledger
   b->segments = sl_driver_segments_new(log, writer);
   b->balance = sl_device_balance_new(writer, b->segments);
   b->refusals = sl_refusals_new();
+  b->retries = sl_retries_new(writer);
   b->collectives = b->phases ? sl_collectives_new(log, writer, b->phases, &host) : NULL;
   b->repeats = sl_rank_repeats_new();
   b->current.pattern = sl_rank_pattern_new();
   b->outside.pattern = sl_rank_pattern_new();
   sl_ledger_writer_divert(writer, sl_rank_on_collective, b);
   if (b->places && b->phases && b->states && b->sweep && b->tracker && b->segments && b->collectives && b->balance && b->refusals &&
-      b->repeats && b->current.pattern && b->outside.pattern && categories_of_rules(b, rules) == 0 &&
+      b->retries &&       b->repeats && b->current.pattern && b->outside.pattern && categories_of_rules(b, rules) == 0 &&
       sl_phases_use_rules(b->phases, rules) == 0) {
     sl_rank_period_begin(b, SL_PERIOD_setup, -1, 0);
     if (b->r == 0)
@@ -339,11 +341,12 @@ int sl_rank_builder_finish(struct sl_rank_builder *b) {
 int sl_rank_ledger_build(struct sl_log *log, struct sl_ledger_writer *writer, const struct sl_ledger_options *options,
                          uint64_t total, struct sl_error *error) {
   struct sl_rank_builder *b = sl_rank_builder_new(log, writer, options ? options->rules : NULL, error);
+  struct sl_log_past *past = sl_log_past_new(log, false);
   struct sl_event event;
-  int r = b ? 0 : -ENOMEM;
+  int r = !b ? -ENOMEM : !past ? sl_no_memory(error) : 0;
   if (b && options && options->keep_all)
     sl_rank_builder_keep_all(b);
-  while (r == 0 && (r = sl_log_next(log, &event, error)) > 0) {
+  while (r == 0 && (r = sl_log_past_next(past, &event, error)) > 0) {
     r = sl_rank_builder_event(b, &event);
     if (options && options->progress && b->at % PROGRESS_EVENTS == 0)
       options->progress(options->progress_context, sl_log_bytes_read(log), total);
@@ -351,5 +354,6 @@ int sl_rank_ledger_build(struct sl_log *log, struct sl_ledger_writer *writer, co
   if (r == 0)
     r = sl_rank_builder_finish(b);
   sl_rank_builder_free(b);
+  sl_log_past_free(past);
   return r;
 }

@@ -166,11 +166,11 @@ void sl_rank_pattern_closed(struct sl_rank_builder *b, const struct sl_phase *ph
 }
 
 void sl_rank_pattern_allocator(struct sl_rank_builder *b, int action, uint32_t place, uint64_t bytes,
-                               uint64_t block_bytes, const struct sl_allocation *ended, uint32_t thread) {
+                               uint64_t block_bytes, const struct sl_allocation *ended, const struct sl_event *event) {
   struct sl_rank_pattern *pattern = pattern_of(b);
   if (!pattern)
     return;
-  const struct sl_phase *phase = sl_phases_current(b->phases, thread);
+  const struct sl_phase *phase = sl_rank_phase_of(b, event);
   const uint64_t what = (uint64_t)action | (uint64_t)place << 8;
   XXH3_state_t *order = pattern->order;
   pattern->entries++;

@@ -15,10 +15,11 @@ import overhead
 import pytest
 from checks import main, programs, reliability, report
 from checks.attribution import check_attribution
-from checks.balance import check_balance
+from checks.balance import check_balance, check_sampling
 from checks.bootstrap import interval
 from checks.devices import compared_devices, compared_host
 from checks.harness import ROOT, CheckFailed, Harness, OutOfTime, Result, Run, attempt, stop
+from checks.history import check_same
 from checks.oom import as_pytorch_says, message_in, read_errors, refused, write_errors
 from checks.reference import check_recorded
 from checks.robustness import kept_last
@@ -558,7 +559,7 @@ def test_a_log_at_its_limit_keeps_the_first_and_the_latest_steps_to_the_byte(led
 
 def test_a_device_balance_that_does_not_add_up_or_explain_fails(ledger):
     assert not check_balance("run", ledger).passed  # without samples nothing is shown
-    ledger.execute("INSERT INTO device_sample(rank, device, at_ns, total_bytes, used_bytes) VALUES(0, 0, 5, 9000, 1000)")
+    ledger.execute("INSERT INTO device_sample(rank, device, at_ns, total_bytes, used_bytes, sampled_by) VALUES(0, 0, 5, 9000, 1000, 'driver')")
     for owner, size in (("allocated", 990), ("unexplained", 10)):
         ledger.execute("INSERT INTO device_owner VALUES(0, 0, 5, ?, ?)", (owner, size))
     assert check_balance("run", ledger).passed
@@ -567,6 +568,32 @@ def test_a_device_balance_that_does_not_add_up_or_explain_fails(ledger):
     assert not check_balance("run", ledger).passed
     ledger.execute("UPDATE device_owner SET bytes = 9 WHERE owner = 'unexplained'")
     assert not check_balance("run", ledger).passed
+
+
+def test_nvmls_samples_that_are_missing_or_disagree_fail(ledger):
+    assert not check_sampling("run", ledger).passed
+    ledger.executemany("INSERT INTO rank(rank) VALUES(?)", [(0,), (1,)])
+    sample = "INSERT INTO device_sample(rank, device, at_ns, total_bytes, used_bytes, sampled_by) VALUES(?, 0, ?, 9000, 1000, ?)"
+    ledger.executemany(sample, [(0, 5, "nvml"), (1, 5, "driver")])
+    assert not check_sampling("run", ledger).passed, "rank 1 has the driver's only"
+    ledger.executemany(sample, [(1, at_ns, "nvml") for at_ns in (6, 7)])
+    ledger.execute("INSERT INTO device_owner VALUES(1, 0, 6, 'unexplained', 500)")
+    assert check_sampling("run", ledger).passed, "one of three falls into a call"
+    ledger.execute("INSERT INTO device_owner VALUES(1, 0, 7, 'unexplained', 500)")
+    assert not check_sampling("run", ledger).passed
+
+
+def test_a_category_that_the_history_gives_otherwise_than_the_bridge_fails(ledger):
+    with contextlib.closing(sqlite3.connect(":memory:")) as history:
+        history.execute("CREATE TABLE category_at_peak(rank, step, category, bytes)")
+        rows = ledger.execute("SELECT * FROM category_at_peak").fetchall()
+        history.executemany("INSERT INTO category_at_peak VALUES(?, ?, ?, ?)", rows)
+        assert check_same("history", ledger, history).passed
+        history.execute("UPDATE category_at_peak SET category = 'optstate' WHERE rank = 1 AND step = 1 AND bytes > 1")
+        result = check_same("history", ledger, history)
+        assert not result.passed and "0.1%" in result.figure, result.figure
+        history.execute("DELETE FROM category_at_peak WHERE rank = 1 AND step = 1")
+        assert not check_same("history", ledger, history).passed
 
 
 @pytest.fixture
@@ -610,7 +637,7 @@ def test_a_job_that_held_nothing_on_anothers_gpu_nor_pinned_shows_nothing(ledger
 
 
 def test_a_rank_whose_device_was_never_sampled_fails(ledger):
-    ledger.execute("INSERT INTO device_sample(rank, device, at_ns, total_bytes, used_bytes) VALUES(0, 0, 5, 9000, 1000)")
+    ledger.execute("INSERT INTO device_sample(rank, device, at_ns, total_bytes, used_bytes, sampled_by) VALUES(0, 0, 5, 9000, 1000, 'driver')")
     ledger.execute("INSERT INTO device_owner VALUES(0, 0, 5, 'allocated', 1000)")
     ledger.executemany("INSERT INTO rank(rank) VALUES(?)", [(0,), (1,)])
     result = check_balance("run", ledger)

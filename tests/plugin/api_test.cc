@@ -127,6 +127,27 @@ TEST(Api, GivesEachAllocatorEventItsOwnTime) {
   EXPECT_GE(events[2].time_ns - events[1].time_ns, 1'000'000u);
 }
 
+TEST(Api, AnEventThatIsToldLaterHasItsOwnTimeInFrontOfIt) {
+  Recording recording = record({}, [] {
+    sl_allocator_event_at(2, SL_ALLOC, 1, 512, 0, 0, 0, 77'500);
+    sl_allocator_event_at(2, SL_FREE_REQUESTED, 1, 512, 0, 0, 0, 0);
+    sl_allocator_told(99'000);
+    EXPECT_EQ(sl_allocator_sequence(2), 2u);
+  });
+  std::vector<uint8_t> order;
+  for (const Event &event : recording.events)
+    if (event.type == SL_EVENT_allocator || event.type == SL_EVENT_allocator_time ||
+        event.type == SL_EVENT_allocator_told)
+      order.push_back(event.type);
+  EXPECT_EQ(order, (std::vector<uint8_t>{SL_EVENT_allocator_time, SL_EVENT_allocator, SL_EVENT_allocator,
+                                         SL_EVENT_allocator_told}));
+  const auto time = ALL(recording, allocator_time)[0];
+  EXPECT_EQ(time.at_ns, 77'500u);
+  EXPECT_EQ(time.sequence, 0u);
+  EXPECT_EQ(time.device, 2u);
+  EXPECT_EQ(ALL(recording, allocator_told)[0].until_ns, 99'000u);
+}
+
 TEST(Api, CountsAllocatorEventsThatAPauseLeftOut) {
   Recording recording = record({}, [] {
     sl_allocator_event(0, SL_ALLOC, 1, 512, 0, 0, 0);

@@ -1,5 +1,4 @@
 /* Device totals through a fake libcuda.so.1. */
-#include "fakes/fake_nvml.h"
 #include "plugin/cupti_process.h"
 #include "plugin/shardledger.h"
 
@@ -119,81 +118,16 @@ TEST(SourceDevice, AProcessWithoutADriverIsLeftWithoutOne) {
   EXPECT_TRUE(log.events.empty());
 }
 
-namespace {
-
-/* A process with a context on fake GPU 2, and NVML in it. */
-struct fake_nvml *load_nvml(CuptiProcess &process) {
-  process.cuda->context = 1;
-  process.cuda->device = 2;
-  auto *get = reinterpret_cast<struct fake_nvml *(*)()>(dlsym(dlopen(FAKE_NVML, RTLD_NOW), "fake_nvml"));
-  EXPECT_NE(get, nullptr);
-  return get();
-}
-
-} // namespace
-
-TEST(SourceDevice, WithASampleComesWhatEachProcessHolds) {
-  Recording log = record({}, [] {
-    CuptiProcess process;
-    *load_nvml(process) = {1, 700, {20, 30}, 0, 0, 0};
-    process.device_sample();
-  });
-  auto memory = ALL(log, process_memory);
-  ASSERT_EQ(memory.size(), 1u);
-  EXPECT_EQ(memory[0].own_bytes, 700u);
-  EXPECT_EQ(memory[0].other_bytes, 50u);
-  EXPECT_EQ(memory[0].others, 2u);
-  EXPECT_EQ(memory[0].device, 2u);
-  EXPECT_EQ(ALL(log, device_sample).size(), 1u);
-  EXPECT_EQ(log.state("nvml"), "on: ");
-}
-
-TEST(SourceDevice, WhoIsNotListedCantTellTheOthersAndSaysSoOnce) {
-  Recording log = record({}, [] {
-    CuptiProcess process;
-    struct fake_nvml *nvml = load_nvml(process);
-    *nvml = {0, 700, {20, 30}, 0, 0, 0};
-    process.device_sample();
-    process.device_sample();
-    EXPECT_EQ(nvml->calls, 1);
-  });
-  EXPECT_TRUE(ALL(log, process_memory).empty());
-  EXPECT_EQ(ALL(log, device_sample).size(), 2u);
-  EXPECT_EQ(log.state("nvml").find("off: NVML does not list this process"), 0u) << log.state("nvml");
-}
-
-TEST(SourceDevice, ASlowAnswerIsAskedForSeldom) {
-  Recording log = record({}, [] {
-    CuptiProcess process;
-    struct fake_nvml *nvml = load_nvml(process);
-    *nvml = {1, 700, {20, 30}, 0, 5000, 0};
-    for (int i = 0; i < 201; i++)
-      process.device_sample();
-    EXPECT_EQ(nvml->calls, 4); /* the first two, the hundredth and the two hundredth after the first */
-  });
-  EXPECT_EQ(ALL(log, device_sample).size(), 201u);
-}
-
-TEST(SourceDevice, NvmlThatRefusesCostsNothingElse) {
-  Recording log = record({}, [] {
-    CuptiProcess process;
-    load_nvml(process)->result = 999;
-    process.device_sample();
-  });
-  EXPECT_EQ(ALL(log, device_sample).size(), 1u);
-  EXPECT_EQ(log.state("nvml"), "off: NVML refused");
-}
-
 TEST(SourceDevice, TheAllocatorsFirstSegmentTellsWhatABareContextUses) {
   Recording log = record({}, [] {
     CuptiProcess process;
-    struct fake_nvml *nvml = load_nvml(process);
+    process.cuda->context = 1;
+    process.cuda->device = 2;
     auto *allocator =
         reinterpret_cast<decltype(&sl_allocator_event)>(dlsym(dlopen(PLUGIN, RTLD_NOW), "sl_allocator_event"));
     allocator(2, SL_SEGMENT_ALLOC, 0x1000, 2 << 20, 0, 0, 0);
     allocator(2, SL_ALLOC, 0x1000, 512, 0, 0, 0);
     allocator(2, SL_SEGMENT_ALLOC, 0x9000000, 2 << 20, 0, 0, 0);
-    EXPECT_EQ(nvml->calls, 0); /* it may take long, and the allocator's lock is held */
   });
   ASSERT_EQ(ALL(log, device_sample).size(), 1u);
   auto order = std::vector<uint8_t>();

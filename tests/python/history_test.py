@@ -14,14 +14,34 @@ ENTRIES = [
 
 def test_entries_become_allocator_events_in_order(companion):
     history = sys.modules["shardledger.history"]
-    for entry in ENTRIES:
-        history.emit(1, entry)
+    for at_ns, entry in enumerate(ENTRIES):
+        history.emit(1, entry, at_ns)
     assert companion.calls == [
-        ("allocator_event", 1, ACTION["segment_alloc"], 4096, 2097152, 0, 0, 0),
-        ("allocator_event", 1, ACTION["alloc"], 4096, 100, 7, 0, 3),
-        ("allocator_event", 1, ACTION["oom"], 12345, 1 << 40, 0, 0, 0),
-        ("allocator_event", 1, ACTION_OTHER, 1, 2, 3, 0, 0),
+        ("allocator_event_at", 1, ACTION["segment_alloc"], 4096, 2097152, 0, 0, 0, 0),
+        ("allocator_event_at", 1, ACTION["alloc"], 4096, 100, 7, 0, 3, 1),
+        ("allocator_event_at", 1, ACTION["oom"], 12345, 1 << 40, 0, 0, 0, 2),
+        ("allocator_event_at", 1, ACTION_OTHER, 1, 2, 3, 0, 0, 3),
     ]
+
+
+def test_entries_of_all_devices_come_by_time_each_device_in_its_own_order(companion, monkeypatch):
+    import time
+    import torch
+
+    history = sys.modules["shardledger.history"]
+    entry = lambda address, **time_us: {"action": "alloc", "addr": address, "size": 1, "stream": 0, **time_us}
+    traces = [[entry(1, time_us=5), entry(2, time_us=9)], [entry(3, time_us=4), entry(4, time_us=7), entry(5, time_us=7)]]
+    monkeypatch.setattr(torch.cuda.memory, "_snapshot", lambda: {"device_traces": traces})
+    monkeypatch.setattr(torch.cuda.memory, "_record_memory_history", lambda **options: None)
+    before = time.time_ns()
+    history.read()
+    assert [(call[1], call[3], call[-1]) for call in companion.calls[:-1]] == [
+        (1, 3, 4500), (0, 1, 5500), (1, 4, 7500), (1, 5, 7500), (0, 2, 9500)]
+    assert companion.calls[-1][0] == "allocator_told" and before <= companion.calls[-1][1] <= time.time_ns()
+    traces[:] = [[entry(1), entry(2)]]
+    companion.calls.clear()
+    history.read()
+    assert [call[-1] for call in companion.calls[:2]] == [0, 0], "a version of PyTorch that does not say when"
 
 
 def test_what_was_read_is_cleared_and_not_read_again(companion, monkeypatch):
@@ -32,8 +52,8 @@ def test_what_was_read_is_cleared_and_not_read_again(companion, monkeypatch):
     monkeypatch.setattr(torch.cuda.memory, "_snapshot", lambda: {"device_traces": [[], ENTRIES[:2]]})
     monkeypatch.setattr(torch.cuda.memory, "_record_memory_history", lambda **options: recorded.append(options))
     history.read()
-    assert [call[:3] for call in companion.calls] == [
-        ("allocator_event", 1, ACTION["segment_alloc"]), ("allocator_event", 1, ACTION["alloc"])]
+    assert [call[:3] for call in companion.calls.named("allocator_event_at")] == [
+        ("allocator_event_at", 1, ACTION["segment_alloc"]), ("allocator_event_at", 1, ACTION["alloc"])]
     assert recorded[0]["clear_history"] is True and recorded[0]["context"] is None
 
 
@@ -65,8 +85,9 @@ def test_what_was_there_before_is_restored_once_and_what_led_to_it_skipped(compa
     ]
     companion.calls.clear()
     history.read()
-    event = (ACTION["alloc"], 4096, 100, 7, 0, 3)
-    assert companion.calls == [("allocator_event", 0) + event, ("allocator_event", 1) + event]
+    event = (ACTION["alloc"], 4096, 100, 7, 0, 3, 2500)
+    assert companion.calls.named("allocator_event_at") == [
+        ("allocator_event_at", 0) + event, ("allocator_event_at", 1) + event]
     history.read()
-    assert [call[1:3] for call in companion.calls[-3:]] == [
-        (1, ACTION["segment_alloc"]), (1, ACTION["snapshot"]), (1, ACTION["alloc"])]
+    assert [call[1:3] for call in companion.calls.named("allocator_event_at")[2:]] == [
+        (1, ACTION["segment_alloc"]), (1, ACTION["snapshot"]), (0, ACTION["alloc"]), (1, ACTION["alloc"])]

@@ -33,6 +33,9 @@ protected:
   static void sample(LogBuilder::Thread &thread, uint64_t used_mib, uint32_t device = 0) {
     thread.append(sl_event_device_sample{1000 * kMiB, (1000 - used_mib) * kMiB, device, 0});
   }
+  static void sample_by_nvml(LogBuilder::Thread &thread, uint64_t used_mib) {
+    thread.append(sl_event_device_sample{1000 * kMiB, (1000 - used_mib) * kMiB, 0, SL_SAMPLED_BY_NVML});
+  }
   static void driver(LogBuilder &log, LogBuilder::Thread &thread, uint64_t address, uint64_t mib,
                      const std::string &owner, uint32_t device = 0) {
     thread.append(sl_event_driver_allocation{address, mib * kMiB, 0, log.string(owner), log.string("cuMemAlloc_v2"),
@@ -187,6 +190,53 @@ TEST_F(DeviceBalance, OtherProcessesThatCameAfterTheFirstSampleAreNotTakenFromTh
   EXPECT_EQ(balances(), (std::vector<Balance>{
                             {{"used", 400}, {"cuda_context", 400}},
                             {{"used", 900}, {"cuda_context", 300}, {"other_processes", 600}},
+                        }));
+}
+
+TEST_F(DeviceBalance, ASampleDuringACallIsOffByItAndThoseAfterItAreNot) {
+  {
+    LogBuilder log(directory / "host-1-1", 50);
+    auto &t = log.thread(1);
+    sample(t.at(100), 400);
+    code(t.at(101), 1);
+    driver(log, t.at(102), 0x1000, 100, "libmine.so");
+    sample_by_nvml(t.at(103), 570); // a second call has its 70 MiB already, and returns later
+    driver(log, t.at(104), 0x9000, 70, "libmine.so");
+    sample_by_nvml(t.at(105), 573);
+    sample_by_nvml(t.at(106), 503); // the same the other way round: it is freed, and the call returns later
+    t.at(107).append(sl_event_driver_free{0x9000, 0, log.string("libmine.so"), log.string("cuMemFree_v2")});
+    sample(t.at(108), 503);
+    t.process_end();
+  }
+  build(directory);
+  EXPECT_EQ(balances(),
+            (std::vector<Balance>{
+                {{"used", 400}, {"cuda_context", 400}},
+                {{"used", 570}, {"cuda_context", 400}, {"libmine.so", 100}, {"gpu_code", 6}, {"unexplained", 64}},
+                {{"used", 573}, {"cuda_context", 400}, {"libmine.so", 170}, {"gpu_code", 3}},
+                {{"used", 503}, {"cuda_context", 333}, {"libmine.so", 170}},
+                {{"used", 503}, {"cuda_context", 400}, {"libmine.so", 100}, {"gpu_code", 3}},
+            }));
+  EXPECT_EQ(rows("SELECT count(*) FROM device_sample WHERE sampled_by = 'nvml'")[0][0], "3");
+}
+
+TEST_F(DeviceBalance, AProgramThatNvmlAloneSamplesHasItsContextAndItsCode) {
+  {
+    LogBuilder log(directory / "host-1-1", 50);
+    auto &t = log.thread(1);
+    t.at(100).append(sl_event_context{1, 0, 1});
+    sample_by_nvml(t, 400);
+    code(t.at(101), 1);
+    sample_by_nvml(t, 403);
+    driver(log, t.at(102), 0x1000, 100, "libmine.so");
+    sample_by_nvml(t.at(103), 503);
+    t.process_end();
+  }
+  build(directory);
+  EXPECT_EQ(balances(), (std::vector<Balance>{
+                            {{"used", 400}, {"cuda_context", 400}},
+                            {{"used", 403}, {"cuda_context", 400}, {"gpu_code", 3}},
+                            {{"used", 503}, {"cuda_context", 400}, {"libmine.so", 100}, {"gpu_code", 3}},
                         }));
 }
 

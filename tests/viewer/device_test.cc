@@ -22,7 +22,7 @@ protected:
                  "'," + std::to_string(owner.second) + ")");
     }
     ledger.sql("INSERT INTO device_sample VALUES(" + std::to_string(rank) + "," + on + "," + at + "," +
-               std::to_string(80 * gib) + "," + std::to_string(used) + ",NULL,NULL)");
+               std::to_string(80 * gib) + "," + std::to_string(used) + ",NULL,NULL,'driver')");
   }
   /* One that is over before the next row. */
   void step(LedgerBuilder &ledger, int rank, int step) {
@@ -74,7 +74,8 @@ TEST_F(Device, AStepOrTheLastSampleCanBeAskedFor) {
   }
   CommandResult wrong = shardledger({"device", path, "--at", "soon"});
   EXPECT_EQ(wrong.status, 2);
-  EXPECT_TRUE(contains(wrong.error, "--at takes a step's number, peak or last, not 'soon'"));
+  EXPECT_TRUE(contains(wrong.error,
+                       "--at takes a step's number, peak, last, or seconds after the beginning as 12.5s, not 'soon'"));
   EXPECT_TRUE(contains(shardledger({"device", path, "--at", "9"}).error, "there is no step 9"));
 }
 
@@ -201,6 +202,56 @@ TEST_F(Device, NcclIsToldByCommunicatorWhereThereAreSeveral) {
   EXPECT_TRUE(
       contains(text, "ab                   world      2  30.0 MiB\nac                   shard      4  10.0 MiB\n"))
       << text;
+}
+
+TEST_F(Device, AnyMomentIsToldByTheSamplesBeforeAndAfterIt) {
+  {
+    LedgerBuilder ledger(path);
+    ledger.rank(0);
+    sample(ledger, 0, {{"pytorch", 10 * mib}});
+    for (const char *table : {"device_sample", "device_owner"})
+      ledger.sql("UPDATE " + std::string(table) + " SET at_ns = 3000000000");
+    ledger.step(0, 0, 100 * mib);
+    sample(ledger, 0, {{"pytorch", 30 * mib}, {"libmine.so", 5 * mib}});
+    for (const char *table : {"device_sample", "device_owner"})
+      ledger.sql("UPDATE " + std::string(table) + " SET at_ns = 4500000000 WHERE at_ns > 3000000000");
+    ledger.sql("UPDATE rank SET start_ns = 1000000000");
+  }
+  std::string text = shardledger({"device", path, "--at", "2.5s"}).out;
+  EXPECT_TRUE(contains(text, "2.50 s after its beginning")) << text;
+  EXPECT_TRUE(contains(text, "Owner        500.0 ms before  1.00 s after  What it is\n")) << text;
+  EXPECT_TRUE(contains(text, "libmine.so                 -       5.0 MiB  a library")) << text;
+  text = shardledger({"device", path, "--at", "1s"}).out;
+  EXPECT_TRUE(contains(text, "none was taken before")) << text;
+  EXPECT_TRUE(contains(shardledger({"device", path, "--at", "100s", "--csv"}).out, ",101000000000,4500000000,,used,"))
+      << "data has the distances as instants";
+}
+
+TEST_F(Device, PinnedHostMemoryIsToldWithItsPeakAndItsGrowth) {
+  {
+    LedgerBuilder ledger(path);
+    ledger.rank(0);
+    int64_t address = 4096;
+    auto pin = [&](int step, int64_t bytes, const std::string &freed) {
+      ledger.sql("INSERT INTO host_segment(rank, address, bytes, owner, api, alloc_ns, free_ns) SELECT 0," +
+                 std::to_string(address += 4096) + "," + std::to_string(bytes) + ",'pytorch','cuMemHostAlloc'," +
+                 "start_ns + 1," + freed + " FROM step WHERE step = " + std::to_string(step));
+    };
+    for (int i = 0; i < 10; i++) {
+      step(ledger, 0, i);
+      if (i == 0)
+        pin(i, 100 * mib, "NULL");
+      pin(i, 40 * mib, "start_ns + 2"); // comes and goes within the step
+      if (i >= 4)
+        pin(i, 16 * mib, "NULL");
+    }
+    sample(ledger, 0, {{"pytorch", mib}});
+  }
+  std::string text = shardledger({"device", path}).out;
+  EXPECT_TRUE(contains(
+      text, "\nPinned host memory: peak 236.0 MiB, 196.0 MiB at the end, grows 16.0 MiB a step from step 3 on\n"))
+      << text;
+  EXPECT_TRUE(contains(shardledger({"device", path, "--json"}).out, "\"growth_bytes\": 16777216"));
 }
 
 TEST_F(Device, WithoutSamplesItSaysWhy) {

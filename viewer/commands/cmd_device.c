@@ -1,6 +1,8 @@
 /* The whole device, line by line: what the driver says is in use, and whose it is. */
 #include "ask_ledger.h"
 #include "command.h"
+#include "commands/device_around.h"
+#include "commands/device_pinned.h"
 #include "commands/device_queries.h"
 #include "commands/device_segments.h"
 #include "commands/peak_queries.h"
@@ -21,6 +23,7 @@ struct selection {
   int64_t step;   /* -1: at is a word */
   bool last;
   bool segments, oom;
+  int64_t after_ns; /* so long after the rank's beginning; -1: not asked for */
 };
 
 /* The sample of each rank to show. Parameters: :rank, :step (NULL: none), :last. */
@@ -28,7 +31,7 @@ struct selection {
   "sample AS (SELECT d.* FROM rank AS r LEFT JOIN step AS s ON s.rank = r.rank AND s.step = :step"                     \
   " JOIN device_sample AS d ON d.rowid = CASE"                                                                         \
   "  WHEN :step IS NOT NULL THEN (SELECT rowid FROM device_sample AS o WHERE o.rank = r.rank AND o.device IS r.device" \
-  "   AND o.at_ns BETWEEN s.start_ns AND s.end_ns ORDER BY o.at_ns DESC LIMIT 1)"                                      \
+  "   AND o.at_ns BETWEEN s.start_ns AND s.end_ns ORDER BY o.sampled_by = 'nvml', o.at_ns DESC LIMIT 1)"               \
   "  WHEN :last THEN (SELECT rowid FROM device_sample AS o WHERE o.rank = r.rank AND o.device IS r.device"             \
   "   ORDER BY o.at_ns DESC LIMIT 1)"                                                                                  \
   "  ELSE (SELECT rowid FROM device_sample AS o WHERE o.rank = r.rank AND o.device IS r.device"                        \
@@ -46,6 +49,7 @@ static void bind_sample(struct sl_statement *statement, const struct selection *
 struct moment { /* the sample of the rank that the text is about */
   int64_t rank, ranks, device, at_ns, used_bytes, total_bytes, reserved_bytes, step;
   bool in_step;
+  bool by_nvml;
   bool
       tensors_only; /* cudaMallocAsync, uncached: reserved_bytes are the tensors', and what a pool keeps is not known */
 };
@@ -61,7 +65,8 @@ static int read_moment(struct sl_db *db, const struct selection *selection, stru
       "'cached', 'private_pools', 'pytorch', 'pytorch_other')),"
       " (SELECT iif(start_ns <= p.at_ns, step, NULL) FROM step AS s WHERE s.rank = p.rank AND end_ns >= p.at_ns"
       "  ORDER BY end_ns LIMIT 1),"
-      " (SELECT allocator_backend IN ('cudaMallocAsync', 'uncached') FROM rank AS r WHERE r.rank = p.rank)"
+      " (SELECT allocator_backend IN ('cudaMallocAsync', 'uncached') FROM rank AS r WHERE r.rank = p.rank),"
+      " p.sampled_by = 'nvml'"
       " FROM sample AS p ORDER BY p.used_bytes DESC, p.rank LIMIT 1",
       &statement, error);
   if (r < 0)
@@ -78,7 +83,8 @@ static int read_moment(struct sl_db *db, const struct selection *selection, stru
                            .reserved_bytes = sl_column_int(statement, 6),
                            .step = sl_column_int(statement, 7),
                            .in_step = !sl_column_is_null(statement, 7),
-                           .tensors_only = sl_column_int(statement, 8)};
+                           .tensors_only = sl_column_int(statement, 8),
+                           .by_nvml = sl_column_int(statement, 9)};
   statement = sl_statement_close(statement);
   return r;
 }
@@ -96,6 +102,8 @@ static void print_headline(struct sl_output *out, const struct selection *select
                  sl_format_bytes(pytorch, moment->reserved_bytes, out->exact_bytes),
                  moment->tensors_only ? "allocated" : "reserved",
                  sl_format_bytes(rest, moment->used_bytes - moment->reserved_bytes, out->exact_bytes));
+  if (moment->by_nvml)
+    sl_output_line(out, "     Sampled by NVML beside the program: what is unexplained may be off by calls under way");
   if (moment->ranks > 1)
     sl_output_line(out, "     Rank %" PRId64 " of %" PRId64 "%s", moment->rank, moment->ranks,
                    ", the one that uses most; the others with --rank R");
@@ -375,8 +383,10 @@ static int print_by_step(struct sl_db *db, struct sl_output *out, const struct m
       {"bytes", "Bytes", SL_UNIT_bytes, 0}, {"at_ns", "At", SL_UNIT_instant, 0},
   };
 #define SQL_ENDS                                                                                                       \
-  "ends AS (SELECT s.step, max(d.at_ns) AS at_ns FROM step AS s JOIN device_sample AS d ON d.rank = s.rank"            \
-  " AND d.at_ns BETWEEN s.start_ns AND s.end_ns WHERE s.rank = :rank GROUP BY s.step)"
+  "ends AS (SELECT s.step, coalesce(max(d.at_ns) FILTER (WHERE d.sampled_by = 'driver'), max(d.at_ns)) AS at_ns FROM " \
+  "step AS s"                                                                                                          \
+  " JOIN device_sample AS d ON d.rank = s.rank AND d.at_ns BETWEEN s.start_ns AND s.end_ns WHERE s.rank = :rank"       \
+  " GROUP BY s.step)"
 #define SQL_LINES                                                                                                      \
   " lines AS (SELECT e.step, b.owner, b.bytes, b.at_ns, " SL_SQL_PLACE " AS line, e.number FROM picked AS e"           \
   "  JOIN device_balance AS b ON b.rank = :rank AND b.at_ns = e.at_ns LEFT JOIN known AS k ON k.owner = b.owner)"
@@ -464,6 +474,8 @@ static int print_device(struct sl_db *db, struct sl_output *out, void *context, 
   if (selection->segments)
     return print_segments(db, out, selection, error);
   r = sl_print_coverage(db, out, error);
+  if (r == 0 && selection->after_ns >= 0)
+    return sl_print_device_around(db, out, selection->rank, selection->after_ns, error);
   if (r == 0)
     r = read_moment(db, selection, &moment, error);
   if (r < 0)
@@ -475,8 +487,7 @@ static int print_device(struct sl_db *db, struct sl_output *out, void *context, 
                  : sl_error_set(error, -ENODATA, "%s",
                                 samples ? "no sample of the device was taken there; 'shardledger device' without"
                                           " options shows one"
-                                        : "the device was not sampled: the companion package does it at the end of"
-                                          " steps");
+                                        : "the device was not sampled: NVML was not there, and no step ended");
   }
   print_headline(out, selection, &moment);
   if (selection->by == 0)
@@ -495,16 +506,32 @@ static int print_device(struct sl_db *db, struct sl_output *out, void *context, 
     r = print_cache(db, out, &moment, error);
   if (r == 0)
     r = print_pinned(db, out, &moment, error);
+  if (r == 0)
+    r = sl_print_pinned_life(db, out, moment.rank, error);
   return r < 0 ? r : print_foreign(db, out, &moment, error);
+}
+
+/* "12.5s", from the rank's beginning. */
+static bool is_moment(const char *text, int64_t *out_ns) {
+  char *end;
+  if (!strchr("0123456789.", text[0]))
+    return false;
+  const double seconds = strtod(text, &end);
+  if (end == text || strcmp(end, "s") != 0 || !(seconds >= 0 && seconds < 1e9))
+    return false;
+  *out_ns = (int64_t)(seconds * 1e9);
+  return true;
 }
 
 int sl_cmd_device(const struct sl_command *command, int argc, char **argv) {
   struct sl_output_arguments format = {0};
-  struct selection selection = {.rank = -1, .by = -1, .step = -1};
+  struct selection selection = {.rank = -1, .by = -1, .step = -1, .after_ns = -1};
   const struct sl_argument arguments[] = {
-      {"at", 0, "N|peak|last|oom",
-       "the end of step N, the highest sample (the default), or the last one; of segments, the highest allocated "
-       "bytes, the last step's end, or where memory ran out",
+      {"at", 0, "N|peak|last|oom|SECONDSs",
+       "the end of step N, the highest sample (the default), the last one, or those before and after a moment, as "
+       "12.5s "
+       "after the rank's beginning; of segments, the highest allocated bytes, the last step's end, or where memory ran "
+       "out",
        SL_ARGUMENT_TEXT, &selection.at},
       {"by", 0, "step", "over time: the end of each step, or of some where they are many", SL_ARGUMENT_CHOICE,
        &selection.by},
@@ -533,8 +560,11 @@ int sl_cmd_device(const struct sl_command *command, int argc, char **argv) {
     char *end;
     errno = 0;
     long long step = strtoll(selection.at, &end, 10);
+    if (!selection.segments && is_moment(selection.at, &selection.after_ns))
+      return sl_print_report(path, &format, print_device, &selection);
     if (errno || *end || end == selection.at || step < 0) {
-      sl_complain("--at takes a step's number, %s, not '%s'", selection.segments ? "peak, last or oom" : "peak or last",
+      sl_complain("--at takes a step's number, %s, not '%s'",
+                  selection.segments ? "peak, last or oom" : "peak, last, or seconds after the beginning as 12.5s",
                   selection.at);
       return SL_EXIT_USAGE;
     }

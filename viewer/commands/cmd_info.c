@@ -151,6 +151,20 @@ static int print_sources(struct sl_db *db, struct sl_output *out, struct sl_erro
                      error);
 }
 
+/* How often memory was so short that a request had to wait until the cache was given back. */
+static int print_retries(struct sl_db *db, struct sl_output *out, struct sl_error *error) {
+  static const struct sl_column columns[] = {
+      {"rank", "Rank", SL_UNIT_number, 0},       {"retries", "cudaMalloc refused, then served", SL_UNIT_number, 0},
+      {"steps", "In steps", SL_UNIT_number, 0},  {"cost_ns", "Cost", SL_UNIT_duration, 0},
+      {"bytes", "Asked for", SL_UNIT_bytes, 0},  {"freed_bytes", "Cache given back", SL_UNIT_bytes, 0},
+      {"first_ns", "First", SL_UNIT_instant, 0},
+  };
+  return print_table(db, out, "retries", columns, sizeof(columns) / sizeof(columns[0]),
+                     "SELECT rank, count(*), count(DISTINCT step), sum(served_ns - at_ns), sum(bytes),"
+                     " sum(freed_bytes), min(at_ns) FROM retry GROUP BY rank ORDER BY rank",
+                     error);
+}
+
 static int print_gaps(struct sl_db *db, struct sl_output *out, struct sl_error *error) {
   static const struct sl_column columns[] = {
       {"rank", "Rank", SL_UNIT_number, 0},       {"source", "Gaps in", SL_UNIT_text, 0},
@@ -204,6 +218,8 @@ static int print_info(struct sl_db *db, struct sl_output *out, void *context, st
     r = print_sources(db, out, error);
   if (r == 0)
     r = print_gaps(db, out, error);
+  if (r == 0)
+    r = print_retries(db, out, error);
   if (r == 0)
     r = print_missing(db, out, error);
   return r;

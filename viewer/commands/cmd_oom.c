@@ -191,6 +191,34 @@ static int print_headline(struct sl_db *db, struct sl_output *out, const struct 
   return r;
 }
 
+/* Requests that were served in the end, but only after the cache was given back: the memory was short before it ran
+ * out.
+ */
+static int print_retries(struct sl_db *db, struct sl_output *out, const struct sl_death *death,
+                         struct sl_error *error) {
+  struct sl_statement *statement = NULL;
+  char cost[SL_UNIT_CHARS], freed[SL_UNIT_CHARS];
+  int r = sl_db_prepare(db,
+                        "SELECT count(*), sum(served_ns - at_ns), sum(freed_bytes) FROM retry WHERE rank = :rank"
+                        " AND (:at IS NULL OR at_ns <= :at)",
+                        &statement, error);
+  if (r < 0)
+    return r;
+  sl_bind_named_int(statement, ":rank", death->rank);
+  sl_bind_optional(statement, ":at", death->at_ns);
+  r = sl_statement_step(statement, error);
+  const int64_t times = r > 0 ? sl_column_int(statement, 0) : 0;
+  if (times)
+    sl_output_line(out,
+                   "cudaMalloc was refused %" PRId64
+                   " time%s before and served after PyTorch's cache was freed (%s given"
+                   " back): that cost %s",
+                   times, times == 1 ? "" : "s", sl_format_bytes(freed, sl_column_int(statement, 2), out->exact_bytes),
+                   sl_format_duration(cost, sl_column_int(statement, 1)));
+  statement = sl_statement_close(statement);
+  return r < 0 ? r : 0;
+}
+
 /* ---- tables ---- */
 
 static int print_table(struct sl_db *db, struct sl_output *out, const char *name, const char *heading,
@@ -398,6 +426,8 @@ static int print_oom(struct sl_db *db, struct sl_output *out, void *context, str
   }
   if (r > 0)
     r = print_headline(db, out, &death, error);
+  if (r == 0)
+    r = print_retries(db, out, &death, error);
   if (r == 0 && death.at_ns >= 0)
     r = sl_print_oom_options(db, out, &death, error);
   if (r == 0)

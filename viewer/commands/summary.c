@@ -35,7 +35,7 @@ enum sl_style sl_category_style(const char *category) {
 int sl_print_coverage(struct sl_db *db, struct sl_output *out, struct sl_error *error) {
   struct sl_statement *statement = NULL;
   char bytes[SL_UNIT_CHARS], share[SL_UNIT_CHARS];
-  int64_t unattributed = 0, allocated = 0, lost = 0, gaps = 0, ranks = 0, world_size = 0;
+  int64_t unattributed = 0, allocated = 0, lost = 0, gaps = 0, ranks = 0, world_size = 0, reduced = 0;
   int r = sl_db_prepare(
       db,
       "WITH " SL_SQL_CHOSEN ", whole AS (SELECT coalesce(sum(peak_allocated_bytes), 0) AS bytes FROM chosen)"
@@ -43,7 +43,8 @@ int sl_print_coverage(struct sl_db *db, struct sl_output *out, struct sl_error *
       "  (SELECT coalesce(sum(o.bytes), 0) FROM chosen AS c JOIN peak_category AS o ON o.rank = c.rank"
       "   AND o.step = c.rows_step AND o.module_id IS NULL AND o.phase = 'step'"
       "   WHERE o.category = 'unattributed'), whole.bytes,"
-      "  (SELECT count(*) FROM rank), (SELECT coalesce(max(world_size), 0) FROM rank) FROM whole",
+      "  (SELECT count(*) FROM rank), (SELECT coalesce(max(world_size), 0) FROM rank),"
+      "  (SELECT count(*) FROM rank WHERE fidelity = 'history') FROM whole",
       &statement, error);
   if (r < 0)
     return r;
@@ -57,14 +58,21 @@ int sl_print_coverage(struct sl_db *db, struct sl_output *out, struct sl_error *
     allocated = sl_column_int(statement, 3);
     ranks = sl_column_int(statement, 4);
     world_size = sl_column_int(statement, 5);
+    reduced = sl_column_int(statement, 6);
   }
   statement = sl_statement_close(statement);
   if (r < 0)
     return r;
 
-  char line[160], missing[80] = "";
+  char line[280], missing[200] = "", some[64] = "";
+  if (reduced && reduced < ranks)
+    snprintf(some, sizeof(some), " on %lld of %lld ranks", (long long)reduced, (long long)ranks);
+  size_t length = 0;
+  if (reduced)
+    length = (size_t)snprintf(missing, sizeof(missing), "reduced: allocations read from PyTorch's history%s; ", some);
   if (ranks < world_size)
-    snprintf(missing, sizeof(missing), "%lld of %lld ranks; ", (long long)ranks, (long long)world_size);
+    snprintf(missing + length, sizeof(missing) - length, "%lld of %lld ranks; ", (long long)ranks,
+             (long long)world_size);
   snprintf(line, sizeof(line), "%s%lld event%s lost, %lld gap%s; %s (%s) unattributed at the peak", missing,
            (long long)lost, lost == 1 ? "" : "s", (long long)gaps, gaps == 1 ? "" : "s",
            sl_format_bytes(bytes, unattributed, out->exact_bytes),

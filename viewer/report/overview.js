@@ -15,9 +15,11 @@ function showCoverage(run, ranks, layers) {
     }
   }
   const line = document.getElementById("coverage");
-  line.textContent = `${plural(lost, "event")} lost, ${plural(run.gaps.length, "gap")}; ${formatBytes(unattributed)} (${
+  const reduced = run.ranks.filter((rank) => rank.fidelity === "history").length;
+  const some = reduced < run.ranks.length ? ` on ${reduced} of ${plural(run.ranks.length, "rank")}` : "";
+  line.textContent = `${reduced ? `reduced: allocations read from PyTorch's history${some}; ` : ""}${plural(lost, "event")} lost, ${plural(run.gaps.length, "gap")}; ${formatBytes(unattributed)} (${
     whole ? formatShare(unattributed, whole) : "0.0%"}) unattributed at the peak`;
-  line.classList.toggle("loss", lost > 0 || run.gaps.length > 0 || unattributed > 0);
+  line.classList.toggle("loss", reduced > 0 || lost > 0 || run.gaps.length > 0 || unattributed > 0);
 }
 
 function showHead(run) {

@@ -1,10 +1,13 @@
 """What stands in for the bridge where there is no compiler: PyTorch's own memory history, and ranges by Python.
 
-Reduced fidelity: allocations reach the ledger at the end of their step, so it knows how much and how long, but not in
-which phase; and each history entry costs microseconds.
+Reduced fidelity: allocations reach the ledger at the end of their step, with the time of each but not its thread. So it
+knows how much and how long, and in which phase where one thread alone was at work; and each history entry costs
+microseconds.
 """
 
 import functools
+import heapq
+import time
 
 import torch
 from torch.autograd import profiler
@@ -62,15 +65,35 @@ def _existing(device, segment):
 
 
 def read():
-    """Hands on what happened since the last call, in order."""
+    """Hands on what happened since the last call, in order: each device's own, and theirs by time."""
+    until_ns = time.time_ns()
     snapshot = torch.cuda.memory._snapshot()
     _record_anew()
+    traces = []
     for device, entries in enumerate(snapshot["device_traces"]):
         if device in _restored:
             _restored.remove(device)
             entries = _after_snapshot(entries)
-        for entry in entries:
-            emit(device, entry)
+        traces.append(_timed(device, entries))
+    for _, at_ns, device, entry in heapq.merge(*traces, key=lambda found: found[0]):
+        emit(device, entry, at_ns)
+    native.allocator_told(until_ns)
+
+
+def _timed(device, entries):
+    """Each with the time that says where it comes among those of other devices, which never goes back; and its own."""
+    latest_ns, timed = 0, []
+    for entry in entries:
+        at_ns = _at_ns(entry)
+        latest_ns = max(latest_ns, at_ns)
+        timed.append((latest_ns, at_ns, device, entry))
+    return timed
+
+
+def _at_ns(entry):
+    """The middle of the microsecond in which it happened; 0 where PyTorch does not say."""
+    microseconds = entry.get("time_us", 0)
+    return microseconds * 1000 + 500 if microseconds > 0 else 0
 
 
 def _after_snapshot(entries):
@@ -81,11 +104,12 @@ def _after_snapshot(entries):
     return entries
 
 
-def emit(device, entry):
+def emit(device, entry, at_ns):
     action = ACTION.get(entry["action"], ACTION_OTHER)
     address = entry.get("device_free", 0) if entry["action"] == "oom" else entry.get("addr", 0)
     pool = entry.get("segment_pool_id") or (0, 0)
-    native.allocator_event(device, action, address, entry.get("size", 0), entry.get("stream", 0), pool[0], pool[1])
+    native.allocator_event_at(device, action, address, entry.get("size", 0), entry.get("stream", 0), pool[0], pool[1],
+                              at_ns)
 
 
 def wrap_record_function():

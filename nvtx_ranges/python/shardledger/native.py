@@ -10,7 +10,7 @@ import os
 
 from .layout import library_directories
 
-API_VERSION = 4
+API_VERSION = 5
 PLUGIN = "libshardledger.so"
 RANGES = "libshardledger_nvtx.so"
 
@@ -26,7 +26,7 @@ if "mark" not in globals():  # a reloaded module keeps its libraries
     attached = domain = push = pop = start = end = mark = _nothing
     # Facts: see plugin/shardledger.h. They reach the plugin only.
     recording = ranges_wanted = info = source_state = module = tag = allocator_event = allocator_sequence = allocator_stats = _nothing
-    allocator_restore = allocator_existing = _nothing
+    allocator_event_at = allocator_told = allocator_restore = allocator_existing = _nothing
     device_sample = device_sample_if_due = cupti_release = cupti_reacquire = _nothing
     plugin = None  # libshardledger.so when it is in the process
     ranges = None  # libshardledger_nvtx.so
@@ -50,6 +50,8 @@ _FACT_CALLS = {
     "module": ("sl_module", None, (_U32, _U32, _TEXT, _TEXT, _U32, _U32, _U64, _U64)),
     "tag": ("sl_tag", None, (_INT, _U64, _TEXT, _U32, _TEXT)),
     "allocator_event": ("sl_allocator_event", None, (_INT, _INT, _U64, _U64, _U64, _U64, _U64)),
+    "allocator_event_at": ("sl_allocator_event_at", None, (_INT, _INT, _U64, _U64, _U64, _U64, _U64, _U64)),
+    "allocator_told": ("sl_allocator_told", None, (_U64,)),
     "allocator_sequence": ("sl_allocator_sequence", _U32, (_INT,)),
     "allocator_restore": ("sl_allocator_restore", None, (_INT, _U32, _U32, _U32)),
     "allocator_existing": ("sl_allocator_existing", None, (_INT, _U64, _U64, _U64, _U64, _U64, _U64, _INT, _INT)),

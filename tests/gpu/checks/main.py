@@ -13,6 +13,7 @@ from pathlib import Path
 from . import report
 from .devices import check_devices
 from .harness import PLUGIN, ROOT, SHARDLEDGER, Harness, OutOfTime, Result, broken
+from .history import check_history
 from .oom import JOBS, check_fix, check_oom
 from .overhead import check_overhead
 from .programs import check_programs
@@ -41,6 +42,7 @@ def checks(record, wheel=None):
         "devices": (functools.partial(check_devices, record=record), 22),
         "demo": (check_demo, 20),
         **variants,
+        "history": (check_history, 40),
         "programs": (check_programs, 60),
         "oom-fix": (functools.partial(check_fix, record=record), 45),
         "reliability": (check_reliability, 175),

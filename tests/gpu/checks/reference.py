@@ -3,7 +3,7 @@
 import json
 
 from .attribution import check_attribution
-from .balance import check_balance
+from .balance import check_balance, check_sampling
 from .bounds import check_bounds
 from .consistency import check_consistency
 from .harness import ROOT, CheckFailed, Result, attempt, shardledger
@@ -19,6 +19,7 @@ def check_job(name, run, ranks, tracked):
         yield attempt(f"{name}: bytes", lambda: check_exact(name, read_truth(run.truth), ledger))
         yield attempt(f"{name}: unattributed", lambda: check_attribution(name, ledger))
         yield attempt(f"{name}: device balance", lambda: check_balance(name, ledger))
+        yield attempt(f"{name}: sampled by NVML", lambda: check_sampling(name, ledger))
         yield attempt(f"{name}: consistency", lambda: check_consistency(name, ledger))
         if tracked:
             yield attempt(f"{name}: tracker", lambda: check_tracker(name, run.truth, ledger))

@@ -1,0 +1,181 @@
+#include "log_past.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define HELD_MAX (64u << 20)
+
+struct held {
+  struct held *next;
+  struct sl_event event;
+  uint64_t payload[];
+};
+
+struct queue {
+  struct held *first, *last;
+};
+
+struct sl_log_past {
+  struct sl_log *log;
+  bool follows, ended;
+  bool on, asked;              /* whether the log is one of a history; asked since the last look at it */
+  struct queue recorded, past; /* in the order of their times, each */
+  struct held *given;          /* the event that was given last is its */
+  uint64_t held_bytes;
+  uint64_t told_ns;  /* up to here the history is whole */
+  uint64_t given_ns; /* up to here all has been given */
+  uint64_t last_ns;  /* of the history's event before; 0: none had a time */
+  struct {           /* an allocator_time event whose allocator event comes next on its thread; at_ns 0: none */
+    uint64_t at_ns;
+    uint32_t thread, sequence;
+  } next;
+};
+
+struct sl_log_past *sl_log_past_new(struct sl_log *log, bool follows) {
+  struct sl_log_past *past = calloc(1, sizeof *past);
+  if (past) {
+    past->log = log;
+    past->follows = follows;
+  }
+  return past;
+}
+
+static struct held *queue_take(struct queue *queue) {
+  struct held *held = queue->first;
+  queue->first = held->next;
+  if (!queue->first)
+    queue->last = NULL;
+  return held;
+}
+
+static void queue_clear(struct queue *queue) {
+  while (queue->first)
+    free(queue_take(queue));
+}
+
+struct sl_log_past *sl_log_past_free(struct sl_log_past *past) {
+  if (!past)
+    return NULL;
+  queue_clear(&past->recorded);
+  queue_clear(&past->past);
+  free(past->given);
+  free(past);
+  return NULL;
+}
+
+static int queue_put(struct sl_log_past *past, struct queue *queue, const struct sl_event *event) {
+  struct held *held = malloc(sizeof *held + event->bytes);
+  if (!held)
+    return -ENOMEM;
+  memcpy(held->payload, event->payload, event->bytes);
+  held->next = NULL;
+  held->event = *event;
+  held->event.payload = held->payload;
+  if (queue->last)
+    queue->last->next = held;
+  else
+    queue->first = held;
+  queue->last = held;
+  past->held_bytes += sizeof *held + event->bytes;
+  return 0;
+}
+
+/* The next one in time, if it may be given. */
+static struct held *take_due(struct sl_log_past *past) {
+  const struct held *recorded = past->recorded.first, *before = past->past.first;
+  const bool is_past = before && (!recorded || before->event.time_ns <= recorded->event.time_ns);
+  const struct held *next = is_past ? before : recorded;
+  if (!next || (next->event.time_ns > past->told_ns && past->held_bytes <= HELD_MAX && !past->ended))
+    return NULL;
+  struct held *taken = queue_take(is_past ? &past->past : &past->recorded);
+  past->held_bytes -= sizeof *taken + taken->event.bytes;
+  if (taken->event.time_ns > past->given_ns)
+    past->given_ns = taken->event.time_ns;
+  return taken;
+}
+
+/*
+ * The allocator's order is that of its numbers, which is the order of recording: so a time never goes back, and one
+ * that is missing (lost, or of an older version's log) is that of the event before. Its place is then not known, nor
+ * where it comes too late.
+ */
+static int past_put(struct sl_log_past *past, struct sl_event *event) {
+  const struct sl_event_allocator *e = event->payload;
+  const bool known = past->next.at_ns && past->next.thread == event->thread && past->next.sequence == e->sequence;
+  uint64_t at_ns = known ? past->next.at_ns : past->last_ns;
+  past->next.at_ns = 0;
+  event->past = known ? SL_PAST_placed : SL_PAST_unplaced;
+  if (!at_ns)
+    return queue_put(past, &past->recorded, event);
+  if (at_ns > event->time_ns)
+    at_ns = event->time_ns;
+  if (at_ns < past->given_ns) {
+    at_ns = past->given_ns;
+    event->past = SL_PAST_unplaced;
+  }
+  if (at_ns < past->last_ns)
+    at_ns = past->last_ns;
+  event->time_ns = past->last_ns = at_ns;
+  return queue_put(past, &past->past, event);
+}
+
+/* 1: give the event at once; 0: it waits. */
+static int sort(struct sl_log_past *past, struct sl_event *event) {
+  switch (event->type) {
+  case SL_EVENT_allocator_time: {
+    const struct sl_event_allocator_time *time = event->payload;
+    past->next.at_ns = time->at_ns;
+    past->next.thread = event->thread;
+    past->next.sequence = time->sequence;
+    return 0;
+  }
+  case SL_EVENT_allocator_told: {
+    const struct sl_event_allocator_told *told = event->payload;
+    if (told->until_ns > past->told_ns)
+      past->told_ns = told->until_ns;
+    return 0;
+  }
+  case SL_EVENT_allocator: return event->salvaged ? queue_put(past, &past->recorded, event) : past_put(past, event);
+  case SL_EVENT_process_end: past->ended = true; break;
+  default: break;
+  }
+  return event->thread == 0 ? 1 : queue_put(past, &past->recorded, event);
+}
+
+/* Definitions come first, so that it is known before anything has to wait. */
+static bool is_history(const struct sl_log *log) {
+  const char *fidelity = sl_log_info(log, "fidelity");
+  return fidelity && strcmp(fidelity, "history") == 0;
+}
+
+int sl_log_past_next(struct sl_log_past *past, struct sl_event *event, struct sl_error *error) {
+  free(past->given);
+  past->given = NULL;
+  if (!past->on && !past->asked)
+    past->on = is_history(past->log);
+  past->asked = true;
+  for (;;) {
+    if (past->on && (past->given = take_due(past))) {
+      *event = past->given->event;
+      return 1;
+    }
+    int r = sl_log_next(past->log, event, error);
+    if (r < 0)
+      return r;
+    if (r == 0) {
+      past->asked = false;
+      if (past->ended || past->follows || !past->on)
+        return 0;
+      past->ended = true;
+      continue;
+    }
+    if (event->thread == 0 && !past->on)
+      past->on = is_history(past->log);
+    if (!past->on)
+      return 1;
+    r = sort(past, event);
+    if (r != 0)
+      return r < 0 ? sl_no_memory(error) : 1;
+  }
+}

@@ -18,6 +18,7 @@
 #include <ATen/record_function.h>
 
 #include <atomic>
+#include <cstring>
 #include <exception>
 #include <memory>
 #include <shared_mutex>
@@ -77,7 +78,18 @@ struct AsyncRange : at::ObserverContext {
   uint64_t id = 0;
 };
 
+/*
+ * Torch's own range around an optimizer's step, closure included. The companion has one that is open only while the
+ * optimizer itself is at work.
+ */
+bool is_the_companions(const at::RecordFunction &function) {
+  static constexpr char prefix[] = "Optimizer.step#";
+  return std::strncmp(function.name(), prefix, sizeof prefix - 1) == 0;
+}
+
 std::unique_ptr<at::ObserverContext> enter(const at::RecordFunction &function) {
+  if (is_the_companions(function))
+    return nullptr;
   if (!function.isAsync()) {
     push(SL_KIND_record_function, function.name(), 0);
     return nullptr;
@@ -90,7 +102,7 @@ std::unique_ptr<at::ObserverContext> enter(const at::RecordFunction &function) {
 void leave(const at::RecordFunction &function, at::ObserverContext *context) {
   if (context)
     end(static_cast<AsyncRange *>(context)->id);
-  else
+  else if (!is_the_companions(function))
     pop();
 }
 

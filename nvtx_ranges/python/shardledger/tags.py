@@ -118,6 +118,12 @@ def inputs(entry, args, kwargs):
             _tag(leaf, "input", entry.id, "")
 
 
+def is_named(parameter):
+    """It belongs to a model that was called."""
+    known = _named.get(id(parameter))
+    return known is not None and known[0]() is parameter
+
+
 def _owner(parameter):
     known = _named.get(id(parameter))
     return known[1:] if known is not None and known[0]() is parameter else ("", 0, False)

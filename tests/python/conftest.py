@@ -63,7 +63,7 @@ def companion(monkeypatch):
     """The companion, installed in this process without bridge, with noted natives and as if just attached."""
     monkeypatch.setenv("SHARDLEDGER_TORCH", "off")
     import torch
-    from shardledger import attach, cycle, forward, guard, modules, native, optimizers, steps, tags, uncalled
+    from shardledger import attach, cycle, forward, guard, modules, moved, native, optimizers, steps, tags, uncalled
 
     attach_module = sys.modules["shardledger.attach"]
     calls = Calls()
@@ -89,9 +89,10 @@ def companion(monkeypatch):
     monkeypatch.setattr(cycle, "_is_new", False)
     monkeypatch.setattr(cycle, "_missed", 0)
     monkeypatch.setattr(steps, "_sites", {})
-    tags._addresses.clear()
+    tags.held.clear()
     tags._named.clear()
-    tags._again_done.clear()
+    moved._models.clear()
+    moved._optimizers.clear()
     monkeypatch.setattr(uncalled, "_steps", 2)
     monkeypatch.setattr(uncalled, "_looks", 0)
     monkeypatch.setattr(steps, "number", -1)

@@ -9,7 +9,7 @@ import weakref
 import torch
 from torch.optim.optimizer import Optimizer
 
-from . import compiling, cycle, forward, guard, native, steps, tags
+from . import compiling, cycle, forward, guard, moved, native, steps, tags
 from .compiling import is_traced
 from .kinds import KIND
 
@@ -20,7 +20,7 @@ _backward_task = torch._C._current_graph_task_id
 
 
 class _Known:
-    __slots__ = ("optimizer", "number", "name", "steps", "cleared", "state_tensors")
+    __slots__ = ("optimizer", "number", "name", "steps", "cleared")
 
 
 class _Thread(threading.local):
@@ -43,7 +43,7 @@ def _find(optimizer):
         _count += 1
         known.number = _count
         known.name = type(optimizer).__name__.encode("utf-8", "replace")
-        known.steps = known.cleared = known.state_tensors = 0
+        known.steps = known.cleared = 0
     return known
 
 
@@ -68,7 +68,7 @@ def _after_step(optimizer, *_):
         return
     _unwind(known)
     if known.steps < _TAGGED_STEPS:
-        known.state_tensors = tags.optimizer_state(optimizer, known.state_tensors)
+        moved.made_state(optimizer)
     known.steps += 1
     if not _thread.open:
         steps.optimizer_stepped(optimizer, in_backward=_backward_task() != -1)
@@ -179,7 +179,7 @@ def _tag_compiled(optimizer):
     if known.steps == 0 and known.cleared <= _TAGGED_STEPS:
         known.cleared += 1
         tags.gradients(optimizer)
-        known.state_tensors = tags.optimizer_state(optimizer, known.state_tensors)
+        moved.made_state(optimizer)
 
 
 def _ranged(step):

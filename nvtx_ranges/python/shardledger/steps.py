@@ -12,7 +12,7 @@ import os
 import sys
 import threading
 
-from . import bridge, compiling, cycle, guard, modules, native, tags, uncalled
+from . import bridge, compiling, cycle, guard, modules, moved, native, uncalled
 from .kinds import KIND
 from .tensors import unseen
 
@@ -50,6 +50,7 @@ def _begin(by=None):
     if _range is None and _boundary.acquire(blocking=False):
         try:
             if _range is None:
+                moved.step_begins()
                 number += 1
                 _saw_backward = _saw_step_in_backward = _is_cleared = False
                 cycle.step_began(by)
@@ -71,6 +72,7 @@ def _end():
     global _range
     bridge.step_ended()
     uncalled.step_ended()
+    moved.step_ends()
     native.device_sample_if_due()
     native.end(_range)
     _range = None
@@ -87,7 +89,6 @@ def forward(root):
             if _zero_grad_begins is None:
                 _zero_grad_begins = False
             _begin()
-    tags.again(root, number)
 
 
 @unseen

@@ -211,6 +211,7 @@ def test_nothing_is_kept_alive(trained):
     del copied
     gc.collect()
     assert [reference() for reference in gone] == [None, None]
+    assert len(moved._models) == len(moved._optimizers) == 1 and len(tags.held) == 7, "nor what is known of it"
     train(model, optimizer, 1)
     assert companion.guard.on
 

@@ -39,11 +39,12 @@ def _held_anew(held, tensors):
 
 
 class _Model:
-    __slots__ = ("root", "only_new", "places", "fixed", "turn", "looked_in")
+    __slots__ = ("root", "only_new", "places", "fixed", "keys", "turn", "looked_in")
 
     def __init__(self, root, only_new):
-        self.root = weakref.ref(root)
+        self.root = weakref.ref(root, lambda gone, key=id(root): _model_is_gone(key, gone))
         self.only_new = only_new
+        self.places, self.fixed, self.keys = [], [], []
         self.turn = 0
         self.looked_in = 0
         self.tag()
@@ -53,9 +54,9 @@ class _Model:
         root = self.root()
         if root is None:
             return
-        places = tags.model(root, self.only_new)
-        self.fixed = [places[i] for i in sorted({0, len(places) // 2, len(places) - 1})] if places else []
-        self.places = places
+        self.places, self.keys = tags.model(root, self.only_new)
+        last = len(self.places) - 1
+        self.fixed = [self.places[i] for i in sorted({0, len(self.places) // 2, last}) if last >= 0]
 
     def look(self):
         """Written out, since it is what a step costs."""
@@ -78,12 +79,19 @@ class _Model:
             return
 
 
+def _model_is_gone(key, reference):
+    watched = _models.get(key)
+    if watched is not None and watched.root is reference:  # else the address already belongs to another one
+        del _models[key]
+        for held in watched.keys:
+            tags.held.pop(held, None)
+
+
 def model(root, only_new=False):
     """Tags a registered model now, and again where it moves."""
     _models[id(root)] = _Model(root, only_new)
 
 
-@unseen
 def called(root, step):
     """A model is called from outside any other."""
     watched = _models.get(id(root))
@@ -91,16 +99,16 @@ def called(root, step):
         return
     if step in _AGAIN and watched.looked_in != step:
         watched.looked_in = step
-        watched.tag()
+        _each((watched,), _Model.tag)
     else:
-        watched.look()
+        _each((watched,), _Model.look)
 
 
 class _Optimizer:
     __slots__ = ("optimizer", "states", "tensors", "places", "held", "parameter", "gradient")
 
     def __init__(self, optimizer):
-        self.optimizer = weakref.ref(optimizer)
+        self.optimizer = weakref.ref(optimizer, lambda gone, key=id(optimizer): _optimizer_is_gone(key, gone))
         self.states = self.tensors = 0  # entries of its state, and tensors in them, that were tagged
         self.places = []  # (weak reference to a parameter, key of its state)
         self.held = []
@@ -158,6 +166,12 @@ class _Optimizer:
         return parameter.grad if parameter is not None else None
 
 
+def _optimizer_is_gone(key, reference):
+    watched = _optimizers.get(key)
+    if watched is not None and watched.optimizer is reference:
+        del _optimizers[key]
+
+
 def _state(optimizer):
     state = optimizer.state
     return state if isinstance(state, dict) else {}
@@ -178,7 +192,7 @@ def _watched(optimizer):
 
 
 def made_state(optimizer):
-    _each([_watched(optimizer)], _Optimizer.made_state)
+    _each((_watched(optimizer),), _Optimizer.made_state)
 
 
 def _watched_optimizers():
@@ -196,9 +210,6 @@ def _some(every):
 def step_begins():
     global _turn
     _turn += 1
-    for table in (_models, _optimizers):
-        if len(table) > _AT_ONCE:
-            _forget_dead(table)
     _each(_some(list(_models.values())), _Model.look)
     _each(_watched_optimizers(), _Optimizer.look)
 
@@ -211,12 +222,6 @@ def step_ends():
 def tag_all():
     """What every model holds now, where it has no tag yet."""
     _each(list(_models.values()), _Model.tag)
-
-
-def _forget_dead(table):
-    for key, watched in list(table.items()):
-        if (watched.root if table is _models else watched.optimizer)() is None:
-            del table[key]
 
 
 @unseen

@@ -93,7 +93,8 @@ def _is_sharded(parameter, entry):
 @unseen
 def model(root, only_new=False):
     """Tags the parameters and buffers of a registered model; those that are where they were are left alone. Returns where its
-    parameters are found: (weak reference to a module or a parameter, name in the module or None, key of what is held).
+    parameters are found: (weak reference to a module or a parameter, name in the module or None, key of what is held), and all
+    such keys.
 
     only_new: also those that another model has; the first one keeps them.
     """
@@ -110,10 +111,13 @@ def model(root, only_new=False):
         _tag_once(entry, full_name, parameter, None if is_taken else "sharded_param" if sharded else "param")
         is_fsdps = sharded and modules.local(parameter) is not parameter  # its module holds another one while it is gathered
         places.append((weakref.ref(parameter), None, key) if is_fsdps else (weakref.ref(module), name, key))
+    keys = [key for *_, key in places]
     for entry, name, buffer in modules.buffers(members):
         is_taken = bool(taken) and _storage(buffer) in taken
-        _tag_once(entry, f"{entry.path}.{name}" if entry.path else name, buffer, None if is_taken else "buffer")
-    return places
+        full_name = f"{entry.path}.{name}" if entry.path else name
+        _tag_once(entry, full_name, buffer, None if is_taken else "buffer")
+        keys.append((entry.id, full_name))
+    return places, keys
 
 
 def _storages_of_others(members):

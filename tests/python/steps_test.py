@@ -95,6 +95,18 @@ def test_a_step_that_a_gradient_scaler_skips_ends_with_the_next_zero_grad(compan
     assert outline(companion.calls) == "[0 fwd bwd ] [1 fwd bwd opt1 ]"
 
 
+def test_a_step_that_a_forward_began_and_a_scaler_skips_ends_with_the_next_zero_grad_too(companion):
+    model = Model()
+    optimizer = sgd(model)
+    for skip in (False, True, False):
+        optimizer.zero_grad()
+        loss(model).backward()
+        if not skip:
+            optimizer.step()
+            loss(model)  # a forward with gradients after the step, which begins the next one
+    assert outline(companion.calls) == "[0 fwd bwd opt1 ] [1 fwd fwd bwd ] [2 fwd bwd opt1 ] [3 fwd"
+
+
 def test_two_optimizers_in_a_row_make_one_step(companion):
     model = Model()
     first, second = sgd(model.linear.weight), sgd(model.linear.bias)

@@ -104,7 +104,9 @@ def stepped(optimizer):
 
 def begins_again(optimizer):
     """Whether this zero_grad in the running step, after a backward, is the next iteration's."""
-    if _beginner is None or _beginner() is not optimizer:
+    if _beginner is None:  # a forward began it
+        return not _stepped
+    if _beginner() is not optimizer:
         return False
     if _stepped and not _is_in(_stepped, optimizer):
         return False

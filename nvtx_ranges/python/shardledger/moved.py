@@ -21,6 +21,9 @@ from .tensors import unseen
 _AGAIN = (1, 2)  # steps in which whole models are looked at: early in training single parameters move
 _AT_ONCE = 8  # models, and optimizers; of more the next ones the next time
 
+_Parameter = torch.nn.Parameter
+_attribute = object.__getattribute__  # past what a module's class does when it is asked for one
+
 if "_models" not in globals():  # a reloaded module keeps what it watches
     _models = {}  # id(root) → _Model
     _optimizers = {}  # id(optimizer) → _Optimizer
@@ -63,16 +66,17 @@ class _Model:
         if not self.places:
             return
         self.turn = (self.turn + 1) % len(self.places)
+        held_by_key = tags.held
         for holder, name, key in (*self.fixed, self.places[self.turn]):
             tensor = holder()
             if name is not None and tensor is not None:
-                tensor = (modules.attributes(tensor).get("_parameters") or {}).get(name)
-            held = tags.held.get(key)
+                tensor = (_attribute(tensor, "__dict__").get("_parameters") or {}).get(name)
+            held = held_by_key.get(key)
             if held is None or tensor is None:
                 if _is_same(held, tensor):
                     continue
             else:
-                storage = (tensor if type(tensor) is torch.nn.Parameter else modules.local(tensor)).untyped_storage()
+                storage = (tensor if type(tensor) is _Parameter else modules.local(tensor)).untyped_storage()
                 if held.cdata == storage._cdata and held.address == storage.data_ptr():
                     continue
             self.tag()

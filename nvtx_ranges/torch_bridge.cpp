@@ -6,7 +6,8 @@
  *   - record_function ranges (RecordScope::USER_SCOPE), on the thread that runs them;
  *   - entries of the CUDA caching allocator's trace. They arrive under the allocator's lock: nothing here may take the
  *     GIL, call PyTorch or call CUDA.
- * And PyTorch's table of workspaces for cuBLAS, read when asked for.
+ * And PyTorch's table of workspaces for cuBLAS, read when asked for; and requests that the allocator refuses, handed to
+ * Python where its lock can be waited for.
  * Nothing throws out of here, and neither source can be detached again: that is the caller's functions' business.
  *
  * SHARDLEDGER_ALLOCATOR is defined when torch has CUDA and the CUDA headers were found, SHARDLEDGER_WORKSPACES when
@@ -18,6 +19,7 @@
 #include <ATen/record_function.h>
 
 #include <atomic>
+#include <cstring>
 #include <exception>
 #include <memory>
 #include <shared_mutex>
@@ -44,6 +46,9 @@ typedef void slb_allocator_fn(int device, int action, uint64_t address, uint64_t
 typedef uint32_t slb_sequence_fn(int device);
 typedef void slb_restore_fn(int device, uint32_t sequence, uint32_t segments, uint32_t blocks);
 typedef void slb_tag_fn(int device, uint64_t address, const char *category, uint32_t module, const char *name);
+typedef void slb_refused_fn(int device, uint64_t bytes);
+typedef int slb_finalizing_fn(void);
+typedef void *slb_thread_state_fn(void);
 typedef void slb_existing_fn(int device, uint64_t address, uint64_t bytes, uint64_t requested_bytes, uint64_t stream,
                              uint64_t pool_owner, uint64_t pool_id, int state, int starts_segment);
 }
@@ -77,7 +82,18 @@ struct AsyncRange : at::ObserverContext {
   uint64_t id = 0;
 };
 
+/*
+ * Torch's own range around an optimizer's step, closure included. The companion has one that is open only while the
+ * optimizer itself is at work.
+ */
+bool is_the_companions(const at::RecordFunction &function) {
+  static constexpr char prefix[] = "Optimizer.step#";
+  return std::strncmp(function.name(), prefix, sizeof prefix - 1) == 0;
+}
+
 std::unique_ptr<at::ObserverContext> enter(const at::RecordFunction &function) {
+  if (is_the_companions(function))
+    return nullptr;
   if (!function.isAsync()) {
     push(SL_KIND_record_function, function.name(), 0);
     return nullptr;
@@ -90,7 +106,7 @@ std::unique_ptr<at::ObserverContext> enter(const at::RecordFunction &function) {
 void leave(const at::RecordFunction &function, at::ObserverContext *context) {
   if (context)
     end(static_cast<AsyncRange *>(context)->id);
-  else
+  else if (!is_the_companions(function))
     pop();
 }
 
@@ -279,6 +295,37 @@ SLB_API int slb_start_allocator(slb_allocator_fn *event_fn) {
     allocator_event = nullptr;
   return r;
 #else
+  failure = "built without the CUDA headers";
+  return -1;
+#endif
+}
+
+/*
+ * Every request that the allocator refuses for good, after it has emptied its cache, goes to refused_fn, which takes
+ * the GIL. PyTorch calls its observers on the thread that asked and without the allocator's lock, so that they may: its
+ * own Python interface does the same. Left out are a request from within refused_fn; threads that Python does not know,
+ * such as a library's own, which may hold locks that a holder of the GIL waits for; and an interpreter that ends, which
+ * never gives its lock. finalizing_fn and thread_state_fn are Python's, and need no GIL. A second call does nothing.
+ */
+SLB_API int slb_observe_refusals(slb_refused_fn *refused_fn, slb_finalizing_fn *finalizing_fn,
+                                 slb_thread_state_fn *thread_state_fn) {
+#ifdef SHARDLEDGER_ALLOCATOR
+  static std::atomic<bool> observed{false};
+  if (observed.exchange(true))
+    return 0;
+  return guarded([=] {
+    c10::cuda::CUDACachingAllocator::attachOutOfMemoryObserver(
+        [=](int64_t device, auto bytes, auto /* total */, auto /* free */) {
+          static thread_local bool inside;
+          if (inside || finalizing_fn() || !thread_state_fn())
+            return;
+          inside = true;
+          refused_fn(static_cast<int>(device), static_cast<uint64_t>(bytes));
+          inside = false;
+        });
+  });
+#else
+  (void)refused_fn, (void)finalizing_fn, (void)thread_state_fn;
   failure = "built without the CUDA headers";
   return -1;
 #endif

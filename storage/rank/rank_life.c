@@ -87,7 +87,15 @@ static void period_end(struct sl_rank_builder *b, struct sl_rank_period *p, uint
 /* ---- what runs in a period outside of steps ---- */
 
 static const char *name_of(const struct sl_phase *phase) {
-  return phase->kind == SL_KIND_eval ? "evaluation" : phase->kind == SL_KIND_user ? phase->name : NULL;
+  switch (phase->kind) {
+  case SL_KIND_eval: return "evaluation";
+  case SL_KIND_load:
+  case SL_KIND_save:
+  case SL_KIND_generate:
+  case SL_KIND_checkpoint:
+  case SL_KIND_user: return phase->name;
+  default: return NULL;
+  }
 }
 
 /* The outermost phase of the period that has a name counts with its time. */

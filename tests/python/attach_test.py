@@ -77,7 +77,8 @@ import importlib.util
 assert importlib.util.find_spec("torch").loader.get_filename("torch").endswith("__init__.py")  # only asks if it is there
 import torch
 assert "shardledger.install" in sys.modules
-assert not any(type(finder).__module__.startswith("shardledger") for finder in sys.meta_path)
+from shardledger import imports
+assert "torch" not in imports._waiting and all("." in name for name in imports._waiting), "parts of libraries are waited for"
 assert not type(torch.__loader__).__module__.startswith("shardledger")
 assert not type(torch.__spec__.loader).__module__.startswith("shardledger")
 import importlib.resources
@@ -105,7 +106,7 @@ with shardledger.range("before CUDA"):
 assert not shardledger.attach()
 ctypes.CDLL(os.environ["CUDA_INJECTION64_PATH"]).InitializeInjection()
 for _ in range(20_000):  # the interpreter calls it on the main thread, soon
-    if any(type(finder).__module__ == "shardledger.attach" for finder in sys.meta_path):
+    if any(type(finder).__module__ == "shardledger.imports" for finder in sys.meta_path):
         break
     time.sleep(0.001)
 else:

@@ -63,7 +63,7 @@ def companion(monkeypatch):
     """The companion, installed in this process without bridge, with noted natives and as if just attached."""
     monkeypatch.setenv("SHARDLEDGER_TORCH", "off")
     import torch
-    from shardledger import attach, forward, guard, modules, native, optimizers, steps, tags, uncalled
+    from shardledger import attach, cycle, forward, guard, modules, moved, native, optimizers, steps, tags, uncalled
 
     attach_module = sys.modules["shardledger.attach"]
     calls = Calls()
@@ -82,16 +82,23 @@ def companion(monkeypatch):
     optimizers._known.clear()
     optimizers._count = 0
     optimizers._thread.open.clear()
-    steps._others.clear()
-    tags._addresses.clear()
+    for table in (cycle._made, cycle._members, cycle._stepped, cycle._stepped_in_backward, cycle._cleared):
+        table.clear()
+    monkeypatch.setattr(cycle, "_last", None)
+    monkeypatch.setattr(cycle, "_beginner", None)
+    monkeypatch.setattr(cycle, "_is_new", False)
+    monkeypatch.setattr(cycle, "_missed", 0)
+    monkeypatch.setattr(steps, "_sites", {})
+    tags.held.clear()
     tags._named.clear()
-    tags._again_done.clear()
+    moved._models.clear()
+    moved._optimizers.clear()
     monkeypatch.setattr(uncalled, "_steps", 2)
     monkeypatch.setattr(uncalled, "_looks", 0)
     monkeypatch.setattr(steps, "number", -1)
-    for name in ("_range", "_zero_grad_begins", "_anchor"):
+    for name in ("_range", "_zero_grad_begins"):
         monkeypatch.setattr(steps, name, None)
-    for name in ("_manual", "_saw_backward", "_saw_step", "_saw_step_in_backward"):
+    for name in ("_manual", "_is_prepared", "_saw_backward", "_saw_step_in_backward", "_is_cleared"):
         monkeypatch.setattr(steps, name, False)
     calls.clear()
     torch.manual_seed(0)

@@ -1,6 +1,7 @@
 """Ranges of forwards: which modules have them, and that no way out of a forward leaves one open."""
 
 import copy
+import functools
 import io
 import sys
 import threading
@@ -202,6 +203,47 @@ def test_evaluation_is_a_kind_of_its_own_and_begins_no_step(companion):
         model(x())
     assert companion.calls.ranges()[0] == "+eval Model"
     assert companion.calls.ranges()[1] == "+forward first"
+
+
+@pytest.mark.parametrize("without", [torch.no_grad, torch.inference_mode])
+def test_in_training_mode_a_forward_without_gradients_is_an_evaluation_between_steps_only(companion, without):
+    """As in reinforcement learning, which generates with the model that it trains; a GAN's fakes are part of a step."""
+    model = Model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def kind():
+        with without():
+            model(x())
+        return [text for text in companion.calls.ranges() if text.endswith(" Model")][-1]
+
+    assert kind() == "+eval Model", "before the first step"
+    optimizer.zero_grad()
+    assert kind() == "+forward Model"
+    model(x()).sum().backward()
+    assert kind() == "+forward Model"
+    optimizer.step()
+    assert kind() == "+eval Model", "between steps"
+    optimizer.zero_grad()
+    model.eval()
+    assert kind() == "+eval Model", "in evaluation mode always"
+
+
+def test_a_part_that_is_checkpointed_reentrantly_begins_a_step_and_is_recomputed(companion):
+    """Its forward runs without gradients, inside of an autograd function."""
+    model = Model()
+    for _ in range(2):
+        companion.calls.clear()
+        hidden = checkpoint(functools.partial(model.first), x().requires_grad_(), use_reentrant=True)
+        model.second(hidden).sum().backward()
+        starts = [text for text in companion.calls.ranges() if text.startswith(("start", "+"))]
+        assert starts[:1] == ["start step step 0"] or starts[0] == "+forward Block"
+        assert [text for text in starts if text.startswith("+recompute")] == ["+recompute Block", "+recompute linear"]
+        assert not [text for text in starts if text.startswith("+eval")]
+    model.eval()
+    companion.calls.clear()
+    with torch.no_grad():
+        checkpoint(model.first, x(), use_reentrant=True)
+    assert companion.calls.ranges()[0] == "+eval Block"
 
 
 @pytest.mark.parametrize("reentrant", [False, True])

@@ -130,3 +130,92 @@ def test_ddp_has_ranges_where_it_builds_its_buckets(companion, process_group):
     assert [call[5] & MODULE_DDP for call in companion.calls.named("module")][:2] == [MODULE_DDP, 0]
     assert ranges.count("+record_function DistributedDataParallel._pre_forward") == 2
     assert sum(text.startswith("+") for text in ranges) == ranges.count("-")
+
+
+def pushed(calls):
+    return [call[2] for call in calls.named("push")]
+
+
+class Wrapped(nn.Module):
+    """As wrappers of other libraries put a model deep inside."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.model = inner
+
+    def forward(self, x):
+        return self.model(x)
+
+
+class Expert(nn.Linear):
+    pass
+
+
+class Experts(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.experts = nn.ModuleList(Expert(4, 4) for _ in range(3))
+
+    def forward(self, x):
+        return sum(expert(x) for expert in self.experts)
+
+
+class Transformer(nn.Module):
+    def __init__(self, blocks, wrap=lambda block: block):
+        super().__init__()
+        self.embedding = nn.Linear(4, 4)
+        self.layers = nn.ModuleList(wrap(block()) for _ in range(blocks))
+        self.act = nn.Sequential(nn.ReLU(), nn.ReLU())
+
+    def forward(self, x):
+        x = self.embedding(x)
+        for layer in self.layers:
+            x = layer(x)
+        return self.act(x)
+
+
+def block():
+    return Wrapped(Experts())
+
+
+DEEP = ["Wrapped", "model", "model.model"]  # the root, and what depth 2 gives
+
+
+@pytest.mark.parametrize("wrap", [lambda block: block, checkpoint_wrapper])
+def test_the_blocks_of_a_model_have_ranges_however_deep_it_is_and_nothing_inside_of_them(companion, wrap):
+    model = Wrapped(Wrapped(Wrapped(Transformer(3, wrap))))
+    model(torch.randn(2, 4))
+    assert pushed(companion.calls) == DEEP + [f"model.model.model.layers.{i}" for i in range(3)]
+
+
+def test_what_the_depth_gives_inside_of_blocks_stays(companion):
+    Wrapped(nn.Sequential(Block(), Block()))(torch.randn(2, 4))
+    assert pushed(companion.calls) == ["Wrapped", "model", "model.0", "model.1"]
+    companion.calls.clear()
+    nn.Sequential(Block(), Block())(torch.randn(2, 4))
+    assert pushed(companion.calls) == ["Sequential", "0", "0.linear", "1", "1.linear"]
+
+
+def test_a_list_that_is_too_long_has_none_and_another_one_has(companion):
+    model = Wrapped(Wrapped(Wrapped(nn.Sequential(Transformer(513), Transformer(2)))))
+    model(torch.randn(2, 4))
+    assert [name for name in pushed(companion.calls) if name not in DEEP] == ["model.model.model.0", "model.model.model.1"]
+    companion.calls.clear()
+    model = Wrapped(Wrapped(Wrapped(nn.Sequential(Wrapped(nn.Sequential(*(nn.Linear(4, 4) for _ in range(513)))),
+                                                  nn.ReLU(), Transformer(2)))))
+    model(torch.randn(2, 4))
+    assert [name for name in pushed(companion.calls) if name not in DEEP] == [f"model.model.model.2.layers.{i}" for i in (0, 1)]
+
+
+def test_the_selection_by_depth_means_that_depth_only(companion, monkeypatch):
+    monkeypatch.setenv("SHARDLEDGER_MODULES", "2")
+    Wrapped(Wrapped(Wrapped(Transformer(3))))(torch.randn(2, 4))
+    assert pushed(companion.calls) == DEEP
+
+
+def test_two_models_of_one_class_have_an_id_each(companion):
+    for _ in range(2):
+        Block()(torch.randn(2, 4))
+    roots = [call for call in companion.calls.named("module") if call[2] == 0]
+    assert [call[4] for call in roots] == ["Block", "Block"] and roots[0][1] < roots[1][1]
+    assert [call[3] for call in companion.calls.named("push") if call[2] == "Block"] == [root[1] for root in roots]

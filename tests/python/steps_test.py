@@ -1,5 +1,8 @@
 """Where steps begin and end, for the loops that people write."""
 
+import functools
+
+import pytest
 import torch
 from torch import nn
 
@@ -19,15 +22,19 @@ def loss(model):
     return model(torch.ones(1, 2)).sum()
 
 
-def sgd(model):
-    return torch.optim.SGD(model.parameters(), lr=0.1)
+def sgd(trained):
+    return torch.optim.SGD(trained.parameters() if isinstance(trained, nn.Module) else [trained], lr=0.1)
 
 
 def outline(calls):
-    """Steps with the roots' forwards, backwards and optimizers between: "[0 fwd bwd opt1 ] eval [1 …"."""
+    """Steps with the roots' forwards, backwards and optimizers between: "[0 fwd bwd opt1 ] eval [1 …", and | for a mark."""
     words = []
-    for call, text in zip(calls.named("push", "pop", "start", "end"), calls.ranges()):
-        if text.startswith("start step"):
+    texts = iter(calls.ranges())
+    for call in calls.named("push", "pop", "start", "end", "mark"):
+        text = next(texts) if call[0] != "mark" else call[2]
+        if text == "end of the iteration":
+            words.append("|")
+        elif text.startswith("start step"):
             words.append("[" + text.split()[-1])
         elif text.startswith("end step"):
             words.append("]")
@@ -88,7 +95,29 @@ def test_a_step_that_a_gradient_scaler_skips_ends_with_the_next_zero_grad(compan
     assert outline(companion.calls) == "[0 fwd bwd ] [1 fwd bwd opt1 ]"
 
 
-def test_two_optimizers_in_a_row_share_the_steps_after_the_first(companion):
+def test_a_step_that_a_forward_began_and_a_scaler_skips_ends_with_the_next_zero_grad_too(companion):
+    model = Model()
+    optimizer = sgd(model)
+    for skip in (False, True, False):
+        optimizer.zero_grad()
+        loss(model).backward()
+        if not skip:
+            optimizer.step()
+            loss(model)  # a forward with gradients after the step, which begins the next one
+    assert outline(companion.calls) == "[0 fwd bwd opt1 ] [1 fwd fwd bwd ] [2 fwd bwd opt1 ] [3 fwd"
+
+
+def test_two_optimizers_in_a_row_make_one_step(companion):
+    model = Model()
+    first, second = sgd(model.linear.weight), sgd(model.linear.bias)
+    for _ in range(3):
+        loss(model).backward()
+        first.step()
+        second.step()
+    assert outline(companion.calls) == "[0 fwd bwd opt1 opt2 ] [1 fwd bwd opt1 opt2 ] [2 fwd bwd opt1 opt2 ]"
+
+
+def test_two_optimizers_of_the_same_parameters_share_the_steps_after_the_first(companion):
     model = Model()
     first, second = sgd(model), sgd(model)
     for _ in range(3):
@@ -98,15 +127,190 @@ def test_two_optimizers_in_a_row_share_the_steps_after_the_first(companion):
     assert outline(companion.calls) == "[0 fwd bwd opt1 ] opt2 [1 fwd bwd opt1 opt2 ] [2 fwd bwd opt1 opt2 ]"
 
 
-def test_two_optimizers_in_turn_make_one_step(companion):
+class Gan:
+    """A discriminator and a generator with an optimizer each, in loops as people write them."""
+
+    def __init__(self):
+        self.discriminator, self.generator = Model(), Model()
+        self.of_discriminator, self.of_generator = sgd(self.discriminator), sgd(self.generator)
+
+    def made_up(self):
+        return self.generator(torch.ones(1, 2))
+
+    def judge(self):
+        return self.discriminator(self.made_up().detach()).sum()
+
+    def fool(self):
+        return self.discriminator(self.made_up()).sum()
+
+
+ROUND = "fwd fwd bwd opt1 fwd fwd bwd opt2 ]"
+
+
+@pytest.mark.parametrize("clears", ["first", "before both", "with the model", "last", "once before and last"])
+def test_optimizers_in_turn_make_one_step_an_iteration_from_the_first_on(companion, clears):
+    gan = Gan()
+    turns = ((gan.of_discriminator, gan.judge), (gan.of_generator, gan.fool))
+    if clears.startswith("once"):
+        for optimizer, _ in turns:
+            optimizer.zero_grad()
+    for _ in range(4):
+        for optimizer, value in turns:
+            if clears == "first":
+                optimizer.zero_grad()
+            elif clears == "before both":
+                for each, _ in turns:
+                    each.zero_grad()
+            elif clears == "with the model":
+                gan.discriminator.zero_grad()
+                gan.generator.zero_grad()
+            value().backward()
+            optimizer.step()
+            if clears.endswith("last"):
+                optimizer.zero_grad()
+        shardledger.mark("end of the iteration")
+    assert outline(companion.calls) == " ".join(f"[{i} {ROUND} |" for i in range(4))
+
+
+def test_an_optimizer_that_steps_in_some_iterations_only(companion):
+    """A critic that is trained more often: each iteration begins with its zero_grad."""
+    gan = Gan()
+    for i in range(6):
+        gan.of_discriminator.zero_grad()
+        gan.judge().backward()
+        gan.of_discriminator.step()
+        if i % 3 == 0:
+            gan.of_generator.zero_grad()
+            gan.fool().backward()
+            gan.of_generator.step()
+    alone = "fwd fwd bwd opt1 ]"
+    assert outline(companion.calls) == (
+        f"[0 {ROUND} [1 {alone} [2 {alone} [3 {ROUND} [4 {alone} [5 fwd fwd bwd opt1")
+
+
+@pytest.mark.parametrize("skipped", ["both", "first", "second"])
+def test_iterations_in_which_a_scaler_skips_optimizers_in_turn(companion, skipped):
+    gan = Gan()
+    for i in range(4):
+        for turn, (optimizer, value) in enumerate(((gan.of_discriminator, gan.judge), (gan.of_generator, gan.fool))):
+            optimizer.zero_grad()
+            value().backward()
+            if i != 1 or skipped == ("second", "first")[turn]:
+                optimizer.step()
+    one = {"both": "fwd fwd bwd fwd fwd bwd ]", "first": "fwd fwd bwd fwd fwd bwd opt2 ]",
+           "second": "fwd fwd bwd opt1 fwd fwd bwd ]"}[skipped]
+    assert outline(companion.calls) == f"[0 {ROUND} [1 {one} [2 {ROUND} [3 {ROUND}"
+
+
+def test_an_optimizer_that_is_never_used_is_waited_for_in_step_0_only(companion):
+    gan = Gan()
+    for _ in range(3):
+        gan.of_discriminator.zero_grad()
+        gan.judge().backward()
+        gan.of_discriminator.step()
+        shardledger.mark("end of the iteration")
+    assert outline(companion.calls) == "[0 fwd fwd bwd opt1 | ] [1 fwd fwd bwd opt1 ] | [2 fwd fwd bwd opt1 ] |"
+
+
+@pytest.mark.parametrize("clears_first", [True, False])
+def test_an_optimizer_that_is_made_later_takes_part(companion, clears_first):
     model = Model()
-    discriminator, generator = sgd(model), sgd(model)
-    for _ in range(2):
-        for optimizer in (discriminator, generator):
+    optimizers = [sgd(model.linear.weight)]
+    for i in range(4):
+        if i == 2:
+            optimizers.append(sgd(model.linear.bias))
+        if clears_first:
+            for optimizer in optimizers:
+                optimizer.zero_grad()
+        loss(model).backward()
+        for optimizer in optimizers:
+            optimizer.step()
+    assert outline(companion.calls) == "[0 fwd bwd opt1 ] [1 fwd bwd opt1 ] [2 fwd bwd opt1 opt2 ] [3 fwd bwd opt1 opt2 ]"
+
+
+def test_an_optimizer_in_turn_that_begins_to_train_later_takes_part_from_then_on(companion):
+    critic, actor = Model(), Model()
+    of_critic, of_actor = sgd(critic), sgd(actor)
+    for i in range(4):
+        for model, optimizer in ((critic, of_critic), (actor, of_actor))[: 2 if i > 1 else 1]:
             optimizer.zero_grad()
             loss(model).backward()
             optimizer.step()
-    assert outline(companion.calls) == "[0 fwd bwd opt1 ] [1 fwd bwd opt2 fwd bwd opt1 ] [2 fwd bwd opt2"
+    one, two = "fwd bwd opt1 ]", "fwd bwd opt2 ]"
+    assert outline(companion.calls) == f"[0 {one} [1 {one} [2 {one} [3 {two} [4 fwd bwd opt1 {two}"
+
+
+def test_an_optimizer_that_wraps_another_one_is_not_waited_for(companion):
+    class Wrapper(torch.optim.Optimizer):
+        def __init__(self, inner):
+            self.inner = inner
+            super().__init__(inner.param_groups, {})
+
+        def step(self, closure=None):
+            return self.inner.step(closure)
+
+    model = Model()
+    optimizer = Wrapper(sgd(model))
+    for _ in range(3):
+        optimizer.zero_grad()
+        loss(model).backward()
+        optimizer.step()
+    assert outline(companion.calls) == "[0 fwd bwd opt1 opt2 ] [1 fwd bwd opt1 opt2 ] [2 fwd bwd opt1 opt2 ]"
+
+
+@pytest.mark.parametrize("clears_first", [True, False])
+def test_a_step_before_training_that_makes_the_state_begins_nothing(companion, clears_first):
+    """As Megatron-FSDP and torch.distributed.checkpoint do."""
+    model = Model()
+    optimizer = sgd(model)
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    optimizer.zero_grad()
+    for _ in range(3):
+        if clears_first:
+            optimizer.zero_grad()
+        loss(model).backward()
+        optimizer.step()
+        if not clears_first:
+            optimizer.zero_grad()
+    assert outline(companion.calls) == "opt1 [0 fwd bwd opt1 ] [1 fwd bwd opt1 ] [2 fwd bwd opt1 ]"
+
+
+def test_gradients_cleared_once_before_the_loop_and_then_last(companion):
+    model = Model()
+    optimizer = sgd(model)
+    optimizer.zero_grad()
+    for _ in range(3):
+        loss(model).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        shardledger.mark("end of the iteration")
+    assert outline(companion.calls) == "[0 fwd bwd opt1 ] | [1 fwd bwd opt1 ] | [2 fwd bwd opt1 ] |"
+
+
+def test_a_step_that_a_gradient_scaler_skips_where_gradients_are_cleared_last(companion):
+    model = Model()
+    optimizer = sgd(model)
+    for skip in (True, False, True, False):
+        loss(model).backward()
+        if not skip:
+            optimizer.step()
+        optimizer.zero_grad()
+    assert outline(companion.calls) == "[0 fwd bwd ] [1 fwd bwd opt1 ] [2 fwd bwd ] [3 fwd bwd opt1 ]"
+
+
+def test_gradients_taken_one_loss_after_the_other_are_one_step(companion):
+    """As in gradient surgery, which clears between backwards."""
+    model = Model()
+    optimizer = sgd(model)
+    for _ in range(2):
+        value = loss(model)
+        for _ in range(2):
+            optimizer.zero_grad()
+            value.backward(retain_graph=True)
+        optimizer.step()
+    assert outline(companion.calls) == "[0 fwd bwd bwd opt1 ] [1 fwd bwd bwd opt1 ]"
 
 
 def test_optimizers_that_step_inside_backward(companion):
@@ -124,9 +328,59 @@ def test_optimizers_that_step_inside_backward(companion):
     assert outline(companion.calls).replace("opt2", "opt1") == "[0 fwd bwd opt1 opt1 ] [1 fwd bwd opt1 opt1"
 
 
-def test_a_closure_runs_inside_its_optimizers_step(companion):
+@pytest.mark.parametrize("how", ["positional", "by name", "a partial", "from a schedule"])
+def test_forward_and_backward_in_a_closure_are_no_part_of_the_optimizers_step(companion, how):
     model = Model()
-    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=1)
+    optimizer = torch.optim.AdamW(model.parameters())
+    if how == "from a schedule":
+        torch.optim.lr_scheduler.ConstantLR(optimizer)
+
+    def closure(*_):
+        optimizer.zero_grad()
+        value = loss(model)
+        value.backward()
+        return value
+
+    given = functools.partial(closure, 1) if how == "a partial" else closure
+    for _ in range(2):
+        assert (optimizer.step(closure=given) if how == "by name" else optimizer.step(given)) is not None
+        shardledger.mark("end of the iteration")
+    assert outline(companion.calls) == "opt1 [0 fwd bwd opt1 ] | opt1 [1 fwd bwd opt1 ] |"
+    depth = 0
+    for text in companion.calls.ranges():
+        depth += text.startswith("+optimizer") or (text == "-" and depth > 0 and -1)
+        assert depth == 0 or not text.startswith(("+forward", "+backward", "start step")), "the optimizer's range is closed"
+
+
+def test_a_closure_that_runs_several_times_is_one_step(companion):
+    model = Model()
+    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=3)
+
+    def closure():
+        optimizer.zero_grad()
+        value = loss(model).square()
+        value.backward()
+        return value
+
+    for _ in range(2):
+        optimizer.step(closure)
+    words = outline(companion.calls).split()
+    assert [word for word in words if word[0] in "[]"] == ["[0", "]", "[1", "]"]
+    assert words[:5] == ["opt1", "[0", "fwd", "bwd", "opt1"] and words.count("fwd") > 2
+    assert outline(companion.calls).replace("opt1 fwd bwd ", "") == "opt1 [0 fwd bwd opt1 ] opt1 [1 fwd bwd opt1 ]"
+
+
+def test_a_closure_of_an_optimizer_that_wraps_another_one(companion):
+    class Wrapper(torch.optim.Optimizer):
+        def __init__(self, inner):
+            self.inner = inner
+            super().__init__(inner.param_groups, {})
+
+        def step(self, closure=None):
+            return self.inner.step(closure)
+
+    model = Model()
+    optimizer = Wrapper(sgd(model))
 
     def closure():
         optimizer.zero_grad()
@@ -136,7 +390,17 @@ def test_a_closure_runs_inside_its_optimizers_step(companion):
 
     for _ in range(2):
         optimizer.step(closure)
-    assert outline(companion.calls) == "opt1 [0 fwd bwd ] opt1 [1 fwd bwd ]"
+    assert outline(companion.calls) == "opt1 opt2 [0 fwd bwd opt1 opt2 ] opt1 opt2 [1 fwd bwd opt1 opt2 ]"
+
+
+def test_what_a_step_is_given_that_is_no_closure_stays_what_it_is(companion):
+    class Own(torch.optim.SGD):
+        def step(self, model):
+            assert isinstance(model, Model)
+
+    model = Model()
+    Own(model.parameters(), lr=0.1).step(model)
+    assert companion.guard.on
 
 
 def test_the_users_own_steps_take_over(companion):
@@ -172,7 +436,7 @@ def test_each_steps_end_samples_the_device_and_each_part_of_the_first_two(compan
     assert samples == [3, 3, 1, 1]  # forward, backward, end
 
 
-def test_an_optimizer_step_that_raises_is_closed_by_its_next(companion):
+def test_an_optimizer_step_that_raises_is_closed(companion):
     model = Model()
     optimizer = torch.optim.LBFGS(model.parameters())
 
@@ -180,11 +444,12 @@ def test_an_optimizer_step_that_raises_is_closed_by_its_next(companion):
         raise ValueError("user's")
 
     for _ in range(2):
-        try:
+        with pytest.raises(ValueError, match="user's"):
             optimizer.step(fail)
-        except ValueError:
-            pass
-    assert companion.calls.ranges() == ["+optimizer_step LBFGS", "-", "+optimizer_step LBFGS"]
+    assert companion.calls.ranges() == 4 * ["+optimizer_step LBFGS", "-"]
+    optimizer.zero_grad()
+    loss(model).backward()
+    assert outline(companion.calls).endswith("[0 fwd bwd")
 
 
 def test_a_loop_without_an_optimizer_steps_where_its_gradients_are_gone(companion):
@@ -199,11 +464,11 @@ def test_a_loop_without_an_optimizer_steps_where_its_gradients_are_gone(companio
     assert outline(companion.calls) == "[0 fwd bwd fwd bwd ] [1 fwd bwd fwd bwd"
 
 
-def test_an_optimizer_that_steps_twice_without_the_first_takes_its_place(companion):
+def test_an_optimizer_that_steps_without_the_first_takes_its_place(companion):
     first, second = Model(), Model()
     old, new = sgd(first), sgd(second)
     for model, optimizer in ((first, old), (second, new), (second, new), (second, new)):
         optimizer.zero_grad()
         loss(model).backward()
         optimizer.step()
-    assert outline(companion.calls) == "[0 fwd bwd opt1 ] [1 fwd bwd opt2 fwd bwd opt2 ] [2 fwd bwd opt2 ]"
+    assert outline(companion.calls) == "[0 fwd bwd opt1 ] [1 fwd bwd opt2 ] [2 fwd bwd opt2 ] [3 fwd bwd opt2 ]"

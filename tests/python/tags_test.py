@@ -48,20 +48,6 @@ def test_parameters_and_buffers_are_tagged_at_the_first_call(companion):
     assert owners["norm.weight"] == ids["norm"]
 
 
-def test_moved_parameters_are_tagged_again_in_the_first_steps_only(companion):
-    model = Model()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for number in range(5):
-        companion.calls.clear()
-        model.linear.weight.data = model.linear.weight.data.clone()
-        step(model, optimizer)
-        moved = tags(companion.calls, "param")
-        if number in (1, 2):
-            assert moved == {"linear.weight": address(model.linear.weight)}
-        elif number > 2:
-            assert moved == {}
-
-
 def test_a_view_is_tagged_by_its_storage(companion):
     model = Model()
     data = torch.randn(9, 2)

@@ -7,7 +7,7 @@ import traceback
 
 import torch
 
-from . import compiler, facts, guard, history, native, options
+from . import compiler, facts, guard, history, native, options, refusals
 
 if "_library" not in globals():  # a reloaded module keeps what it started
     _library = None
@@ -51,6 +51,7 @@ def _load(path):
     library.slb_error.restype = ctypes.c_char_p
     library.slb_start_ranges.argtypes = (ctypes.c_void_p,) * 4
     library.slb_start_allocator.argtypes = (ctypes.c_void_p,)
+    library.slb_observe_refusals.argtypes = (ctypes.c_void_p,) * 3
     if native.ranges is not None:
         functions = [native.address(native.ranges, name) for name in ("slr_push", "slr_pop", "slr_start", "slr_end")]
         if library.slb_start_ranges(*functions) != 0:
@@ -106,6 +107,7 @@ def _start_allocator():
         r = _library.slb_start_allocator(native.address(native.plugin, "sl_allocator_event"))
         if r == 0:
             _allocator_is_on("bridge", _restore())
+            refusals.observe(_library)
             if _tag_workspaces() == 1:
                 facts.info("cublas_workspaces", "table")
             return "bridge"

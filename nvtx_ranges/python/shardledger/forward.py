@@ -5,20 +5,23 @@ copies and scripts take them along, and a hook lies among others' while the wrap
 called from outside any other is a root: it is walked at its first call, and it and selected modules inside get ranges. The
 other modules inside pay for the wrapper only, which is a few instructions of Python's.
 
-A module that is called from outside during backward is one that activation checkpointing runs again: `recompute`.
+A module that is called from outside during backward is one that activation checkpointing runs again: `recompute`. One that
+is called from outside without gradients is `eval`: always in evaluation mode, in training mode between steps.
 """
 
 import functools
+import sys
 import threading
 
 import torch
 
-from . import backward, compiling, facts, guard, modules, native, steps, tags, uncalled
+from . import backward, compiling, facts, guard, modules, moved, native, steps, tags, uncalled
 from .compiling import is_traced
 from .kinds import KIND
 
 _FORWARD, _RECOMPUTE, _EVAL = KIND["forward"], KIND["recompute"], KIND["eval"]
 
+_FRAMES_MAX = 16  # from a module's call up to the checkpointing around it
 _INSIDE_WRAPPER = b"._checkpoint_wrapped_module"  # what a wrapper runs again shares its entry, but is not the wrapper
 
 _is_compiling = torch.compiler.is_compiling
@@ -109,15 +112,30 @@ def _begin(module, stack):
         return None  # its range is open, or its wrapper's
     kind = _RECOMPUTE if recomputing else _FORWARD
     if not stack and not recomputing:
-        if torch.is_grad_enabled():
+        is_training = modules.attributes(module).get("training", True)
+        if torch.is_grad_enabled() or (is_training and _is_checkpointed()):
             steps.forward(module)
-        elif not modules.attributes(module).get("training", True):
+        elif not is_training or not steps.running():
             kind = _EVAL
+        moved.called(module, steps.number)
         _thread.arrival = _Arrival.of(module)
     name = known.entry.name + _INSIDE_WRAPPER if known.alias and recomputing else known.entry.name
     native.push(kind, name, known.entry.id)
     stack.append(known)
     return known
+
+
+def _is_checkpointed():
+    """Reentrant checkpointing runs what will have gradients without them, as an autograd function."""
+    frame, checkpointed = sys._getframe(1), getattr(sys.modules.get("torch.utils.checkpoint"), "CheckpointFunction", None)
+    code = getattr(getattr(checkpointed, "forward", None), "__code__", None)
+    for _ in range(_FRAMES_MAX):
+        if frame is None or code is None:
+            return False
+        if frame.f_code is code:
+            return True
+        frame = frame.f_back
+    return False
 
 
 class _Arrival:
@@ -187,7 +205,7 @@ def _first_call(root):
         return modules.remember(root)
     facts.ranks()
     if modules.register(root):
-        tags.model(root)
+        moved.model(root)
         uncalled.model_called_first(root)
     return modules.find(root)
 

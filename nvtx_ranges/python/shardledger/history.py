@@ -117,7 +117,8 @@ def wrap_record_function():
 
     @functools.wraps(enter)
     def __enter__(self):
-        if guard.on and not is_traced() and not torch.compiler.is_compiling():
+        # Of an optimizer's step the companion has a range of its own, without the closure.
+        if guard.on and not is_traced() and not torch.compiler.is_compiling() and not self.name.startswith("Optimizer.step#"):
             self._shardledger_open = True
             native.push(_RECORD_FUNCTION, self.name.encode("utf-8", "replace"), 0)
         return enter(self)

@@ -1,6 +1,6 @@
 """Puts every hook in place. Imported only when torch is: from here on modules import it freely."""
 
-from . import backward, bridge, ddp, facts, forward, guard, handover, native, optimizers
+from . import backward, bridge, ddp, facts, forward, guard, handover, native, optimizers, outside
 
 
 def install():
@@ -14,4 +14,5 @@ def install():
     ddp.install()
     optimizers.install()
     handover.install()
+    outside.install()
     native.source_state(b"companion", b"on", b"")

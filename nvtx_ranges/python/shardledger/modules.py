@@ -8,6 +8,7 @@ FSDP2 units are the exception: they are named exactly as in FSDP's own ranges (`
 their full path, so that the two can be joined by name.
 """
 
+import collections
 import weakref
 
 import torch
@@ -23,6 +24,8 @@ _WRAPPERS = {
     "_fsdp_wrapped_module": "FullyShardedDataParallel",
     "module": "DistributedDataParallel",
 }
+
+_BLOCKS_MAX = 512  # of a model
 
 if "_known" not in globals():  # a reloaded module keeps what it knows
     _known = {}  # id(module) → Known
@@ -221,8 +224,8 @@ def gathered_parameters():
                 yield holder.entry, where.param_name, parameter._unsharded_param
 
 
-def parameters(members):
-    """(entry, name, parameter) of each parameter of [(module, entry)]; FSDP2's as shards, also while unsharded."""
+def parameters_with_modules(members):
+    """(module, entry, name, parameter) of each parameter of [(module, entry)]; FSDP2's as shards, also while unsharded."""
     sharded = {}
     for module, _ in members:
         if is_fsdp2(module):
@@ -231,7 +234,11 @@ def parameters(members):
         for name, parameter in table(module, "_parameters"):
             parameter = sharded.get((id(module), name), parameter)
             if parameter is not None:
-                yield entry, name, parameter
+                yield module, entry, name, parameter
+
+
+def parameters(members):
+    return ((entry, name, parameter) for _, entry, name, parameter in parameters_with_modules(members))
 
 
 def buffers(members):
@@ -260,6 +267,7 @@ class Tree:
         self.members = []
         self.has_fsdp = False
         self._prefix = ""  # of paths below a root that is itself a wrapper, which FSDP does not know
+        self._lists = set()  # ids of the entries of ModuleLists and Sequentials
         entries = {}  # id(module) → its entry
         for path, module, parent, attribute in walk(root):
             if parent is not None and id(parent) not in entries:
@@ -292,6 +300,8 @@ class Tree:
             entry.flags |= MODULE_RECOMPUTE
         if _is_a(module, "DistributedDataParallel"):
             entry.flags |= MODULE_DDP
+        if issubclass(type(module), (torch.nn.ModuleList, torch.nn.Sequential)):
+            self._lists.add(id(entry))
         self.members.append((module, entry, alias))
         return entry
 
@@ -325,8 +335,10 @@ class Tree:
     def select(self):
         """Decides which entries get ranges of their own."""
         selection = options.module_selection()
+        blocks = ()
         if selection == "fsdp" and not self.has_fsdp:
             selection = 2
+            blocks = self._blocks()
         for module, entry, _ in self.members:
             if not takes_ranges(module) or type(module).forward is torch.nn.Module.forward:
                 continue  # the latter is a container: nothing ever calls it
@@ -336,7 +348,27 @@ class Tree:
                 or entry.flags & MODULE_FSDP
                 or selection == "all"
                 or (isinstance(selection, int) and entry.depth <= selection)
+                or id(entry) in blocks
             )
+
+    def _blocks(self):
+        """ids of the entries of what a model is made of, however deep: modules of the same class in a list, and what is
+        checkpointed. Nothing inside of a block is one, and a list that goes beyond the limit has none."""
+        entries = [entry for _, entry, alias in self.members if not alias and entry.parent is not None]
+        alike = collections.Counter((id(entry.parent), entry.class_name) for entry in entries
+                                    if id(entry.parent) in self._lists and entry.parameter_bytes)
+        by_parent, inside = {}, set()
+        for entry in entries:
+            if id(entry.parent) in inside:
+                inside.add(id(entry))
+            elif entry.flags & MODULE_RECOMPUTE or alike[id(entry.parent), entry.class_name] > 1:
+                inside.add(id(entry))
+                by_parent.setdefault(id(entry.parent), []).append(id(entry))
+        found = set()
+        for blocks in by_parent.values():
+            if len(found) + len(blocks) <= _BLOCKS_MAX:
+                found.update(blocks)
+        return found
 
 
 @unseen

@@ -2,13 +2,14 @@
 
 import functools
 import gc
+import inspect
 import threading
 import weakref
 
 import torch
 from torch.optim.optimizer import Optimizer
 
-from . import compiling, forward, guard, native, steps, tags
+from . import compiling, cycle, forward, guard, moved, native, steps, tags
 from .compiling import is_traced
 from .kinds import KIND
 
@@ -19,7 +20,7 @@ _backward_task = torch._C._current_graph_task_id
 
 
 class _Known:
-    __slots__ = ("optimizer", "number", "name", "steps", "cleared", "state_tensors")
+    __slots__ = ("optimizer", "number", "name", "steps", "cleared")
 
 
 class _Thread(threading.local):
@@ -42,13 +43,13 @@ def _find(optimizer):
         _count += 1
         known.number = _count
         known.name = type(optimizer).__name__.encode("utf-8", "replace")
-        known.steps = known.cleared = known.state_tensors = 0
+        known.steps = known.cleared = 0
     return known
 
 
 @compiling.hidden
 @guard.guarded
-def _before_step(optimizer, *_):
+def _before_step(optimizer):
     known = _find(optimizer)
     if known in _thread.open:
         _unwind(known)  # its last step raised
@@ -56,8 +57,7 @@ def _before_step(optimizer, *_):
         forward.close_stale()
     if known.steps < _TAGGED_STEPS:
         tags.gradients(optimizer)
-    native.push(_OPTIMIZER_STEP, known.name, known.number)
-    _thread.open.append(known)
+    _open(known)
 
 
 @compiling.hidden
@@ -68,10 +68,23 @@ def _after_step(optimizer, *_):
         return
     _unwind(known)
     if known.steps < _TAGGED_STEPS:
-        known.state_tensors = tags.optimizer_state(optimizer, known.state_tensors)
+        moved.made_state(optimizer)
     known.steps += 1
     if not _thread.open:
         steps.optimizer_stepped(optimizer, in_backward=_backward_task() != -1)
+
+
+@compiling.hidden
+@guard.guarded
+def _step_raised(optimizer):
+    known = _find(optimizer)
+    if known in _thread.open:
+        _unwind(known)
+
+
+def _open(known):
+    native.push(_OPTIMIZER_STEP, known.name, known.number)
+    _thread.open.append(known)
 
 
 def _unwind(known):
@@ -82,12 +95,82 @@ def _unwind(known):
             return
 
 
+class _Closure:
+    """An optimizer's closure for one step: forward and backward in it are not the optimizer's."""
+
+    def __init__(self, optimizer, closure):
+        functools.update_wrapper(self, closure)
+        self._optimizer = optimizer
+        self._closure = closure
+        self._known = None  # while it runs
+        self._runs = 0
+
+    def __call__(self, *args, **kwargs):
+        self._begins()
+        try:
+            return self._closure(*args, **kwargs)
+        finally:
+            self._ends()
+
+    @compiling.hidden
+    @guard.guarded
+    def _begins(self):
+        known = _find(self._optimizer)
+        if _thread.open and _thread.open[-1] is known and self._known is None:
+            _unwind(known)
+            self._known = known
+            self._runs += 1
+            steps.closure_begins(self._runs > 1)
+
+    @compiling.hidden
+    @guard.guarded
+    def _ends(self):
+        known, self._known = self._known, None
+        if known is not None:
+            steps.closure_ends(self._runs > 1)
+            _open(known)
+
+
+compiling.skipped(_Closure.__call__)
+
+
+def _with_closure(optimizer, step, args, kwargs):
+    """What a step is called with, its closure as one of ours."""
+    if callable(kwargs.get("closure")):
+        kwargs = {**kwargs, "closure": _Closure(optimizer, kwargs["closure"])}
+    elif args and callable(args[0]) and _takes_closure(step):
+        args = (_Closure(optimizer, args[0]), *args[1:])
+    return args, kwargs
+
+
+@functools.lru_cache(maxsize=None)
+def _takes_closure(step):
+    """As its first argument, which may be something else in an optimizer of the user's own."""
+    try:
+        return list(inspect.signature(step).parameters)[1:2] == ["closure"]
+    except Exception:  # it does not say
+        return False
+
+
+def _before_own_step(optimizer, args, kwargs):
+    """A hook, for a step that is the optimizer's own."""
+    if is_traced() or not guard.on:
+        return None
+    _before_step(optimizer)
+    inner, kwargs = _with_closure(optimizer, type(optimizer).step, args[1:], kwargs)
+    return args[:1] + inner, kwargs
+
+
+compiling.skipped(_before_own_step)
+
+
 @compiling.hidden
 @guard.guarded
 def _before_zero_grad(optimizer):
     if _backward_task() == -1 and not _thread.open:
+        cycle.made(optimizer)
         _tag_compiled(optimizer)
-        steps.zero_grad()
+        steps.zero_grad(optimizer)
 
 
 def _tag_compiled(optimizer):
@@ -96,18 +179,24 @@ def _tag_compiled(optimizer):
     if known.steps == 0 and known.cleared <= _TAGGED_STEPS:
         known.cleared += 1
         tags.gradients(optimizer)
-        known.state_tensors = tags.optimizer_state(optimizer, known.state_tensors)
+        moved.made_state(optimizer)
 
 
 def _ranged(step):
-    """An optimizer's step with a range around."""
+    """An optimizer's step with a range around, but for its closure."""
 
     @functools.wraps(step)
     def wrapper(self, *args, **kwargs):
         if is_traced():
             return step(self, *args, **kwargs)
         _before_step(self)
-        result = step(self, *args, **kwargs)
+        if (args or kwargs) and guard.on:
+            args, kwargs = _with_closure(self, step, args, kwargs)
+        try:
+            result = step(self, *args, **kwargs)
+        except BaseException:
+            _step_raised(self)
+            raise
         _after_step(self)
         return result
 
@@ -126,8 +215,11 @@ def _wrap_steps():
             kind.step = _ranged(step) if compiling.has_compiled() else torchs(_ranged(step.__wrapped__))
             kind.step.hooked = True
     for optimizer in gc.get_objects():
-        if issubclass(type(optimizer), Optimizer) and "step" in vars(optimizer):
-            optimizer.register_step_pre_hook(_before_step)
+        if not issubclass(type(optimizer), Optimizer):
+            continue
+        cycle.made(optimizer)
+        if "step" in vars(optimizer):
+            optimizer.register_step_pre_hook(_before_own_step)
             optimizer.register_step_post_hook(_after_step)
 
 
@@ -137,8 +229,29 @@ def _subclasses(kind):
         yield from _subclasses(inner)
 
 
+def _note_new_ones():
+    """Each optimizer calls this method when it is made and when it is unpickled."""
+    patch = getattr(Optimizer, "_patch_step_function", None)  # private, so another version may lack it
+    if patch is None:
+        return
+
+    @functools.wraps(patch)
+    def wrapper(self):
+        _made(self)
+        return patch(self)
+
+    Optimizer._patch_step_function = compiling.skipped(wrapper)
+
+
+@compiling.hidden
+@guard.guarded
+def _made(optimizer):
+    cycle.made(optimizer)
+
+
 def install():
     _wrap_steps()
+    _note_new_ones()
     zero_grad = Optimizer.zero_grad
 
     @functools.wraps(zero_grad)

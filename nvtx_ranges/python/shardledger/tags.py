@@ -3,36 +3,68 @@
 import weakref
 
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from . import compiling, guard, modules, native
 from .tensors import is_made, leaves, unseen
 
 DEVICES = {"cuda"}  # the ledger's devices
-_AGAIN = (1, 2)  # steps at whose start moved parameters are looked for
 
-if "_addresses" not in globals():  # a reloaded module keeps what it tagged
-    _addresses = {}  # what was tagged where: (id of the entry, tensor's name) → address
+if "held" not in globals():  # a reloaded module keeps what it tagged
+    held = {}  # what was tagged where: (id of the entry, tensor's name) → Held
     _named = {}  # id(parameter) → (weak reference, name, module id)
-    _again_done = set()
 
 
-def _storage(tensor):
-    """(device index, address) of a tensor's storage, or None where there is nothing to tag."""
+class Held:
+    """The memory that a tensor had."""
+
+    __slots__ = ("storage", "cdata", "address")
+
+    def __init__(self, storage):
+        self.storage = StorageWeakRef(storage)  # while there is one, no other storage has its number
+        self.cdata = self.storage.cdata
+        self.address = storage.data_ptr()
+
+    def is_of(self, storage):
+        return self.cdata == storage._cdata and self.address == storage.data_ptr()
+
+
+def storage_of(tensor):
+    """A tensor's storage on a device of the ledger, or None where there is nothing to tag."""
     try:
         tensor = modules.local(tensor)
         if not isinstance(tensor, torch.Tensor) or tensor.device.type not in DEVICES:
             return None
         storage = tensor.untyped_storage()
-        address = storage.data_ptr() if storage.device.type in DEVICES else 0  # a fake tensor's is elsewhere
+        return storage if storage.device.type in DEVICES and storage.data_ptr() else None  # a fake tensor's is elsewhere
     except Exception:  # tensors without a storage: fake, functional and other wrappers; and tensors in name only
         return None
-    return (tensor.device.index or 0, address) if address else None
+
+
+def _storage(tensor):
+    """(device index, address) of a tensor's storage, which is what a tag names."""
+    storage = storage_of(tensor)
+    return None if storage is None else (storage.device.index or 0, storage.data_ptr())
+
+
+def is_tensor(value):
+    return isinstance(value, torch.Tensor)
+
+
+def hold(tensor):
+    storage = storage_of(tensor)
+    return None if storage is None else Held(storage)
 
 
 def _tag(tensor, category, module, name):
-    where = _storage(tensor)
-    if where is not None:
-        native.tag(where[0], where[1], category.encode("utf-8", "replace"), module, name.encode("utf-8", "replace"))
+    storage = storage_of(tensor)
+    if storage is not None:
+        _tag_storage(storage, category, module, name)
+
+
+def _tag_storage(storage, category, module, name):
+    native.tag(storage.device.index or 0, storage.data_ptr(), category.encode("utf-8", "replace"), module,
+               name.encode("utf-8", "replace"))
 
 
 @unseen
@@ -60,30 +92,40 @@ def _is_sharded(parameter, entry):
 
 @unseen
 def model(root, only_new=False):
-    """Tags the parameters and buffers of a registered model; those that are where they were are left alone.
+    """Tags the parameters and buffers of a registered model; those that are where they were are left alone. Returns where its
+    parameters are found: (weak reference to a module or a parameter, name in the module or None, key of what is held), and all
+    such keys.
 
     only_new: also those that another model has; the first one keeps them.
     """
     members = modules.members(root)
     taken = _storages_of_others(members) if only_new else ()
-    for entry, name, parameter in modules.parameters(members):
-        if _storage(parameter) in taken:
-            continue
+    places = []
+    for module, entry, name, parameter in modules.parameters_with_modules(members):
         sharded = _is_sharded(parameter, entry)
         full_name = f"{entry.path}.{name}" if entry.path else name
-        _named[id(parameter)] = (weakref.ref(parameter), full_name, entry.nearest_selected().id, sharded)
-        _tag_once(entry, full_name, parameter, "sharded_param" if sharded else "param")
+        key = entry.id, full_name
+        is_taken = bool(taken) and _storage(parameter) in taken
+        if not is_taken:
+            _named[id(parameter)] = (weakref.ref(parameter), full_name, entry.nearest_selected().id, sharded)
+        _tag_once(entry, full_name, parameter, None if is_taken else "sharded_param" if sharded else "param")
+        is_fsdps = sharded and modules.local(parameter) is not parameter  # its module holds another one while it is gathered
+        places.append((weakref.ref(parameter), None, key) if is_fsdps else (weakref.ref(module), name, key))
+    keys = [key for *_, key in places]
     for entry, name, buffer in modules.buffers(members):
-        if _storage(buffer) not in taken:
-            _tag_once(entry, f"{entry.path}.{name}" if entry.path else name, buffer, "buffer")
+        is_taken = bool(taken) and _storage(buffer) in taken
+        full_name = f"{entry.path}.{name}" if entry.path else name
+        _tag_once(entry, full_name, buffer, None if is_taken else "buffer")
+        keys.append((entry.id, full_name))
+    return places, keys
 
 
 def _storages_of_others(members):
     """Of the tensors that the known models hold now, without these modules: a dead model's addresses are others' by now."""
     own = {id(module) for module, _ in members}
     others = [(module, entry) for module, entry in modules.alive() if id(module) not in own]
-    held = [tensor for found in (modules.parameters(others), modules.buffers(others)) for _, _, tensor in found]
-    return {_storage(tensor) for tensor in held} - {None}
+    theirs = [tensor for found in (modules.parameters(others), modules.buffers(others)) for _, _, tensor in found]
+    return {_storage(tensor) for tensor in theirs} - {None}
 
 
 @unseen
@@ -97,17 +139,16 @@ def gathered():
 
 
 def _tag_once(entry, name, tensor, category):
-    where = _storage(tensor)
-    if where is not None and _addresses.get((entry.id, name)) != where:
-        _addresses[entry.id, name] = where
-        _tag(tensor, category, entry.nearest_selected().id, name)
-
-
-def again(root, step):
-    """Early in training, parameters move (lazily sharded, offloaded, cast): looks once more at the first steps' starts."""
-    if step in _AGAIN and (id(root), step) not in _again_done:
-        _again_done.add((id(root), step))
-        model(root)
+    """category: None where the tag is another model's."""
+    storage = storage_of(tensor)
+    if storage is None:
+        held.pop((entry.id, name), None)
+        return
+    known = held.get((entry.id, name))
+    if known is None or not known.is_of(storage):
+        held[entry.id, name] = Held(storage)
+        if category:
+            _tag_storage(storage, category, entry.nearest_selected().id, name)
 
 
 @unseen
@@ -116,6 +157,12 @@ def inputs(entry, args, kwargs):
     for leaf in leaves((args, kwargs)):
         if not is_made(leaf):
             _tag(leaf, "input", entry.id, "")
+
+
+def is_named(parameter):
+    """It belongs to a model that was called."""
+    known = _named.get(id(parameter))
+    return known is not None and known[0]() is parameter
 
 
 def _owner(parameter):
@@ -136,8 +183,8 @@ def _state_of(optimizer):
     """[(parameter, key, tensor)]; some keep their state another way."""
     try:
         state = optimizer.state
-        return [(parameter, str(key), value) for parameter, values in (state.items() if isinstance(state, dict) else ())
-                if isinstance(values, dict) for key, value in values.items() if isinstance(value, torch.Tensor)]
+        return [(parameter, str(key), value) for parameter, values in (list(state.items()) if isinstance(state, dict) else ())
+                if isinstance(values, dict) for key, value in list(values.items()) if isinstance(value, torch.Tensor)]
     except Exception as error:
         _left_out(optimizer, error)
         return []
@@ -159,11 +206,14 @@ def gradients(optimizer):
 
 
 @unseen
-def optimizer_state(optimizer, tagged):
-    """Tags the state when there is more of it than the last time; returns how many tensors there are."""
+def optimizer_state(optimizer):
+    """Tags the state; returns how many tensors there are."""
     found = _state_of(optimizer)
-    if len(found) != tagged:
-        for parameter, key, value in found:
-            name, module, _ = _owner(parameter)
-            _tag(value, "optstate", module, f"{name}.{key}" if name else key)
+    for parameter, key, value in found:
+        name, module, _ = _owner(parameter)
+        _tag(value, "optstate", module, f"{name}.{key}" if name else key)
     return len(found)
+
+
+def count_of_state(optimizer):
+    return len(_state_of(optimizer))

@@ -158,34 +158,19 @@ SELECT host, ns, collectives FROM difference WHERE place = (collectives + 1) / 2
 -- late_ns: after the first rank to arrive; spread_ns: from the first to the last; NULL where not all of the ledger's ranks in it are known; is_last: this rank was that last one
 -- (nobody is where all came at once), and others_waited_ns is how long the others waited for it, in sum.
 -- transfer_ns: the shortest share of all ranks, that is without waiting for others; NULL where one's time is not known. algorithm_bytes and bus_bytes are
--- NCCL-tests' definitions: divided by a time they are its algorithm and bus bandwidth.
+-- NCCL-tests' definitions: divided by a time they are its algorithm and bus bandwidth. meeting_id is the same of all calls of one collective.
 CREATE VIEW collective_cost AS
-WITH sized AS (
-  SELECT c.*, coalesce(k.nranks, nullif((SELECT count(DISTINCT o.rank) FROM communicator o WHERE o.comm = c.comm
-      AND (SELECT count(*) = max(world_size) FROM rank)), 0)) AS nranks,
-    c.end_ns - c.start_ns AS duration_ns, (c.end_ns - c.start_ns) * 1.0 / c.kernel_calls AS share_ns,
-    c.start_ns - h.offset_ns AS arrival_ns, iif(c.comm IS NULL OR c.seq IS NULL OR c.operation IN ('Send', 'Recv'), c.id, 0)
-      AS alone, coalesce(u.members, 0) AS members
-  FROM collective c LEFT JOIN communicator k ON k.rank = c.rank AND k.comm = c.comm
-  LEFT JOIN (SELECT comm, count(DISTINCT rank) AS members FROM communicator GROUP BY comm) u ON u.comm = c.comm
-  LEFT JOIN rank r ON r.rank = c.rank LEFT JOIN host_clock h ON h.host IS r.host),
-met AS (
-  SELECT *, min(arrival_ns) OVER one AS first_ns, max(arrival_ns) OVER one AS last_ns, count(arrival_ns) OVER one AS arrivals,
-    count(arrival_ns) OVER one > 1 AND count(arrival_ns) OVER one >= members AS all_arrived,
-    sum(arrival_ns - (SELECT min(start_ns) FROM rank)) OVER one AS sum_since_start_ns,
-    iif(alone <> 0 OR count(share_ns) OVER one >= coalesce(nranks, count(*) OVER one), min(share_ns) OVER one, NULL) AS transfer_ns
-  FROM sized WINDOW one AS (PARTITION BY comm, seq, operation, bytes, alone))
-SELECT id, rank, comm, seq, operation, bytes, module_id, step, nranks, enqueue_ns, start_ns, end_ns, duration_ns, share_ns,
-  exposed_ns * 1.0 / kernel_calls AS exposed_share_ns, transfer_ns, start_ns - enqueue_ns AS delay_ns, arrival_ns, iif(all_arrived, arrival_ns - first_ns, NULL) AS late_ns,
-  iif(all_arrived, last_ns - first_ns, NULL) AS spread_ns,
-  all_arrived AND arrival_ns = last_ns AND last_ns > first_ns AS is_last,
-  iif(all_arrived AND arrival_ns = last_ns AND last_ns > first_ns,
-    arrivals * (last_ns - (SELECT min(start_ns) FROM rank)) - sum_since_start_ns, NULL) AS others_waited_ns,
-  bytes * iif(operation IN ('AllGather', 'ReduceScatter', 'AlltoAll', 'Gather', 'Scatter'), nranks, 1) AS algorithm_bytes,
-  bytes * CASE WHEN operation = 'AllReduce' THEN 2.0 * (nranks - 1) / nranks
-    WHEN operation IN ('AllGather', 'ReduceScatter', 'AlltoAll', 'Gather', 'Scatter') THEN nranks - 1.0 ELSE 1.0 END
-    AS bus_bytes
-FROM met;
+SELECT id, rank, comm, seq, operation, bytes, module_id, step, nranks, enqueue_ns, start_ns, end_ns,
+  end_ns - start_ns AS duration_ns, (end_ns - start_ns) * 1.0 / kernel_calls AS share_ns,
+  exposed_ns * 1.0 / kernel_calls AS exposed_share_ns, transfer_ns, start_ns - enqueue_ns AS delay_ns, arrival_ns,
+  arrival_ns - first_ns AS late_ns, last_ns - first_ns AS spread_ns,
+  last_ns IS NOT NULL AND arrival_ns = last_ns AND last_ns > first_ns AS is_last, others_waited_ns,
+  bytes * CASE operation WHEN 'AllGather' THEN nranks WHEN 'ReduceScatter' THEN nranks WHEN 'AlltoAll' THEN nranks
+    WHEN 'Gather' THEN nranks WHEN 'Scatter' THEN nranks ELSE 1 END AS algorithm_bytes,
+  bytes * CASE operation WHEN 'AllGather' THEN nranks - 1.0 WHEN 'ReduceScatter' THEN nranks - 1.0
+    WHEN 'AllReduce' THEN 2.0 * (nranks - 1) / nranks WHEN 'AlltoAll' THEN nranks - 1.0 WHEN 'Gather' THEN nranks - 1.0
+    WHEN 'Scatter' THEN nranks - 1.0 ELSE 1.0 END AS bus_bytes, meeting_id
+FROM collective c LEFT JOIN collective_meeting m ON m.collective_id = c.id;
 
 -- Who was late: how often each rank arrived last, how far behind the first, and how long the others waited for it in all.
 CREATE VIEW straggler AS

@@ -1,7 +1,7 @@
 /* Nsight Systems' SQLite schema: nsys_schema.sql has its tables, nsys_fill.sql fills all but the NVTX ranges. */
 #include "exports/demangle.h"
 #include "exports/export.h"
-#include "exports/nsys_sql.h"
+#include "viewer_sql.h"
 #include "storage/part_file.h"
 #include "storage/tables/schema_check.h"
 
@@ -137,9 +137,9 @@ int sl_export_nsys(struct sl_export *export, struct sl_error *error) {
   if (r == 0)
     r = sl_db_execute(db, "BEGIN", error);
   if (r == 0)
-    r = sl_db_execute(db, sl_nsys_schema_sql, error);
+    r = sl_db_execute(db, sl_sql_nsys_schema, error);
   if (r == 0)
-    r = sl_db_execute(db, sl_nsys_fill_sql, error);
+    r = sl_db_execute(db, sl_sql_nsys_fill, error);
   if (r == 0)
     r = write_ranges(export, db, error);
   if (r == 0)

@@ -22,7 +22,8 @@ met AS MATERIALIZED (
     iif(count(share_ns) >= coalesce(max(nranks), count(*)), min(share_ns), NULL) AS transfer_ns
   FROM call WHERE comm IS NOT NULL AND seq IS NOT NULL AND operation NOT IN ('Send', 'Recv')
   GROUP BY comm, seq, operation, bytes)
-SELECT c.id, coalesce(m.id, c.id), c.nranks, c.arrival_ns, iif(m.all_arrived, m.first_ns, NULL),
-  iif(m.all_arrived, m.last_ns, NULL), iif(m.id IS NULL, c.share_ns, m.transfer_ns),
+SELECT c.id, coalesce(m.id, c.id), c.nranks, c.arrival_ns,
+  iif(m.all_arrived, c.arrival_ns - m.first_ns, NULL), iif(m.all_arrived, m.last_ns - m.first_ns, NULL),
+  iif(m.id IS NULL, c.share_ns, m.transfer_ns),
   iif(m.all_arrived AND c.arrival_ns = m.last_ns AND m.last_ns > m.first_ns, m.waited_ns, NULL)
 FROM call c LEFT JOIN met m ON m.comm = c.comm AND m.seq = c.seq AND m.operation = c.operation AND m.bytes IS c.bytes;

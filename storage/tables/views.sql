@@ -163,8 +163,7 @@ CREATE VIEW collective_cost AS
 SELECT id, rank, comm, seq, operation, bytes, module_id, step, nranks, enqueue_ns, start_ns, end_ns,
   end_ns - start_ns AS duration_ns, (end_ns - start_ns) * 1.0 / kernel_calls AS share_ns,
   exposed_ns * 1.0 / kernel_calls AS exposed_share_ns, transfer_ns, start_ns - enqueue_ns AS delay_ns, arrival_ns,
-  arrival_ns - first_ns AS late_ns, last_ns - first_ns AS spread_ns,
-  last_ns IS NOT NULL AND arrival_ns = last_ns AND last_ns > first_ns AS is_last, others_waited_ns,
+  late_ns, spread_ns, spread_ns IS NOT NULL AND late_ns = spread_ns AND spread_ns > 0 AS is_last, others_waited_ns,
   bytes * CASE operation WHEN 'AllGather' THEN nranks WHEN 'ReduceScatter' THEN nranks WHEN 'AlltoAll' THEN nranks
     WHEN 'Gather' THEN nranks WHEN 'Scatter' THEN nranks ELSE 1 END AS algorithm_bytes,
   bytes * CASE operation WHEN 'AllGather' THEN nranks - 1.0 WHEN 'ReduceScatter' THEN nranks - 1.0

@@ -5,7 +5,7 @@
 -- name: nccl_calls
 -- The first four columns say in which part a call is. Of the others the part gets number, sum and greatest; of the first
 -- three of these all values, too.
-SELECT rank, operation, comm, module_id, duration_ns, delay_ns, spread_ns, iif(is_last, spread_ns, NULL), bytes,
+SELECT rank, operation, comm, module_id, duration_ns, delay_ns, spread_ns, iif(others_waited_ns IS NULL, NULL, spread_ns), bytes,
   share_ns, exposed_share_ns, iif(exposed_share_ns IS NULL, NULL, share_ns), iif(transfer_ns > 0, transfer_ns, NULL),
   iif(transfer_ns > 0, algorithm_bytes, NULL), iif(transfer_ns > 0, bus_bytes, NULL), others_waited_ns, nranks
 FROM collective_cost WHERE (:rank IS NULL OR rank = :rank) AND (:step IS NULL OR step = :step)
@@ -75,11 +75,13 @@ SELECT c.step, iif(c.comm IS NULL, NULL, printf('%016x', c.comm)), c.seq, c.oper
   iif(c.transfer_ns > 0, c.bus_bytes / c.transfer_ns, NULL), c.spread_ns,
   (SELECT min(o.rank) FROM collective_cost o WHERE o.comm = c.comm AND o.seq = c.seq AND o.meeting_id = c.meeting_id
     AND o.is_last)
-FROM (SELECT e.id, row_number() OVER (PARTITION BY meeting_id ORDER BY end_ns - start_ns DESC, e.id) AS place,
-    end_ns - start_ns AS longest_ns FROM collective e LEFT JOIN collective_meeting m ON m.collective_id = e.id
-  WHERE (:rank IS NULL OR rank = :rank) AND (:step IS NULL OR step = :step) AND end_ns - start_ns IS NOT NULL) l
+FROM (SELECT id, longest_ns FROM (
+    SELECT e.id, row_number() OVER (PARTITION BY meeting_id ORDER BY end_ns - start_ns DESC, e.id) AS place,
+      end_ns - start_ns AS longest_ns FROM collective e LEFT JOIN collective_meeting m ON m.collective_id = e.id
+    WHERE (:rank IS NULL OR rank = :rank) AND (:step IS NULL OR step = :step) AND end_ns - start_ns IS NOT NULL)
+  WHERE place = 1 ORDER BY longest_ns DESC, id LIMIT :slowest) l
 JOIN collective_cost c ON c.id = l.id JOIN collective e ON e.id = l.id LEFT JOIN module n ON n.id = c.module_id
-WHERE l.place = 1 ORDER BY l.longest_ns DESC, l.id LIMIT :slowest
+ORDER BY l.longest_ns DESC, l.id
 
 -- name: nccl_coverage
 -- A host's clock is aligned where a call of it has an instant on the first host's.

@@ -26,7 +26,7 @@ struct part {
   struct numbers lists[LISTS];
   struct {
     int64_t count, whole, most; /* whole: the sum of integers */
-    double real;                /* and that of others */
+    double real;                /* and that of others, of which the greatest is not asked for */
     bool is_real;
   } sums[SUMS];
   UT_hash_handle hh;
@@ -58,7 +58,7 @@ static struct part *part_of(struct part **parts, struct sl_statement *call) {
   key.module = sl_column_int(call, MODULE);
   key.has_comm = !sl_column_is_null(call, COMM);
   key.has_module = !sl_column_is_null(call, MODULE);
-  memcpy(key.operation, sl_column_text(call, OPERATION), strnlen(sl_column_text(call, OPERATION), OPERATION_CHARS - 1));
+  stpncpy(key.operation, sl_column_text(call, OPERATION), OPERATION_CHARS - 1);
   HASH_FIND(hh, *parts, &key, sizeof key, part);
   if (!part && (part = calloc(1, sizeof *part))) {
     part->key = key;
@@ -73,14 +73,16 @@ static int part_add(struct part *part, struct sl_statement *call) {
     const enum sl_value_type type = sl_column_type(call, KEYS + i);
     if (type == SL_VALUE_null)
       continue;
-    int64_t value = sl_column_int(call, KEYS + i);
-    if (!part->sums[i].count++ || value > part->sums[i].most)
-      part->sums[i].most = value;
-    if (type == SL_VALUE_int)
-      part->sums[i].whole += value;
-    else
+    part->sums[i].count++;
+    if (type != SL_VALUE_int) {
       part->sums[i].real += sl_column_double(call, KEYS + i);
-    part->sums[i].is_real |= type == SL_VALUE_double;
+      part->sums[i].is_real = true;
+      continue;
+    }
+    const int64_t value = sl_column_int(call, KEYS + i);
+    part->sums[i].whole += value;
+    if (part->sums[i].count == 1 || value > part->sums[i].most)
+      part->sums[i].most = value;
     if (i < LISTS && numbers_add(&part->lists[i], &value, 1) < 0)
       return -1;
   }

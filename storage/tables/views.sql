@@ -2,11 +2,53 @@
 -- A step that repeats another one (step.same_as) is in all of them by that one's rows, with its own number: bytes are its
 -- own to the byte, instants (at_ns) are those of the step that it repeats.
 
--- A module's name as people and PyTorch's trackers write it: the root's class, then the FQN.
+-- A module's name as people and PyTorch's trackers write it: the root's class, then the FQN. label: short, a root by its class.
 CREATE VIEW module_name AS
 SELECT m.id, m.rank, m.fqn, CASE WHEN m.fqn = '' THEN coalesce(m.class, '') ELSE coalesce(r.class, '') || '.' || m.fqn END
-  AS name
+  AS name, iif(m.fqn = '', coalesce(m.class, '(root)'), m.fqn) AS label
 FROM module m LEFT JOIN module r ON r.id = m.root_id;
+
+-- A range in words: of the user's its own name, of a module's forward its module.
+CREATE VIEW range_label AS
+SELECT p.id, CASE WHEN p.kind = 'user' THEN '"' || p.name || '"' WHEN p.kind = 'step' THEN 'step ' || p.step
+  WHEN p.kind IN ('forward', 'backward', 'recompute', 'eval') THEN p.kind || coalesce(' of ' || n.name, '')
+  ELSE p.name END AS label
+FROM phase p LEFT JOIN module_name n ON n.id = p.module_id;
+
+-- A range with those around it, from outside to inside: "step 3 > forward of Model > FSDP::all_gather (blocks.0)".
+CREATE VIEW range_path AS
+SELECT i.id, (
+  WITH RECURSIVE around(id, depth) AS (
+    SELECT i.id, 0
+    UNION ALL
+    SELECT p.parent_id, depth + 1 FROM around JOIN phase p ON p.id = around.id WHERE p.parent_id IS NOT NULL)
+  SELECT group_concat(label, ' > ') FROM (SELECT label FROM around JOIN range_label l ON l.id = around.id ORDER BY depth DESC)
+) AS path
+FROM phase i;
+
+-- How a rank ended: out of memory where no step began after a refused request.
+CREATE VIEW rank_ending AS
+SELECT r.rank, CASE WHEN EXISTS (SELECT 1 FROM oom o WHERE o.rank = r.rank AND NOT EXISTS (
+    SELECT 1 FROM step s WHERE s.rank = o.rank AND s.start_ns > o.at_ns)) THEN 'out of memory'
+  WHEN r.clean_exit THEN 'clean' ELSE 'cut off' END AS ended
+FROM rank r;
+
+-- The step to show of each rank: WHERE asked IS 3 has step 3, WHERE asked IS NULL the one with the highest peak. rows_step is
+-- the step whose rows speak for it: itself, or the one that it repeats. Steps without a peak are not here.
+CREATE VIEW shown_step AS
+SELECT NULL AS asked, s.*, coalesce(s.same_as, s.step) AS rows_step FROM rank k CROSS JOIN step s ON s.rank = k.rank
+  AND s.step = (SELECT h.step FROM step h WHERE h.rank = k.rank AND h.peak_allocated_bytes IS NOT NULL
+    ORDER BY h.peak_allocated_bytes DESC, h.step LIMIT 1)
+UNION ALL
+SELECT s.step, s.*, coalesce(s.same_as, s.step) FROM rank k CROSS JOIN step s ON s.rank = k.rank
+WHERE s.peak_allocated_bytes IS NOT NULL;
+
+-- Where each step has its peak: "forward of layers.3", "optimizer step". In `data` a module goes by its FQN, also a root.
+CREATE VIEW peak_place AS
+SELECT rank, step, coalesce(phase || coalesce(' of ' || label, ''), 'outside any phase') AS place,
+  coalesce(phase || coalesce(' of ' || fqn, ''), 'outside any phase') AS data
+FROM (SELECT s.rank, s.step, CASE p.kind WHEN 'user' THEN p.name ELSE replace(p.kind, '_', ' ') END AS phase, n.label, n.fqn
+  FROM step s LEFT JOIN phase p ON p.id = s.peak_phase_id LEFT JOIN module_name n ON n.id = s.peak_module_id);
 
 -- Per module and phase: the device's highest point, the most that the module itself owned, and what was allocated then.
 -- fqn is empty for a root; module_id NULL stands for the whole step. other_bytes has also what was tagged in words of your own.
@@ -123,6 +165,48 @@ LEFT JOIN module_name m ON m.id = a.module_id
 LEFT JOIN made_in p ON p.id = a.phase_id
 WHERE a.last_step > a.step
 GROUP BY a.rank, a.step, a.module_id, p.kind, a.category, a.detail, a.decided_by, a.bytes;
+
+-- What outlives its step and the next one, in groups that have the same module, phase, category and size. A group's first survivor opens the steps that count (possible); the last step of a rank does not, since nobody knows yet
+-- what survives it. It grows when each of these steps left something that is still alive at the end; two steps are the least
+-- that can show it. growth: bytes that each step adds.
+CREATE VIEW growth AS
+WITH made AS (
+  SELECT rank, module, phase, category, detail, decided_by, size_bytes, min(step) AS first_step, max(step) AS last_step,
+    count(*) AS steps, count(*) FILTER (WHERE kept_bytes > 0) AS kept_steps, sum(bytes) AS bytes,
+    sum(allocations) AS allocations, sum(kept_bytes) AS kept_bytes
+  FROM survivors GROUP BY rank, module, phase, category, detail, decided_by, size_bytes),
+span AS (
+  SELECT made.*, (SELECT iif(k.last_step - k.first_step = k.steps - 1, -- no number is missing, so none needs to be looked at
+      k.last_step - max(made.first_step, k.first_step),
+      (SELECT count(*) - 1 FROM step s WHERE s.rank = made.rank AND s.step >= made.first_step))
+    FROM rank_steps k WHERE k.rank = made.rank) AS possible
+  FROM made),
+sorted AS (
+  SELECT *, CASE WHEN kept_steps = possible AND possible >= 2 THEN 'growth' WHEN kept_bytes < bytes THEN 'passing'
+    WHEN steps > 1 THEN 'some_steps' ELSE 'once' END AS pattern FROM span)
+SELECT *, CASE WHEN pattern = 'growth' THEN kept_bytes / possible END AS growth FROM sorted;
+
+-- The owners of a device's memory in words, in the order in which people ask for them. Others are libraries, by their file's
+-- name; they stand behind cuDNN, at 11.5.
+CREATE VIEW device_owner_meaning AS
+SELECT column1 AS owner, column2 AS meaning, row_number() OVER () AS place FROM (VALUES
+  ('used', 'all that is in use, as the driver says'),
+  ('allocated', 'tensors: memory_allocated() of PyTorch without the workspaces'),
+  ('cublas_workspace', 'workspaces that PyTorch made for cuBLAS, also in memory_allocated()'),
+  ('pending', 'freed by PyTorch, but another stream may still use it'),
+  ('cached', 'free in PyTorch''s cache, part of memory_reserved()'),
+  ('private_pools', 'CUDA graphs'' and MemPools'' part of memory_reserved(), used or free'),
+  ('pytorch', 'PyTorch''s; its allocator was not recorded'),
+  ('pytorch_other', 'PyTorch''s, not in memory_reserved() as recorded'),
+  ('nccl', 'NCCL''s buffers'),
+  ('cublas', 'workspaces that cuBLAS made itself'),
+  ('cudnn', 'cuDNN''s own'),
+  ('driver_pools', 'kept by the driver''s pools of cudaMallocAsync after a free, at most'),
+  ('cuda_context', 'the CUDA context, before any GPU code; about 12 MiB of it for CUPTI'),
+  ('gpu_code', 'kernels: what came while GPU code was loaded'),
+  ('context_and_code', 'the CUDA context and kernels, first measured together'),
+  ('other_processes', 'other processes on this GPU, as NVML says'),
+  ('unexplained', 'what nobody owns'));
 
 -- At every sample of the device: who holds what. `used` is what the driver says, the sum of all others; `unexplained` is
 -- there also when it is 0. The owners are explained in docs/device.md.

@@ -22,9 +22,8 @@ struct selection {
       {"calls_timed", "Timed", SL_UNIT_number, SL_COLUMN_HIDE_EMPTY}, {"bytes", "Bytes", SL_UNIT_bytes, 0},            \
       {"duration_ns", "Time", SL_UNIT_duration, 0}, {"median_ns", "Median", SL_UNIT_duration, 0},                      \
       {"exposed_ns", "Exposed", SL_UNIT_duration, SL_COLUMN_HIDE_EMPTY},                                               \
-      {"exposed_share", "Share", SL_UNIT_share, SL_COLUMN_HIDE_EMPTY},                                                 \
-      {"algorithm_gbs", "Alg GB/s", SL_UNIT_rate, 0}, {"bus_gbs", "Bus GB/s", SL_UNIT_rate, 0},                        \
-      {"median_delay_ns", "Delay", SL_UNIT_duration, SL_COLUMN_HIDE_EMPTY},                                            \
+      {"exposed_share", "Share", SL_UNIT_share, SL_COLUMN_HIDE_EMPTY}, {"algorithm_gbs", "Alg GB/s", SL_UNIT_rate, 0}, \
+      {"bus_gbs", "Bus GB/s", SL_UNIT_rate, 0}, {"median_delay_ns", "Delay", SL_UNIT_duration, SL_COLUMN_HIDE_EMPTY},  \
       {"median_spread_ns", "Spread", SL_UNIT_duration, SL_COLUMN_HIDE_EMPTY}, {                                        \
     "max_spread_ns", "Max spread", SL_UNIT_duration, SL_COLUMN_HIDE_EMPTY                                              \
   }
@@ -85,7 +84,8 @@ static int print_exposed(struct sl_db *db, struct sl_output *out, const struct s
   if (r > 0)
     sl_output_line(out, "%s of %s in collectives are exposed (%s): no compute kernel ran beside them",
                    sl_format_duration(exposed, sl_column_int(sums, 0)),
-                   sl_format_duration(whole, sl_column_int(sums, 1)), sl_format_share(share, sl_column_double(sums, 2)));
+                   sl_format_duration(whole, sl_column_int(sums, 1)),
+                   sl_format_share(share, sl_column_double(sums, 2)));
   sums = sl_statement_close(sums);
   return r < 0 ? r : 0;
 }
@@ -133,7 +133,8 @@ static int print_coverage(struct sl_db *db, struct sl_output *out, const struct 
   if (selection->step >= 0 || selection->rank >= 0)
     sl_output_line(out, "In the whole run:");
   if (!n[REPEATED]) {
-    sl_output_line(out, "%" PRId64 " NCCL calls, %" PRId64 " with their time on the device; %" PRId64 " kernels of NCCL",
+    sl_output_line(out,
+                   "%" PRId64 " NCCL calls, %" PRId64 " with their time on the device; %" PRId64 " kernels of NCCL",
                    n[CALLS], n[JOINED], n[KERNELS]);
   } else {
     sl_output_line(out,

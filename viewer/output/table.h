@@ -101,6 +101,13 @@ void sl_cell_columns(struct sl_table *table, struct sl_statement *statement, int
 /* Every row of the statement, whose columns are those of the table. Returns the number of rows or a negative errno. */
 int64_t sl_table_rows(struct sl_table *table, struct sl_statement *statement, struct sl_error *error);
 
+/*
+ * Rows of a statement that say one number each, laid out side by side: consecutive rows whose first column is the same
+ * make a row of the table. Its first `own` cells are the columns that follow in the statement; then come the name of a
+ * number, and the number, which goes under the column of that name. What has none is 0. Returns as sl_table_rows does.
+ */
+int64_t sl_table_pivot(struct sl_table *table, struct sl_statement *statement, int own, struct sl_error *error);
+
 /* A table that is the answer to a question. */
 struct sl_listing {
   const char *name; /* as of sl_table_begin */

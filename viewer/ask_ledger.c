@@ -1,5 +1,6 @@
 #include "ask_ledger.h"
 #include "open_ledger.h"
+#include "viewer_sql.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -40,15 +41,7 @@ static int check_number(struct sl_db *db, const char *what, int64_t number, int6
                         const char *where_listed, struct sl_error *error) {
   struct sl_statement *statement = NULL;
   char on_rank[40] = "", there_is[120];
-  int r = sl_db_prepare(db, sql, &statement, error);
-  if (r < 0)
-    return r;
-  sl_bind_named_int(statement, ":number", number);
-  if (rank >= 0)
-    sl_bind_named_int(statement, ":rank", rank);
-  else
-    sl_bind_named_null(statement, ":rank");
-  r = sl_statement_step(statement, error);
+  int r = sl_db_ask_first(db, sql, SL_WITH(SL_NUMBER(":number", number), SL_GIVEN(":rank", rank)), &statement, error);
   if (r > 0 && sl_column_int(statement, 0)) {
     r = 0;
   } else if (r > 0) {
@@ -71,18 +64,9 @@ static int check_number(struct sl_db *db, const char *what, int64_t number, int6
 int sl_check_selection(struct sl_db *db, int64_t rank, int64_t step, struct sl_error *error) {
   int r = 0;
   if (rank >= 0)
-    r = check_number(db, "rank", rank, -1,
-                     "SELECT EXISTS(SELECT 1 FROM rank WHERE rank = :number), min(rank), max(rank) FROM rank"
-                     " WHERE :rank IS NULL",
-                     "shardledger info", error);
+    r = check_number(db, "rank", rank, -1, sl_sql_has_rank, "shardledger info", error);
   /* Rank by rank, so that the index serves: a long run has many steps. */
   if (r == 0 && step >= 0)
-    r = check_number(db, "step", step, rank,
-                     "SELECT EXISTS(SELECT 1 FROM rank AS k CROSS JOIN step AS s ON s.rank = k.rank"
-                     "  WHERE (:rank IS NULL OR k.rank = :rank) AND s.step = :number),"
-                     " min((SELECT min(step) FROM step AS s WHERE s.rank = k.rank)),"
-                     " max((SELECT max(step) FROM step AS s WHERE s.rank = k.rank))"
-                     " FROM rank AS k WHERE :rank IS NULL OR k.rank = :rank",
-                     "shardledger peaks --by step", error);
+    r = check_number(db, "step", step, rank, sl_sql_has_step, "shardledger peaks --by step", error);
   return r;
 }

@@ -6,6 +6,7 @@
 #include "storage/log/log_reader.h"
 #include "storage/run/run_directory.h"
 #include "storage/tables/schema_check.h"
+#include "viewer_sql.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -128,8 +129,7 @@ static int check_version(struct sl_db *db, const char *path, struct sl_error *er
   int r = sl_db_int(db, "PRAGMA user_version", &version, error);
   if (r < 0)
     return r;
-  r = sl_db_int(db, "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name IN ('meta', 'rank', 'period')",
-                &tables, error);
+  r = sl_db_int(db, sl_sql_ledger_tables, &tables, error);
   if (r < 0)
     return r;
   if (version > SL_LEDGER_VERSION && tables == 3)
@@ -175,7 +175,7 @@ static int64_t ask(const char *path, const char *sql) {
 
 /* A ledger that is made anew keeps what the one before it kept. */
 static bool keeps_all(const char *path) {
-  return ask(path, "SELECT EXISTS(SELECT 1 FROM meta WHERE key = 'keep' AND value = 'all')");
+  return ask(path, sl_sql_keeps_all);
 }
 
 static bool is_outdated(const char *path) {

@@ -323,6 +323,11 @@ void sl_bind_text(struct sl_statement *statement, int index, const char *text) {
     note_bind(statement, sqlite3_bind_text(statement->handle, index, text, -1, SQLITE_STATIC));
 }
 
+void sl_bind_blob(struct sl_statement *statement, int index, const void *data, size_t bytes) {
+  if (statement)
+    note_bind(statement, sqlite3_bind_blob64(statement->handle, index, data, bytes, SQLITE_STATIC));
+}
+
 void sl_bind_null(struct sl_statement *statement, int index) {
   if (statement)
     note_bind(statement, sqlite3_bind_null(statement->handle, index));
@@ -350,6 +355,57 @@ void sl_bind_named_text(struct sl_statement *statement, const char *name, const 
 
 void sl_bind_named_null(struct sl_statement *statement, const char *name) {
   sl_bind_null(statement, parameter_index(statement, name));
+}
+
+void sl_bind_all(struct sl_statement *statement, const struct sl_parameter *parameters) {
+  for (const struct sl_parameter *p = parameters; p && p->name; p++) {
+    const int index = sqlite3_bind_parameter_index(statement->handle, p->name);
+    if (!index)
+      continue;
+    if (p->is_null)
+      sl_bind_null(statement, index);
+    else if (p->text)
+      sl_bind_text(statement, index, p->text);
+    else
+      sl_bind_int(statement, index, p->number);
+  }
+}
+
+static bool is_given(const struct sl_parameter *parameters, const char *name) {
+  for (const struct sl_parameter *p = parameters; p && p->name && name; p++)
+    if (strcmp(p->name, name) == 0)
+      return true;
+  return false;
+}
+
+int sl_db_ask(struct sl_db *db, const char *sql, const struct sl_parameter *parameters, struct sl_statement **out,
+              struct sl_error *error) {
+  int r = sl_db_prepare(db, sql, out, error);
+  for (int i = 1; r == 0 && i <= sqlite3_bind_parameter_count((*out)->handle); i++) {
+    const char *name = sqlite3_bind_parameter_name((*out)->handle, i);
+    if (!is_given(parameters, name))
+      r = sl_error_set(error, -EINVAL, "parameter %s is not given, in: %.400s", name ? name : "without a name", sql);
+  }
+  if (r == 0)
+    sl_bind_all(*out, parameters);
+  else
+    *out = sl_statement_close(*out);
+  return r;
+}
+
+int sl_db_ask_first(struct sl_db *db, const char *sql, const struct sl_parameter *parameters, struct sl_statement **out,
+                    struct sl_error *error) {
+  int r = sl_db_ask(db, sql, parameters, out, error);
+  return r < 0 ? r : sl_statement_step(*out, error);
+}
+
+int sl_db_tell(struct sl_db *db, const char *sql, const struct sl_parameter *parameters, struct sl_error *error) {
+  struct sl_statement *statement = NULL;
+  int r = sl_db_ask(db, sql, parameters, &statement, error);
+  if (r == 0)
+    r = sl_statement_run(statement, error);
+  statement = sl_statement_close(statement);
+  return r;
 }
 
 int sl_statement_step(struct sl_statement *statement, struct sl_error *error) {

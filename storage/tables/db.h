@@ -19,6 +19,7 @@
 #include "storage/error.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct sl_db;
@@ -71,6 +72,35 @@ int sl_db_prepare(struct sl_db *db, const char *sql, struct sl_statement **out, 
 int sl_db_prepare_first(struct sl_db *db, const char *sql, struct sl_statement **out, const char **tail,
                         struct sl_error *error);
 
+/* What a statement is asked with: a value for one of its named parameters. */
+struct sl_parameter {
+  const char *name; /* with its colon; NULL ends a list */
+  int64_t number;
+  const char *text; /* not NULL: it counts instead of number; bound as by sl_bind_text */
+  bool is_null;
+};
+#define SL_NUMBER(name, value) {(name), (value), NULL, false}
+#define SL_GIVEN(name, value) {(name), (value), NULL, (value) < 0} /* NULL where it is negative: "not given" */
+#define SL_WORD(name, value) {(name), 0, (value), (const char *)(value) == NULL}
+#define SL_WITH(...) ((const struct sl_parameter[]){__VA_ARGS__, {NULL, 0, NULL, true}})
+
+/*
+ * Compiles a statement and binds its parameters, each of which has to be in the list (NULL: it has none); what the
+ * statement does not have is left out, so that one list serves several statements.
+ */
+int sl_db_ask(struct sl_db *db, const char *sql, const struct sl_parameter *parameters, struct sl_statement **out,
+              struct sl_error *error);
+
+/* The same, at the first row: 1, 0 without one, or a negative errno. *out is to be closed in any case. */
+int sl_db_ask_first(struct sl_db *db, const char *sql, const struct sl_parameter *parameters, struct sl_statement **out,
+                    struct sl_error *error);
+
+/* Asks for no rows: it is done. */
+int sl_db_tell(struct sl_db *db, const char *sql, const struct sl_parameter *parameters, struct sl_error *error);
+
+/* Binds what the statement has of a list. */
+void sl_bind_all(struct sl_statement *statement, const struct sl_parameter *parameters);
+
 /* Closes the statement; returns NULL. NULL is fine. */
 struct sl_statement *sl_statement_close(struct sl_statement *statement);
 
@@ -81,6 +111,7 @@ struct sl_statement *sl_statement_close(struct sl_statement *statement);
 void sl_bind_int(struct sl_statement *statement, int index, int64_t value);
 void sl_bind_double(struct sl_statement *statement, int index, double value);
 void sl_bind_text(struct sl_statement *statement, int index, const char *text);
+void sl_bind_blob(struct sl_statement *statement, int index, const void *data, size_t bytes); /* as text */
 void sl_bind_null(struct sl_statement *statement, int index);
 
 /* The same by name, with its colon: ":rank". A name that the statement lacks is an error of the next step. */

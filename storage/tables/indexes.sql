@@ -5,6 +5,7 @@ CREATE INDEX phase_by_time ON phase(rank, start_ns);
 CREATE INDEX phase_by_module ON phase(rank, step, module_id);
 CREATE INDEX module_by_name ON module(rank, fqn);
 CREATE INDEX collective_by_number ON collective(comm, seq);
+CREATE INDEX collective_untimed ON collective(untimed) WHERE untimed IS NOT NULL;
 CREATE INDEX kernel_of_nccl ON kernel(rank) WHERE name GLOB '*nccl*Kernel*';
 CREATE INDEX allocation_survivor ON allocation(rank, step) WHERE last_step > step;
 CREATE INDEX period_by_peak ON period(rank, peak_allocated_bytes DESC);

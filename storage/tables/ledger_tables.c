@@ -60,6 +60,7 @@ static int row_end(struct sl_ledger_writer *writer, struct sl_error *error) {
 #define PUT_number(column) sl_row_put_number(&writer->row, cells->column)
 #define PUT_maybe(column) put_maybe(writer, cells->column)
 #define PUT_later(column) ((void)0)
+#define PUT_later_share(column) ((void)0)
 #define PUT_text(column) sl_row_put_text(&writer->row, cells->column)
 #define PUT_key_text(column) sl_row_put_text(&writer->row, cells->column)
 #define PUT_word(column) put_word(writer, cells->column)

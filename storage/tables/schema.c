@@ -33,6 +33,7 @@ struct table {
 #define SQL_number "INTEGER NOT NULL"
 #define SQL_maybe "INTEGER"
 #define SQL_later "INTEGER"
+#define SQL_later_share "REAL"
 #define SQL_text "TEXT NOT NULL"
 #define SQL_key_text "TEXT PRIMARY KEY"
 #define SQL_word "TEXT"
@@ -62,7 +63,7 @@ static const struct table tables[SL_LEDGER_tables] = {
 
 /* No row has it when it is inserted. */
 static bool is_later(const struct column *column) {
-  return strcmp(column->kind, "later") == 0;
+  return strncmp(column->kind, "later", strlen("later")) == 0;
 }
 
 const char *sl_ledger_table_name(enum sl_ledger_table table) {
@@ -167,5 +168,7 @@ int sl_schema_finish(struct sl_db *db, struct sl_error *error) {
   int r = sl_db_execute(db, sl_indexes_sql, error);
   if (r == 0)
     r = categories_insert(db, error);
-  return r < 0 ? r : views_create(db, error);
+  if (r == 0)
+    r = views_create(db, error);
+  return r < 0 ? r : sl_db_execute(db, sl_meetings_sql, error);
 }

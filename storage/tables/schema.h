@@ -23,14 +23,14 @@ int sl_schema_create(struct sl_db *db, struct sl_error *error);
 
 /*
  * Compiles the INSERT of one table into *out. Its parameters are the columns, by name (":bytes") or in order, but those
- * of kind `later`.
+ * of kinds `later` and `later_share`.
  */
 int sl_schema_insert(struct sl_db *db, enum sl_ledger_table table, struct sl_statement **out, struct sl_error *error);
 
 /* The views of views.sql; where that says `-- CATEGORIES` there is a column for each. NULL: no memory. Free it. */
 char *sl_schema_views(void);
 
-/* What follows the last row: indexes, the rows of `category`, and the views. */
+/* What follows the last row: indexes, the rows of `category`, the views, and which calls of NCCL met. */
 int sl_schema_finish(struct sl_db *db, struct sl_error *error);
 
 const char *sl_ledger_table_name(enum sl_ledger_table table);

@@ -2,7 +2,8 @@
 #ifndef SHARDLEDGER_SQL_TEXT_H
 #define SHARDLEDGER_SQL_TEXT_H
 
-extern const char sl_indexes_sql[]; /* indexes.sql */
-extern const char sl_views_sql[];   /* views.sql */
+extern const char sl_indexes_sql[];  /* indexes.sql */
+extern const char sl_meetings_sql[]; /* meetings.sql */
+extern const char sl_views_sql[];    /* views.sql */
 
 #endif

@@ -14,10 +14,10 @@ SELECT p.rank, p.step, p.period, (SELECT q.step FROM period q WHERE q.rank = p.r
   p.end_inactive_split_bytes, p.checked
 FROM period p WHERE p.kind = 'step';
 
--- A module's name as people and PyTorch's trackers write it: the root's class, then the FQN.
+-- A module's name as people and PyTorch's trackers write it: the root's class, then the FQN. label: short, a root by its class.
 CREATE VIEW module_name AS
 SELECT m.id, m.rank, m.fqn, CASE WHEN m.fqn = '' THEN coalesce(m.class, '') ELSE coalesce(r.class, '') || '.' || m.fqn END
-  AS name
+  AS name, iif(m.fqn = '', coalesce(m.class, '(root)'), m.fqn) AS label
 FROM module m LEFT JOIN module r ON r.id = m.root_id;
 
 -- Each period and where it lies, in words, with the period whose rows stand for it.
@@ -31,6 +31,48 @@ SELECT p.rank, p.period, p.kind, iif(p.kind = 'step', p.step, NULL) AS step, coa
     WHEN 'cut' THEN 'in a stretch that was dropped from the record'
     ELSE 'in a job without steps' END || coalesce(' (' || p.name || ')', '') AS place
 FROM period p;
+
+-- A range in words: of the user's its own name, of a module's forward its module.
+CREATE VIEW range_label AS
+SELECT p.id, CASE WHEN p.kind = 'user' THEN '"' || p.name || '"' WHEN p.kind = 'step' THEN 'step ' || p.step
+  WHEN p.kind IN ('forward', 'backward', 'recompute', 'eval') THEN p.kind || coalesce(' of ' || n.name, '')
+  ELSE p.name END AS label
+FROM phase p LEFT JOIN module_name n ON n.id = p.module_id;
+
+-- A range with those around it, from outside to inside: "step 3 > forward of Model > FSDP::all_gather (blocks.0)".
+CREATE VIEW range_path AS
+SELECT i.id, (
+  WITH RECURSIVE around(id, depth) AS (
+    SELECT i.id, 0
+    UNION ALL
+    SELECT p.parent_id, depth + 1 FROM around JOIN phase p ON p.id = around.id WHERE p.parent_id IS NOT NULL)
+  SELECT group_concat(label, ' > ') FROM (SELECT label FROM around JOIN range_label l ON l.id = around.id ORDER BY depth DESC)
+) AS path
+FROM phase i;
+
+-- How a rank ended: out of memory where no step began after a refused request.
+CREATE VIEW rank_ending AS
+SELECT r.rank, CASE WHEN EXISTS (SELECT 1 FROM oom o WHERE o.rank = r.rank AND NOT EXISTS (
+    SELECT 1 FROM step s WHERE s.rank = o.rank AND s.start_ns > o.at_ns)) THEN 'out of memory'
+  WHEN r.clean_exit THEN 'clean' ELSE 'cut off' END AS ended
+FROM rank r;
+
+-- The step to show of each rank: WHERE asked IS 3 has step 3, WHERE asked IS NULL the one with the highest peak. rows_step is
+-- the step whose rows speak for it: itself, or the one that it repeats. Steps without a peak are not here.
+CREATE VIEW shown_step AS
+SELECT NULL AS asked, s.*, coalesce(s.same_as, s.step) AS rows_step FROM rank k CROSS JOIN step s ON s.rank = k.rank
+  AND s.step = (SELECT h.step FROM step h WHERE h.rank = k.rank AND h.peak_allocated_bytes IS NOT NULL
+    ORDER BY h.peak_allocated_bytes DESC, h.step LIMIT 1)
+UNION ALL
+SELECT s.step, s.*, coalesce(s.same_as, s.step) FROM rank k CROSS JOIN step s ON s.rank = k.rank
+WHERE s.peak_allocated_bytes IS NOT NULL;
+
+-- Where each step has its peak: "forward of layers.3", "optimizer step". In `data` a module goes by its FQN, also a root.
+CREATE VIEW peak_place AS
+SELECT rank, step, coalesce(phase || coalesce(' of ' || label, ''), 'outside any phase') AS place,
+  coalesce(phase || coalesce(' of ' || fqn, ''), 'outside any phase') AS data
+FROM (SELECT s.rank, s.step, CASE p.kind WHEN 'user' THEN p.name ELSE replace(p.kind, '_', ' ') END AS phase, n.label, n.fqn
+  FROM step s LEFT JOIN phase p ON p.id = s.peak_phase_id LEFT JOIN module_name n ON n.id = s.peak_module_id);
 
 -- Per module and phase: the device's highest point, the most that the module itself owned, and what was allocated then.
 -- fqn is empty for a root; module_id NULL stands for the whole phase, or for the whole period where phase is its kind. step is
@@ -170,7 +212,7 @@ GROUP BY a.rank, a.step, a.module_id, p.kind, a.category, a.detail, a.decided_by
 -- owners is the growth of the allocated bytes. births: in how many periods what is alive was made, those of the last step and
 -- right before it left out; late_births: of these, in the second half of the steps. An owner grows when what it makes stays:
 -- births in two periods or more, one of them late. per_step_bytes is its growth over the steps between.
-CREATE VIEW growth AS
+CREATE VIEW owner_growth AS
 WITH base AS (
   SELECT r.rank, r.last_step AS last, iif(r.steps < 4, r.first_step, (SELECT s.step FROM step s WHERE s.rank = r.rank
     ORDER BY s.step LIMIT 1 OFFSET 2)) AS early FROM rank_steps r),
@@ -191,6 +233,48 @@ SELECT h.rank, h.early AS from_step, h.last AS to_step, h.category, h.detail, h.
   count(DISTINCT iif(made AND h.period < h.last_period - 1 AND h.period > h.half, h.period, NULL)) AS late_births
 FROM held h LEFT JOIN module_name m ON m.id = h.module_id LEFT JOIN phase f ON f.id = h.phase_id
 GROUP BY h.rank, h.category, h.detail, h.module_id, f.kind;
+
+-- What outlives its step and the next one, in groups that have the same module, phase, category and size. A group's first survivor opens the steps that count (possible); the last step of a rank does not, since nobody knows yet
+-- what survives it. It grows when each of these steps left something that is still alive at the end; two steps are the least
+-- that can show it. growth: bytes that each step adds.
+CREATE VIEW growth AS
+WITH made AS (
+  SELECT rank, module, phase, category, detail, decided_by, size_bytes, min(step) AS first_step, max(step) AS last_step,
+    count(*) AS steps, count(*) FILTER (WHERE kept_bytes > 0) AS kept_steps, sum(bytes) AS bytes,
+    sum(allocations) AS allocations, sum(kept_bytes) AS kept_bytes
+  FROM survivors GROUP BY rank, module, phase, category, detail, decided_by, size_bytes),
+span AS (
+  SELECT made.*, (SELECT iif(k.last_step - k.first_step = k.steps - 1, -- no number is missing, so none needs to be looked at
+      k.last_step - max(made.first_step, k.first_step),
+      (SELECT count(*) - 1 FROM step s WHERE s.rank = made.rank AND s.step >= made.first_step))
+    FROM rank_steps k WHERE k.rank = made.rank) AS possible
+  FROM made),
+sorted AS (
+  SELECT *, CASE WHEN kept_steps = possible AND possible >= 2 THEN 'growth' WHEN kept_bytes < bytes THEN 'passing'
+    WHEN steps > 1 THEN 'some_steps' ELSE 'once' END AS pattern FROM span)
+SELECT *, CASE WHEN pattern = 'growth' THEN kept_bytes / possible END AS growth FROM sorted;
+
+-- The owners of a device's memory in words, in the order in which people ask for them. Others are libraries, by their file's
+-- name; they stand behind cuDNN, at 11.5.
+CREATE VIEW device_owner_meaning AS
+SELECT column1 AS owner, column2 AS meaning, row_number() OVER () AS place FROM (VALUES
+  ('used', 'all that is in use, as the driver says'),
+  ('allocated', 'tensors: memory_allocated() of PyTorch without the workspaces'),
+  ('cublas_workspace', 'workspaces that PyTorch made for cuBLAS, also in memory_allocated()'),
+  ('pending', 'freed by PyTorch, but another stream may still use it'),
+  ('cached', 'free in PyTorch''s cache, part of memory_reserved()'),
+  ('private_pools', 'CUDA graphs'' and MemPools'' part of memory_reserved(), used or free'),
+  ('pytorch', 'PyTorch''s; its allocator was not recorded'),
+  ('pytorch_other', 'PyTorch''s, not in memory_reserved() as recorded'),
+  ('nccl', 'NCCL''s buffers'),
+  ('cublas', 'workspaces that cuBLAS made itself'),
+  ('cudnn', 'cuDNN''s own'),
+  ('driver_pools', 'kept by the driver''s pools of cudaMallocAsync after a free, at most'),
+  ('cuda_context', 'the CUDA context, before any GPU code; about 12 MiB of it for CUPTI'),
+  ('gpu_code', 'kernels: what came while GPU code was loaded'),
+  ('context_and_code', 'the CUDA context and kernels, first measured together'),
+  ('other_processes', 'other processes on this GPU, as NVML says'),
+  ('unexplained', 'what nobody owns'));
 
 -- At every sample of the device: who holds what. `used` is what the driver says, the sum of all others; `unexplained` is
 -- there also when it is 0. The owners are explained in docs/device.md.
@@ -226,34 +310,18 @@ SELECT host, ns, collectives FROM difference WHERE place = (collectives + 1) / 2
 -- late_ns: after the first rank to arrive; spread_ns: from the first to the last; NULL where not all of the ledger's ranks in it are known; is_last: this rank was that last one
 -- (nobody is where all came at once), and others_waited_ns is how long the others waited for it, in sum.
 -- transfer_ns: the shortest share of all ranks, that is without waiting for others; NULL where one's time is not known. algorithm_bytes and bus_bytes are
--- NCCL-tests' definitions: divided by a time they are its algorithm and bus bandwidth.
+-- NCCL-tests' definitions: divided by a time they are its algorithm and bus bandwidth. meeting_id is the same of all calls of one collective.
 CREATE VIEW collective_cost AS
-WITH sized AS (
-  SELECT c.*, coalesce(k.nranks, nullif((SELECT count(DISTINCT o.rank) FROM communicator o WHERE o.comm = c.comm
-      AND (SELECT count(*) = max(world_size) FROM rank)), 0)) AS nranks,
-    c.end_ns - c.start_ns AS duration_ns, (c.end_ns - c.start_ns) * 1.0 / c.kernel_calls AS share_ns,
-    c.start_ns - h.offset_ns AS arrival_ns, iif(c.comm IS NULL OR c.seq IS NULL OR c.operation IN ('Send', 'Recv'), c.id, 0)
-      AS alone, coalesce(u.members, 0) AS members
-  FROM collective c LEFT JOIN communicator k ON k.rank = c.rank AND k.comm = c.comm
-  LEFT JOIN (SELECT comm, count(DISTINCT rank) AS members FROM communicator GROUP BY comm) u ON u.comm = c.comm
-  LEFT JOIN rank r ON r.rank = c.rank LEFT JOIN host_clock h ON h.host IS r.host),
-met AS (
-  SELECT *, min(arrival_ns) OVER one AS first_ns, max(arrival_ns) OVER one AS last_ns, count(arrival_ns) OVER one AS arrivals,
-    count(arrival_ns) OVER one > 1 AND count(arrival_ns) OVER one >= members AS all_arrived,
-    sum(arrival_ns - (SELECT min(start_ns) FROM rank)) OVER one AS sum_since_start_ns,
-    iif(alone <> 0 OR count(share_ns) OVER one >= coalesce(nranks, count(*) OVER one), min(share_ns) OVER one, NULL) AS transfer_ns
-  FROM sized WINDOW one AS (PARTITION BY comm, seq, operation, bytes, alone))
-SELECT id, rank, comm, seq, operation, bytes, module_id, step, nranks, enqueue_ns, start_ns, end_ns, duration_ns, share_ns,
-  exposed_ns * 1.0 / kernel_calls AS exposed_share_ns, transfer_ns, start_ns - enqueue_ns AS delay_ns, arrival_ns, iif(all_arrived, arrival_ns - first_ns, NULL) AS late_ns,
-  iif(all_arrived, last_ns - first_ns, NULL) AS spread_ns,
-  all_arrived AND arrival_ns = last_ns AND last_ns > first_ns AS is_last,
-  iif(all_arrived AND arrival_ns = last_ns AND last_ns > first_ns,
-    arrivals * (last_ns - (SELECT min(start_ns) FROM rank)) - sum_since_start_ns, NULL) AS others_waited_ns,
-  bytes * iif(operation IN ('AllGather', 'ReduceScatter', 'AlltoAll', 'Gather', 'Scatter'), nranks, 1) AS algorithm_bytes,
-  bytes * CASE WHEN operation = 'AllReduce' THEN 2.0 * (nranks - 1) / nranks
-    WHEN operation IN ('AllGather', 'ReduceScatter', 'AlltoAll', 'Gather', 'Scatter') THEN nranks - 1.0 ELSE 1.0 END
-    AS bus_bytes
-FROM met;
+SELECT id, rank, comm, seq, operation, bytes, module_id, step, nranks, enqueue_ns, start_ns, end_ns,
+  end_ns - start_ns AS duration_ns, (end_ns - start_ns) * 1.0 / kernel_calls AS share_ns,
+  exposed_ns * 1.0 / kernel_calls AS exposed_share_ns, transfer_ns, start_ns - enqueue_ns AS delay_ns, arrival_ns,
+  late_ns, spread_ns, spread_ns IS NOT NULL AND late_ns = spread_ns AND spread_ns > 0 AS is_last, others_waited_ns,
+  bytes * CASE operation WHEN 'AllGather' THEN nranks WHEN 'ReduceScatter' THEN nranks WHEN 'AlltoAll' THEN nranks
+    WHEN 'Gather' THEN nranks WHEN 'Scatter' THEN nranks ELSE 1 END AS algorithm_bytes,
+  bytes * CASE operation WHEN 'AllGather' THEN nranks - 1.0 WHEN 'ReduceScatter' THEN nranks - 1.0
+    WHEN 'AllReduce' THEN 2.0 * (nranks - 1) / nranks WHEN 'AlltoAll' THEN nranks - 1.0 WHEN 'Gather' THEN nranks - 1.0
+    WHEN 'Scatter' THEN nranks - 1.0 ELSE 1.0 END AS bus_bytes, meeting_id
+FROM collective c LEFT JOIN collective_meeting m ON m.collective_id = c.id;
 
 -- Who was late: how often each rank arrived last, how far behind the first, and how long the others waited for it in all.
 CREATE VIEW straggler AS

@@ -7,6 +7,7 @@ extern "C" {
 #include "storage/ledger.h"
 #include "storage/tables/db.h"
 #include "storage/tables/schema.h"
+#include "storage/tables/sql_text.h"
 }
 
 namespace {
@@ -40,7 +41,8 @@ int64_t sum(const LedgerBuilder::Categories &categories) {
 
 } // namespace
 
-const char *const ledger_sums_sql =
+const std::string ledger_sums_sql =
+    std::string(sl_meetings_sql) +
     "DELETE FROM rank_steps; DELETE FROM rank_collectives;"
     "INSERT INTO rank_steps SELECT rank, count(*), count(*) - count(same_as), sum(checked IS 1), sum(checked IS 0),"
     " min(step), max(step) FROM step GROUP BY rank;"

@@ -57,8 +57,8 @@ private:
               const std::vector<std::string> &literals);
 };
 
-/* Sums a ledger up again whose steps or totals of collectives were changed. A LedgerBuilder does so at its end. */
-extern const char *const ledger_sums_sql;
+/* Sums a ledger up again whose steps or collectives were changed. A LedgerBuilder does so at its end. */
+extern const std::string ledger_sums_sql;
 
 /*
  * Two ranks, four steps, a root and two blocks: step 3's peak is the highest, 1.78 GiB on rank 0 in the backward of

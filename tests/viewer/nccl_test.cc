@@ -52,7 +52,7 @@ void change_ledger(const std::string &path, const char *sql) {
   struct sl_db *db = nullptr;
   struct sl_error error = {};
   if (sl_db_open(path.c_str(), SL_DB_WRITE, &db, &error) < 0 || sl_db_execute(db, sql, &error) < 0 ||
-      sl_db_execute(db, ledger_sums_sql, &error) < 0)
+      sl_db_execute(db, ledger_sums_sql.c_str(), &error) < 0)
     ADD_FAILURE() << error.text;
   sl_db_close(db);
 }

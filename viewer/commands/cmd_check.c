@@ -1,13 +1,12 @@
 #include "ask_ledger.h"
 #include "command.h"
-#include "commands/growth_queries.h"
-#include "commands/peak_queries.h"
 #include "commands/summary.h"
 #include "exports/export.h"
 #include "open_ledger.h"
 #include "output/units.h"
 #include "storage/grow.h"
 #include "storage/rules/categories.h"
+#include "viewer_sql.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -70,17 +69,7 @@ static int check_peak(struct sl_db *db, int64_t limit, struct verdicts *verdicts
   struct sl_statement *statement = NULL;
   char bytes[SL_UNIT_CHARS], end[128];
   struct verdict *v = add_verdict(verdicts, error);
-  int r = v ? sl_db_prepare(db,
-                            "WITH " SL_SQL_CHOSEN " SELECT c.rank, c.step, c.peak_allocated_bytes, " SL_SQL_WHERE_PEAK
-                            " FROM chosen AS c ORDER BY c.peak_allocated_bytes DESC, c.rank LIMIT 1",
-                            &statement, error)
-            : -ENOMEM;
-  if (r < 0)
-    return r;
-  sl_bind_named_null(statement, ":rank");
-  sl_bind_named_null(statement, ":step");
-  sl_bind_named_int(statement, ":text", 1);
-  r = sl_statement_step(statement, error);
+  int r = v ? sl_db_ask_first(db, sl_sql_check_peak, NULL, &statement, error) : -ENOMEM;
   if (r > 0) {
     snprintf(v->name, sizeof(v->name), "max-peak");
     v->rank = sl_column_int(statement, 0);
@@ -99,11 +88,7 @@ static int know_category(struct sl_db *db, const char *name, struct sl_error *er
   struct sl_statement *statement = NULL;
   if (sl_category_find(name) >= 0)
     return 0;
-  int r = sl_db_prepare(db, "SELECT 1 FROM peak_category WHERE category = :category LIMIT 1", &statement, error);
-  if (r < 0)
-    return r;
-  sl_bind_named_text(statement, ":category", name);
-  r = sl_statement_step(statement, error);
+  int r = sl_db_ask_first(db, sl_sql_check_category_is_known, SL_WITH(SL_WORD(":category", name)), &statement, error);
   statement = sl_statement_close(statement);
   if (r == 0)
     r = sl_error_set(error, -EINVAL, "there is no category '%s'; 'shardledger rules' lists them", name);
@@ -120,15 +105,11 @@ static int check_category(struct sl_db *db, const struct budget *budget, struct 
   if (r == 0)
     r = (v = add_verdict(verdicts, error)) ? 0 : -ENOMEM;
   if (r == 0)
-    r = sl_db_prepare(db,
-                      "SELECT rank, step, bytes FROM peak_category" /* a step that repeats another has the same */
-                      " WHERE category = :category AND module_id IS NULL AND phase = 'step'"
-                      " ORDER BY bytes DESC, rank, step LIMIT 1",
-                      &statement, error);
-  if (r < 0)
+    r = sl_db_ask_first(db, sl_sql_check_category, SL_WITH(SL_WORD(":category", name)), &statement, error);
+  if (r < 0) {
+    statement = sl_statement_close(statement);
     return r;
-  sl_bind_named_text(statement, ":category", name);
-  r = sl_statement_step(statement, error);
+  }
   snprintf(v->name, sizeof(v->name), "max-category %s", name);
   v->rank = -1;
   v->limit = budget->bytes;
@@ -151,23 +132,18 @@ static int check_growth(struct sl_db *db, int64_t limit, struct verdicts *verdic
   struct verdict *v = NULL;
   char bytes[SL_UNIT_CHARS], end[128];
   int64_t steps = 0;
-  int r = sl_db_int(db, "SELECT coalesce(min(steps), 0) FROM rank_steps", &steps, error);
+  int r = sl_db_int(db, sl_sql_check_steps, &steps, error);
   if (r == 0 && steps < 3)
     r = sl_error_set(error, -ENODATA, "growth can't be told from %lld step%s; three are the least", (long long)steps,
                      steps == 1 ? "" : "s");
   if (r == 0)
     r = (v = add_verdict(verdicts, error)) ? 0 : -ENOMEM;
   if (r == 0)
-    r = sl_db_prepare(db,
-                      "WITH " SL_SQL_TOLD " SELECT rank, sum(growth) OVER (PARTITION BY rank) AS total, growth,"
-                      " category, module, phase FROM told WHERE growth > 0 ORDER BY total DESC, rank, growth DESC",
-                      &statement, error);
-  if (r < 0)
+    r = sl_db_ask_first(db, sl_sql_check_growth, NULL, &statement, error);
+  if (r < 0) {
+    statement = sl_statement_close(statement);
     return r;
-  sl_bind_named_null(statement, ":rank");
-  sl_bind_named_null(statement, ":step");
-  sl_bind_named_null(statement, ":min");
-  r = sl_statement_step(statement, error);
+  }
   snprintf(v->name, sizeof(v->name), "max-growth");
   v->rank = -1;
   v->limit = limit;
@@ -193,23 +169,9 @@ static int check_growth(struct sl_db *db, int64_t limit, struct verdicts *verdic
 static int explain_difference(struct sl_db *db, struct verdict *v, struct sl_error *error) {
   struct sl_statement *statement = NULL;
   char bytes[SL_UNIT_CHARS];
-  int r = sl_db_prepare(
-      db,
-      "WITH highest AS (SELECT"
-      "  (SELECT coalesce(same_as, step) FROM main.step WHERE rank = :rank ORDER BY peak_allocated_bytes DESC, step "
-      "LIMIT 1) AS now,"
-      "  (SELECT coalesce(same_as, step) FROM base.step WHERE rank = :rank ORDER BY peak_allocated_bytes DESC, step "
-      "LIMIT 1) AS before),"
-      " parts(category, bytes) AS ("
-      "  SELECT category, bytes FROM main.peak_category, highest"
-      "  WHERE rank = :rank AND step = now AND module_id IS NULL AND phase = 'step'"
-      "  UNION ALL SELECT category, -bytes FROM base.peak_category, highest"
-      "  WHERE rank = :rank AND step = before AND module_id IS NULL AND phase = 'step')"
-      " SELECT category, sum(bytes) AS more FROM parts GROUP BY category HAVING more > 0 ORDER BY more DESC LIMIT 3",
-      &statement, error);
+  int r = sl_db_ask(db, sl_sql_check_difference, SL_WITH(SL_NUMBER(":rank", v->rank)), &statement, error);
   if (r < 0)
     return r;
-  sl_bind_named_int(statement, ":rank", v->rank);
   for (const char *separator = "; "; (r = sl_statement_step(statement, error)) > 0; separator = ", ") {
     size_t length = strlen(v->reason);
     snprintf(v->reason + length, sizeof(v->reason) - length, "%s%.60s +%s", separator, sl_column_text(statement, 0),
@@ -223,19 +185,12 @@ static int compare_ranks(struct sl_db *db, double tolerance, struct verdicts *ve
   struct sl_statement *statement = NULL;
   char bytes[SL_UNIT_CHARS], before[SL_UNIT_CHARS], end[128], name[64];
   int64_t strangers = 0;
-  int r = sl_db_int(db,
-                    "SELECT (SELECT count(*) FROM main.rank WHERE rank NOT IN (SELECT rank FROM base.rank))"
-                    " + (SELECT count(*) FROM base.rank WHERE rank NOT IN (SELECT rank FROM main.rank))",
-                    &strangers, error);
+  int r = sl_db_int(db, sl_sql_check_strangers, &strangers, error);
   if (r == 0 && strangers > 0)
     r = sl_error_set(error, -EINVAL, "the two runs have different ranks (%lld are in one only): they don't compare",
                      (long long)strangers);
   if (r == 0)
-    r = sl_db_prepare(db,
-                      "SELECT k.rank, (SELECT max(peak_allocated_bytes) FROM main.step AS a WHERE a.rank = k.rank),"
-                      " (SELECT max(peak_allocated_bytes) FROM base.step AS b WHERE b.rank = k.rank)"
-                      " FROM main.rank_steps AS k ORDER BY k.rank",
-                      &statement, error);
+    r = sl_db_prepare(db, sl_sql_check_against, &statement, error);
   if (r < 0)
     return r;
   while ((r = sl_statement_step(statement, error)) > 0) {
@@ -357,7 +312,7 @@ static int check_budgets(struct sl_db *db, struct sl_output *out, void *context,
   int64_t steps = 0;
   int r = sl_print_coverage(db, out, error);
   if (r == 0)
-    r = sl_db_int(db, "SELECT EXISTS(SELECT 1 FROM step WHERE peak_allocated_bytes IS NOT NULL)", &steps, error);
+    r = sl_db_int(db, sl_sql_check_has_peaks, &steps, error);
   if (r == 0 && steps == 0)
     r = sl_error_set(error, -ENODATA, "no step with allocations was recorded, so no budget can be checked");
   if (r == 0 && b->peak >= 0)

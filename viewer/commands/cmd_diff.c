@@ -1,9 +1,9 @@
 #include "ask_ledger.h"
 #include "command.h"
-#include "commands/peak_queries.h"
 #include "commands/summary.h"
 #include "open_ledger.h"
 #include "output/units.h"
+#include "viewer_sql.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -14,79 +14,6 @@ struct selection {
   int64_t step, rank, min; /* -1: not given */
   int64_t other_rank;      /* -1: the same ranks as on the first side */
 };
-
-/*
- * side: 0 is the first run (main), 1 the second (other). key_rank is what the two sides are aligned by: the rank
- * itself, or 0 where one rank is held against another one.
- */
-#define SL_SQL_SIDE(side, schema)                                                                                      \
-  "ranks_" side " AS (SELECT rank, iif(:rank_" side " IS NULL, rank, 0) AS key_rank FROM " schema ".rank"              \
-  "  WHERE :rank_" side " IS NULL OR rank = :rank_" side "),"                                                          \
-  " chosen_" side " AS (SELECT rank, key_rank, step, rows_step FROM (SELECT s.rank, k.key_rank, s.step,"               \
-  "   coalesce(s.same_as, s.step) AS rows_step,"                                                                       \
-  "   row_number() OVER (PARTITION BY s.rank ORDER BY s.peak_allocated_bytes DESC, s.step) AS place"                   \
-  "   FROM " schema ".step AS s JOIN ranks_" side " AS k ON k.rank = s.rank"                                           \
-  "   WHERE s.peak_allocated_bytes IS NOT NULL AND (:step IS NULL OR s.step = :step)) WHERE place = 1),"               \
-  " rows_" side "(what, key_rank, step, module, nth, phase, category, bytes, own) AS ("                                \
-  "  SELECT 'step', k.key_rank, s.step, NULL, 0, NULL, NULL, s.peak_allocated_bytes, NULL FROM " schema ".step AS s"   \
-  "   JOIN ranks_" side " AS k ON k.rank = s.rank WHERE s.peak_allocated_bytes IS NOT NULL"                            \
-  "   AND (:step IS NULL OR s.step = :step)"                                                                           \
-  "  UNION ALL SELECT 'category', c.key_rank, c.step, NULL, 0, NULL, b.category, b.bytes, NULL"                        \
-  "   FROM chosen_" side " AS c JOIN " schema ".peak_category AS b ON b.rank = c.rank AND b.step = c.rows_step"        \
-  "   AND b.module_id IS NULL AND b.phase = 'step'"                                                                    \
-  "  UNION ALL SELECT 'module', c.key_rank, c.step, m.fqn, m.nth, p.phase, NULL, p.allocated_bytes, p.own_bytes"       \
-  "   FROM chosen_" side " AS c JOIN " schema ".peak AS p ON p.rank = c.rank AND p.step = c.rows_step"                 \
-  "   JOIN (SELECT id, fqn, row_number() OVER (PARTITION BY rank, fqn ORDER BY id) AS nth FROM " schema ".module) AS"  \
-  "   m ON m.id = p.module_id)"
-
-/*
- * Modules are aligned by FQN (and, where several models have the same one, by their order), steps by number, categories
- * by name. A module that only one side has changes by what it owns: the device's peak in its phase is not its doing.
- * A rank that only one side has is not compared. Text says once what is the same on several ranks.
- */
-static const char *const diff_sql = "WITH " SL_SQL_SIDE("0", "main") ", " SL_SQL_SIDE(
-    "1", "other") ","
-                  " cells AS (SELECT 0 AS side, * FROM rows_0 UNION ALL SELECT 1, * FROM rows_1),"
-                  " pairs AS (SELECT what, key_rank, module, nth, phase, category,"
-                  "  max(step) FILTER (WHERE side = 0) AS step_a, max(step) FILTER (WHERE side = 1) AS step_b,"
-                  "  max(bytes) FILTER (WHERE side = 0) AS a, max(bytes) FILTER (WHERE side = 1) AS b,"
-                  "  max(own) FILTER (WHERE side = 0) AS own_a, max(own) FILTER (WHERE side = 1) AS own_b"
-                  " FROM cells GROUP BY what, key_rank, module, nth, phase, category, iif(what = 'step', step, NULL)),"
-                  " told AS (SELECT *, CASE WHEN what = 'category' THEN coalesce(b, 0) - coalesce(a, 0) ELSE b - a END "
-                  "AS change,"
-                  "  coalesce(own_b, 0) - coalesce(own_a, 0) AS own_change,"
-                  "  CASE what WHEN 'step' THEN 0 WHEN 'category' THEN 1 ELSE 2 END AS place FROM pairs)"
-                  ", both AS (SELECT key_rank FROM chosen_0 INTERSECT SELECT key_rank FROM chosen_1)"
-                  " SELECT what, iif(:rank_0 IS NULL, min(key_rank), NULL), CASE WHEN :rank_0 IS NOT NULL THEN NULL"
-                  "  WHEN count(*) > 1 AND count(*) = (SELECT count(*) FROM both) THEN 'all'"
-                  "  WHEN count(*) > 4 THEN count(*) || ' ranks' ELSE group_concat(key_rank, ', ') END,"
-                  "  step_a, step_b, module, phase, category, a, b, change, own_a,"
-                  "  own_b, iif(what = 'module', own_change, NULL) FROM told JOIN both USING (key_rank)"
-                  " WHERE NOT (what = 'step' AND (a IS NULL OR b IS NULL))"
-                  "  AND max(abs(coalesce(change, 0)), abs(own_change)) >= :min"
-                  " GROUP BY what, step_a, step_b, module, nth, phase, category, a, b, own_a, own_b,"
-                  "  iif(:text, NULL, key_rank)"
-                  " ORDER BY place, max(abs(coalesce(change, 0)), abs(own_change)) DESC, key_rank, step_a, module, "
-                  "phase, category";
-
-/* The highest peak of each side: rank, step and bytes. */
-static const char *const highest_sql = "WITH " SL_SQL_SIDE("0", "main") ", " SL_SQL_SIDE(
-    "1", "other") ","
-                  " tops AS (SELECT 0 AS side, s.rank, s.step, s.peak_allocated_bytes AS bytes FROM main.step AS s "
-                  "JOIN chosen_0 AS c"
-                  "  ON c.rank = s.rank AND c.step = s.step UNION ALL SELECT 1, s.rank, s.step, s.peak_allocated_bytes"
-                  "  FROM other.step AS s JOIN chosen_1 AS c ON c.rank = s.rank AND c.step = s.step)"
-                  " SELECT side, rank, step, max(bytes) FROM tops GROUP BY side ORDER BY side";
-
-/* Steps of ranks that both sides have, and then ranks, that have no partner, by side. */
-static const char *const alone_sql =
-    "SELECT (SELECT count(*) FROM (SELECT rank, step FROM main.step WHERE rank IN (SELECT rank FROM other.rank)"
-    "  EXCEPT SELECT rank, step FROM other.step)),"
-    " (SELECT count(*) FROM (SELECT rank, step FROM other.step WHERE rank IN (SELECT rank FROM main.rank)"
-    "  EXCEPT SELECT rank, step FROM main.step)),"
-    " (SELECT count(*) FROM (SELECT rank FROM main.rank EXCEPT SELECT rank FROM other.rank)),"
-    " (SELECT count(*) FROM (SELECT rank FROM other.rank EXCEPT SELECT rank FROM main.rank)),"
-    " (SELECT count(*) FROM (SELECT rank FROM main.rank INTERSECT SELECT rank FROM other.rank))";
 
 #define LARGEST 12 /* rows of a section that text shows */
 
@@ -116,19 +43,25 @@ static const struct {
     {"module", "Modules: the device's peak while they ran, and what they owned"},
 };
 
-static void bind(struct sl_statement *statement, const struct selection *selection) {
-  sl_bind_optional(statement, ":rank_0", selection->rank);
-  sl_bind_optional(statement, ":rank_1", selection->other_rank >= 0 ? selection->other_rank : selection->rank);
-  sl_bind_optional(statement, ":step", selection->step);
+static const struct sl_listing changes = {"changes", columns, COLUMNS, sl_sql_diff_changes, .heading = NULL};
+
+/* What is compared, in temporary tables. */
+static int gather(struct sl_db *db, const struct selection *selection, struct sl_error *error) {
+  const struct sl_parameter *parameters =
+      SL_WITH(SL_GIVEN(":rank_0", selection->rank),
+              SL_GIVEN(":rank_1", selection->other_rank >= 0 ? selection->other_rank : selection->rank),
+              SL_GIVEN(":step", selection->step));
+  const char *const statements[] = {sl_sql_diff_chosen, sl_sql_diff_choose, sl_sql_diff_cells, sl_sql_diff_fill};
+  int r = 0;
+  for (size_t i = 0; i < sizeof statements / sizeof statements[0] && r == 0; i++)
+    r = sl_db_tell(db, statements[i], parameters, error);
+  return r;
 }
 
-/* What has no partner, in the order of alone_sql. Two runs without a common rank can't be compared rank by rank. */
+/* What has no partner, in the order of diff_alone. Two runs without a common rank can't be compared rank by rank. */
 static int count_alone(struct sl_db *db, int64_t alone[4], struct sl_error *error) {
   struct sl_statement *statement = NULL;
-  int r = sl_db_prepare(db, alone_sql, &statement, error);
-  if (r < 0)
-    return r;
-  r = sl_statement_step(statement, error);
+  int r = sl_db_ask_first(db, sl_sql_diff_alone, NULL, &statement, error);
   for (int i = 0; i < 4 && r > 0; i++)
     alone[i] = sl_column_int(statement, i);
   if (r > 0 && sl_column_int(statement, 4) == 0)
@@ -143,10 +76,9 @@ static int print_verdict(struct sl_db *db, struct sl_output *out, const struct s
   struct sl_statement *statement = NULL;
   char sides[2][96] = {"none", "none"}, bytes[SL_UNIT_CHARS];
   int64_t peaks[2] = {-1, -1}, alone[4] = {0, 0, 0, 0};
-  int r = sl_db_prepare(db, highest_sql, &statement, error);
+  int r = sl_db_ask(db, sl_sql_diff_highest, NULL, &statement, error);
   if (r < 0)
     return r;
-  bind(statement, selection);
   while ((r = sl_statement_step(statement, error)) > 0) {
     int side = sl_column_int(statement, 0) != 0;
     peaks[side] = sl_column_int(statement, 3);
@@ -246,25 +178,22 @@ static int print_diff(struct sl_db *db, struct sl_output *out, void *context, st
   if (r == 0)
     r = sl_attach_ledger(db, selection->other ? selection->other : sl_db_path(db), "other", error);
   if (r == 0)
-    r = print_verdict(db, out, selection, error);
+    r = gather(db, selection, error);
   if (r == 0)
-    r = sl_db_prepare(db, diff_sql, &statement, error);
+    r = print_verdict(db, out, selection, error);
   if (r < 0)
     return r;
-  bind(statement, selection);
-  sl_bind_named_int(statement, ":min", selection->min);
-  sl_bind_named_int(statement, ":text", out->format == SL_FORMAT_text);
+  const struct sl_parameter *parameters =
+      SL_WITH(SL_GIVEN(":rank_0", selection->rank), SL_NUMBER(":min", selection->min),
+              SL_NUMBER(":text", out->format == SL_FORMAT_text));
   if (out->format != SL_FORMAT_text) {
-    struct sl_table *table = sl_table_begin(out, "changes", columns, COLUMNS);
-    rows = sl_table_rows(table, statement, error);
-    table = sl_table_end(table);
-    r = rows < 0 ? (int)rows : 0;
-  } else {
-    for (r = sl_statement_step(statement, error); r > 0; rows++)
-      r = print_section(out, statement, error);
-    if (r == 0 && rows == 0)
-      sl_output_line(out, "Nothing differs%s", selection->min > 1 ? " by that much" : "");
+    rows = sl_print_listing(db, out, &changes, parameters, error);
+    return rows < 0 ? (int)rows : 0;
   }
+  for (r = sl_db_ask_first(db, sl_sql_diff_changes, parameters, &statement, error); r > 0; rows++)
+    r = print_section(out, statement, error);
+  if (r == 0 && rows == 0)
+    sl_output_line(out, "Nothing differs%s", selection->min > 1 ? " by that much" : "");
   statement = sl_statement_close(statement);
   return r;
 }

@@ -1,13 +1,12 @@
 /* One allocation's whole story: who made it, where and when, what became of it, and why it has its category. */
 #include "ask_ledger.h"
 #include "command.h"
-#include "commands/peak_queries.h"
-#include "commands/range_queries.h"
 #include "commands/summary.h"
 #include "open_ledger.h"
 #include "output/units.h"
 #include "storage/attribution/attribution.h"
 #include "storage/rules/user_rules.h"
+#include "viewer_sql.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -24,18 +23,7 @@ struct question {
   int64_t rank, at; /* -1: not given */
 };
 
-/* Everything about the allocations that match; the columns are those of CSV and JSON. */
-static const char *const story_sql =
-    "SELECT a.id, a.rank, a.device, a.address, a.bytes, a.requested_bytes, a.stream, a.pool, a.category, a.detail,"
-    " a.name, n.name AS module, a.step, a.alloc_ns, a.alloc_ns - s.start_ns AS alloc_after_ns, a.tid,"
-    " " SL_SQL_CHAIN("a.phase_id") " AS ranges, a.free_ns, " SL_SQL_CHAIN(
-        "a.free_phase_id") " AS free_ranges,"
-                           " a.complete_ns, a.free_ns - a.alloc_ns AS lifetime_ns, a.last_step, a.decided_by, "
-                           "a.phase_id"
-                           " FROM allocation AS a LEFT JOIN module_name AS n ON n.id = a.module_id"
-                           " LEFT JOIN step AS s ON s.rank = a.rank AND s.step = a.step"
-                           " WHERE (:rank IS NULL OR a.rank = :rank) AND ";
-
+/* The columns of explain_story. */
 enum column {
   ID,
   RANK,
@@ -102,15 +90,8 @@ static const char *rule_meaning(const char *name) {
 static int describe_moment(struct sl_db *db, int64_t rank, int64_t at_ns, char out[120], struct sl_error *error) {
   struct sl_statement *statement = NULL;
   char time[SL_UNIT_CHARS];
-  int r = sl_db_prepare(db,
-                        "SELECT step, start_ns, end_ns FROM step WHERE rank = :rank AND start_ns <= :at"
-                        " ORDER BY step DESC LIMIT 1",
-                        &statement, error);
-  if (r < 0)
-    return r;
-  sl_bind_named_int(statement, ":rank", rank);
-  sl_bind_named_int(statement, ":at", at_ns);
-  r = sl_statement_step(statement, error);
+  int r = sl_db_ask_first(db, sl_sql_explain_moment, SL_WITH(SL_NUMBER(":rank", rank), SL_NUMBER(":at", at_ns)),
+                          &statement, error);
   if (r == 0)
     snprintf(out, 120, "before the first step (%s)", sl_format_instant(time, at_ns));
   if (r > 0) {
@@ -166,13 +147,9 @@ static int print_birth(struct sl_db *db, struct sl_output *out, struct sl_statem
 /* 1: within a part of the log that was dropped, so that its free_ns is where that part begins. */
 static int freed_in_gap(struct sl_db *db, struct sl_statement *s, struct sl_error *error) {
   struct sl_statement *gap = NULL;
-  int r = sl_db_prepare(db, "SELECT 1 FROM gap WHERE rank = :rank AND at_ns = :at AND reason LIKE '%dropped to make%'",
-                        &gap, error);
-  if (r < 0)
-    return r;
-  sl_bind_named_int(gap, ":rank", sl_column_int(s, RANK));
-  sl_bind_named_int(gap, ":at", sl_column_int(s, FREE_NS));
-  r = sl_statement_step(gap, error);
+  int r = sl_db_ask_first(
+      db, sl_sql_explain_gap,
+      SL_WITH(SL_NUMBER(":rank", sl_column_int(s, RANK)), SL_NUMBER(":at", sl_column_int(s, FREE_NS))), &gap, error);
   gap = sl_statement_close(gap);
   return r;
 }
@@ -206,22 +183,15 @@ static int print_death(struct sl_db *db, struct sl_output *out, struct sl_statem
 
 /* The line of the user's file that decided, found again by the names that it fits. */
 static int print_user_rule(struct sl_db *db, struct sl_output *out, struct sl_statement *s, struct sl_error *error) {
-  static const char *const names_sql[] = {
-      "WITH RECURSIVE" SL_SQL_AROUND(":from") "SELECT p.name FROM around JOIN phase AS p ON p.id = around.id"
-                                              " ORDER BY depth",
-      "SELECT m.fqn FROM allocation AS a JOIN module AS m ON m.id = a.module_id WHERE a.id = :from",
-  };
   bool by_range = strcmp(sl_column_text(s, DECIDED_BY), "user_range") == 0;
   struct sl_statement *meta = NULL, *names = NULL;
   struct sl_user_rules *rules = NULL;
   const struct sl_user_rule *rule = NULL;
-  int r = sl_db_prepare(db, "SELECT value FROM meta WHERE key = 'rules'", &meta, error);
-  if (r == 0)
-    r = sl_statement_step(meta, error);
+  int r = sl_db_ask_first(db, sl_sql_explain_rules, NULL, &meta, error);
   if (r > 0)
     r = sl_user_rules_parse(sl_column_text(meta, 0), "rules", &rules, error);
   if (r == 0 && rules)
-    r = sl_db_prepare(db, names_sql[by_range ? 0 : 1], &names, error);
+    r = sl_db_prepare(db, by_range ? sl_sql_explain_range_names : sl_sql_explain_module_name, &names, error);
   if (r < 0 || !names)
     goto finish;
   sl_bind_named_int(names, ":from", sl_column_int(s, by_range ? PHASE_ID : ID));
@@ -255,37 +225,21 @@ static int print_neighbours(struct sl_db *db, struct sl_output *out, struct sl_s
       {"step", "Step", SL_UNIT_number, 0},
       {"lifetime_ns", "Lived", SL_UNIT_duration, 0},
   };
-  /* Ids of a rank count its allocations in order, so that both searches end where they find enough. */
-#define SHARES_MEMORY "rank = :rank AND device = :device AND address < :end AND address + bytes > :start"
-  static const char *const sql =
-      "SELECT o.place, o.id, o.bytes, o.category || coalesce('/' || o.detail, ''), n.name, o.step, o.free_ns - "
-      "o.alloc_ns"
-      " FROM (SELECT * FROM (SELECT 'before' AS place, * FROM allocation WHERE id < :id AND " SHARES_MEMORY
-      "   ORDER BY id DESC LIMIT :limit)"
-      "  UNION ALL SELECT * FROM (SELECT 'after' AS place, * FROM allocation WHERE id > :id AND " SHARES_MEMORY
-      "   ORDER BY id LIMIT :limit)) AS o"
-      " LEFT JOIN module_name AS n ON n.id = o.module_id ORDER BY o.id";
-#undef SHARES_MEMORY
   enum { COLUMNS = sizeof(columns) / sizeof(columns[0]) };
   struct sl_statement *others = NULL;
-  int r = sl_db_prepare(db, sql, &others, error);
-  if (r < 0)
-    return r;
-  sl_bind_named_int(others, ":id", sl_column_int(s, ID));
-  sl_bind_named_int(others, ":rank", sl_column_int(s, RANK));
-  sl_bind_named_int(others, ":device", sl_column_int(s, DEVICE));
-  sl_bind_named_int(others, ":start", sl_column_int(s, ADDRESS));
-  sl_bind_named_int(others, ":end", sl_column_int(s, ADDRESS) + sl_column_int(s, BYTES));
-  sl_bind_named_int(others, ":limit", NEIGHBOURS);
-  r = sl_statement_step(others, error);
+  int r = sl_db_ask_first(
+      db, sl_sql_explain_neighbours,
+      SL_WITH(SL_NUMBER(":id", sl_column_int(s, ID)), SL_NUMBER(":rank", sl_column_int(s, RANK)),
+              SL_NUMBER(":device", sl_column_int(s, DEVICE)), SL_NUMBER(":start", sl_column_int(s, ADDRESS)),
+              SL_NUMBER(":end", sl_column_int(s, ADDRESS) + sl_column_int(s, BYTES)), SL_NUMBER(":limit", NEIGHBOURS)),
+      &others, error);
   sl_output_line(out, "%s", "");
   if (r == 0) {
     sl_output_line(out, "No other allocation had any of this memory");
   } else if (r > 0) {
     struct sl_table *table = sl_table_begin(out, "same_memory", columns, COLUMNS);
     for (; r > 0; r = sl_statement_step(others, error))
-      for (int i = 0; i < COLUMNS; i++)
-        sl_cell_column(table, others, i);
+      sl_cell_columns(table, others, 0, COLUMNS - 1);
     table = sl_table_end(table);
   }
   others = sl_statement_close(others);
@@ -303,25 +257,6 @@ static int print_story(struct sl_db *db, struct sl_output *out, struct sl_statem
 }
 
 /* ---- which allocation ---- */
-
-static int prepare(struct sl_db *db, const struct question *question, bool by_address, struct sl_statement **out,
-                   struct sl_error *error) {
-  char *sql = NULL;
-  if (asprintf(&sql, "%s%s", story_sql,
-               by_address ? "a.address <= :number AND a.address + a.bytes > :number AND (:at IS NULL OR (a.alloc_ns <="
-                            " :at AND (a.free_ns IS NULL OR a.free_ns > :at))) ORDER BY a.rank, a.id"
-                          : "a.id = :number") < 0)
-    return sl_no_memory(error);
-  int r = sl_db_prepare(db, sql, out, error);
-  free(sql);
-  if (r < 0)
-    return r;
-  sl_bind_named_int(*out, ":number", question->number);
-  sl_bind_optional(*out, ":rank", question->rank);
-  if (by_address)
-    sl_bind_optional(*out, ":at", question->at);
-  return 0;
-}
 
 static int count_rows(struct sl_statement *statement, int64_t *out, struct sl_error *error) {
   int r;
@@ -361,8 +296,7 @@ static int print_data(struct sl_output *out, struct sl_statement *s, struct sl_e
   struct sl_table *table = sl_table_begin(out, "allocations", data_columns, DATA_COLUMNS);
   int r = 0;
   while ((r = sl_statement_step(s, error)) > 0) {
-    for (int i = 0; i < DATA_COLUMNS - 1; i++)
-      sl_cell_column(table, s, i);
+    sl_cell_columns(table, s, 0, DATA_COLUMNS - 2);
     sl_cell_text(table, rule_meaning(sl_column_text(s, DECIDED_BY)));
   }
   table = sl_table_end(table);
@@ -378,12 +312,15 @@ static int print_explanation(struct sl_db *db, struct sl_output *out, void *cont
     r = sl_print_coverage(db, out, error);
   for (int by_address = question->is_address; r == 0 && count == 0 && by_address < 2; by_address++) {
     statement = sl_statement_close(statement);
-    r = prepare(db, question, by_address, &statement, error);
+    r = sl_db_ask(db, sl_sql_explain_story,
+                  SL_WITH(SL_NUMBER(":number", question->number), SL_NUMBER(":by_address", by_address),
+                          SL_GIVEN(":rank", question->rank), SL_GIVEN(":at", question->at)),
+                  &statement, error);
     if (r == 0)
       r = count_rows(statement, &count, error);
   }
   if (r == 0 && count == 0)
-    r = sl_db_int(db, "SELECT EXISTS(SELECT 1 FROM step WHERE same_as IS NOT NULL)", &left_out, error);
+    r = sl_db_int(db, sl_sql_explain_left_out, &left_out, error);
   if (r == 0 && count == 0)
     r = sl_error_set(error, -ENODATA,
                      "no allocation %s %s%s%s; ids and addresses are in: shardledger query \"SELECT id, rank, address,"

@@ -1,6 +1,7 @@
 #include "command.h"
 #include "exports/export.h"
 #include "open_ledger.h"
+#include "viewer_sql.h"
 
 #include <errno.h>
 #include <string.h>
@@ -19,11 +20,7 @@ static const struct {
 /* Rows that an export will go through; near enough for a bar. */
 static int count_rows(struct sl_export *export, struct sl_error *error) {
   int64_t rows = 0;
-  int r = sl_db_int(export->db,
-                    "SELECT (SELECT count(*) FROM phase) + 2 * (SELECT count(*) FROM allocation)"
-                    " + (SELECT count(*) FROM kernel) + (SELECT count(*) FROM memcpy) + (SELECT count(*) FROM memset)"
-                    " + 2 * (SELECT count(*) FROM segment) + (SELECT count(*) FROM collective)",
-                    &rows, error);
+  int r = sl_db_int(export->db, sl_sql_export_rows, &rows, error);
   export->rows = (uint64_t)rows;
   return r;
 }
@@ -31,9 +28,9 @@ static int count_rows(struct sl_export *export, struct sl_error *error) {
 /* A timeline with holes says so. */
 static int tell_left_out(struct sl_db *db, struct sl_error *error) {
   int64_t steps = 0, left_out = 0;
-  int r = sl_db_int(db, "SELECT count(*) FROM step", &steps, error);
+  int r = sl_db_int(db, sl_sql_export_steps, &steps, error);
   if (r == 0)
-    r = sl_db_int(db, "SELECT count(same_as) FROM step", &left_out, error);
+    r = sl_db_int(db, sl_sql_export_steps_left_out, &left_out, error);
   if (r == 0 && left_out > 0)
     sl_complain(
         "export: %lld of %lld steps repeat another one and are not shown; 'shardledger ingest --keep all' keeps "

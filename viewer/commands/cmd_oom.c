@@ -5,23 +5,18 @@
 #include "ask_ledger.h"
 #include "command.h"
 #include "commands/oom_options.h"
-#include "commands/peak_queries.h"
-#include "commands/range_queries.h"
 #include "commands/summary.h"
 #include "output/units.h"
+#include "viewer_sql.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { LARGEST = 10 };
-
 struct selection {
   int64_t rank; /* -1: all */
 };
-
-#define SQL_DEADLY "NOT EXISTS (SELECT 1 FROM step AS s WHERE s.rank = o.rank AND s.start_ns > o.at_ns)"
 
 /* ---- which one ---- */
 
@@ -29,18 +24,7 @@ struct selection {
 static int read_request(struct sl_db *db, const struct selection *selection, struct sl_death *out,
                         struct sl_error *error) {
   struct sl_statement *statement = NULL;
-  int r = sl_db_prepare(
-      db,
-      "SELECT o.rank, o.at_ns, coalesce(o.step, -1), coalesce(o.phase_id, 0), o.requested_bytes, o.free_bytes,"
-      " o.reserved_bytes - o.active_bytes, o.allocated_bytes, o.reserved_bytes, o.largest_free_bytes, " SL_SQL_OTHERS
-      ", count(*) OVER (), iif(:rank IS NULL, (SELECT count(*) FROM rank), 1), o.source, " SL_SQL_REASON ", " SQL_DEADLY
-      " AS deadly, " SL_SQL_WANTED " FROM oom AS o WHERE :rank IS NULL OR o.rank = :rank"
-      " ORDER BY deadly DESC, iif(deadly, o.at_ns, -o.at_ns) LIMIT 1",
-      &statement, error);
-  if (r < 0)
-    return r;
-  sl_bind_optional(statement, ":rank", selection->rank);
-  r = sl_statement_step(statement, error);
+  int r = sl_db_ask_first(db, sl_sql_oom_first, SL_WITH(SL_GIVEN(":rank", selection->rank)), &statement, error);
   if (r > 0) {
     *out = (struct sl_death){
         .rank = sl_column_int(statement, 0),
@@ -72,19 +56,7 @@ static int read_request(struct sl_db *db, const struct selection *selection, str
 /* A rank whose log just stops; the one that stopped first. */
 static int read_end(struct sl_db *db, const struct selection *selection, struct sl_death *out, struct sl_error *error) {
   struct sl_statement *statement = NULL;
-  int r =
-      sl_db_prepare(db,
-                    "SELECT r.rank, coalesce(p.step, -1), coalesce(p.id, 0), (SELECT count(*) FROM rank), r.clean_exit,"
-                    " (SELECT sum(bytes) FROM allocation AS a WHERE a.rank = r.rank AND a.free_ns IS NULL)"
-                    " FROM rank AS r LEFT JOIN phase AS p ON p.id = (SELECT id FROM phase AS o WHERE o.rank = r.rank"
-                    "  AND o.end_ns IS NULL ORDER BY start_ns DESC, id DESC LIMIT 1)"
-                    " WHERE (:rank IS NOT NULL AND r.rank = :rank) OR (:rank IS NULL AND NOT r.clean_exit)"
-                    " ORDER BY r.end_ns LIMIT 1",
-                    &statement, error);
-  if (r < 0)
-    return r;
-  sl_bind_optional(statement, ":rank", selection->rank);
-  r = sl_statement_step(statement, error);
+  int r = sl_db_ask_first(db, sl_sql_oom_end, SL_WITH(SL_GIVEN(":rank", selection->rank)), &statement, error);
   if (r > 0)
     *out = (struct sl_death){
         .rank = sl_column_int(statement, 0),
@@ -106,11 +78,7 @@ static int print_ranges(struct sl_db *db, struct sl_output *out, const struct sl
   struct sl_statement *statement = NULL;
   int r = 0;
   if (death->phase)
-    r = sl_db_prepare(db, "SELECT " SL_SQL_CHAIN(":phase"), &statement, error);
-  if (r == 0 && statement) {
-    sl_bind_named_int(statement, ":phase", death->phase);
-    r = sl_statement_step(statement, error);
-  }
+    r = sl_db_ask_first(db, sl_sql_oom_ranges, SL_WITH(SL_NUMBER(":phase", death->phase)), &statement, error);
   if (r > 0)
     sl_output_line(out, "     %s %s", death->at_ns < 0 ? "Within" : "In", sl_column_text(statement, 0));
   else if (r == 0)
@@ -192,27 +160,18 @@ static int print_headline(struct sl_db *db, struct sl_output *out, const struct 
 }
 
 /* Requests that were served in the end, but only after the cache was given back: the memory was short before it ran
- * out.
- */
+ * out. */
 static int print_retries(struct sl_db *db, struct sl_output *out, const struct sl_death *death,
                          struct sl_error *error) {
   struct sl_statement *statement = NULL;
   char cost[SL_UNIT_CHARS], freed[SL_UNIT_CHARS];
-  int r = sl_db_prepare(db,
-                        "SELECT count(*), sum(served_ns - at_ns), sum(freed_bytes) FROM retry WHERE rank = :rank"
-                        " AND (:at IS NULL OR at_ns <= :at)",
-                        &statement, error);
-  if (r < 0)
-    return r;
-  sl_bind_named_int(statement, ":rank", death->rank);
-  sl_bind_optional(statement, ":at", death->at_ns);
-  r = sl_statement_step(statement, error);
+  int r = sl_db_ask_first(db, sl_sql_oom_retries,
+                          SL_WITH(SL_NUMBER(":rank", death->rank), SL_GIVEN(":at", death->at_ns)), &statement, error);
   const int64_t times = r > 0 ? sl_column_int(statement, 0) : 0;
   if (times)
     sl_output_line(out,
                    "cudaMalloc was refused %" PRId64
-                   " time%s before and served after PyTorch's cache was freed (%s given"
-                   " back): that cost %s",
+                   " time%s before and served after PyTorch's cache was freed (%s given back): that cost %s",
                    times, times == 1 ? "" : "s", sl_format_bytes(freed, sl_column_int(statement, 2), out->exact_bytes),
                    sl_format_duration(cost, sl_column_int(statement, 1)));
   statement = sl_statement_close(statement);
@@ -221,73 +180,51 @@ static int print_retries(struct sl_db *db, struct sl_output *out, const struct s
 
 /* ---- tables ---- */
 
-static int print_table(struct sl_db *db, struct sl_output *out, const char *name, const char *heading,
-                       const struct sl_column *columns, int count, const char *sql, const struct sl_death *death,
-                       struct sl_error *error) {
-  struct sl_statement *statement = NULL;
-  struct sl_table *table = NULL;
-  int r = sl_db_prepare(db, sql, &statement, error);
-  if (r < 0)
-    return r;
-  sl_bind_death(statement, death);
-  r = sl_statement_step(statement, error);
-  if (r > 0 || (r == 0 && out->format != SL_FORMAT_text)) {
-    sl_output_line(out, "%s", "");
-    if (heading)
-      sl_output_styled(out, SL_STYLE_bold, "%s", heading);
-    table = sl_table_begin(out, name, columns, count);
-    for (; r > 0; r = sl_statement_step(statement, error))
-      for (int i = 0; i < count; i++)
-        sl_cell_column(table, statement, i);
-    table = sl_table_end(table);
-  }
-  statement = sl_statement_close(statement);
-  return r;
-}
-#define COUNT(columns) ((int)(sizeof(columns) / sizeof((columns)[0])))
+static const struct sl_column request_columns[] = {
+    {"rank", "Rank", SL_UNIT_number, 0},
+    {"at_ns", "At", SL_UNIT_instant, 0},
+    {"step", "Step", SL_UNIT_number, 0},
+    {"source", "Asked by", SL_UNIT_text, 0},
+    {"device", "GPU", SL_UNIT_number, 0},
+    {"requested_bytes", "Requested", SL_UNIT_bytes, 0},
+    {"free_bytes", "Free", SL_UNIT_bytes, 0},
+    {"allocated_bytes", "Allocated", SL_UNIT_bytes, 0},
+    {"reserved_bytes", "Reserved", SL_UNIT_bytes, 0},
+    {"largest_free_bytes", "Largest", SL_UNIT_bytes, 0},
+    {"reason", "Why", SL_UNIT_text, 0},
+    {"deadly", "Last", SL_UNIT_number, 0},
+    {"module", "Module", SL_UNIT_text, 0},
+    {"ranges", "In", SL_UNIT_text, 0},
+};
+static const struct sl_column module_columns[] = {
+    {"module", "Module", SL_UNIT_text, 0},
+    {"bytes", "Bytes", SL_UNIT_bytes, 0},
+    {"category", "Most of it", SL_UNIT_text, 0},
+    {"category_bytes", "Bytes", SL_UNIT_bytes, 0},
+};
+static const struct sl_column largest_columns[] = {
+    {"id", "Largest", SL_UNIT_number, 0},
+    {"bytes", "Bytes", SL_UNIT_bytes, 0},
+    {"category", "Category", SL_UNIT_text, 0},
+    {"name", "Name", SL_UNIT_text, SL_COLUMN_HIDE_EMPTY},
+    {"module", "Module", SL_UNIT_text, SL_COLUMN_HIDE_EMPTY},
+    {"step", "Made in step", SL_UNIT_number, 0},
+    {"where", "In", SL_UNIT_text, 0},
+};
+static const struct sl_column device_columns[] = {
+    {"owner", "The device", SL_UNIT_text, 0},
+    {"bytes", "Bytes", SL_UNIT_bytes, 0},
+};
 
 /* Every refused request, for CSV and JSON. */
-static int print_requests(struct sl_db *db, struct sl_output *out, const struct selection *selection,
-                          struct sl_error *error) {
-  static const struct sl_column columns[] = {
-      {"rank", "Rank", SL_UNIT_number, 0},
-      {"at_ns", "At", SL_UNIT_instant, 0},
-      {"step", "Step", SL_UNIT_number, 0},
-      {"source", "Asked by", SL_UNIT_text, 0},
-      {"device", "GPU", SL_UNIT_number, 0},
-      {"requested_bytes", "Requested", SL_UNIT_bytes, 0},
-      {"free_bytes", "Free", SL_UNIT_bytes, 0},
-      {"allocated_bytes", "Allocated", SL_UNIT_bytes, 0},
-      {"reserved_bytes", "Reserved", SL_UNIT_bytes, 0},
-      {"largest_free_bytes", "Largest", SL_UNIT_bytes, 0},
-      {"reason", "Why", SL_UNIT_text, 0},
-      {"deadly", "Last", SL_UNIT_number, 0},
-      {"module", "Module", SL_UNIT_text, 0},
-      {"ranges", "In", SL_UNIT_text, 0},
-  };
-  struct sl_statement *statement = NULL;
-  int r =
-      sl_db_prepare(db,
-                    "SELECT o.rank, o.at_ns, o.step, o.source, o.device, o.requested_bytes, o.free_bytes,"
-                    " o.allocated_bytes, o.reserved_bytes, o.largest_free_bytes, " SL_SQL_REASON ", " SQL_DEADLY
-                    ", m.name, " SL_SQL_CHAIN("o.phase_id") " FROM oom AS o LEFT JOIN module_name AS m ON m.id ="
-                                                            " o.module_id"
-                                                            " WHERE :rank IS NULL OR o.rank = :rank ORDER BY o.at_ns",
-                    &statement, error);
-  if (r < 0)
-    return r;
-  sl_bind_optional(statement, ":rank", selection->rank);
-  struct sl_table *table = sl_table_begin(out, "requests", columns, COUNT(columns));
-  int64_t rows = sl_table_rows(table, statement, error);
-  table = sl_table_end(table);
-  statement = sl_statement_close(statement);
-  return rows < 0 ? (int)rows : 0;
-}
+static const struct sl_listing requests = {"requests", SL_COLUMNS(request_columns), sl_sql_oom_requests,
+                                           .heading = NULL};
+static const struct sl_listing tables[] = {
+    {"modules", SL_COLUMNS(module_columns), sl_sql_oom_modules, .only_with_rows = true},
+    {"largest", SL_COLUMNS(largest_columns), sl_sql_oom_largest, .only_with_rows = true},
+    {"device", SL_COLUMNS(device_columns), sl_sql_oom_device, .only_with_rows = true},
+};
 
-/*
- * Against the step before: its highest point in the same phase of the same module, or in the whole step where that
- * phase has no row. base is the step and phase compared with; NULL phase: there is no earlier step.
- */
 static int print_categories(struct sl_db *db, struct sl_output *out, const struct sl_death *death,
                             struct sl_error *error) {
   static const struct sl_column columns[] = {
@@ -299,47 +236,19 @@ static int print_categories(struct sl_db *db, struct sl_output *out, const struc
       {"change_bytes", "Change", SL_UNIT_change, SL_COLUMN_HIDE_EMPTY},
       {"compared_with", "Compared with", SL_UNIT_text, SL_COLUMN_DATA_ONLY},
   };
-#define SQL_BEFORE                                                                                                     \
-  "here AS (SELECT id, kind, module_id, depth FROM (WITH RECURSIVE" SL_SQL_AROUND(                                     \
-      ":phase") "SELECT p.id, p.kind, p.module_id, depth FROM around"                                                  \
-                " JOIN phase AS p ON p.id = around.id)"                                                                \
-                " WHERE kind IN ('forward', 'backward', 'recompute', 'optimizer_step') ORDER BY depth LIMIT 1),"       \
-                " previous AS (SELECT step, coalesce(same_as, step) AS rows_step FROM step WHERE rank = :rank"         \
-                "  AND step = :step - 1),"                                                                             \
-                " same AS (SELECT v.step, v.rows_step, p.phase, p.module_id FROM here AS h JOIN previous AS v"         \
-                "  JOIN peak AS p ON p.rank = :rank AND p.step = v.rows_step AND p.phase = h.kind"                     \
-                "  AND p.module_id IS iif(h.kind = 'optimizer_step', NULL, h.module_id)),"                             \
-                " base AS (SELECT * FROM same UNION ALL SELECT step, rows_step, 'step', NULL FROM previous"            \
-                "  WHERE NOT EXISTS (SELECT 1 FROM same)),"                                                            \
-                " before AS (SELECT c.category, c.bytes, b.phase || coalesce(' of ' || n.name, '') || ' in step ' ||"  \
-                "  b.step AS what FROM base AS b JOIN peak_category AS c ON c.rank = :rank AND c.step = b.rows_step"   \
-                "  AND c.phase = b.phase AND c.module_id IS b.module_id LEFT JOIN module_name AS n ON n.id ="          \
-                "  b.module_id)"
   struct sl_statement *statement = NULL;
   struct sl_table *table = NULL;
   char compared[160] = "";
-  int r = sl_db_prepare(db,
-                        "WITH " SL_SQL_LIVE ", " SQL_BEFORE ","
-                        " now AS (SELECT category, sum(bytes) AS bytes, sum(allocations) AS allocations FROM live"
-                        "  GROUP BY category),"
-                        " whole AS (SELECT sum(bytes) AS bytes FROM now)"
-                        " SELECT n.category, n.bytes, n.bytes * 1.0 / whole.bytes, n.allocations, b.bytes,"
-                        "  iif(EXISTS (SELECT 1 FROM before), n.bytes - coalesce(b.bytes, 0), NULL),"
-                        "  (SELECT max(what) FROM before) FROM whole CROSS JOIN now AS n LEFT JOIN before AS b"
-                        "   ON b.category = n.category"
-                        " UNION ALL SELECT b.category, 0, 0.0, 0, b.bytes, -b.bytes, what FROM before AS b"
-                        "  WHERE b.category NOT IN (SELECT category FROM now) ORDER BY 2 DESC, 5 DESC",
-                        &statement, error);
+  int r = sl_db_ask(
+      db, sl_sql_oom_categories,
+      SL_WITH(SL_NUMBER(":rank", death->rank), SL_NUMBER(":phase", death->phase), SL_NUMBER(":step", death->step)),
+      &statement, error);
   if (r < 0)
     return r;
-  sl_bind_death(statement, death);
-  sl_bind_named_int(statement, ":phase", death->phase);
-  sl_bind_named_int(statement, ":step", death->step);
   sl_output_line(out, "%s", "");
-  table = sl_table_begin(out, "categories", columns, COUNT(columns));
+  table = sl_table_begin(out, "categories", SL_COLUMNS(columns));
   while ((r = sl_statement_step(statement, error)) > 0) {
-    for (int i = 0; i < COUNT(columns); i++)
-      sl_cell_column(table, statement, i);
+    sl_cell_columns(table, statement, 0, 6);
     snprintf(compared, sizeof compared, "%s", sl_column_text(statement, 6));
   }
   table = sl_table_end(table);
@@ -351,71 +260,19 @@ static int print_categories(struct sl_db *db, struct sl_output *out, const struc
   return r;
 }
 
-static int print_modules(struct sl_db *db, struct sl_output *out, const struct sl_death *death,
-                         struct sl_error *error) {
-  static const struct sl_column columns[] = {
-      {"module", "Module", SL_UNIT_text, 0},
-      {"bytes", "Bytes", SL_UNIT_bytes, 0},
-      {"category", "Most of it", SL_UNIT_text, 0},
-      {"category_bytes", "Bytes", SL_UNIT_bytes, 0},
-  };
-  return print_table(
-      db, out, "modules", NULL, columns, COUNT(columns),
-      "WITH " SL_SQL_LIVE ", parts AS (SELECT module_id, category, sum(bytes) AS bytes FROM live GROUP BY module_id,"
-      " category), placed AS (SELECT *, sum(bytes) OVER (PARTITION BY module_id) AS module_bytes,"
-      "  row_number() OVER (PARTITION BY module_id ORDER BY bytes DESC, category) AS place FROM parts)"
-      " SELECT coalesce(m.name, '(no module)'), module_bytes, category, p.bytes FROM placed AS p"
-      " LEFT JOIN module_name AS m ON m.id = p.module_id WHERE place = 1 ORDER BY module_bytes DESC, 1 LIMIT 10",
-      death, error);
-}
-
-static int print_largest(struct sl_db *db, struct sl_output *out, const struct sl_death *death,
-                         struct sl_error *error) {
-  static const struct sl_column columns[] = {
-      {"id", "Largest", SL_UNIT_number, 0},
-      {"bytes", "Bytes", SL_UNIT_bytes, 0},
-      {"category", "Category", SL_UNIT_text, 0},
-      {"name", "Name", SL_UNIT_text, SL_COLUMN_HIDE_EMPTY},
-      {"module", "Module", SL_UNIT_text, SL_COLUMN_HIDE_EMPTY},
-      {"step", "Made in step", SL_UNIT_number, 0},
-      {"where", "In", SL_UNIT_text, 0},
-  };
-  return print_table(
-      db, out, "largest", NULL, columns, COUNT(columns),
-      "SELECT a.id, a.bytes, a.category || coalesce('/' || a.detail, ''), a.name, m.name, a.step,"
-      " (SELECT" SL_SQL_RANGE
-      "FROM phase AS p LEFT JOIN module_name AS n ON n.id = p.module_id WHERE p.id = a.phase_id)"
-      " FROM allocation AS a LEFT JOIN module_name AS m ON m.id = a.module_id JOIN rank AS r ON r.rank = a.rank"
-      " WHERE a.rank = :rank AND a.device IS r.device AND (:at IS NULL OR a.alloc_ns <= :at)"
-      "  AND (a.free_ns IS NULL OR a.free_ns > :at) ORDER BY a.bytes DESC, a.id LIMIT 10",
-      death, error);
-}
-
-static int print_device(struct sl_db *db, struct sl_output *out, const struct sl_death *death, struct sl_error *error) {
-  static const struct sl_column columns[] = {
-      {"owner", "The device", SL_UNIT_text, 0},
-      {"bytes", "Bytes", SL_UNIT_bytes, 0},
-  };
-  return print_table(db, out, "device", NULL, columns, COUNT(columns),
-                     "SELECT owner, bytes FROM device_balance WHERE rank = :rank AND at_ns = coalesce(:at, (SELECT"
-                     " max(at_ns) FROM device_sample WHERE rank = :rank)) AND (bytes <> 0 OR owner = 'unexplained')"
-                     " ORDER BY owner <> 'used', owner = 'unexplained', bytes DESC",
-                     death, error);
-}
-
 static int print_oom(struct sl_db *db, struct sl_output *out, void *context, struct sl_error *error) {
   const struct selection *selection = context;
   struct sl_death death = {0};
   int r = sl_check_selection(db, selection->rank, -1, error);
   if (r < 0)
     return r;
-  r = sl_add_segment_function(db, error);
+  r = sl_add_requests(db, error);
   if (r == 0)
     r = sl_print_coverage(db, out, error);
   sl_output_document(out);
   if (r == 0 && out->format != SL_FORMAT_text)
-    r = print_requests(db, out, selection, error);
-  if (r == 0)
+    r = (int)sl_print_listing(db, out, &requests, SL_WITH(SL_GIVEN(":rank", selection->rank)), error);
+  if (r >= 0)
     r = read_request(db, selection, &death, error);
   if (r == 0)
     r = read_end(db, selection, &death, error);
@@ -428,15 +285,16 @@ static int print_oom(struct sl_db *db, struct sl_output *out, void *context, str
     r = print_headline(db, out, &death, error);
   if (r == 0)
     r = print_retries(db, out, &death, error);
+  const struct sl_parameter *parameters = SL_WITH(SL_NUMBER(":rank", death.rank), SL_GIVEN(":at", death.at_ns));
+  if (r == 0)
+    r = sl_db_tell(db, sl_sql_oom_live, parameters, error);
   if (r == 0 && death.at_ns >= 0)
     r = sl_print_oom_options(db, out, &death, error);
   if (r == 0)
     r = print_categories(db, out, &death, error);
-  if (r == 0)
-    r = print_modules(db, out, &death, error);
-  if (r == 0)
-    r = print_largest(db, out, &death, error);
-  return r < 0 ? r : print_device(db, out, &death, error);
+  for (size_t i = 0; i < sizeof tables / sizeof tables[0] && r >= 0; i++)
+    r = (int)sl_print_listing(db, out, &tables[i], parameters, error);
+  return r < 0 ? r : 0;
 }
 
 int sl_cmd_oom(const struct sl_command *command, int argc, char **argv) {

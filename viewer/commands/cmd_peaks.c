@@ -1,11 +1,10 @@
 #include "ask_ledger.h"
 #include "command.h"
-#include "commands/peak_queries.h"
 #include "commands/summary.h"
 #include "storage/rules/categories.h"
+#include "viewer_sql.h"
 
 #include <errno.h>
-#include <sqlite3.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,72 +15,49 @@ struct selection {
   int64_t step, rank, depth; /* -1: all */
 };
 
-/* Runs sql, whose columns are those of the table, with what the user selected. */
-static int print_query(struct sl_db *db, struct sl_output *out, const char *name, const struct sl_column *columns,
-                       int count, const char *sql, const struct selection *selection, struct sl_error *error) {
-  struct sl_statement *statement = NULL;
-  struct sl_table *table = NULL;
-  int64_t rows = 0;
-  int r = sl_db_prepare(db, sql, &statement, error);
-  if (r < 0)
-    return r;
-
-  sl_bind_optional(statement, ":rank", selection->rank);
-  sl_bind_optional(statement, ":step", selection->step);
-  if (strstr(sql, ":depth"))
-    sl_bind_optional(statement, ":depth", selection->depth);
-  if (strstr(sql, ":text"))
-    sl_bind_named_int(statement, ":text", out->format == SL_FORMAT_text);
-  table = sl_table_begin(out, name, columns, count);
-  rows = sl_table_rows(table, statement, error);
-  table = sl_table_end(table);
-  statement = sl_statement_close(statement);
+/* Whether rows of a selection were printed; so many, or a negative errno. */
+static int say_rows(int64_t rows) {
   if (rows == 0)
     sl_complain("nothing matches: 'shardledger peaks --by step' lists the ranks and steps that were recorded");
   return rows < 0 ? (int)rows : 0;
 }
 
+static int print_query(struct sl_db *db, struct sl_output *out, const char *name, const struct sl_column *columns,
+                       int count, const char *sql, const struct selection *selection, struct sl_error *error) {
+  const struct sl_listing listing = {name, columns, count, sql, .heading = NULL};
+  return say_rows(
+      sl_print_listing(db, out, &listing,
+                       SL_WITH(SL_GIVEN(":rank", selection->rank), SL_GIVEN(":step", selection->step),
+                               SL_GIVEN(":depth", selection->depth), SL_NUMBER(":text", out->format == SL_FORMAT_text)),
+                       error));
+}
+
 /*
  * A column a category: the built-in ones always, so that CSV looks the same for every run, then those that only these
- * steps have. Fills columns from *count on and appends to the SQL. The names belong to the caller: free each from
- * built-in on.
+ * steps have. The names belong to the caller. Returns how many, or a negative errno.
  */
-static int add_categories(struct sl_db *db, const struct selection *selection, FILE *sql, struct sl_column *columns,
-                          int *count, char **names, int *name_count, struct sl_error *error) {
+static int read_categories(struct sl_db *db, const struct selection *selection, char **names, struct sl_error *error) {
   struct sl_statement *statement = NULL;
-  int r =
-      sl_db_prepare(db,
-                    "WITH " SL_SQL_CHOSEN " SELECT DISTINCT b.category FROM chosen AS c CROSS JOIN peak_category AS b"
-                    " ON b.rank = c.rank AND b.step = c.rows_step ORDER BY b.category",
-                    &statement, error);
-  if (r < 0)
-    return r;
-  sl_bind_optional(statement, ":rank", selection->rank);
-  sl_bind_optional(statement, ":step", selection->step);
-  for (int i = 0; i < SL_CATEGORY_built_in; i++)
-    names[(*name_count)++] = strdup(sl_categories[i].name);
-  while ((r = sl_statement_step(statement, error)) > 0 && *name_count < SL_CATEGORY_limit)
+  int count = 0;
+  int r = sl_db_ask(db, sl_sql_peaks_categories,
+                    SL_WITH(SL_GIVEN(":rank", selection->rank), SL_GIVEN(":step", selection->step)), &statement, error);
+  for (int i = 0; i < SL_CATEGORY_built_in && r == 0; i++)
+    names[count++] = strdup(sl_categories[i].name);
+  while (r >= 0 && (r = sl_statement_step(statement, error)) > 0 && count < SL_CATEGORY_limit)
     if (sl_category_find(sl_column_text(statement, 0)) < 0)
-      names[(*name_count)++] = strdup(sl_column_text(statement, 0));
+      names[count++] = strdup(sl_column_text(statement, 0));
   statement = sl_statement_close(statement);
-  if (r < 0)
-    return r;
-
-  for (int i = 0; i < *name_count; i++) {
-    char *quoted = names[i] ? sqlite3_mprintf("%Q", names[i]) : NULL;
-    if (!quoted)
-      return sl_no_memory(error);
-    fprintf(sql, ", coalesce(sum(b.bytes) FILTER (WHERE b.category = %s), 0)", quoted);
-    sqlite3_free(quoted);
-    columns[(*count)++] = (struct sl_column){names[i], names[i], SL_UNIT_bytes, SL_COLUMN_HIDE_EMPTY};
-  }
-  return 0;
+  for (int i = 0; i < count && r >= 0; i++)
+    if (!names[i])
+      r = sl_no_memory(error);
+  return r < 0 ? r : count;
 }
 
 /* Every module and phase of the chosen step, with what the device held at that moment by category. */
 static int print_modules_and_phases(struct sl_db *db, struct sl_output *out, const struct selection *selection,
                                     struct sl_error *error) {
-  struct sl_column columns[6 + SL_CATEGORY_limit] = {
+  enum { OWN = 6 };
+  struct sl_column columns[OWN + SL_CATEGORY_limit] = {
       {"rank", "Rank", SL_UNIT_number, 0},
       {"step", "Step", SL_UNIT_number, 0},
       {"module", "Module", SL_UNIT_text, 0},
@@ -90,35 +66,27 @@ static int print_modules_and_phases(struct sl_db *db, struct sl_output *out, con
       {"own_bytes", "Own", SL_UNIT_bytes, 0},
   };
   char *names[SL_CATEGORY_limit] = {NULL};
-  int name_count = 0, count = 6;
-  char *sql = NULL;
-  size_t size = 0;
-  FILE *stream = open_memstream(&sql, &size);
-  int r = stream ? 0 : sl_no_memory(error);
-  if (r < 0)
-    return r;
-
-  fprintf(stream, "WITH " SL_SQL_CHOSEN " SELECT p.rank, c.step, "
-                  "iif(p.module_id IS NULL, iif(:text, '(all)', NULL), " SL_SQL_FQN "),"
-                  " p.phase, p.allocated_bytes, p.own_bytes");
-  r = add_categories(db, selection, stream, columns, &count, names, &name_count, error);
-  fprintf(stream,
-          " FROM chosen AS c CROSS JOIN peak AS p ON p.rank = c.rank AND p.step = c.rows_step"
-          " LEFT JOIN module AS m ON m.id = p.module_id"
-          " LEFT JOIN peak_category AS b ON b.rank = p.rank AND b.step = p.step AND b.module_id IS p.module_id"
-          "  AND b.phase = p.phase"
-          " WHERE :depth IS NULL OR p.module_id IS NULL OR m.depth <= :depth"
-          " GROUP BY p.rank, p.step, p.module_id, p.phase"
-          " ORDER BY p.rank, p.module_id, CASE p.phase WHEN 'step' THEN 0 WHEN 'forward' THEN 1 WHEN 'recompute' THEN 2"
-          "  WHEN 'backward' THEN 3 ELSE 4 END");
-  if (fclose(stream) != 0 && r == 0)
-    r = sl_no_memory(error);
-  if (r == 0)
-    r = print_query(db, out, "peaks", columns, count, sql, selection, error);
-  for (int i = 0; i < name_count; i++)
+  struct sl_statement *statement = NULL;
+  int64_t rows = 0;
+  int count = read_categories(db, selection, names, error);
+  int r =
+      count < 0
+          ? count
+          : sl_db_ask(db, sl_sql_peaks_by_phase,
+                      SL_WITH(SL_GIVEN(":rank", selection->rank), SL_GIVEN(":step", selection->step),
+                              SL_GIVEN(":depth", selection->depth), SL_NUMBER(":text", out->format == SL_FORMAT_text)),
+                      &statement, error);
+  if (r == 0) {
+    for (int i = 0; i < count; i++)
+      columns[OWN + i] = (struct sl_column){names[i], names[i], SL_UNIT_bytes, SL_COLUMN_HIDE_EMPTY};
+    struct sl_table *table = sl_table_begin(out, "peaks", columns, OWN + count);
+    rows = sl_table_pivot(table, statement, OWN, error);
+    table = sl_table_end(table);
+  }
+  statement = sl_statement_close(statement);
+  for (int i = 0; i < SL_CATEGORY_limit; i++)
     free(names[i]);
-  free(sql);
-  return r;
+  return r < 0 ? r : say_rows(rows);
 }
 
 static int print_by_module(struct sl_db *db, struct sl_output *out, const struct selection *selection,
@@ -136,15 +104,7 @@ static int print_by_module(struct sl_db *db, struct sl_output *out, const struct
       {"param_bytes", "Parameters", SL_UNIT_bytes, SL_COLUMN_HIDE_EMPTY},
       {"buffer_bytes", "Buffers", SL_UNIT_bytes, SL_COLUMN_HIDE_EMPTY},
   };
-  return print_query(db, out, "modules", columns, sizeof(columns) / sizeof(columns[0]),
-                     "WITH " SL_SQL_CHOSEN " SELECT p.rank, c.step, " SL_SQL_FQN ", m.class,"
-                     " max(p.allocated_bytes) FILTER (WHERE p.phase = 'forward'),"
-                     " max(p.allocated_bytes) FILTER (WHERE p.phase = 'recompute'),"
-                     " max(p.allocated_bytes) FILTER (WHERE p.phase = 'backward'),"
-                     " max(p.own_bytes), max(p.own_with_children_bytes), m.param_bytes, m.buffer_bytes"
-                     " FROM chosen AS c CROSS JOIN peak AS p ON p.rank = c.rank AND p.step = c.rows_step"
-                     " JOIN module AS m ON m.id = p.module_id"
-                     " WHERE :depth IS NULL OR m.depth <= :depth GROUP BY p.rank, m.id ORDER BY p.rank, m.id",
+  return print_query(db, out, "modules", columns, sizeof(columns) / sizeof(columns[0]), sl_sql_peaks_by_module,
                      selection, error);
 }
 
@@ -157,21 +117,13 @@ static int print_by_category(struct sl_db *db, struct sl_output *out, const stru
   };
   struct sl_statement *statement = NULL;
   struct sl_table *table = NULL;
-  int r = sl_db_prepare(db,
-                        "WITH " SL_SQL_CHOSEN " SELECT c.rank, c.step, b.category, b.bytes,"
-                        " iif(c.peak_allocated_bytes > 0, b.bytes * 1.0 / c.peak_allocated_bytes, 0)"
-                        " FROM chosen AS c CROSS JOIN peak_category AS b ON b.rank = c.rank AND b.step = c.rows_step"
-                        "  AND b.module_id IS NULL AND b.phase = 'step'"
-                        " ORDER BY c.rank, b.bytes DESC, b.category",
-                        &statement, error);
+  int r = sl_db_ask(db, sl_sql_peaks_by_category,
+                    SL_WITH(SL_GIVEN(":rank", selection->rank), SL_GIVEN(":step", selection->step)), &statement, error);
   if (r < 0)
     return r;
-  sl_bind_optional(statement, ":rank", selection->rank);
-  sl_bind_optional(statement, ":step", selection->step);
   table = sl_table_begin(out, "categories", columns, sizeof(columns) / sizeof(columns[0]));
   while ((r = sl_statement_step(statement, error)) > 0) {
-    for (int i = 0; i < 5; i++)
-      sl_cell_column(table, statement, i);
+    sl_cell_columns(table, statement, 0, 4);
     sl_cell_bar(table, sl_column_double(statement, 4), sl_category_style(sl_column_text(statement, 2)));
   }
   table = sl_table_end(table);
@@ -195,13 +147,8 @@ static int print_by_step(struct sl_db *db, struct sl_output *out, const struct s
       {"same_as", "Same as", SL_UNIT_number, SL_COLUMN_HIDE_EMPTY},
       {"checked", "Checked", SL_UNIT_number, SL_COLUMN_DATA_ONLY},
   };
-  return print_query(db, out, "steps", columns, sizeof(columns) / sizeof(columns[0]),
-                     "SELECT * FROM (SELECT rank, step, peak_allocated_bytes,"
-                     " peak_allocated_bytes - lag(peak_allocated_bytes) OVER (PARTITION BY rank ORDER BY step),"
-                     " peak_active_bytes, peak_reserved_bytes, peak_requested_bytes, peak_device_bytes,"
-                     " end_allocated_bytes, end_ns - start_ns, same_as, checked FROM step)"
-                     " WHERE (:rank IS NULL OR rank = :rank) AND (:step IS NULL OR step = :step) ORDER BY rank, step",
-                     selection, error);
+  return print_query(db, out, "steps", columns, sizeof(columns) / sizeof(columns[0]), sl_sql_peaks_by_step, selection,
+                     error);
 }
 
 static int print_by_rank(struct sl_db *db, struct sl_output *out, const struct selection *selection,
@@ -218,12 +165,8 @@ static int print_by_rank(struct sl_db *db, struct sl_output *out, const struct s
       {"device_total_bytes", "Device total", SL_UNIT_bytes, SL_COLUMN_DATA_ONLY},
       {"where", "Where", SL_UNIT_text, 0},
   };
-  return print_query(
-      db, out, "ranks", columns, sizeof(columns) / sizeof(columns[0]),
-      "WITH " SL_SQL_CHOSEN " SELECT c.rank, k.host, k.device, c.step, c.peak_allocated_bytes,"
-      " c.peak_active_bytes, c.peak_reserved_bytes, c.peak_device_bytes, k.device_bytes, " SL_SQL_WHERE_PEAK
-      " FROM chosen AS c LEFT JOIN rank AS k ON k.rank = c.rank ORDER BY c.rank",
-      selection, error);
+  return print_query(db, out, "ranks", columns, sizeof(columns) / sizeof(columns[0]), sl_sql_peaks_by_rank, selection,
+                     error);
 }
 
 /*
@@ -236,13 +179,10 @@ static int choose_rank(struct sl_db *db, struct sl_output *out, struct selection
   int r = 0;
   if (out->format != SL_FORMAT_text || selection->rank >= 0)
     return 0;
-  r = sl_db_int(db, "SELECT count(*) FROM rank_steps", &ranks, error);
+  r = sl_db_int(db, sl_sql_peaks_rank_count, &ranks, error);
   if (r < 0 || ranks <= limit)
     return r;
-  r = sl_db_int(db,
-                "SELECT rank FROM rank_steps AS k ORDER BY (SELECT max(peak_allocated_bytes) FROM step AS s WHERE "
-                "s.rank = k.rank) DESC, rank LIMIT 1",
-                &selection->rank, error);
+  r = sl_db_int(db, sl_sql_peaks_highest_rank, &selection->rank, error);
   if (r == 0)
     sl_output_line(out, "Rank %lld of %lld, the highest; the others with --rank R", (long long)selection->rank,
                    (long long)ranks);

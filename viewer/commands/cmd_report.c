@@ -6,6 +6,7 @@
 #include "output/terminal.h"
 #include "report/page.h"
 #include "report/page_text.h"
+#include "viewer_sql.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -17,17 +18,13 @@
 /* ---- the data block ---- */
 
 static int begin_page(struct sl_page *page, struct sl_error *error) {
-  int r = sl_db_int(page->db, "SELECT count(*) FROM rank", &page->ranks, error);
+  int r = sl_db_int(page->db, sl_sql_report_rank_count, &page->ranks, error);
   if (r == 0 && page->ranks == 0)
     r = sl_error_set(error, -ENODATA, "the ledger has no rank: nothing to report");
   if (r == 0)
-    r = sl_db_int(page->db,
-                  "SELECT min(r.start_ns - coalesce((SELECT offset_ns FROM host_clock AS h WHERE h.host IS r.host), 0))"
-                  " FROM rank AS r",
-                  &page->first_ns, error);
+    r = sl_db_int(page->db, sl_sql_report_first_instant, &page->first_ns, error);
   if (r == 0)
-    r = sl_db_int(page->db, "SELECT (SELECT count(*) FROM allocation) + (SELECT count(*) FROM peak_category)",
-                  &page->rows, error);
+    r = sl_db_int(page->db, sl_sql_report_rows, &page->rows, error);
   return r == 0 ? sl_check_selection(page->db, -1, page->step, error) : r;
 }
 

@@ -5,6 +5,7 @@
 #include "storage/ledger.h"
 #include "storage/rules/categories.h"
 #include "storage/tables/db.h"
+#include "viewer_sql.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -44,7 +45,7 @@ static int rules_of_ledger(const char *path, struct sl_user_rules **out, struct 
   struct sl_db *db = NULL;
   int r = sl_open_ledger(path, &db, error);
   if (r == 0)
-    r = sl_db_prepare(db, "SELECT value FROM meta WHERE key = 'rules'", &statement, error);
+    r = sl_db_prepare(db, sl_sql_rules_text, &statement, error);
   if (r == 0)
     r = sl_statement_step(statement, error);
   if (r > 0)

@@ -1,9 +1,9 @@
 #include "ask_ledger.h"
 #include "command.h"
-#include "commands/peak_queries.h"
 #include "commands/summary.h"
 #include "open_ledger.h"
 #include "storage/rules/categories.h"
+#include "viewer_sql.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -30,57 +30,16 @@ static int tracker_words(const char *words[SL_CATEGORY_built_in]) {
 }
 
 /* The states in the order in which a module goes through them. */
-static const char *const states[] = {
-#define STATE(name, word) word,
+static const char states[] = ","
+#define STATE(name, word) word ","
 #include "storage/attribution/states.def"
 #undef STATE
-};
-
-/*
- * The view's rows of one rank and step, a column a word. Asked step by step with the numbers bound, since only then
- * SQLite takes them inside the view. Modules stand in the model's order, which their ids have.
- */
-static char *snapshot_sql(const char *const *words, int count) {
-  char *sql = NULL;
-  size_t size = 0;
-  FILE *stream = open_memstream(&sql, &size);
-  if (!stream)
-    return NULL;
-  fprintf(stream, "WITH state(word, place) AS (VALUES");
-  for (size_t i = 0; i < sizeof(states) / sizeof(states[0]); i++)
-    fprintf(stream, "%s('%s', %zu)", i ? "," : "", states[i], i);
-  fprintf(stream, "), named AS (SELECT *, iif(instr(fqn, '.'), substr(fqn, instr(fqn, '.') + 1), '') AS short"
-                  "  FROM fsdp_snapshot WHERE rank = :rank AND step = :step)"
-                  " SELECT rank, :step, fqn, short, call, named.state");
-  for (int i = 0; i <= count; i++)
-    fprintf(stream, ", coalesce(sum(bytes) FILTER (WHERE category = '%s'), 0)", i < count ? words[i] : "Total");
-  fprintf(stream,
-          " FROM named LEFT JOIN state ON state.word = named.state"
-          " LEFT JOIN (SELECT fqn AS short, min(id) AS id FROM module WHERE rank = :rank GROUP BY fqn)"
-          "  USING (short)"
-          " WHERE :module IS NULL OR fqn GLOB :module OR short GLOB :module OR (short = '' AND fqn = 'FSDP' || :module)"
-          " GROUP BY fqn, call, named.state ORDER BY id, fqn, call, place");
-  if (fclose(stream) != 0) {
-    free(sql);
-    return NULL;
-  }
-  return sql;
-}
-
-/* The steps to show. */
-static int prepare_steps(struct sl_db *db, const struct selection *selection, struct sl_statement **out,
-                         struct sl_error *error) {
-  int r = sl_db_prepare(db, "WITH " SL_SQL_CHOSEN " SELECT rank, step FROM chosen ORDER BY rank", out, error);
-  if (r < 0)
-    return r;
-  sl_bind_optional(*out, ":rank", selection->rank);
-  sl_bind_optional(*out, ":step", selection->step);
-  return 0;
-}
+    ;
 
 static int print_snapshots(struct sl_db *db, struct sl_output *out, void *context, struct sl_error *error) {
   const struct selection *selection = context;
-  struct sl_column columns[6 + SL_CATEGORY_built_in + 1] = {
+  enum { OWN = 6 };
+  struct sl_column columns[OWN + SL_CATEGORY_built_in + 1] = {
       {"rank", "Rank", SL_UNIT_number, 0},
       {"step", "Step", SL_UNIT_number, 0},
       {"module", "Module", SL_UNIT_text, 0},
@@ -90,22 +49,20 @@ static int print_snapshots(struct sl_db *db, struct sl_output *out, void *contex
   };
   const char *words[SL_CATEGORY_built_in];
   int word_count = tracker_words(words);
-  int count = 6;
-  char *sql = snapshot_sql(words, word_count);
+  int count = OWN;
   struct sl_statement *steps = NULL, *statement = NULL;
   struct sl_table *table = NULL;
   int64_t rows = 0;
-  int r = sql ? 0 : sl_no_memory(error);
-  if (r == 0)
-    r = sl_check_selection(db, selection->rank, selection->step, error);
+  int r = sl_check_selection(db, selection->rank, selection->step, error);
   if (r == 0)
     r = sl_print_coverage(db, out, error);
   if (r == 0)
     r = sl_print_repeated(db, out, selection->step, error);
   if (r == 0)
-    r = prepare_steps(db, selection, &steps, error);
+    r = sl_db_ask(db, sl_sql_snapshots_steps,
+                  SL_WITH(SL_GIVEN(":rank", selection->rank), SL_GIVEN(":step", selection->step)), &steps, error);
   if (r == 0)
-    r = sl_db_prepare(db, sql, &statement, error);
+    r = sl_db_prepare(db, sl_sql_snapshots_states, &statement, error);
   if (r < 0)
     goto finish;
 
@@ -116,10 +73,10 @@ static int print_snapshots(struct sl_db *db, struct sl_output *out, void *contex
   sl_output_line(out, "%s", "");
   table = sl_table_begin(out, "snapshots", columns, count);
   while ((r = sl_statement_step(steps, error)) > 0) {
-    sl_bind_named_int(statement, ":rank", sl_column_int(steps, 0));
-    sl_bind_named_int(statement, ":step", sl_column_int(steps, 1));
-    sl_bind_named_text(statement, ":module", selection->module);
-    int64_t more = sl_table_rows(table, statement, error);
+    sl_bind_all(statement,
+                SL_WITH(SL_NUMBER(":rank", sl_column_int(steps, 0)), SL_NUMBER(":step", sl_column_int(steps, 1)),
+                        SL_WORD(":module", selection->module), SL_WORD(":states", states)));
+    int64_t more = sl_table_pivot(table, statement, OWN, error);
     if (more < 0) {
       r = (int)more;
       break;
@@ -137,7 +94,6 @@ static int print_snapshots(struct sl_db *db, struct sl_output *out, void *contex
 finish:
   statement = sl_statement_close(statement);
   steps = sl_statement_close(steps);
-  free(sql);
   return r;
 }
 

@@ -1,25 +1,14 @@
 #include "ask_ledger.h"
 #include "command.h"
-#include "commands/growth_queries.h"
-#include "commands/peak_queries.h"
 #include "commands/summary.h"
 #include "output/units.h"
+#include "viewer_sql.h"
 
 #include <string.h>
 
 struct selection {
   int64_t step, rank, min; /* -1: all */
 };
-
-/* Text would say the same for every rank: it shows the one that grows most, else the one that keeps most. */
-static const char *const survivors_sql =
-    "WITH " SL_SQL_TOLD
-    " SELECT pattern, rank, module, phase, category, detail, decided_by, size_bytes, growth, bytes, kept_bytes,"
-    "  allocations, first_step, last_step, steps, possible, coalesce(sum(growth) OVER (PARTITION BY rank), 0) FROM told"
-    " WHERE NOT :text OR rank = (SELECT rank FROM told GROUP BY rank"
-    "  ORDER BY coalesce(sum(growth), 0) DESC, sum(kept_bytes) DESC, rank LIMIT 1)"
-    " ORDER BY CASE pattern WHEN 'growth' THEN 0 WHEN 'some_steps' THEN 1 WHEN 'once' THEN 2 ELSE 3 END,"
-    "  rank, growth DESC, bytes DESC, module, phase, category, size_bytes";
 
 #define LARGEST 10 /* groups of a section that text shows; of what grows it shows all */
 
@@ -68,9 +57,9 @@ static int print_verdict(struct sl_db *db, struct sl_output *out, const struct s
                          struct sl_statement *statement, bool any, struct sl_error *error) {
   int64_t steps = 0, ranks = 0, growth = any ? sl_column_int(statement, TOTAL_GROWTH) : 0;
   char bytes[SL_UNIT_CHARS];
-  int r = sl_db_int(db, "SELECT coalesce(max(steps), 0) FROM rank_steps", &steps, error);
+  int r = sl_db_int(db, sl_sql_survivors_steps, &steps, error);
   if (r == 0)
-    r = sl_db_int(db, "SELECT count(*) FROM rank_steps", &ranks, error);
+    r = sl_db_int(db, sl_sql_survivors_ranks, &ranks, error);
   if (r < 0)
     return r;
   sl_output_line(out, "%s", "");
@@ -100,8 +89,7 @@ static int print_section(struct sl_output *out, struct sl_statement *statement, 
   struct sl_table *table = sl_table_begin(out, pattern, columns, COLUMNS);
   while (r > 0 && strcmp(sl_column_text(statement, PATTERN), pattern) == 0) {
     if (rows++ < LARGEST || strcmp(pattern, "growth") == 0) {
-      for (int i = 0; i < COLUMNS; i++)
-        sl_cell_column(table, statement, i);
+      sl_cell_columns(table, statement, 0, COLUMNS - 1);
     } else {
       left_out++;
       left_out_bytes += sl_column_int(statement, BYTES);
@@ -132,8 +120,7 @@ static int print_data(struct sl_output *out, struct sl_statement *statement, int
   struct sl_table *table = sl_table_begin(out, "survivors", columns, COLUMNS);
   int r = 0;
   for (; (r = sl_statement_step(statement, error)) > 0; ++*rows)
-    for (int i = 0; i < COLUMNS; i++)
-      sl_cell_column(table, statement, i);
+    sl_cell_columns(table, statement, 0, COLUMNS - 1);
   table = sl_table_end(table);
   return r;
 }
@@ -146,13 +133,12 @@ static int print_survivors(struct sl_db *db, struct sl_output *out, void *contex
   if (r == 0)
     r = sl_print_coverage(db, out, error);
   if (r == 0)
-    r = sl_db_prepare(db, survivors_sql, &statement, error);
+    r = sl_db_ask(db, sl_sql_survivors_told,
+                  SL_WITH(SL_GIVEN(":rank", selection->rank), SL_GIVEN(":step", selection->step),
+                          SL_GIVEN(":min", selection->min), SL_NUMBER(":text", out->format == SL_FORMAT_text)),
+                  &statement, error);
   if (r < 0)
     return r;
-  sl_bind_optional(statement, ":rank", selection->rank);
-  sl_bind_optional(statement, ":step", selection->step);
-  sl_bind_optional(statement, ":min", selection->min);
-  sl_bind_named_int(statement, ":text", out->format == SL_FORMAT_text);
   r = out->format == SL_FORMAT_text ? print_text(db, out, selection, statement, &rows, error)
                                     : print_data(out, statement, &rows, error);
   statement = sl_statement_close(statement);

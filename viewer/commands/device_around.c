@@ -1,8 +1,7 @@
 #include "commands/device_around.h"
 
-#include "commands/device_queries.h"
-#include "commands/peak_queries.h"
 #include "output/units.h"
+#include "viewer_sql.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -16,20 +15,8 @@ struct around {
 /* 1; 0: no rank was sampled. */
 static int read_around(struct sl_db *db, int64_t rank, int64_t after_ns, struct around *out, struct sl_error *error) {
   struct sl_statement *statement = NULL;
-  int r = sl_db_prepare(db,
-                        "WITH moment AS (SELECT rank, device, start_ns + :after AS at_ns FROM rank AS r"
-                        "  WHERE (:rank IS NULL OR rank = :rank) AND EXISTS (SELECT 1 FROM device_sample AS d"
-                        "   WHERE d.rank = r.rank AND d.device IS r.device) ORDER BY rank LIMIT 1)"
-                        " SELECT m.rank, m.device, m.at_ns, (SELECT max(d.at_ns) FROM device_sample AS d"
-                        "  WHERE d.rank = m.rank AND d.device = m.device AND d.at_ns <= m.at_ns),"
-                        " (SELECT min(d.at_ns) FROM device_sample AS d"
-                        "  WHERE d.rank = m.rank AND d.device = m.device AND d.at_ns > m.at_ns) FROM moment AS m",
-                        &statement, error);
-  if (r < 0)
-    return r;
-  sl_bind_optional(statement, ":rank", rank);
-  sl_bind_named_int(statement, ":after", after_ns);
-  r = sl_statement_step(statement, error);
+  int r = sl_db_ask_first(db, sl_sql_device_moment_around,
+                          SL_WITH(SL_GIVEN(":rank", rank), SL_NUMBER(":after", after_ns)), &statement, error);
   if (r > 0)
     *out = (struct around){
         .rank = sl_column_int(statement, 0),
@@ -59,25 +46,12 @@ static int print_lines(struct sl_db *db, struct sl_output *out, const struct aro
       {"after_bytes", after, SL_UNIT_bytes, around->after_ns < 0 ? SL_COLUMN_DATA_ONLY : 0},
       {"meaning", "What it is", SL_UNIT_text, SL_COLUMN_SENTENCE},
   };
-  struct sl_statement *statement = NULL;
-  int r = sl_db_prepare(db,
-                        "WITH " SL_SQL_KNOWN " SELECT :rank, :device, :at, :before, :after, b.owner,"
-                        " sum(b.bytes) FILTER (WHERE b.at_ns = :before), sum(b.bytes) FILTER (WHERE b.at_ns = :after),"
-                        " " SL_SQL_MEANING " FROM device_balance AS b LEFT JOIN known AS k ON k.owner = b.owner"
-                        " WHERE b.rank = :rank AND b.device = :device AND b.at_ns IN (:before, :after)"
-                        " GROUP BY b.owner ORDER BY " SL_SQL_PLACE ", max(b.bytes) DESC",
-                        &statement, error);
-  if (r < 0)
-    return r;
-  sl_bind_named_int(statement, ":rank", around->rank);
-  sl_bind_named_int(statement, ":device", around->device);
-  sl_bind_named_int(statement, ":at", around->at_ns);
-  sl_bind_optional(statement, ":before", around->before_ns);
-  sl_bind_optional(statement, ":after", around->after_ns);
-  struct sl_table *table = sl_table_begin(out, "around", columns, sizeof columns / sizeof columns[0]);
-  int64_t rows = sl_table_rows(table, statement, error);
-  table = sl_table_end(table);
-  statement = sl_statement_close(statement);
+  const struct sl_listing around_listing = {"around", SL_COLUMNS(columns), sl_sql_device_around, .heading = NULL};
+  int64_t rows = sl_print_listing(db, out, &around_listing,
+                                  SL_WITH(SL_NUMBER(":rank", around->rank), SL_NUMBER(":device", around->device),
+                                          SL_NUMBER(":at", around->at_ns), SL_GIVEN(":before", around->before_ns),
+                                          SL_GIVEN(":after", around->after_ns)),
+                                  error);
   return rows < 0 ? (int)rows : 0;
 }
 

@@ -2,6 +2,7 @@
 
 #include "output/units.h"
 #include "storage/grow.h"
+#include "viewer_sql.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -48,15 +49,9 @@ static int step_add(struct life *life, int64_t step, struct sl_error *error) {
 /* Everything that changed the bytes, and the ends of the steps, in the order of time. */
 static int life_read(struct sl_db *db, int64_t rank, struct life *out, struct sl_error *error) {
   struct sl_statement *rows = NULL;
-  int r = sl_db_prepare(db,
-                        "SELECT alloc_ns AS at_ns, bytes, NULL AS step FROM host_segment WHERE rank = :rank"
-                        " UNION ALL SELECT free_ns, -bytes, NULL FROM host_segment WHERE rank = :rank"
-                        "  AND free_ns IS NOT NULL"
-                        " UNION ALL SELECT end_ns, 0, step FROM step WHERE rank = :rank ORDER BY at_ns, bytes, step",
-                        &rows, error);
+  int r = sl_db_ask(db, sl_sql_device_pinned_life, SL_WITH(SL_NUMBER(":rank", rank)), &rows, error);
   if (r < 0)
     return r;
-  sl_bind_named_int(rows, ":rank", rank);
   while ((r = sl_statement_step(rows, error)) > 0) {
     out->bytes += sl_column_int(rows, 1);
     if (out->bytes > out->peak_bytes) {

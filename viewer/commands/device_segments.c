@@ -1,10 +1,9 @@
 #include "commands/device_segments.h"
 
-#include "commands/peak_queries.h"
-#include "commands/range_queries.h"
 #include "commands/segment_map.h"
 #include "commands/summary.h"
 #include "output/units.h"
+#include "viewer_sql.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -28,40 +27,19 @@ struct instant {
  * One row: rank, device, instant, step. A step that repeats another one is shown by that one's rows. Of several ranks,
  * the first that ran out of memory, or the one that reserved most.
  */
-#define SQL_OWN_STEP                                                                                                   \
-  "(SELECT own.end_ns FROM step AS own WHERE own.rank = s.rank AND own.step = coalesce(s.same_as, s.step))"
 static const char *const instant_sql[] = {
-    [SL_SEGMENTS_oom] =
-        "SELECT o.rank, o.device, o.at_ns, o.step, o.step FROM oom AS o WHERE (:rank IS NULL OR o.rank = :rank)"
-        " AND o.reserved_bytes IS NOT NULL"
-        " ORDER BY EXISTS (SELECT 1 FROM step AS s WHERE s.rank = o.rank AND s.start_ns > o.at_ns), o.at_ns LIMIT 1",
-    [SL_SEGMENTS_step] =
-        "SELECT s.rank, r.device, " SQL_OWN_STEP ", coalesce(s.same_as, s.step), s.step FROM step AS s JOIN rank AS r"
-        " ON r.rank = s.rank WHERE s.step = :step AND (:rank IS NULL OR s.rank = :rank)"
-        " AND s.end_reserved_bytes IS NOT NULL ORDER BY s.end_reserved_bytes DESC, s.rank LIMIT 1",
-    [SL_SEGMENTS_last] =
-        "SELECT s.rank, r.device, " SQL_OWN_STEP ", coalesce(s.same_as, s.step), s.step FROM step AS s JOIN rank AS r"
-        " ON r.rank = s.rank WHERE (:rank IS NULL OR s.rank = :rank)"
-        " AND s.end_reserved_bytes IS NOT NULL ORDER BY s.step DESC, s.end_reserved_bytes DESC, s.rank LIMIT 1",
-    [SL_SEGMENTS_peak] =
-        "SELECT s.rank, r.device, (SELECT own.peak_ns FROM step AS own WHERE own.rank = s.rank AND own.step ="
-        "  coalesce(s.same_as, s.step)), coalesce(s.same_as, s.step), s.step FROM step AS s JOIN rank AS r"
-        " ON r.rank = s.rank WHERE (:rank IS NULL OR s.rank = :rank)"
-        " AND s.peak_reserved_bytes IS NOT NULL ORDER BY s.peak_allocated_bytes DESC, s.same_as IS NOT NULL, s.rank,"
-        " s.step LIMIT 1",
+    [SL_SEGMENTS_oom] = sl_sql_segments_at_oom,
+    [SL_SEGMENTS_step] = sl_sql_segments_at_step,
+    [SL_SEGMENTS_last] = sl_sql_segments_at_last,
+    [SL_SEGMENTS_peak] = sl_sql_segments_at_peak,
 };
 
 /* 1 when there is one, 0 when not, or a negative errno. */
 static int find_instant(struct sl_db *db, enum sl_segments_at at, const struct sl_segments_question *question,
                         struct instant *out, struct sl_error *error) {
   struct sl_statement *row = NULL;
-  int r = sl_db_prepare(db, instant_sql[at], &row, error);
-  if (r < 0)
-    return r;
-  sl_bind_optional(row, ":rank", question->rank);
-  if (at == SL_SEGMENTS_step)
-    sl_bind_named_int(row, ":step", question->step);
-  r = sl_statement_step(row, error);
+  int r = sl_db_ask_first(db, instant_sql[at],
+                          SL_WITH(SL_GIVEN(":rank", question->rank), SL_NUMBER(":step", question->step)), &row, error);
   if (r > 0) {
     *out = (struct instant){
         .rank = sl_column_int(row, 0),
@@ -92,10 +70,9 @@ static int resolve(struct sl_db *db, const struct sl_segments_question *question
 
 static int say_why_not(struct sl_db *db, const struct sl_segments_question *question, struct sl_error *error) {
   int64_t steps = 0, pools = 0;
-  int r = sl_db_int(db, "SELECT EXISTS(SELECT 1 FROM step WHERE end_reserved_bytes IS NOT NULL)", &steps, error);
+  int r = sl_db_int(db, sl_sql_segments_known, &steps, error);
   if (r == 0)
-    r = sl_db_int(db, "SELECT count(*) FROM rank WHERE allocator_backend IN ('cudaMallocAsync', 'uncached')", &pools,
-                  error);
+    r = sl_db_int(db, sl_sql_segments_pools, &pools, error);
   if (r < 0)
     return r;
   return sl_error_set(error, -ENODATA, "%s",
@@ -199,13 +176,7 @@ static int print_map(struct sl_db *db, struct sl_output *out, const struct insta
   struct sl_table *table = NULL;
   char text[40];
   size_t left = 0;
-  int r =
-      sl_db_prepare(db,
-                    "SELECT a.id, a.bytes, a.category || coalesce('/' || a.detail, ''), a.name, m.name,"
-                    " (SELECT" SL_SQL_RANGE
-                    "FROM phase AS p LEFT JOIN module_name AS n ON n.id = p.module_id WHERE p.id = a.phase_id),"
-                    " a.step FROM allocation AS a LEFT JOIN module_name AS m ON m.id = a.module_id WHERE a.id = :id",
-                    &keeper, error);
+  int r = sl_db_prepare(db, sl_sql_segments_keeper, &keeper, error);
   if (r < 0)
     return r;
   table = sl_table_begin(out, "segments", columns, COUNT(columns));
@@ -259,15 +230,9 @@ struct step {
 static int read_steps(struct sl_db *db, const struct sl_output *out_to, int64_t rank, struct step **out, size_t *count,
                       struct sl_error *error) {
   struct sl_statement *rows = NULL;
-  int r = sl_db_prepare(db,
-                        "SELECT s.step, s.end_reserved_bytes, s.end_allocated_bytes, s.end_reserved_bytes -"
-                        " s.end_active_bytes, s.end_largest_free_bytes, own.end_ns, count(*) OVER () FROM step AS s"
-                        " JOIN step AS own ON own.rank = s.rank AND own.step = coalesce(s.same_as, s.step)"
-                        " WHERE s.rank = :rank AND s.end_reserved_bytes IS NOT NULL ORDER BY s.step",
-                        &rows, error);
+  int r = sl_db_ask(db, sl_sql_segments_steps, SL_WITH(SL_NUMBER(":rank", rank)), &rows, error);
   if (r < 0)
     return r;
-  sl_bind_named_int(rows, ":rank", rank);
   for (int64_t place = 0; (r = sl_statement_step(rows, error)) > 0; place++) {
     if (!*out && !(*out = calloc((size_t)sl_column_int(rows, 6), sizeof **out))) {
       r = sl_no_memory(error);

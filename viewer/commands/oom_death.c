@@ -1,6 +1,7 @@
 #include "commands/oom_death.h"
 
 #include "storage/allocator/allocator_config.h"
+#include "viewer_sql.h"
 
 #include <errno.h>
 #include <sqlite3.h>
@@ -13,9 +14,9 @@ static void segment_bytes(sqlite3_context *context, int count, sqlite3_value **v
   sqlite3_result_int64(context, (int64_t)sl_allocator_segment(&config, rounded));
 }
 
-int sl_add_segment_function(struct sl_db *db, struct sl_error *error) {
+int sl_add_requests(struct sl_db *db, struct sl_error *error) {
   if (sqlite3_create_function(sl_db_handle(db), "segment_bytes", 2, SQLITE_UTF8 | SQLITE_DETERMINISTIC, NULL,
                               segment_bytes, NULL, NULL) != SQLITE_OK)
     return sl_no_memory(error);
-  return 0;
+  return sl_db_execute(db, sl_sql_oom_request_view, error);
 }

@@ -2,6 +2,7 @@
 #include "storage/rules/categories.h"
 
 #include "storage/grow.h"
+#include "viewer_sql.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -148,12 +149,12 @@ static int add_block(struct instant *instant, struct sl_statement *row, struct s
 static int read_rows(struct reader *reader, struct sl_db *db, const char *sql, int64_t rank, int64_t device,
                      int (*add)(struct instant *, struct sl_statement *, struct sl_error *), struct sl_error *error) {
   struct sl_statement *rows = NULL;
-  int r = sl_db_prepare(db, sql, &rows, error);
+  int r = sl_db_ask(db, sql,
+                    SL_WITH(SL_NUMBER(":rank", rank), SL_NUMBER(":device", device),
+                            SL_NUMBER(":last", reader->instants[reader->count - 1].at_ns)),
+                    &rows, error);
   if (r < 0)
     return r;
-  sl_bind_named_int(rows, ":rank", rank);
-  sl_bind_named_int(rows, ":device", device);
-  sl_bind_named_int(rows, ":last", reader->instants[reader->count - 1].at_ns);
   while (r >= 0 && (r = sl_statement_step(rows, error)) > 0) {
     size_t from, to;
     instants_of(reader, rows, &from, &to);
@@ -167,15 +168,12 @@ static int read_rows(struct reader *reader, struct sl_db *db, const char *sql, i
 static int read_privates(struct reader *reader, struct sl_db *db, int64_t rank, int64_t device,
                          struct sl_error *error) {
   struct sl_statement *rows = NULL;
-  int r = sl_db_prepare(db,
-                        "SELECT address, alloc_ns, pool FROM allocation WHERE rank = :rank AND device = :device"
-                        " AND pool IS NOT NULL AND alloc_ns <= :last ORDER BY address",
-                        &rows, error);
+  int r = sl_db_ask(db, sl_sql_map_private_blocks,
+                    SL_WITH(SL_NUMBER(":rank", rank), SL_NUMBER(":device", device),
+                            SL_NUMBER(":last", reader->instants[reader->count - 1].at_ns)),
+                    &rows, error);
   if (r < 0)
     return r;
-  sl_bind_named_int(rows, ":rank", rank);
-  sl_bind_named_int(rows, ":device", device);
-  sl_bind_named_int(rows, ":last", reader->instants[reader->count - 1].at_ns);
   while (r >= 0 && (r = sl_statement_step(rows, error)) > 0) {
     void *larger = grown(reader->privates, reader->private_count, sizeof *reader->privates, error);
     char *pool = larger ? strdup(sl_column_text(rows, 2)) : NULL;
@@ -192,16 +190,9 @@ static int read_privates(struct reader *reader, struct sl_db *db, int64_t rank, 
 }
 
 static int read_all(struct reader *reader, struct sl_db *db, int64_t rank, int64_t device, struct sl_error *error) {
-  int r = read_rows(reader, db,
-                    "SELECT alloc_ns, free_ns, address, bytes, coalesce(stream, 0), api LIKE '%map%' FROM segment"
-                    " WHERE rank = :rank AND device = :device AND owner = 'pytorch' AND bytes > 0"
-                    "  AND alloc_ns <= :last ORDER BY address",
-                    rank, device, add_part, error);
+  int r = read_rows(reader, db, sl_sql_map_segments, rank, device, add_part, error);
   if (r == 0)
-    r = read_rows(reader, db,
-                  "SELECT alloc_ns, complete_ns, id, address, bytes, category, free_ns, pool FROM allocation"
-                  " WHERE rank = :rank AND device = :device AND bytes > 0 AND alloc_ns <= :last",
-                  rank, device, add_block, error);
+    r = read_rows(reader, db, sl_sql_map_blocks, rank, device, add_block, error);
   return r < 0 ? r : read_privates(reader, db, rank, device, error);
 }
 

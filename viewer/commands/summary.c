@@ -1,8 +1,8 @@
 #include "commands/summary.h"
-#include "commands/peak_queries.h"
 #include "output/units.h"
 #include "storage/grow.h"
 #include "storage/rules/categories.h"
+#include "viewer_sql.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -36,21 +36,7 @@ int sl_print_coverage(struct sl_db *db, struct sl_output *out, struct sl_error *
   struct sl_statement *statement = NULL;
   char bytes[SL_UNIT_CHARS], share[SL_UNIT_CHARS];
   int64_t unattributed = 0, allocated = 0, lost = 0, gaps = 0, ranks = 0, world_size = 0, reduced = 0;
-  int r = sl_db_prepare(
-      db,
-      "WITH " SL_SQL_CHOSEN ", whole AS (SELECT coalesce(sum(peak_allocated_bytes), 0) AS bytes FROM chosen)"
-      " SELECT (SELECT coalesce(sum(events_lost), 0) FROM rank), (SELECT count(*) FROM gap),"
-      "  (SELECT coalesce(sum(o.bytes), 0) FROM chosen AS c JOIN peak_category AS o ON o.rank = c.rank"
-      "   AND o.step = c.rows_step AND o.module_id IS NULL AND o.phase = 'step'"
-      "   WHERE o.category = 'unattributed'), whole.bytes,"
-      "  (SELECT count(*) FROM rank), (SELECT coalesce(max(world_size), 0) FROM rank),"
-      "  (SELECT count(*) FROM rank WHERE fidelity = 'history') FROM whole",
-      &statement, error);
-  if (r < 0)
-    return r;
-  sl_bind_named_null(statement, ":rank");
-  sl_bind_named_null(statement, ":step");
-  r = sl_statement_step(statement, error);
+  int r = sl_db_ask_first(db, sl_sql_summary_coverage, NULL, &statement, error);
   if (r > 0) {
     lost = sl_column_int(statement, 0);
     gaps = sl_column_int(statement, 1);
@@ -89,14 +75,7 @@ int sl_print_repeated(struct sl_db *db, struct sl_output *out, int64_t step, str
   char line[160];
   if (step < 0)
     return 0;
-  int r = sl_db_prepare(db,
-                        "SELECT count(*), group_concat(same_as, ', ') FROM (SELECT DISTINCT same_as FROM rank_steps"
-                        " CROSS JOIN step USING (rank) WHERE step = :step AND same_as IS NOT NULL ORDER BY same_as)",
-                        &statement, error);
-  if (r < 0)
-    return r;
-  sl_bind_named_int(statement, ":step", step);
-  r = sl_statement_step(statement, error);
+  int r = sl_db_ask_first(db, sl_sql_summary_repeated, SL_WITH(SL_NUMBER(":step", step)), &statement, error);
   if (r > 0 && sl_column_int(statement, 0) > 0) {
     snprintf(line, sizeof(line), "Step %lld did to the byte what step %.60s did, whose rows stand for it",
              (long long)step, sl_column_text(statement, 1));
@@ -118,16 +97,9 @@ static void free_peaks(struct rank_peaks *peaks) {
 
 static int read_peaks(struct sl_db *db, struct rank_peaks *out, struct sl_error *error) {
   struct sl_statement *statement = NULL;
-  int r = sl_db_prepare(db,
-                        "WITH " SL_SQL_CHOSEN " SELECT c.rank, c.step, c.rows_step, c.peak_allocated_bytes,"
-                        " c.peak_reserved_bytes, c.peak_device_bytes, k.device_bytes, " SL_SQL_WHERE_PEAK
-                        " FROM chosen AS c LEFT JOIN rank AS k ON k.rank = c.rank ORDER BY c.rank",
-                        &statement, error);
+  int r = sl_db_ask(db, sl_sql_summary_peaks, NULL, &statement, error);
   if (r < 0)
     return r;
-  sl_bind_named_null(statement, ":rank");
-  sl_bind_named_null(statement, ":step");
-  sl_bind_named_int(statement, ":text", 1);
   while ((r = sl_statement_step(statement, error)) > 0) {
     struct rank_peak *more = sl_list_grow(out->ranks, (size_t)out->count, sizeof(*more));
     if (!more) {
@@ -217,36 +189,6 @@ static void print_ranks(struct sl_output *out, const struct rank_peaks *peaks) {
   table = sl_table_end(table);
 }
 
-/*
- * SELECT category, bytes of the highest rank, then bytes of every rank (few ranks) or the lowest and highest of all.
- * Ranks and steps are numbers, so they can stand in the text.
- */
-static char *category_sql(const struct rank_peaks *peaks) {
-  const struct rank_peak *worst = &peaks->ranks[peaks->worst];
-  char *sql = NULL;
-  size_t size = 0;
-  FILE *stream = open_memstream(&sql, &size);
-  if (!stream)
-    return NULL;
-  fprintf(stream, "WITH at(rank, step) AS (VALUES");
-  for (int i = 0; i < peaks->count; i++)
-    fprintf(stream, "%s(%lld,%lld)", i ? "," : "", (long long)peaks->ranks[i].rank,
-            (long long)peaks->ranks[i].rows_step);
-  fprintf(stream,
-          ") SELECT category, coalesce(sum(bytes) FILTER (WHERE rank = %lld), 0) AS worst,"
-          " iif(count(*) < %d, 0, min(bytes)), max(bytes)",
-          (long long)worst->rank, peaks->count);
-  for (int i = 0; i < peaks->count && peaks->count <= SL_RANKS_SIDE_BY_SIDE; i++)
-    fprintf(stream, ", coalesce(sum(bytes) FILTER (WHERE rank = %lld), 0)", (long long)peaks->ranks[i].rank);
-  fprintf(stream, " FROM at CROSS JOIN peak_category USING (rank, step) WHERE module_id IS NULL AND phase = 'step'"
-                  " GROUP BY category HAVING max(bytes) > 0 ORDER BY worst DESC, category");
-  if (fclose(stream) != 0) {
-    free(sql);
-    return NULL;
-  }
-  return sql;
-}
-
 static int print_categories(struct sl_db *db, struct sl_output *out, const struct rank_peaks *peaks,
                             struct sl_error *error) {
   const struct rank_peak *worst = &peaks->ranks[peaks->worst];
@@ -256,14 +198,9 @@ static int print_categories(struct sl_db *db, struct sl_output *out, const struc
   struct sl_statement *statement = NULL;
   struct sl_table *table = NULL;
   int count = 1;
-  int r = 0;
-  char *sql = category_sql(peaks);
-
-  if (!sql)
-    return sl_no_memory(error);
-  r = sl_db_prepare(db, sql, &statement, error);
+  int r = sl_db_ask(db, sl_sql_summary_categories, SL_WITH(SL_NUMBER(":worst", worst->rank)), &statement, error);
   if (r < 0)
-    goto finish;
+    return r;
 
   /* Bytes of one rank, share and bar belong together; with several ranks the bar is of the highest. */
   for (int i = 0; i < (side_by_side ? peaks->count : 1); i++) {
@@ -284,22 +221,13 @@ static int print_categories(struct sl_db *db, struct sl_output *out, const struc
     double share = sl_share(sl_column_int(statement, 1), worst->allocated_bytes);
     largest = share > largest ? share : largest;
     sl_cell_text(table, sl_column_text(statement, 0));
-    if (side_by_side) {
-      for (int i = 0; i < peaks->count; i++)
-        sl_cell_int(table, sl_column_int(statement, 4 + i));
-    } else {
-      for (int i = 1; i < 4; i++)
-        sl_cell_int(table, sl_column_int(statement, i));
-    }
+    sl_cell_columns(table, statement, side_by_side ? 4 : 1, side_by_side ? 3 + peaks->count : 3);
     sl_cell_double(table, share);
     /* Against the largest, so that the shape shows even when no category dominates. */
     sl_cell_bar(table, largest > 0 ? share / largest : 0, sl_category_style(sl_column_text(statement, 0)));
   }
   table = sl_table_end(table);
-
-finish:
   statement = sl_statement_close(statement);
-  free(sql);
   return r;
 }
 
@@ -318,27 +246,15 @@ static int print_owners(struct sl_db *db, struct sl_output *out, const struct ra
   };
   struct sl_statement *statement = NULL;
   struct sl_table *table = NULL;
-  int r = sl_db_prepare(db,
-                        "SELECT coalesce(" SL_SQL_FQN ", '(no module)'), o.category || coalesce('/' || o.detail, ''),"
-                        " coalesce(o.phase, '(outside)'),"
-                        " sum(o.bytes) AS bytes, sum(o.allocations)"
-                        " FROM peak_owner AS o LEFT JOIN module AS m ON m.id = o.module_id"
-                        " WHERE o.rank = :rank AND o.step = :step GROUP BY o.module_id, o.category, o.detail, o.phase"
-                        " ORDER BY bytes DESC, 1, 2, 3 LIMIT :limit",
-                        &statement, error);
-  if (r < 0)
-    return r;
-  sl_bind_named_int(statement, ":text", 1);
-  sl_bind_named_int(statement, ":rank", worst->rank);
-  sl_bind_named_int(statement, ":step", worst->rows_step);
-  sl_bind_named_int(statement, ":limit", LARGEST_OWNERS);
-  r = sl_statement_step(statement, error);
+  int r = sl_db_ask_first(db, sl_sql_summary_owners,
+                          SL_WITH(SL_NUMBER(":rank", worst->rank), SL_NUMBER(":step", worst->rows_step),
+                                  SL_NUMBER(":limit", LARGEST_OWNERS)),
+                          &statement, error);
   if (r > 0) {
     sl_output_line(out, "%s", "");
     table = sl_table_begin(out, "owners", columns, sizeof(columns) / sizeof(columns[0]));
     for (; r > 0; r = sl_statement_step(statement, error))
-      for (int i = 0; i < 5; i++)
-        sl_cell_column(table, statement, i);
+      sl_cell_columns(table, statement, 0, 4);
     table = sl_table_end(table);
   }
   statement = sl_statement_close(statement);
@@ -356,7 +272,7 @@ int sl_print_summary(struct sl_db *db, struct sl_output *out, bool in_info, stru
     goto finish;
   if (peaks.count == 0) {
     int64_t steps = 0;
-    r = sl_db_int(db, "SELECT EXISTS(SELECT 1 FROM step)", &steps, error);
+    r = sl_db_int(db, sl_sql_summary_has_steps, &steps, error);
     sl_output_line(out, "No %s recorded, so there is no peak to show; %s says %s.",
                    steps ? "allocations were" : "step was", in_info ? "what follows" : "'shardledger info'",
                    steps ? "why" : "what there is");

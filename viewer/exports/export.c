@@ -1,5 +1,6 @@
 #include "exports/export.h"
 #include "output/terminal.h"
+#include "viewer_sql.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -102,49 +103,13 @@ bool sl_nesting_fits(struct sl_nesting *nesting, int64_t start_ns, int64_t end_n
   return true;
 }
 
-const char *const sl_export_phases_sql =
-    "SELECT p.id, p.tid, p.kind, p.name, p.start_ns, coalesce(p.end_ns, r.end_ns, p.start_ns) AS until_ns,"
-    " nullif(iif(m.fqn = '', m.class, m.fqn), ''), p.step, p.call_index"
-    " FROM phase AS p JOIN rank AS r ON r.rank = p.rank LEFT JOIN module AS m ON m.id = p.module_id"
-    " WHERE p.rank = :rank ORDER BY p.tid, p.start_ns, until_ns DESC, p.id";
-
-const char *const sl_export_ranks_sql =
-    "WITH moved AS (SELECT r.*, coalesce((SELECT offset_ns FROM host_clock AS h WHERE h.host IS r.host), 0) AS "
-    "offset_ns"
-    "  FROM rank AS r)"
-    " SELECT rank, world_size, host, pid, coalesce(device, 0), coalesce(device_name, ''), device_bytes, start_ns, "
-    "end_ns,"
-    " offset_ns + (SELECT min(start_ns - offset_ns) FROM moved), offset_ns, nccl_version FROM moved ORDER BY rank";
-
 int sl_export_each_rank(struct sl_export *export, sl_export_rank *write, struct sl_error *error) {
   struct sl_statement *ranks = NULL;
   if (mkdir(export->output, 0777) != 0 && errno != EEXIST)
     return sl_error_set(error, -errno, "%s can't be made: %s", export->output, strerror(errno));
-  int r = sl_db_prepare(export->db, sl_export_ranks_sql, &ranks, error);
+  int r = sl_db_prepare(export->db, sl_sql_export_ranks, &ranks, error);
   while (r == 0 && (r = sl_statement_step(ranks, error)) > 0)
     r = write(export, ranks, error);
   ranks = sl_statement_close(ranks);
   return r;
 }
-
-const char *const sl_export_kernels_sql =
-    "SELECT k.device, k.stream, k.name, k.correlation, k.start_ns, k.end_ns, c.id, c.operation, c.bytes, c.comm, c.seq,"
-    " c.datatype, (SELECT nranks FROM communicator AS m WHERE m.rank = c.rank AND m.comm = c.comm), c.tid, c.enqueue_ns"
-    " FROM kernel AS k LEFT JOIN (SELECT *, row_number() OVER (PARTITION BY stream, start_ns, end_ns"
-    "  ORDER BY enqueue_ns <= start_ns DESC, enqueue_ns DESC) AS place FROM collective WHERE rank = :rank"
-    "  AND start_ns IS NOT NULL) AS c ON c.place = 1"
-    " AND c.stream = k.stream AND c.start_ns = k.start_ns AND c.end_ns = k.end_ns"
-    " WHERE k.rank = :rank ORDER BY k.start_ns";
-
-const char *const sl_export_memory_sql =
-    "SELECT alloc_ns AS at, 1 AS kind, device, address, bytes, tid, category, stream, requested_bytes, module_id"
-    "  FROM allocation"
-    "  WHERE rank = :rank"
-    " UNION ALL SELECT free_ns, 2, device, address, bytes, tid, category, stream, requested_bytes, module_id"
-    "  FROM allocation"
-    "  WHERE rank = :rank AND free_ns IS NOT NULL"
-    " UNION ALL SELECT alloc_ns, 0, device, address, bytes, 0, NULL, stream, bytes, NULL FROM segment"
-    "  WHERE rank = :rank AND owner = 'pytorch'"
-    " UNION ALL SELECT free_ns, 3, device, address, bytes, 0, NULL, stream, bytes, NULL FROM segment"
-    "  WHERE rank = :rank AND owner = 'pytorch' AND free_ns IS NOT NULL"
-    " ORDER BY at, kind";

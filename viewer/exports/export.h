@@ -59,7 +59,6 @@ bool sl_nesting_fits(struct sl_nesting *nesting, int64_t start_ns, int64_t end_n
  * The ranks. zero is what to subtract from a rank's times to have them on one clock that starts with the run: the
  * earliest start, and how far the host's clock is from the first host's.
  */
-extern const char *const sl_export_ranks_sql;
 enum sl_export_rank_column {
   SL_RANK_rank,
   SL_RANK_world_size,
@@ -75,7 +74,7 @@ enum sl_export_rank_column {
   SL_RANK_nccl_version,
 };
 
-/* Makes the output a directory and calls write for each rank, with sl_export_ranks_sql's row of it. */
+/* Makes the output a directory and calls write for each rank, with export_ranks' row of it. */
 typedef int sl_export_rank(struct sl_export *export, struct sl_statement *rank, struct sl_error *error);
 int sl_export_each_rank(struct sl_export *export, sl_export_rank *write, struct sl_error *error);
 
@@ -83,7 +82,6 @@ int sl_export_each_rank(struct sl_export *export, sl_export_rank *write, struct 
  * Kernels of a rank (:rank) by start, with the NCCL call that each was joined to: of a group the last one, which
  * launches.
  */
-extern const char *const sl_export_kernels_sql;
 enum sl_export_kernel_column {
   SL_KERNEL_device,
   SL_KERNEL_stream,
@@ -105,7 +103,6 @@ enum sl_export_kernel_column {
 /*
  * What happened to a rank's memory (:rank), by time and kind: PyTorch's segments and the blocks in them.
  */
-extern const char *const sl_export_memory_sql;
 enum sl_export_memory_kind { SL_SEGMENT_TAKEN, SL_BLOCK_MADE, SL_BLOCK_FREED, SL_SEGMENT_GIVEN_BACK };
 enum sl_export_memory_column {
   SL_MEMORY_at,
@@ -124,7 +121,6 @@ enum sl_export_memory_column {
  * The phases of a rank (:rank) in this order, those that never ended up to the rank's end. Columns as in enum;
  * sl_db_prepare takes it.
  */
-extern const char *const sl_export_phases_sql;
 enum sl_export_phase_column {
   SL_PHASE_id,
   SL_PHASE_tid,

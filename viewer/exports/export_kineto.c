@@ -5,6 +5,7 @@
 #include "exports/demangle.h"
 #include "exports/export.h"
 #include "output/text.h"
+#include "viewer_sql.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -93,8 +94,6 @@ static const struct datatype *find_datatype(const char *nccl) {
 }
 
 /* The ranks of communicator :comm, in its order. */
-static const char *const group_sql =
-    "SELECT rank FROM communicator WHERE comm = :comm ORDER BY coalesce(comm_rank, rank), rank";
 
 static int write_group(struct writer *w, struct sl_statement *group, int64_t comm, struct sl_error *error) {
   int r = 0, count = 0;
@@ -153,10 +152,9 @@ static int write_phases(struct writer *w, struct sl_error *error) {
   struct sl_nesting nesting = {.depth = 0};
   int64_t thread = -1;
   char step_name[48];
-  int r = sl_db_prepare(w->export->db, sl_export_phases_sql, &phases, error);
+  int r = sl_db_ask(w->export->db, sl_sql_export_phases, SL_WITH(SL_NUMBER(":rank", w->rank)), &phases, error);
   if (r < 0)
     return r;
-  sl_bind_named_int(phases, ":rank", w->rank);
   while ((r = sl_statement_step(phases, error)) > 0) {
     int64_t id = sl_column_int(phases, SL_PHASE_id), tid = sl_column_int(phases, SL_PHASE_tid);
     int64_t start = sl_column_int(phases, SL_PHASE_start), end = sl_column_int(phases, SL_PHASE_end);
@@ -221,10 +219,9 @@ static void write_unknown_launch(struct writer *w, int64_t correlation, int64_t 
 
 static int write_kernels(struct writer *w, struct sl_statement *group, struct sl_error *error) {
   struct sl_statement *kernels = NULL;
-  int r = sl_db_prepare(w->export->db, sl_export_kernels_sql, &kernels, error);
+  int r = sl_db_ask(w->export->db, sl_sql_export_kernels, SL_WITH(SL_NUMBER(":rank", w->rank)), &kernels, error);
   if (r < 0)
     return r;
-  sl_bind_named_int(kernels, ":rank", w->rank);
   while ((r = sl_statement_step(kernels, error)) > 0) {
     int64_t device = sl_column_int(kernels, SL_KERNEL_device), stream = sl_column_int(kernels, SL_KERNEL_stream);
     int64_t start = sl_column_int(kernels, SL_KERNEL_start), end = sl_column_int(kernels, SL_KERNEL_end);
@@ -282,14 +279,9 @@ static void write_range(struct writer *w, const struct collective *c, int64_t id
 
 static int write_calls(struct writer *w, struct sl_statement *group, struct sl_error *error) {
   struct sl_statement *calls = NULL;
-  int r = sl_db_prepare(w->export->db,
-                        "SELECT c.id, c.tid, c.enqueue_ns, c.operation, c.bytes, c.comm, c.seq, c.datatype,"
-                        " (SELECT nranks FROM communicator AS m WHERE m.rank = c.rank AND m.comm = c.comm)"
-                        " FROM collective AS c WHERE c.rank = :rank ORDER BY c.enqueue_ns",
-                        &calls, error);
+  int r = sl_db_ask(w->export->db, sl_sql_kineto_calls, SL_WITH(SL_NUMBER(":rank", w->rank)), &calls, error);
   if (r < 0)
     return r;
-  sl_bind_named_int(calls, ":rank", w->rank);
   while ((r = sl_statement_step(calls, error)) > 0) {
     struct collective c = {.operation = sl_column_text(calls, 3),
                            .datatype = sl_column_text(calls, 7),
@@ -313,16 +305,9 @@ static int write_calls(struct writer *w, struct sl_statement *group, struct sl_e
 
 static int write_copies(struct writer *w, struct sl_error *error) {
   struct sl_statement *copies = NULL;
-  int r = sl_db_prepare(w->export->db,
-                        "SELECT device, stream, CASE kind WHEN 1 THEN 'Memcpy HtoD' WHEN 2 THEN 'Memcpy DtoH'"
-                        "  WHEN 8 THEN 'Memcpy DtoD' WHEN 10 THEN 'Memcpy PtoP' ELSE 'Memcpy' END, bytes, correlation,"
-                        " start_ns, end_ns, 'gpu_memcpy' FROM memcpy WHERE rank = :rank"
-                        " UNION ALL SELECT device, stream, 'Memset (Device)', bytes, correlation, start_ns, end_ns,"
-                        " 'gpu_memset' FROM memset WHERE rank = :rank",
-                        &copies, error);
+  int r = sl_db_ask(w->export->db, sl_sql_kineto_copies, SL_WITH(SL_NUMBER(":rank", w->rank)), &copies, error);
   if (r < 0)
     return r;
-  sl_bind_named_int(copies, ":rank", w->rank);
   while ((r = sl_statement_step(copies, error)) > 0) {
     int64_t device = sl_column_int(copies, 0), stream = sl_column_int(copies, 1);
     begin(w, "X", sl_column_text(copies, 7), sl_column_text(copies, 2));
@@ -344,10 +329,9 @@ static int write_copies(struct writer *w, struct sl_error *error) {
 static int write_memory(struct writer *w, struct sl_error *error) {
   int64_t allocated[DEVICES] = {0}, reserved[DEVICES] = {0};
   struct sl_statement *memory = NULL;
-  int r = sl_db_prepare(w->export->db, sl_export_memory_sql, &memory, error);
+  int r = sl_db_ask(w->export->db, sl_sql_export_memory, SL_WITH(SL_NUMBER(":rank", w->rank)), &memory, error);
   if (r < 0)
     return r;
-  sl_bind_named_int(memory, ":rank", w->rank);
   while ((r = sl_statement_step(memory, error)) > 0) {
     int64_t kind = sl_column_int(memory, SL_MEMORY_kind), device = sl_column_int(memory, SL_MEMORY_device);
     int64_t bytes = sl_column_int(memory, SL_MEMORY_bytes);
@@ -388,10 +372,7 @@ static int write_names(struct writer *w, struct sl_error *error) {
   struct sl_statement *streams = NULL;
   char text[64];
   int64_t known = -1;
-  int r = sl_db_prepare(w->export->db,
-                        "SELECT device, stream FROM kernel WHERE rank = :rank UNION SELECT device, stream FROM memcpy"
-                        " WHERE rank = :rank UNION SELECT device, stream FROM memset WHERE rank = :rank",
-                        &streams, error);
+  int r = sl_db_prepare(w->export->db, sl_sql_kineto_streams, &streams, error);
   if (r < 0)
     return r;
   /* The first event has no comma before it. */
@@ -420,11 +401,10 @@ static int write_names(struct writer *w, struct sl_error *error) {
 static int write_groups(struct writer *w, struct sl_statement *group, struct sl_error *error) {
   struct sl_statement *communicators = NULL;
   int count = 0;
-  int r = sl_db_prepare(w->export->db, "SELECT comm, coalesce(name, ''), nranks FROM communicator WHERE rank = :rank",
-                        &communicators, error);
+  int r = sl_db_ask(w->export->db, sl_sql_kineto_communicators, SL_WITH(SL_NUMBER(":rank", w->rank)), &communicators,
+                    error);
   if (r < 0)
     return r;
-  sl_bind_named_int(communicators, ":rank", w->rank);
   while ((r = sl_statement_step(communicators, error)) > 0) {
     int64_t comm = sl_column_int(communicators, 0);
     fprintf(w->file, "%s{\"pg_name\": \"%" PRId64 "\", \"pg_desc\": ", count++ ? ", " : "", comm);
@@ -444,13 +424,8 @@ static int write_groups(struct writer *w, struct sl_statement *group, struct sl_
 static int write_devices(struct writer *w, struct sl_statement *ranks, struct sl_error *error) {
   struct sl_statement *last = NULL;
   int64_t own = sl_column_int(ranks, SL_RANK_device);
-  int r = sl_db_prepare(w->export->db, "SELECT max(coalesce(max(device), 0), :own) FROM allocation WHERE rank = :rank",
-                        &last, error);
-  if (r < 0)
-    return r;
-  sl_bind_named_int(last, ":rank", w->rank);
-  sl_bind_named_int(last, ":own", own);
-  r = sl_statement_step(last, error);
+  int r = sl_db_ask_first(w->export->db, sl_sql_kineto_devices,
+                          SL_WITH(SL_NUMBER(":rank", w->rank), SL_NUMBER(":own", own)), &last, error);
   int64_t count = r > 0 ? sl_column_int(last, 0) + 1 : 0;
   last = sl_statement_close(last);
   if (r < 0)
@@ -502,7 +477,7 @@ static int write_rank(struct sl_export *export, struct sl_statement *ranks, stru
   if (r < 0)
     return r;
   w.file = file.stream;
-  r = sl_db_prepare(export->db, group_sql, &group, error);
+  r = sl_db_prepare(export->db, sl_sql_kineto_group, &group, error);
   if (r == 0)
     r = write_header(&w, ranks, group, error);
   if (r == 0)

@@ -1,9 +1,9 @@
 /* Nsight Systems' SQLite schema: nsys_schema.sql has its tables, nsys_fill.sql fills all but the NVTX ranges. */
 #include "exports/demangle.h"
 #include "exports/export.h"
-#include "exports/nsys_sql.h"
 #include "storage/part_file.h"
 #include "storage/tables/schema_check.h"
+#include "viewer_sql.h"
 
 #include <errno.h>
 #include <sqlite3.h>
@@ -103,17 +103,11 @@ static int write_ranges_of(struct sl_export *export, struct sl_statement *proces
 
 static int write_ranges(struct sl_export *export, struct sl_db *db, struct sl_error *error) {
   struct sl_statement *processes = NULL, *phases = NULL, *insert = NULL;
-  int r = sl_db_prepare(db, "SELECT rank, zero_ns, global_pid FROM process ORDER BY rank", &processes, error);
+  int r = sl_db_prepare(db, sl_sql_nsys_processes, &processes, error);
   if (r == 0)
-    r = sl_db_prepare(export->db, sl_export_phases_sql, &phases, error);
+    r = sl_db_prepare(export->db, sl_sql_export_phases, &phases, error);
   if (r == 0)
-    r = sl_db_prepare(db,
-                      "INSERT INTO NVTX_EVENTS(start, \"end\", eventType, rangeId, category, text, globalTid,"
-                      " endGlobalTid, textId, domainId, jsonText) VALUES (:start, :end, :type, :id,"
-                      " (SELECT id FROM kind WHERE kind = :kind), :text, :thread, :end_thread,"
-                      " (SELECT id FROM StringIds WHERE value = :text), 1,"
-                      " json_object('kind', :kind, 'module', :module, 'step', :step, 'call', :call))",
-                      &insert, error);
+    r = sl_db_prepare(db, sl_sql_nsys_range, &insert, error);
   while (r == 0 && (r = sl_statement_step(processes, error)) > 0)
     r = write_ranges_of(export, processes, phases, insert, error);
   processes = sl_statement_close(processes);
@@ -137,9 +131,9 @@ int sl_export_nsys(struct sl_export *export, struct sl_error *error) {
   if (r == 0)
     r = sl_db_execute(db, "BEGIN", error);
   if (r == 0)
-    r = sl_db_execute(db, sl_nsys_schema_sql, error);
+    r = sl_db_execute(db, sl_sql_nsys_schema, error);
   if (r == 0)
-    r = sl_db_execute(db, sl_nsys_fill_sql, error);
+    r = sl_db_execute(db, sl_sql_nsys_fill, error);
   if (r == 0)
     r = write_ranges(export, db, error);
   if (r == 0)

@@ -6,6 +6,7 @@
 #include "exports/export.h"
 #include "exports/protobuf.h"
 #include "storage/grow.h"
+#include "viewer_sql.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -212,10 +213,9 @@ static uint64_t thread_track(struct writer *w, int64_t tid) {
 static int write_phases(struct writer *w, struct sl_error *error) {
   struct sl_statement *phases = NULL;
   struct thread thread = {.tid = -1};
-  int r = sl_db_prepare(w->export->db, sl_export_phases_sql, &phases, error);
+  int r = sl_db_ask(w->export->db, sl_sql_export_phases, SL_WITH(SL_NUMBER(":rank", w->rank)), &phases, error);
   if (r < 0)
     return r;
-  sl_bind_named_int(phases, ":rank", w->rank);
   while ((r = sl_statement_step(phases, error)) > 0) {
     int64_t start = sl_column_int(phases, SL_PHASE_start), end = sl_column_int(phases, SL_PHASE_end);
     uint64_t track = 0;
@@ -277,10 +277,9 @@ static int write_kernels(struct writer *w, uint64_t parent, struct sl_error *err
   struct sl_statement *kernels = NULL;
   struct named_tracks streams = {0};
   uint64_t track = 0;
-  int r = sl_db_prepare(w->export->db, sl_export_kernels_sql, &kernels, error);
+  int r = sl_db_ask(w->export->db, sl_sql_export_kernels, SL_WITH(SL_NUMBER(":rank", w->rank)), &kernels, error);
   if (r < 0)
     return r;
-  sl_bind_named_int(kernels, ":rank", w->rank);
   while ((r = sl_statement_step(kernels, error)) > 0) {
     int64_t start = sl_column_int(kernels, SL_KERNEL_start);
     struct named_track *stream = stream_track(w, &streams, parent, sl_column_int(kernels, SL_KERNEL_device),
@@ -317,16 +316,9 @@ static int write_copies(struct writer *w, uint64_t parent, struct sl_error *erro
   struct sl_statement *copies = NULL;
   struct named_tracks streams = {0};
   uint64_t track = 0;
-  int r = sl_db_prepare(w->export->db,
-                        "SELECT device, stream, CASE kind WHEN 1 THEN 'copy HtoD' WHEN 2 THEN 'copy DtoH' WHEN 8 THEN"
-                        " 'copy DtoD' WHEN 10 THEN 'copy PtoP' ELSE 'copy' END, bytes, start_ns AS start, end_ns"
-                        "  FROM memcpy WHERE rank = :rank"
-                        " UNION ALL SELECT device, stream, 'memset', bytes, start_ns, end_ns FROM memset"
-                        "  WHERE rank = :rank ORDER BY start",
-                        &copies, error);
+  int r = sl_db_ask(w->export->db, sl_sql_perfetto_copies, SL_WITH(SL_NUMBER(":rank", w->rank)), &copies, error);
   if (r < 0)
     return r;
-  sl_bind_named_int(copies, ":rank", w->rank);
   while ((r = sl_statement_step(copies, error)) > 0) {
     struct named_track *stream =
         stream_track(w, &streams, parent, sl_column_int(copies, 0), sl_column_int(copies, 1), " copies");
@@ -347,13 +339,9 @@ static int write_copies(struct writer *w, uint64_t parent, struct sl_error *erro
 /* NCCL's calls on their threads, each with a flow to its kernel. */
 static int write_calls(struct writer *w, struct sl_error *error) {
   struct sl_statement *calls = NULL;
-  int r = sl_db_prepare(w->export->db,
-                        "SELECT id, tid, enqueue_ns, operation, bytes, comm, seq FROM collective WHERE rank = :rank"
-                        " ORDER BY enqueue_ns",
-                        &calls, error);
+  int r = sl_db_ask(w->export->db, sl_sql_perfetto_calls, SL_WITH(SL_NUMBER(":rank", w->rank)), &calls, error);
   if (r < 0)
     return r;
-  sl_bind_named_int(calls, ":rank", w->rank);
   while ((r = sl_statement_step(calls, error)) > 0) {
     uint64_t track = thread_track(w, sl_column_int(calls, 1));
     begin_event(w, INSTANT, track);
@@ -405,9 +393,9 @@ struct modules {
 static int list_modules(struct writer *w, struct modules *modules, struct sl_error *error) {
   struct sl_statement *ids = NULL;
   int64_t count = 0;
-  int r = sl_db_int(w->export->db, "SELECT count(*) FROM module", &count, error);
+  int r = sl_db_int(w->export->db, sl_sql_perfetto_module_count, &count, error);
   if (r == 0)
-    r = sl_db_prepare(w->export->db, "SELECT id FROM module WHERE rank = :rank ORDER BY id", &ids, error);
+    r = sl_db_prepare(w->export->db, sl_sql_perfetto_modules, &ids, error);
   if (r < 0)
     return r;
   modules->counters = calloc(count + 1, sizeof(*modules->counters));
@@ -458,9 +446,9 @@ static int write_memory(struct writer *w, int64_t device, struct sl_error *error
   reserved.track = counter_track(w, w->process, "reserved");
   int r = list_modules(w, &modules, error);
   if (r == 0)
-    r = sl_db_prepare(w->export->db, "SELECT name FROM module_name WHERE id = :id", &names, error);
+    r = sl_db_prepare(w->export->db, sl_sql_perfetto_module_name, &names, error);
   if (r == 0)
-    r = sl_db_prepare(w->export->db, sl_export_memory_sql, &memory, error);
+    r = sl_db_prepare(w->export->db, sl_sql_export_memory, &memory, error);
   if (r < 0)
     goto finish;
   sl_bind_named_int(memory, ":rank", w->rank);
@@ -500,10 +488,9 @@ finish:
 
 static int write_ooms(struct writer *w, struct sl_error *error) {
   struct sl_statement *ooms = NULL;
-  int r = sl_db_prepare(w->export->db, "SELECT at_ns, requested_bytes FROM oom WHERE rank = :rank", &ooms, error);
+  int r = sl_db_ask(w->export->db, sl_sql_perfetto_ooms, SL_WITH(SL_NUMBER(":rank", w->rank)), &ooms, error);
   if (r < 0)
     return r;
-  sl_bind_named_int(ooms, ":rank", w->rank);
   while ((r = sl_statement_step(ooms, error)) > 0) {
     begin_event(w, INSTANT, w->process);
     sl_message_text(&w->event, EVENT_NAME, "out of memory");
@@ -544,7 +531,7 @@ int sl_export_perfetto(struct sl_export *export, struct sl_error *error) {
   if (r < 0)
     return r;
   w.file = file.stream;
-  r = sl_db_prepare(export->db, sl_export_ranks_sql, &ranks, error);
+  r = sl_db_prepare(export->db, sl_sql_export_ranks, &ranks, error);
   while (r == 0 && (r = sl_statement_step(ranks, error)) > 0)
     r = write_rank(&w, ranks, error);
   if (r == 0 && (w.packet.failed || w.event.failed || w.inner.failed))

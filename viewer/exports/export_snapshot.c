@@ -5,6 +5,7 @@
  */
 #include "exports/export.h"
 #include "exports/pickle.h"
+#include "viewer_sql.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -33,10 +34,6 @@ static void word(struct writer *w, const char *key, const char *value) {
 }
 
 /* What a row says of a block's origin, as columns from `first` on: category, module, phase. */
-#define SL_SQL_ORIGIN                                                                                                  \
-  "a.category || coalesce(' (' || a.detail || ')', ''), (SELECT name FROM module_name WHERE id = a.module_id),"        \
-  " (SELECT iif(kind = name, kind, kind || ' ' || name) FROM phase WHERE id = a.phase_id)"
-
 static void frames(struct writer *w, struct sl_statement *row, int first) {
   static const char *const places[] = {"category", "module", "phase"};
   sl_pickle_key(&w->pickle, "frames");
@@ -61,22 +58,7 @@ static void frames(struct writer *w, struct sl_statement *row, int first) {
  * expandable segments are. Blocks without a segment in the record get one of their own size. What is summed comes
  * before the blocks, so both come from one sorted pass: rows of the segment first.
  */
-static const char *const segments_sql =
-    "WITH live AS MATERIALIZED (SELECT device, address, bytes, stream, api, address + bytes AS until FROM segment"
-    "  WHERE rank = :rank AND owner = 'pytorch' AND free_ns IS NULL),"
-    " marked AS (SELECT *, api LIKE '%Map%' AND lag(until) OVER (PARTITION BY device ORDER BY address) IS address AS "
-    "joined"
-    "  FROM live),"
-    " numbered AS (SELECT *, sum(NOT joined) OVER (PARTITION BY device ORDER BY address) AS n FROM marked),"
-    " whole AS (SELECT device, min(address) AS address, sum(bytes) AS bytes, min(stream) AS stream, count(*) > 1 AS "
-    "parts"
-    "  FROM numbered GROUP BY device, n)"
-    " SELECT device, address, bytes, coalesce(stream, 0), parts FROM whole ORDER BY device, address";
 
-static const char *const blocks_sql =
-    "SELECT a.device, a.address, a.bytes, a.requested_bytes, a.stream, a.free_ns IS NOT NULL, " SL_SQL_ORIGIN
-    " FROM allocation AS a WHERE a.rank = :rank AND a.complete_ns IS NULL"
-    " ORDER BY a.device, a.address";
 enum { BLOCK_ORIGIN = 6 };
 
 struct segment {
@@ -176,9 +158,9 @@ static int next_segment(struct sl_statement *rows, struct segment *out, struct s
 static int write_segments(struct writer *w, struct sl_error *error) {
   struct sl_statement *segments = NULL, *blocks = NULL;
   struct segment s = {.known = false};
-  int r = sl_db_prepare(w->export->db, segments_sql, &segments, error);
+  int r = sl_db_prepare(w->export->db, sl_sql_snapshot_segments, &segments, error);
   if (r == 0)
-    r = sl_db_prepare(w->export->db, blocks_sql, &blocks, error);
+    r = sl_db_prepare(w->export->db, sl_sql_snapshot_blocks, &blocks, error);
   if (r < 0)
     goto finish;
   sl_bind_named_int(segments, ":rank", w->rank);
@@ -225,22 +207,6 @@ finish:
  * The allocator's actions on a device (:device), in their order. A mapping of an expandable segment is PyTorch's
  * segment_map.
  */
-static const char *const events_sql =
-    "SELECT alloc_ns AS at, 1 AS place, 'alloc', address, requested_bytes, stream, category, " SL_SQL_ORIGIN
-    "  FROM allocation AS a WHERE rank = :rank AND device = :device"
-    " UNION ALL SELECT free_ns, 2, 'free_requested', address, requested_bytes, stream, NULL, " SL_SQL_ORIGIN
-    "  FROM allocation AS a WHERE rank = :rank AND device = :device AND free_ns IS NOT NULL"
-    " UNION ALL SELECT complete_ns, 3, 'free_completed', address, requested_bytes, stream, NULL, " SL_SQL_ORIGIN
-    "  FROM allocation AS a WHERE rank = :rank AND device = :device AND complete_ns IS NOT NULL"
-    " UNION ALL SELECT alloc_ns, 0, iif(api LIKE '%Map%', 'segment_map', 'segment_alloc'), address, bytes,"
-    "  coalesce(stream, 0), 'unknown', NULL, NULL, NULL FROM segment"
-    "  WHERE rank = :rank AND device = :device AND owner = 'pytorch'"
-    " UNION ALL SELECT free_ns, 4, iif(api LIKE '%Map%', 'segment_unmap', 'segment_free'), address, bytes,"
-    "  coalesce(stream, 0), NULL, NULL, NULL, NULL FROM segment"
-    "  WHERE rank = :rank AND device = :device AND owner = 'pytorch' AND free_ns IS NOT NULL"
-    " UNION ALL SELECT at_ns, 5, 'oom', free_bytes, requested_bytes, 0, NULL, NULL, NULL, NULL FROM oom"
-    "  WHERE rank = :rank AND :device = :own_device"
-    " ORDER BY at, place";
 enum { EVENT_AT, EVENT_PLACE, EVENT_ACTION, EVENT_ADDRESS, EVENT_SIZE, EVENT_STREAM, EVENT_CATEGORY, EVENT_ORIGIN };
 
 static int write_events(struct writer *w, int64_t device, struct sl_statement *events, struct sl_error *error) {
@@ -278,17 +244,14 @@ static int write_events(struct writer *w, int64_t device, struct sl_statement *e
 static int write_traces(struct writer *w, struct sl_error *error) {
   struct sl_statement *events = NULL, *highest = NULL;
   int64_t devices = 0;
-  int r = sl_db_prepare(w->export->db,
-                        "SELECT max((SELECT coalesce(max(device), 0) FROM allocation WHERE rank = :rank),"
-                        " (SELECT coalesce(max(device), 0) FROM segment WHERE rank = :rank)) + 1",
-                        &highest, error);
+  int r = sl_db_prepare(w->export->db, sl_sql_snapshot_devices, &highest, error);
   if (r < 0)
     goto finish;
   sl_bind_named_int(highest, ":rank", w->rank);
   r = sl_statement_step(highest, error);
   devices = r > 0 ? sl_column_int(highest, 0) : 0;
   if (r >= 0)
-    r = sl_db_prepare(w->export->db, events_sql, &events, error);
+    r = sl_db_prepare(w->export->db, sl_sql_snapshot_events, &events, error);
   if (r == 0 && devices > MOST_DEVICES)
     r = sl_error_set(error, -EBADMSG, "rank %" PRId64 " used device %" PRId64 ", which no host has", w->rank,
                      devices - 1);

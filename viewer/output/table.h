@@ -28,6 +28,7 @@ enum sl_unit {
   SL_UNIT_duration,
   SL_UNIT_instant,
   SL_UNIT_share, /* 0 … 1, as per cent */
+  SL_UNIT_rate,  /* with one decimal */
   SL_UNIT_bar,   /* 0 … 1, drawn; in text only */
   SL_UNIT_any,   /* as the value's own type */
 };
@@ -93,10 +94,34 @@ void sl_cell_double(struct sl_table *table, double value);
 void sl_cell_text(struct sl_table *table, const char *text); /* copied; NULL is a null */
 void sl_cell_bar(struct sl_table *table, double share, enum sl_style style);
 
-/* The value in a column of a statement's current row. */
+/* The value in a column of a statement's current row, and those of the table's columns from first to last. */
 void sl_cell_column(struct sl_table *table, struct sl_statement *statement, int column);
+void sl_cell_columns(struct sl_table *table, struct sl_statement *statement, int first, int last);
 
 /* Every row of the statement, whose columns are those of the table. Returns the number of rows or a negative errno. */
 int64_t sl_table_rows(struct sl_table *table, struct sl_statement *statement, struct sl_error *error);
+
+/*
+ * Rows of a statement that say one number each, laid out side by side: consecutive rows whose first column is the same
+ * make a row of the table. Its first `own` cells are the columns that follow in the statement; then come the name of a
+ * number, and the number, which goes under the column of that name. What has none is 0. Returns as sl_table_rows does.
+ */
+int64_t sl_table_pivot(struct sl_table *table, struct sl_statement *statement, int own, struct sl_error *error);
+
+/* A table that is the answer to a question. */
+struct sl_listing {
+  const char *name; /* as of sl_table_begin */
+  const struct sl_column *columns;
+  int count;
+  const char *sql;
+  const char *heading; /* text: above it; NULL: none */
+  bool only_with_rows; /* text: without rows there is no table, and with them a blank line above it */
+  int most;            /* text: rows that are shown, with a line that tells the others; 0: all */
+};
+#define SL_COLUMNS(list) (list), (int)(sizeof(list) / sizeof((list)[0]))
+
+/* Prints it. Returns the number of rows or a negative errno. */
+int64_t sl_print_listing(struct sl_db *db, struct sl_output *out, const struct sl_listing *listing,
+                         const struct sl_parameter *parameters, struct sl_error *error);
 
 #endif

@@ -3,6 +3,7 @@
 
 #include "output/terminal.h"
 #include "storage/tables/db.h"
+#include "viewer_sql.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -41,14 +42,9 @@ void sl_page_progress(struct sl_page *page, int64_t rows) {
 
 int sl_page_each_rank(struct sl_page *page, sl_page_rank *write, void *context, struct sl_error *error) {
   struct sl_statement *ranks = NULL;
-  int r = sl_db_prepare(
-      page->db,
-      "SELECT r.rank, :first + coalesce((SELECT offset_ns FROM host_clock AS h WHERE h.host IS r.host), 0)"
-      " FROM rank AS r ORDER BY r.rank",
-      &ranks, error);
+  int r = sl_db_ask(page->db, sl_sql_page_clocks, SL_WITH(SL_NUMBER(":first", page->first_ns)), &ranks, error);
   if (r < 0)
     return r;
-  sl_bind_named_int(ranks, ":first", page->first_ns);
   while (r == 0 && (r = sl_statement_step(ranks, error)) > 0)
     r = write(page, sl_column_int(ranks, 0), sl_column_int(ranks, 1), context, error);
   ranks = sl_statement_close(ranks);

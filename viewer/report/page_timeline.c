@@ -18,6 +18,7 @@
 #include "output/text.h"
 #include "report/page.h"
 #include "storage/grow.h"
+#include "viewer_sql.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -111,11 +112,7 @@ static int by_owner(const void *a, const void *b) {
 
 static int read_span(struct timeline *t, struct sl_error *error) {
   struct sl_statement *rows = NULL;
-  int r = sl_db_prepare(t->page->db, "SELECT start_ns, end_ns FROM rank WHERE rank = :rank", &rows, error);
-  if (r < 0)
-    return r;
-  sl_bind_named_int(rows, ":rank", t->rank);
-  r = sl_statement_step(rows, error);
+  int r = sl_db_ask_first(t->page->db, sl_sql_timeline_span, SL_WITH(SL_NUMBER(":rank", t->rank)), &rows, error);
   if (r > 0) {
     t->start_ns = sl_column_int(rows, 0);
     t->end_ns = sl_column_int(rows, 1);
@@ -126,14 +123,9 @@ static int read_span(struct timeline *t, struct sl_error *error) {
 
 static int read_owners(struct timeline *t, struct sl_error *error) {
   struct sl_statement *rows = NULL;
-  int r = sl_db_prepare(t->page->db,
-                        "SELECT DISTINCT coalesce(a.module_id, -1), a.category, coalesce(a.detail, '')"
-                        " FROM allocation AS a JOIN rank AS k ON k.rank = a.rank"
-                        " WHERE a.rank = :rank AND a.device IS coalesce(k.device, 0)",
-                        &rows, error);
+  int r = sl_db_ask(t->page->db, sl_sql_timeline_owners, SL_WITH(SL_NUMBER(":rank", t->rank)), &rows, error);
   if (r < 0)
     return r;
-  sl_bind_named_int(rows, ":rank", t->rank);
   while ((r = sl_statement_step(rows, error)) > 0) {
     struct owner *more = sl_list_grow(t->owners, t->owner_count, sizeof(*more));
     if (!more) {
@@ -194,14 +186,9 @@ static int read_events(struct timeline *t, struct sl_error *error) {
   struct sl_statement *rows = NULL;
   size_t hint = 0;
   uint32_t order = 0;
-  int r = sl_db_prepare(t->page->db,
-                        "SELECT coalesce(a.module_id, -1), a.category, coalesce(a.detail, ''), a.bytes, a.alloc_ns, "
-                        "a.free_ns FROM allocation AS a JOIN rank AS k ON k.rank = a.rank"
-                        " WHERE a.rank = :rank AND a.device IS coalesce(k.device, 0)",
-                        &rows, error);
+  int r = sl_db_ask(t->page->db, sl_sql_timeline_events, SL_WITH(SL_NUMBER(":rank", t->rank)), &rows, error);
   if (r < 0)
     return r;
-  sl_bind_named_int(rows, ":rank", t->rank);
   /* A file from somebody else may have other owners now than a moment ago. */
   while (t->owner_count && (r = sl_statement_step(rows, error)) > 0) {
     uint32_t owner = find_owner(t, &hint, sl_column_int(rows, 0), sl_column_text(rows, 1), sl_column_text(rows, 2));
@@ -238,13 +225,9 @@ static int read_windows(struct timeline *t, struct sl_error *error) {
   struct sl_statement *rows = NULL;
   size_t next = 0;
   int64_t at = t->event_count && t->events[0].at_ns < t->start_ns ? t->events[0].at_ns : t->start_ns;
-  int r = sl_db_prepare(t->page->db,
-                        "SELECT step, coalesce(same_as, -1), start_ns, end_ns, coalesce(peak_ns, end_ns),"
-                        " coalesce(peak_allocated_bytes, -1) FROM step WHERE rank = :rank ORDER BY start_ns",
-                        &rows, error);
+  int r = sl_db_ask(t->page->db, sl_sql_timeline_windows, SL_WITH(SL_NUMBER(":rank", t->rank)), &rows, error);
   if (r < 0)
     return r;
-  sl_bind_named_int(rows, ":rank", t->rank);
   while ((r = sl_statement_step(rows, error)) > 0) {
     struct window step = {.step = sl_column_int(rows, 0), .same_as = sl_column_int(rows, 1)};
     struct window between = {.step = -1, .same_as = -1, .start_ns = at, .peak_bytes = -1, .first = next};

@@ -1,0 +1,73 @@
+-- name: info_has_steps
+SELECT EXISTS(SELECT 1 FROM step)
+
+-- name: info_has_modules
+SELECT EXISTS(SELECT 1 FROM module)
+
+-- name: info_has_allocations
+SELECT EXISTS(SELECT 1 FROM allocation)
+
+-- name: info_has_checks
+SELECT EXISTS(SELECT 1 FROM step WHERE checked IS NOT NULL)
+
+-- name: info_has_driver_memory
+SELECT EXISTS(SELECT 1 FROM segment WHERE owner <> 'pytorch')
+
+-- name: info_has_samples
+SELECT EXISTS(SELECT 1 FROM device_sample)
+
+-- name: info_has_collectives
+SELECT EXISTS(SELECT 1 FROM collective)
+
+-- name: info_has_collective_times
+SELECT NOT EXISTS(SELECT 1 FROM collective) OR EXISTS(SELECT 1 FROM collective WHERE joined_by IS NOT NULL)
+
+-- name: info_has_algorithms
+SELECT NOT EXISTS(SELECT 1 FROM collective) OR EXISTS(SELECT 1 FROM collective WHERE algorithm IS NOT NULL)
+
+-- name: info_has_kernels
+SELECT EXISTS(SELECT 1 FROM kernel)
+
+-- name: info_ranks
+SELECT r.rank, host, pid, device, device_name, device_uuid, device_bytes, r.start_ns, r.end_ns, r.end_ns - r.start_ns,
+  coalesce(steps, 0), coalesce(steps_in_full, 0), events, events_lost, clean_exit, (SELECT ended FROM rank_ending AS e
+  WHERE e.rank = r.rank), coalesce(steps_agreed, 0), coalesce(steps_differed, 0), CASE WHEN coalesce(steps_agreed +
+  steps_differed, 0) = 0 THEN 'not possible' WHEN steps_differed > 0 THEN steps_differed || ' of ' || (steps_agreed +
+  steps_differed) || ' steps differ' WHEN steps_agreed < steps THEN steps_agreed || ' steps exact, ' || (steps -
+  steps_agreed) || ' unchecked' ELSE steps_agreed || ' of ' || steps || ' steps exact' END, fidelity, torch_version,
+  nccl_version, cuda_version, allocator_backend, allocator_config, world_size, local_rank
+FROM rank AS r LEFT JOIN rank_steps AS k ON k.rank = r.rank ORDER BY r.rank
+
+-- name: info_versions
+SELECT 'ranks recorded', count(*) || coalesce(' of ' || max(world_size), '') FROM rank
+UNION ALL SELECT 'PyTorch', group_concat(DISTINCT torch_version)
+FROM rank HAVING count(torch_version) > 0
+UNION ALL SELECT 'NCCL', group_concat(DISTINCT nccl_version)
+FROM rank HAVING count(nccl_version) > 0
+UNION ALL SELECT 'CUDA', group_concat(DISTINCT cuda_version)
+FROM rank HAVING count(cuda_version) > 0
+UNION ALL SELECT 'allocator', group_concat(DISTINCT allocator_backend || iif(coalesce(allocator_config, '') = '', '',
+  ' (' || allocator_config || ')'))
+FROM rank HAVING count(allocator_backend) > 0
+UNION ALL SELECT 'recording began late', sum(restored_allocations) || ' allocations were there before, on rank' ||
+  iif(count(*) > 1, 's ', ' ') || group_concat(rank, ', ')
+FROM rank WHERE restored_allocations > 0 HAVING count(*) > 0
+UNION ALL SELECT 'steps renumbered', count(*) || ' on rank' || iif(count(DISTINCT rank) > 1, 's ', ' ') ||
+  group_concat(DISTINCT rank) || ': their number, or a higher one, was used before'
+FROM renumbered_step HAVING count(*) > 0
+UNION ALL SELECT replace(key, '_', ' '), iif(key = 'keep', CASE value WHEN 'changes' THEN 'rows of steps that differ'
+  WHEN 'all' THEN 'rows of all steps' ELSE value END, value)
+FROM meta
+
+-- name: info_sources
+SELECT iif(count(DISTINCT rank) = (SELECT count(*) FROM rank), 'all', group_concat(DISTINCT rank)), source, state,
+  reason
+FROM source GROUP BY source, state, reason ORDER BY source, min(at_ns)
+
+-- name: info_gaps
+SELECT rank, source, count(*), sum(lost), min(at_ns), reason FROM gap GROUP BY rank, source, reason
+ORDER BY rank, min(at_ns)
+
+-- name: info_retries
+SELECT rank, count(*), count(DISTINCT step), sum(served_ns - at_ns), sum(bytes), sum(freed_bytes), min(at_ns) FROM retry
+GROUP BY rank ORDER BY rank

@@ -1,0 +1,107 @@
+-- name: oom_first
+SELECT o.rank, o.at_ns, coalesce(o.step, -1), coalesce(o.phase_id, 0), o.requested_bytes, o.free_bytes, o.reserved_bytes
+  - o.active_bytes, o.allocated_bytes, o.reserved_bytes, o.largest_free_bytes, o.other_bytes, count(*) OVER (),
+  iif(:rank IS NULL, (SELECT count(*) FROM rank), 1), o.source, o.reason, o.deadly AS deadly, o.wanted_bytes
+FROM request AS o WHERE :rank IS NULL OR o.rank = :rank
+ORDER BY deadly DESC, iif(deadly, o.at_ns, -o.at_ns) LIMIT 1
+
+-- name: oom_end
+SELECT r.rank, coalesce(p.step, -1), coalesce(p.id, 0), (SELECT count(*) FROM rank), r.clean_exit, (SELECT sum(bytes)
+  FROM allocation AS a WHERE a.rank = r.rank AND a.free_ns IS NULL)
+FROM rank AS r LEFT JOIN phase AS p ON p.id = (SELECT id FROM phase AS o WHERE o.rank = r.rank AND o.end_ns IS NULL
+  ORDER BY start_ns DESC, id DESC LIMIT 1)
+WHERE (:rank IS NOT NULL AND r.rank = :rank) OR (:rank IS NULL AND NOT r.clean_exit)
+ORDER BY r.end_ns LIMIT 1
+
+-- name: oom_ranges
+SELECT path FROM range_path WHERE id = :phase
+
+-- name: oom_requests
+SELECT o.rank, o.at_ns, o.step, o.source, o.device, o.requested_bytes, o.free_bytes, o.allocated_bytes,
+  o.reserved_bytes, o.largest_free_bytes, o.reason, o.deadly, m.name, (SELECT path FROM range_path WHERE id =
+  o.phase_id)
+FROM request AS o LEFT JOIN module_name AS m ON m.id = o.module_id WHERE :rank IS NULL OR o.rank = :rank
+ORDER BY o.at_ns
+
+-- name: oom_largest
+SELECT a.id, a.bytes, a.category || coalesce('/' || a.detail, ''), a.name, m.name, a.step, (SELECT label FROM range_label WHERE id = a.phase_id)
+FROM allocation AS a LEFT JOIN module_name AS m ON m.id = a.module_id JOIN rank AS r ON r.rank = a.rank
+WHERE a.rank = :rank AND a.device IS r.device AND (:at IS NULL OR a.alloc_ns <= :at) AND (a.free_ns IS NULL OR a.free_ns
+  > :at)
+ORDER BY a.bytes DESC, a.id LIMIT 10
+
+-- name: oom_device
+SELECT owner, bytes FROM device_balance
+WHERE rank = :rank AND at_ns = coalesce(:at, (SELECT max(at_ns) FROM device_sample WHERE rank = :rank)) AND (bytes <> 0
+  OR owner = 'unexplained')
+ORDER BY owner <> 'used', owner = 'unexplained', bytes DESC
+
+-- name: oom_live
+-- What lived then, in groups; :at NULL is the log's end.
+CREATE TEMP TABLE live AS
+SELECT category, detail, module_id, bytes, allocations FROM oom_owner WHERE rank = :rank AND at_ns = :at
+UNION ALL
+SELECT category, detail, module_id, sum(bytes), count(*) FROM allocation
+WHERE :at IS NULL AND rank = :rank AND free_ns IS NULL GROUP BY category, detail, module_id
+
+-- name: oom_categories
+-- Against the step before: its highest point in the same phase of the same module, or in the whole step where that phase
+-- has no row. base is the step and phase compared with; without an earlier step it has no row.
+WITH here AS (
+  SELECT id, kind, module_id, depth FROM (
+    WITH RECURSIVE around(id, depth) AS (
+      SELECT :phase, 0
+      UNION ALL
+      SELECT p.parent_id, depth + 1 FROM around JOIN phase p ON p.id = around.id WHERE p.parent_id IS NOT NULL)
+    SELECT p.id, p.kind, p.module_id, depth FROM around JOIN phase p ON p.id = around.id)
+  WHERE kind IN ('forward', 'backward', 'recompute', 'optimizer_step') ORDER BY depth LIMIT 1),
+previous AS (SELECT step, coalesce(same_as, step) AS rows_step FROM step WHERE rank = :rank AND step = :step - 1),
+same AS (
+  SELECT v.step, v.rows_step, p.phase, p.module_id FROM here h JOIN previous v
+  JOIN peak p ON p.rank = :rank AND p.step = v.rows_step AND p.phase = h.kind
+    AND p.module_id IS iif(h.kind = 'optimizer_step', NULL, h.module_id)),
+base AS (
+  SELECT * FROM same
+  UNION ALL
+  SELECT step, rows_step, 'step', NULL FROM previous WHERE NOT EXISTS (SELECT 1 FROM same)),
+before AS (
+  SELECT c.category, c.bytes, b.phase || coalesce(' of ' || n.name, '') || ' in step ' || b.step AS what FROM base b
+  JOIN peak_category c ON c.rank = :rank AND c.step = b.rows_step AND c.phase = b.phase AND c.module_id IS b.module_id
+  LEFT JOIN module_name n ON n.id = b.module_id),
+now AS (SELECT category, sum(bytes) AS bytes, sum(allocations) AS allocations FROM live GROUP BY category),
+whole AS (SELECT sum(bytes) AS bytes FROM now)
+SELECT n.category, n.bytes, n.bytes * 1.0 / whole.bytes, n.allocations, b.bytes,
+  iif(EXISTS (SELECT 1 FROM before), n.bytes - coalesce(b.bytes, 0), NULL), (SELECT max(what) FROM before)
+FROM whole CROSS JOIN now n LEFT JOIN before b ON b.category = n.category
+UNION ALL
+SELECT b.category, 0, 0.0, 0, b.bytes, -b.bytes, what FROM before b WHERE b.category NOT IN (SELECT category FROM now)
+ORDER BY 2 DESC, 5 DESC
+
+-- name: oom_modules
+WITH parts AS (SELECT module_id, category, sum(bytes) AS bytes FROM live GROUP BY module_id, category),
+placed AS (
+  SELECT *, sum(bytes) OVER (PARTITION BY module_id) AS module_bytes,
+    row_number() OVER (PARTITION BY module_id ORDER BY bytes DESC, category) AS place FROM parts)
+SELECT coalesce(m.name, '(no module)'), module_bytes, category, p.bytes
+FROM placed p LEFT JOIN module_name m ON m.id = p.module_id WHERE place = 1 ORDER BY module_bytes DESC, 1 LIMIT 10
+
+-- name: oom_request_view
+-- Why each request did not fit: the cache would have been enough; the device was not full, so a limit of the process was;
+-- others hold what is missing; or too much is live. wanted_bytes: of the driver the allocator wants a whole segment for
+-- it, which PyTorch's message names (segment_bytes is a function of ours, so this view is no ledger's). deadly: no step
+-- began after it.
+CREATE TEMP VIEW request AS
+SELECT *, CASE WHEN source <> 'allocator' AND reserved_bytes - active_bytes >= requested_bytes THEN 'cached'
+  WHEN free_bytes >= wanted_bytes THEN 'limit'
+  WHEN reserved_bytes - active_bytes >= requested_bytes OR reserved_bytes - active_bytes + free_bytes >= wanted_bytes
+    THEN 'fragmentation'
+  WHEN other_bytes >= requested_bytes THEN 'others' ELSE 'live' END AS reason
+FROM (
+  SELECT o.*, coalesce((SELECT sum(b.bytes) FROM device_owner b WHERE b.rank = o.rank AND b.at_ns = o.at_ns
+      AND b.device = o.device AND b.owner IN ('other_processes', 'unexplained')), 0) AS other_bytes,
+    iif(o.source = 'allocator', segment_bytes(o.requested_bytes, r.allocator_config), o.requested_bytes) AS wanted_bytes,
+    NOT EXISTS (SELECT 1 FROM step s WHERE s.rank = o.rank AND s.start_ns > o.at_ns) AS deadly
+  FROM main.oom o LEFT JOIN main.rank r ON r.rank = o.rank)
+
+-- name: oom_retries
+SELECT count(*), sum(served_ns - at_ns), sum(freed_bytes) FROM retry WHERE rank = :rank AND (:at IS NULL OR at_ns <= :at)

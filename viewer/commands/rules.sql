@@ -1,0 +1,2 @@
+-- name: rules_text
+SELECT value FROM meta WHERE key = 'rules'

@@ -1,0 +1,25 @@
+-- name: survivors_told
+-- Text would say the same for every rank: it shows the one that grows most, else the one that keeps most.
+WITH of_step AS MATERIALIZED (SELECT * FROM survivors WHERE step = :step),
+told AS MATERIALIZED (
+  SELECT * FROM (
+    SELECT g.*, iif(:step IS NULL, bytes, (SELECT sum(u.bytes) FROM of_step u WHERE u.rank = g.rank AND u.module = g.module
+        AND u.phase IS g.phase AND u.category = g.category AND u.detail IS g.detail AND u.decided_by IS g.decided_by
+        AND u.size_bytes = g.size_bytes)) AS told_bytes,
+      iif(:step IS NULL, allocations, (SELECT sum(u.allocations) FROM of_step u WHERE u.rank = g.rank
+        AND u.module = g.module AND u.phase IS g.phase AND u.category = g.category AND u.detail IS g.detail
+        AND u.decided_by IS g.decided_by AND u.size_bytes = g.size_bytes)) AS told_allocations
+    FROM growth g WHERE :rank IS NULL OR rank = :rank)
+  WHERE told_bytes > 0 AND (:min IS NULL OR told_bytes >= :min))
+SELECT pattern, rank, module, phase, category, detail, decided_by, size_bytes, growth, told_bytes, kept_bytes,
+  told_allocations, first_step, last_step, steps, possible, coalesce(sum(growth) OVER (PARTITION BY rank), 0) FROM told
+WHERE NOT :text OR rank = (SELECT rank FROM told GROUP BY rank
+  ORDER BY coalesce(sum(growth), 0) DESC, sum(kept_bytes) DESC, rank LIMIT 1)
+ORDER BY CASE pattern WHEN 'growth' THEN 0 WHEN 'some_steps' THEN 1 WHEN 'once' THEN 2 ELSE 3 END,
+  rank, growth DESC, told_bytes DESC, module, phase, category, size_bytes
+
+-- name: survivors_steps
+SELECT coalesce(max(steps), 0) FROM rank_steps
+
+-- name: survivors_ranks
+SELECT count(*) FROM rank_steps

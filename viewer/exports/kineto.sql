@@ -1,0 +1,25 @@
+-- name: kineto_group
+SELECT rank FROM communicator WHERE comm = :comm ORDER BY coalesce(comm_rank, rank), rank
+
+-- name: kineto_calls
+SELECT c.id, c.tid, c.enqueue_ns, c.operation, c.bytes, c.comm, c.seq, c.datatype, (SELECT nranks FROM communicator AS m
+  WHERE m.rank = c.rank AND m.comm = c.comm)
+FROM collective AS c WHERE c.rank = :rank ORDER BY c.enqueue_ns
+
+-- name: kineto_copies
+SELECT device, stream, CASE kind WHEN 1 THEN 'Memcpy HtoD' WHEN 2 THEN 'Memcpy DtoH' WHEN 8 THEN 'Memcpy DtoD' WHEN 10
+  THEN 'Memcpy PtoP' ELSE 'Memcpy' END, bytes, correlation, start_ns, end_ns, 'gpu_memcpy'
+FROM memcpy WHERE rank = :rank
+UNION ALL SELECT device, stream, 'Memset (Device)', bytes, correlation, start_ns, end_ns, 'gpu_memset'
+FROM memset WHERE rank = :rank
+
+-- name: kineto_streams
+SELECT device, stream FROM kernel WHERE rank = :rank UNION
+SELECT device, stream FROM memcpy WHERE rank = :rank UNION
+SELECT device, stream FROM memset WHERE rank = :rank
+
+-- name: kineto_communicators
+SELECT comm, coalesce(name, ''), nranks FROM communicator WHERE rank = :rank
+
+-- name: kineto_devices
+SELECT max(coalesce(max(device), 0), :own) FROM allocation WHERE rank = :rank

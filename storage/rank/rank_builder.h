@@ -85,6 +85,12 @@ struct sl_period_pattern {
 
 enum { SL_PERIOD_NAMES = 16 };
 
+struct sl_period_name {
+  const char *name;
+  const struct sl_phase *within; /* that has a name and goes on; NULL: nothing */
+  uint64_t ns, at;               /* its time in sum; position at which it ended last */
+};
+
 struct sl_rank_period {
   struct sl_period_row row;
   struct sl_rows rows, device_rows; /* as long as they wait */
@@ -97,12 +103,8 @@ struct sl_rank_period {
   size_t first_item, end_item;      /* those that are not summed up yet */
   struct sl_memory_owner *owners;   /* at its highest point, when that is in an earlier piece; owned */
   size_t owner_count;
-  struct { /* what ran in it, outside of steps */
-    const char *name;
-    uint64_t ns;
-  } names[SL_PERIOD_NAMES];
+  struct sl_period_name names[SL_PERIOD_NAMES]; /* what ran in it, outside of steps */
   size_t name_count;
-  uint64_t longest_ns;
   bool kept;  /* whatever it did */
   bool waits; /* it repeats another one, and may yet be the last */
   bool left_out;

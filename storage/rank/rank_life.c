@@ -66,6 +66,108 @@ void sl_rank_period_begin(struct sl_rank_builder *b, enum sl_period_kind kind, i
   sl_rank_period_watch(b);
 }
 
+/* ---- what runs in a period outside of steps ---- */
+
+/* Ranges that libraries open by themselves say nothing of what the program does. */
+static bool is_of_library(const char *name) {
+  static const char *const prefixes[] = {"gloo:", "nccl:", "enumerate(DataLoader)", "Optimizer.", "DistributedDataParallel."};
+  for (size_t i = 0; i < sizeof prefixes / sizeof prefixes[0]; i++)
+    if (strncmp(name, prefixes[i], strlen(prefixes[i])) == 0)
+      return true;
+  return false;
+}
+
+static const char *name_of(const struct sl_phase *phase) {
+  switch (phase->kind) {
+  case SL_KIND_eval: return "evaluation";
+  case SL_KIND_load:
+  case SL_KIND_save:
+  case SL_KIND_generate: return phase->name;
+  case SL_KIND_user: return is_of_library(phase->name) ? NULL : phase->name;
+  default: return NULL;
+  }
+}
+
+static bool is_named_in(const struct sl_rank_period *p, const struct sl_phase *phase) {
+  return phase->start_at > p->began_at && name_of(phase);
+}
+
+static bool lies_within(const struct sl_phase *inner, const struct sl_phase *phase) {
+  while (inner && inner != phase)
+    inner = inner->parent;
+  return inner;
+}
+
+/*
+ * The outermost phases of the period that have a name count with their time. One inside of another counts as long as
+ * that one goes on, since it may outlast the period.
+ */
+static void name_count(struct sl_rank_period *p, const struct sl_phase *phase, uint64_t end_ns, uint64_t at) {
+  const struct sl_phase *within = NULL;
+  bool is_part = false;
+  for (const struct sl_phase *around = phase->parent; around; around = around->parent)
+    if (is_named_in(p, around)) {
+      within = within ? within : around;
+      is_part |= around->end_at != 0;
+    }
+  size_t kept = 0;
+  for (size_t i = 0; i < p->name_count; i++)
+    if (!lies_within(p->names[i].within, phase))
+      p->names[kept++] = p->names[i];
+  p->name_count = kept;
+  if (is_part)
+    return;
+  size_t i = 0;
+  while (i < p->name_count && (p->names[i].within != within || strcmp(p->names[i].name, name_of(phase)) != 0))
+    i++;
+  if (i == SL_PERIOD_NAMES)
+    return;
+  if (i == p->name_count)
+    p->names[p->name_count++] = (struct sl_period_name){.name = name_of(phase), .within = within};
+  p->names[i].ns += end_ns > phase->start_ns ? end_ns - phase->start_ns : 0;
+  p->names[i].at = at;
+}
+
+/* That with the longest time in sum, of equal ones the later one. */
+static void name_choose(struct sl_rank_period *p) {
+  uint64_t longest = 0, latest = 0;
+  p->row.name = NULL;
+  for (size_t i = 0; i < p->name_count; i++) {
+    uint64_t ns = 0, at = 0;
+    for (size_t j = 0; j < p->name_count; j++)
+      if (strcmp(p->names[j].name, p->names[i].name) == 0) {
+        ns += p->names[j].ns;
+        at = p->names[j].at > at ? p->names[j].at : at;
+      }
+    if (!p->row.name || ns > longest || (ns == longest && at > latest)) {
+      longest = ns;
+      latest = at;
+      p->row.name = p->names[i].name;
+    }
+  }
+}
+
+void sl_rank_period_names(struct sl_rank_builder *b, const struct sl_phase *phase) {
+  if (b->current.row.kind == SL_PERIOD_step || !is_named_in(&b->current, phase))
+    return;
+  name_count(&b->current, phase, phase->end_ns, b->at);
+  name_choose(&b->current);
+}
+
+/* The log has ended: so has what went on. */
+static void open_names_count(struct sl_rank_builder *b) {
+  for (const struct sl_phase *phase = sl_phases_list(b->phases); phase; phase = phase->next) {
+    const struct sl_phase *around = phase->parent;
+    while (around && !is_named_in(&b->current, around))
+      around = around->parent;
+    if (!phase->end_at && !around && is_named_in(&b->current, phase))
+      name_count(&b->current, phase, b->now_ns, UINT64_MAX);
+  }
+  name_choose(&b->current);
+}
+
+/* ---- their ends ---- */
+
 /* Takes the figures of the period that ends here, after which nothing is added to it. */
 static void period_end(struct sl_rank_builder *b, struct sl_rank_period *p, uint64_t at) {
   p->ended_at = at > p->began_at ? at : p->began_at; /* a step may begin at the event that ends the one before */
@@ -82,43 +184,6 @@ static void period_end(struct sl_rank_builder *b, struct sl_rank_period *p, uint
     p->row.end_free = sl_block_map_free_blocks(b->maps[b->device]);
   p->row.recorded = b->device >= 0;
   p->row.drivers_pool = b->drivers_pool;
-}
-
-/* ---- what runs in a period outside of steps ---- */
-
-static const char *name_of(const struct sl_phase *phase) {
-  switch (phase->kind) {
-  case SL_KIND_eval: return "evaluation";
-  case SL_KIND_load:
-  case SL_KIND_save:
-  case SL_KIND_generate:
-  case SL_KIND_checkpoint:
-  case SL_KIND_user: return phase->name;
-  default: return NULL;
-  }
-}
-
-/* The outermost phase of the period that has a name counts with its time. */
-void sl_rank_period_names(struct sl_rank_builder *b, const struct sl_phase *phase) {
-  struct sl_rank_period *p = &b->current;
-  const char *name = p->row.kind == SL_PERIOD_step || phase->start_at <= p->began_at ? NULL : name_of(phase);
-  for (const struct sl_phase *around = phase->parent; around && name; around = around->parent)
-    if (around->start_at > p->began_at && name_of(around))
-      name = NULL;
-  if (!name || phase->end_ns < phase->start_ns)
-    return;
-  size_t i = 0;
-  while (i < p->name_count && strcmp(p->names[i].name, name) != 0)
-    i++;
-  if (i == SL_PERIOD_NAMES)
-    return;
-  if (i == p->name_count)
-    p->names[p->name_count++].name = name;
-  p->names[i].ns += phase->end_ns - phase->start_ns;
-  if (!p->row.name || p->names[i].ns >= p->longest_ns) {
-    p->longest_ns = p->names[i].ns;
-    p->row.name = name;
-  }
 }
 
 /* ---- deciding ---- */
@@ -271,8 +336,10 @@ int sl_rank_life_end(struct sl_rank_builder *b) {
   const bool in_step =
       b->current.row.kind == SL_PERIOD_step; /* a step that was cut off: its peak is what an OOM is about */
   const struct sl_step_facts facts = sl_rank_step_facts(b, in_step);
-  if (!in_step)
+  if (!in_step) {
     b->current.row.kind = b->has_steps ? SL_PERIOD_end : SL_PERIOD_whole;
+    open_names_count(b);
+  }
   b->current.kept = b->current.kept || !in_step;
   period_end(b, &b->current, b->at);
   int r = in_step ? 0 : sl_rank_repeats_last(b); /* the last step is kept whatever it did */

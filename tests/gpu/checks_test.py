@@ -40,7 +40,7 @@ def ledger():
     """Two ranks, two steps, in the real tables; what the checks read through views is put in plain tables."""
     database = sqlite3.connect(":memory:")
     empty_tables(database)
-    database.execute("CREATE TABLE category_at_peak(rank, step, category, bytes)")
+    database.execute("CREATE TABLE category_at_peak(rank, period, step, category, bytes)")
     database.execute("CREATE TABLE fsdp_snapshot(rank, step, fqn, call, state, category, bytes)")
     columns = [f"{when}_{quantity}_bytes" for when in ("peak", "end") for quantity in QUANTITIES]
     for rank in range(2):
@@ -52,7 +52,7 @@ def ledger():
                 values,
             )
             for category, size in (("activation", 1023), ("unattributed", 1)):
-                database.execute("INSERT INTO category_at_peak VALUES(?, ?, ?, ?)", (rank, step, category, size))
+                database.execute("INSERT INTO category_at_peak VALUES(?, ?, ?, ?, ?)", (rank, 2 * step + 1, step, category, size))
             for state, size in (("Peak Forward", 64 << 20), ("After Pre-Forward", 32 << 20)):
                 for category in ("Activation", "Total"):
                     row = (rank, step, "FSDPTransformer.blocks.0", 0, state, category, size)
@@ -142,7 +142,16 @@ def test_categories_that_miss_the_peak_fail(ledger):
     ledger.execute("UPDATE category_at_peak SET bytes = 999 WHERE category = 'activation' AND rank = 1 AND step = 0")
     result = check_attribution("run", ledger)
     assert not result.passed
-    assert "rank 1 step 0" in result.figure
+    assert "rank 1 period 1 step 0, 1000 of 1024" in result.figure
+
+
+def test_what_no_rule_covers_outside_of_steps_fails(ledger):
+    ledger.execute("INSERT INTO period(rank, period, kind, start_ns, end_ns, peak_allocated_bytes) VALUES(0, 0, 'setup', 0, 0, 1000)")
+    assert not check_attribution("run", ledger).passed
+    ledger.execute("INSERT INTO category_at_peak VALUES(0, 0, NULL, 'program', 1000)")
+    assert check_attribution("run", ledger).passed
+    ledger.execute("UPDATE category_at_peak SET category = 'unattributed' WHERE period = 0")
+    assert not check_attribution("run", ledger).passed
 
 
 def test_a_ledger_without_categories_fails(ledger):

@@ -32,6 +32,8 @@ class Job:
         self.define("nvtx_domain", id=1, name=self.string("shardledger"))
         for key, value in {**self.info, "rank": "0", "world_size": "1", "allocator_backend": "native"}.items():
             self.define("info", key=self.string(key), value=self.string(value))
+        for state in self.choose.choice(((), ("on",), ("on",), ("on",), ("on", "failed"))):
+            self.define("source_state", source=self.string("companion"), state=self.string(state))
         for model in range(self.choose.choice((1, 1, 2))):
             self.model(f"Model{model}", FSDP if self.chance(0.6) else 0)
 
@@ -229,8 +231,18 @@ class Job:
             self.within(thread, self.unit("post_backward_reduce", module))
 
     def between(self):
-        """An evaluation, a checkpoint, a step of another optimizer."""
+        """An evaluation, a checkpoint, a step of another optimizer; ranges around these, and such that go on into a step."""
         self.work(MAIN)
+        while self.depths.get(MAIN) and self.chance(0.5):
+            self.pop(MAIN)
+        if self.chance(0.3):
+            self.push(MAIN, "epoch")
+        if self.chance(0.3):
+            self.push(MAIN, self.choose.choice(("validate", "epoch")))
+            for _ in range(self.choose.randint(0, 3)):
+                self.forward(MAIN, self.choose.choice(self.roots()), "eval")
+            self.work(MAIN)
+            self.pop(MAIN)
         if self.chance(0.3):
             self.within(MAIN, "save", "checkpoint")
         if self.chance(0.4):
@@ -239,8 +251,10 @@ class Job:
             self.within(MAIN, "other", "optimizer_step", 2)
 
     def train(self, steps, numbers=None):
-        """numbers: those that the steps are recorded with."""
+        """numbers: those that the steps are recorded with. Without steps it does between what else it would have done there."""
         self.work(MAIN, 12)
+        for _ in range(0 if steps else 3):
+            self.between()
         for step in range(steps):
             self.between()
             started = self.start(MAIN, f"step {step}", "step", numbers[step] if numbers else step)

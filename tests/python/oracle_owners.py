@@ -22,6 +22,14 @@ def phase_rules():
 RULES = phase_rules()
 
 
+OF_LIBRARIES = ("gloo:", "nccl:", "enumerate(DataLoader)", "Optimizer.", "DistributedDataParallel.")
+
+
+def is_named(phase):
+    """Whether a range says what the program does."""
+    return phase.kind in ("eval", "load", "save", "generate") or phase.kind == "user" and not phase.name.startswith(OF_LIBRARIES)
+
+
 class Phase:
     def __init__(self, ordinal, kind, name, point, module, start, ns, parent):
         self.ordinal, self.kind, self.name, self.point, self.module = ordinal, kind, name, point, module
@@ -34,37 +42,64 @@ class Phase:
             phase = phase.parent
 
 
+class Period:
+    """A stretch of the rank's life: what happens after the instant at which it began, until that at which it ended. A step begins
+    right before its own range."""
+
+    def __init__(self, number, kind, step, began, ns, sums):
+        self.number, self.kind, self.step, self.began, self.ns = number, kind, step, began, ns
+        self.peaks, self.name = sums, None
+
+
 class Allocation:
     free = complete = NEVER
     free_ns = free_phase = last_step = None
     restored = False
 
-    def __init__(self, device, address, start, ns, ordinal, phase, step, stream):
+    def __init__(self, device, address, start, ns, ordinal, phase, step, stream, period=0):
         self.device, self.address, self.start, self.ns, self.ordinal = device, address, start, ns, ordinal
-        self.phase, self.step, self.stream = phase, step, stream
+        self.phase, self.step, self.stream, self.period = phase, step, stream, period
         self.tags = []  # (instant, category, module, name)
+
+
+class Held:
+    """What is allocated at an instant: in all, by owner, of each module, and of each with those below it."""
+
+    def __init__(self):
+        self.total, self.held, self.own, self.below = 0, collections.Counter(), collections.Counter(), collections.Counter()
+
+    def by_category(self):
+        categories = collections.Counter()
+        for (category, _, _), size in self.held.items():
+            categories[category] += size
+        return {category: size for category, size in categories.items() if size}
 
 
 class Story:
     """What happened, by instant: the place of an event in the log's order."""
 
     def __init__(self, log):
-        self.log, self.phases, self.allocations, self.steps = log, [], [], []
-        self.now = self.ns = 0
+        self.log, self.phases, self.allocations, self.steps, self.periods = log, [], [], [], []
+        self.now = self.ns = self.latest = 0
         self.stacks, self.started, self.live, self.allocators = {}, {}, {}, {}
         self.open_backward, self.whole = [], []
         self.step = None
         self.known_peaks = {}  # by device
         self.device = None  # the rank's: of its first allocation, or that which held the most before
-        self.before = (0, 0, 0, 0)
         self.restore()
         events = list(enumerate(in_order(log), 1))
+        self.begin_period("setup", None, -1)
+        self.periods[0].ns = min((event.ns for event in (*log.definitions, *(event for _, (_, event) in events))), default=0)
         self.unit_ends = self.ends_of_units(events)
         for self.now, (ordinal, event) in events:
-            self.ns = event.ns
+            self.ns, self.latest = event.ns, max(self.latest, event.ns)
             getattr(self, "on_" + event.type, lambda *_: None)(ordinal, event.fields)
         if self.step:
             self.close_step()
+        else:
+            self.periods[-1].kind = "end" if self.steps else "whole"
+            self.end_period(self.now)
+        self.name_periods()
         self.decide()
 
     # ---- phases ----
@@ -197,24 +232,27 @@ class Story:
                 self.stacks[ordinal][at] = domain, None
 
     def on_range_start(self, ordinal, fields):
-        if self.log.domains[fields["domain"]] != "shardledger":
-            return
-        name, kind = self.log.strings[fields["name"]], KINDS[fields["category"]]
+        name = self.log.strings[fields["name"]]
+        kind, _ = self.named(name, KINDS[fields["category"]] if self.log.domains[fields["domain"]] == "shardledger" else "user")
         if kind == "step":
             if self.step:  # it ends where the next one begins
                 self.step.end, self.step.end_ns = self.now, self.ns
                 self.close_step()
+                self.begin_period("between", self.step.number, self.now)
+            self.end_period(self.now - 1)
             self.step = Phase(ordinal, kind, name, None, None, self.now, self.ns, None)
             highest = max((step.number for step in self.steps), default=-1)
             self.step.number = fields["value"] if highest < fields["value"] < 2**53 else highest + 1
             self.steps.append(self.step)
             self.started[fields["id"]] = self.step
-            self.step.peaks, self.step.before = self.sums(), self.before
+            self.begin_period("step", self.step.number, self.now - 1)
             self.phases.append(self.step)
         elif kind == "backward":
             parent = self.whole[-1] if self.whole else self.step
             phase = self.started[fields["id"]] = self.begin(ordinal, fields, kind, name, None, parent)
             self.open_backward.append(phase)
+        else:  # it may end on another thread, and nothing is in it
+            self.started[fields["id"]] = self.begin(ordinal, fields, kind, name, None, self.around(ordinal))
 
     def on_range_end(self, ordinal, fields):
         phase = self.started.pop(fields["id"], None)
@@ -224,14 +262,60 @@ class Story:
                 self.open_backward.remove(phase)
             if phase is self.step:
                 self.close_step()
+                self.begin_period("between", self.step.number, self.now)
                 self.step = None
 
     def close_step(self):
-        allocator = self.allocator(self.device)
-        self.step.ends = self.before = allocator.sums()
-        self.step.free = allocator.largest_free(), allocator.inactive_split()
+        self.end_period(self.now)
         for a in self.allocations:
             a.last_step = self.step.number if a.free == NEVER else a.last_step
+
+    # ---- periods ----
+    def begin_period(self, kind, step, instant):
+        self.periods.append(Period(len(self.periods), kind, step, instant, self.latest, self.sums()))
+
+    def end_period(self, instant):
+        """Where no device is known yet, nothing is known of its memory."""
+        period, allocator = self.periods[-1], self.allocator(self.device)
+        period.ended, period.end_ns = max(instant, period.began), self.latest
+        period.ends, period.free = allocator.sums(), (allocator.largest_free(), allocator.inactive_split())
+        if self.device is None:
+            period.peaks, period.ends, period.free = (None,) * 4, (None,) * 4, (None,) * 2
+
+    def name_periods(self):
+        """What ran the longest in each outside of steps: of the outermost evaluations and ranges of the user's that began and ended
+        in it, or that were open when the log ended. Of equal ones, the later one."""
+        for period in self.periods:
+            times, last = collections.Counter(), {}
+            end = NEVER if period is self.periods[-1] else period.ended
+            named = [p for p in self.phases if is_named(p) and period.began < p.start and p.end <= end]
+            for p in named if period.kind != "step" else ():
+                if not any(q in named for q in list(p.around())[1:]):
+                    name = "evaluation" if p.kind == "eval" else p.name
+                    times[name] += max(0, (self.latest if p.end_ns is None else p.end_ns) - p.ns)
+                    last[name] = max(p.end, last.get(name, 0))
+            period.name = max(times, key=lambda name: (times[name], last[name]), default=None)
+
+    def period_figures(self):
+        """{number: (kind, step, name, times, the four peaks, the four sums at its end, free blocks then)}"""
+        return {p.number: (p.kind, p.step, p.name, p.ns, p.end_ns, *p.peaks, *p.ends, *p.free) for p in self.periods}
+
+    def places(self):
+        """{number: where the period lies, in words}"""
+        found = {}
+        for p, after in zip(self.periods, [*self.periods[1:], None]):
+            words = {"setup": "before step {1}", "step": "step {0}", "between": "between steps {0} and {1}", "end": "after step {0}",
+                     "whole": "in a job without steps"}[p.kind]
+            found[p.number] = words.format(p.step, after and after.step) + (f" ({p.name})" if p.name else "")
+        return found
+
+    def life(self):
+        """Number of periods, that of the highest one and of the highest step, the four peaks."""
+        known = [p for p in self.periods if p.peaks[1] is not None]
+        highest = [max((q for q in known if q.kind in kinds), key=lambda q: q.peaks[1], default=None)
+                   for kinds in ({q.kind for q in known}, ("step",))]
+        return (len(self.periods), *(q and q.number for q in highest),
+                *(max((q.peaks[i] for q in known), default=None) for i in range(4)))
 
     # ---- memory ----
     def allocator(self, device):
@@ -251,7 +335,6 @@ class Story:
                     self.allocations.append(a)
         if self.allocators:
             self.device = max(self.allocators, key=lambda device: self.allocators[device].sums()[3])
-            self.before = self.sums()
 
     def on_allocator(self, ordinal, fields):
         place = self.log.places[fields["place"]]
@@ -262,13 +345,10 @@ class Story:
         a = None
         if action == ALLOC:
             a = Allocation(device, fields["address"], self.now, self.ns, ordinal, self.around(ordinal),
-                           self.step.number if self.step else None, place["stream"])
+                           self.step.number if self.step else None, place["stream"], self.periods[-1].number)
         block = self.allocator(device).event(fields, a)
         if device == self.device:
-            now = self.sums()
-            self.before = tuple(map(max, self.before, now))
-            if self.step:
-                self.step.peaks = tuple(map(max, self.step.peaks, now))
+            self.periods[-1].peaks = tuple(map(max, self.periods[-1].peaks, self.sums()))
         if not block:
             return
         if action == ALLOC:
@@ -291,6 +371,10 @@ class Story:
         return next((s for s in self.steps if s.end > instant), None)
 
     def decide(self):
+        """With what is known when the step ends in which, or before which, an allocation was made."""
+        said = [self.log.strings[event.fields["state"]] for event in self.log.definitions
+                if event.type == "source_state" and self.log.strings[event.fields["source"]] == "companion"]
+        self.companion = said[-1:] == ["on"]
         self.optimizer_steps = [p for p in self.phases if p.kind == "optimizer_step"]
         owners = set()  # cuBLAS has a workspace for each thread and stream
         for a in self.allocations:
@@ -347,7 +431,9 @@ class Story:
             elif p.kind == "recompute":
                 found = ("temp", "recompute", "recompute_temp") if dead else ("activation", "recompute", "recompute_activation")
             elif p.kind in ("forward", "eval"):
+                call = [q for q in p.around() if q.kind in ("forward", "eval")][-1]
                 found = (("temp", "forward", "forward_temp") if dead else
+                         ("program", "output", "call_output") if a.step is None and a.free > call.end else
                          ("activation", None, "forward_activation") if a.free < NEVER and a.free <= step_end or cut or p.end == NEVER else
                          ("other", "survivor", "forward_survivor"))
             elif p.kind == "backward":
@@ -360,16 +446,19 @@ class Story:
                     "temp", "backward", "backward_temp") if a.free <= min(step_end, self.now) else (
                         "gradient", *(("in_flight", "backward_in_flight") if cut and backward and backward.end == NEVER else
                                       ("accumulated", "backward_survivor")))
-            elif p.kind == "step":
-                backwards = [q for q in self.phases if a.start < q.start < step_end and q.kind == "backward" and not q.module]
-                found = (("other", "survivor", "step_survivor") if a.free > step_end else
-                         ("activation", "outside_modules", "step_activation") if cut and a.free == NEVER or backwards and a.free > backwards[0].start else
-                         ("temp", "outside_modules", "step_temp"))
             if found:
                 return *found, module
-        if a.step is None and a.free <= min(step_end, self.now):
-            return "temp", "setup", "setup_temp", module
-        return "unattributed", None, "none", module
+        if a.step is not None:
+            backwards = [q for q in self.phases if a.start < q.start < step_end and q.kind == "backward" and not q.module]
+            found = (("other", "survivor", "step_survivor") if a.free > step_end else
+                     ("activation", "outside_modules", "step_activation") if cut and a.free == NEVER or backwards and a.free > backwards[0].start else
+                     ("temp", "outside_modules", "step_temp"))
+            return *found, module
+        if not self.companion:
+            return "unattributed", None, "none", module
+        if a.free <= min(step_end, self.now):
+            return "program", "temporary", "program_temp", module
+        return "program", None, "program_kept", module
 
     def optimizers(self, a, step_end):
         return [p for p in self.optimizer_steps if a.start < p.start < step_end]
@@ -389,7 +478,7 @@ class Story:
     # ---- sums ----
     def changes(self, device):
         """[(instant, bytes, category, detail, module)]: what allocated memory gains and loses. A tag that comes after the
-        end of the step in which its tensor was made counts from the beginning of its own step on."""
+        end of the step in which, or before which, its tensor was made counts from the end of the step before its own on."""
         for a in self.allocations:
             if a.device != device:
                 continue
@@ -400,7 +489,7 @@ class Story:
             start = a.start
             for instant, named, tagged, _ in late + [(NEVER, None, None, None)]:
                 if instant != NEVER:
-                    instant = max((s.end for s in self.steps if s.end < instant), default=0) + 1
+                    instant = max((s.end for s in self.steps if s.end < instant), default=0) + 0.5
                 end = min(instant, a.free)
                 if start < end or start == 0:
                     yield start, a.bytes, category, detail, module
@@ -415,43 +504,55 @@ class Story:
             module = self.log.modules[module]["parent"]
 
     def peaks(self, device):
-        """What was highest: {(step, module, phase): [bytes, {category: bytes}, own bytes, own bytes with children]}, the module
-        None for the step; and {step: {(category, detail, module): bytes}} at each step's own peak."""
+        """What was highest: {(period, module, phase): [bytes, {category: bytes}, own bytes, own bytes with children]}, the module
+        None for a phase as a whole, the phase too for the whole period; and {period: {(category, detail, module): bytes}} at each
+        period's own peak. A phase counts in the period that it began in."""
         if device in self.known_peaks:
             return self.known_peaks[device]
-        at, found, owners = collections.defaultdict(list), {}, {}
-        self.known_peaks[device] = found, owners
+        at, opened = collections.defaultdict(list), collections.defaultdict(list)
         for change in self.changes(device):
             at[change[0]].append(change[1:])
-        opened = {p.start: p for p in self.phases if p.kind in ("step", "forward", "backward", "recompute", "eval", "optimizer_step")}
-        total, held, own, below = 0, collections.Counter(), collections.Counter(), collections.Counter()
-        active = []
-        for now in sorted({*at, *opened} - {NEVER}):
-            for size, category, detail, module in at.get(now, ()):
-                total += size
-                held[category, detail, module] += size
-                own[module] += size
-                for m in self.above(module):
-                    below[m] += size
-            active = [p for p in active if p.end > now]
-            if now in opened:
-                active.append(opened[now])
-            step = next((p for p in active if p.kind == "step"), None)
-            for p in active if step else ():
-                module = p.module if p.kind not in ("step", "optimizer_step") else None
-                if not module and p.kind in ("forward", "backward", "recompute", "eval"):
-                    continue
-                peak = found.setdefault((step.number, module, p.kind), [-1, None, 0, 0])
-                if total > peak[0]:
-                    peak[0], peak[1] = total, collections.Counter()
-                    for (category, _, _), size in held.items():
-                        peak[1][category] += size
-                    peak[1] = {category: size for category, size in peak[1].items() if size}
-                    if p is step:
-                        owners[step.number] = {owner: size for owner, size in held.items() if size}
-                if module:
-                    peak[2], peak[3] = max(peak[2], own[module]), max(peak[3], below[module])
+        for p in self.phases:
+            if p.kind in ("backward", "optimizer_step") or p.kind in ("forward", "recompute", "eval") and p.module:
+                opened[p.start].append(p)
+        instants = collections.deque(sorted({*at, *opened} - {NEVER}))
+        found, owners = {}, {}
+        self.known_peaks[device] = found, owners
+        now = Held()
+
+        def measure(key, module):
+            peak = found.setdefault(key, [-1, None, 0, 0])
+            if now.total > peak[0]:
+                peak[:2] = now.total, now.by_category()
+                if key[1:] == (None, None):
+                    owners[key[0]] = {owner: size for owner, size in now.held.items() if size}
+            if module:
+                peak[2:] = max(peak[2], now.own[module]), max(peak[3], now.below[module])
+
+        for period in self.periods:
+            while instants and instants[0] <= period.began + 0.5:
+                self.apply(at[instants.popleft()], now)
+            active = []
+            if period.began >= 0:  # what it begins with; the first one with what is restored
+                measure((period.number, None, None), None)
+            while instants and instants[0] <= period.ended:
+                instant = instants.popleft()
+                self.apply(at.get(instant, ()), now)
+                active = [p for p in active if p.end > instant] + opened.get(instant, [])
+                measure((period.number, None, None), None)
+                for p in active:
+                    module = p.module if p.kind != "optimizer_step" else None
+                    measure((period.number, module, p.kind), module)
+            found.setdefault((period.number, None, None), [0, {}, 0, 0])
         return found, owners
+
+    def apply(self, changes, now):
+        for size, category, detail, module in changes:
+            now.total += size
+            now.held[category, detail, module] += size
+            now.own[module] += size
+            for m in self.above(module):
+                now.below[m] += size
 
     def survivors(self):
         """{(step, module, category, detail): [bytes, allocations, bytes kept to the end of the last step]}"""
@@ -462,4 +563,27 @@ class Story:
                 sums[0] += a.bytes
                 sums[1] += 1
                 sums[2] += a.bytes * (a.last_step == last)
+        return dict(found)
+
+    def growth(self):
+        """{(category, detail, module, kind of phase): [bytes, allocations, births, late births]} of what is held at the end of the
+        last step and was not at that of the third (of fewer than four the first), less what was then and is not now."""
+        numbers = sorted(step.number for step in self.steps)
+        if len(numbers) < 2:
+            return {}
+        period_of = {period.step: period.number for period in self.periods if period.kind == "step"}
+        early, last = period_of[numbers[2 if len(numbers) > 3 else 0]], period_of[numbers[-1]]
+        then, now = self.periods[early].ended, self.periods[last].ended
+        found, born = collections.defaultdict(lambda: [0, 0, 0, 0]), collections.defaultdict(set)
+        for a in self.allocations:
+            held = [a.start <= instant < a.free for instant in (then, now)]
+            if a.device != self.device or held[0] == held[1]:
+                continue
+            owner = a.category, a.detail, a.module, a.phase.kind if a.phase else None
+            found[owner][0] += a.bytes if held[1] else -a.bytes
+            found[owner][1] += held[1]
+            if held[1] and a.period < last - 1:
+                born[owner].add(a.period)
+        for owner, periods in born.items():
+            found[owner][2:] = len(periods), sum(period > (early + last) // 2 for period in periods)
         return dict(found)

@@ -168,4 +168,17 @@ TEST_F(PhaseLives, ATagMayNameAModuleOfAnyNumber) {
   EXPECT_EQ(rows("SELECT category, bytes FROM peak_owner WHERE step IS NOT NULL"), Rows{"param|512"});
 }
 
+TEST_F(PhaseLives, APeriodHasTheNameOfTheOutermostRangesThatEndWithItOrWithTheLog) {
+  thread(1, 10).range_push("epoch", SL_KIND_user); // goes on in step 0
+  thread(1, 20).range_push("a", SL_KIND_eval, 2).at(30).range_pop();
+  thread(1, 40).range_start(1, "step 0", SL_KIND_step, 0).at(50).range_end(1).at(60).range_pop();
+  thread(1, 70).range_push("validate", SL_KIND_user).range_push("a", SL_KIND_eval, 2).at(90).range_pop().range_pop();
+  thread(1, 100).range_push("a", SL_KIND_eval, 2).at(110).range_pop();
+  thread(1, 120).range_start(2, "step 1", SL_KIND_step, 1).at(130).range_end(2);
+  thread(1, 140).range_push("a", SL_KIND_eval, 2).at(150).range_pop();
+  thread(1, 160).range_push("serve", SL_KIND_user).range_push("a", SL_KIND_eval, 2).at(190).range_pop(); // killed
+  EXPECT_EQ(rows("SELECT kind, coalesce(name, '') FROM period ORDER BY period"),
+            (Rows{"setup|evaluation", "step|", "between|validate", "step|", "end|serve"}));
+}
+
 } // namespace

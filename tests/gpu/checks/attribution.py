@@ -1,4 +1,4 @@
-"""Completeness: how much of each step's peak no rule covers, and whether the categories add up to the peak."""
+"""Completeness: how much of each period's peak no rule covers, and whether the categories add up to the peak."""
 
 from .harness import Result
 
@@ -6,25 +6,28 @@ UNATTRIBUTED_LIMIT = 0.001
 
 
 def check_attribution(name, ledger):
-    peaks = dict(
-        ((rank, step), allocated)
-        for rank, step, allocated in ledger.execute("SELECT rank, step, peak_allocated_bytes FROM step")
-    )
+    peaks, places = {}, {}
+    for rank, period, kind, step, allocated in ledger.execute(
+        "SELECT rank, period, kind, step, peak_allocated_bytes FROM period WHERE peak_allocated_bytes > 0"
+    ):
+        peaks[rank, period] = allocated
+        places[rank, period] = kind if step is None else f"{kind} {step}"
     totals, unattributed = {}, {}
-    for rank, step, category, size in ledger.execute("SELECT rank, step, category, bytes FROM category_at_peak"):
-        totals[rank, step] = totals.get((rank, step), 0) + size
+    for rank, period, category, size in ledger.execute("SELECT rank, period, category, bytes FROM category_at_peak"):
+        totals[rank, period] = totals.get((rank, period), 0) + size
         if category == "unattributed":
-            unattributed[rank, step] = size
+            unattributed[rank, period] = size
     shares = {key: unattributed.get(key, 0) / total for key, total in totals.items() if total}
-    unbalanced = sorted(key for key, allocated in peaks.items() if totals.get(key) != allocated)
+    unbalanced = sorted(key for key in {*peaks, *totals} if totals.get(key, 0) != peaks.get(key, 0))
     worst = max(shares.values(), default=1.0)
-    figure = f"at most {100 * worst:.3f}% of a step's peak in {len(shares)} steps"
+    figure = f"at most {100 * worst:.3f}% of a peak in {len(shares)} periods"
     if unbalanced:
-        rank, step = unbalanced[0]
+        first = unbalanced[0]
         figure += (
-            f"; categories don't add up to the peak in {len(unbalanced)} steps"
-            f" (first: rank {rank} step {step}, {totals.get((rank, step))} of {peaks[rank, step]})"
+            f"; categories don't add up to the peak in {len(unbalanced)} of them"
+            f" (first: rank {first[0]} period {first[1]} {places.get(first)}, {totals.get(first)} of {peaks.get(first)})"
         )
     passed = bool(shares) and worst < UNATTRIBUTED_LIMIT and not unbalanced
-    shares = [{"rank": rank, "step": step, "share": share} for (rank, step), share in sorted(shares.items())]
+    shares = [{"rank": rank, "period": period, "place": places.get((rank, period)), "share": share}
+              for (rank, period), share in sorted(shares.items())]
     return Result(f"{name}: unattributed", passed, figure, {"shares": shares, "unbalanced": unbalanced})

@@ -1,0 +1,220 @@
+"""Runs the jobs of jobs.py under `shardledger run` on one GPU, several at a time, and holds their ledgers against PyTorch.
+
+    python tests/gpu/life/life.py [--only NAME]… [--record DIR] [--jobs N]     on a machine with a GPU
+    python tests/gpu/life/life.py --compare DIR                               recorded runs, anywhere
+
+One line a job: what was compared, and what differs. Exits 1 when a figure differs by a byte. --record keeps each run, its
+logs packed, with what PyTorch said in truth.jsonl.
+"""
+
+import argparse
+import concurrent.futures
+import contextlib
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+COMMAND = Path(os.environ.get("SHARDLEDGER_BUILD_DIR") or ROOT / "build" / "release").resolve() / "bin" / "shardledger"
+QUANTITIES = ("requested", "allocated", "active", "reserved")
+UNATTRIBUTED = 0.001  # of a period's peak, at most
+
+
+def run(name, place):
+    """Records the job in place/name; its truth is what it printed."""
+    place.mkdir(parents=True, exist_ok=True)
+    out = place / name
+    job = [sys.executable, str(Path(__file__).resolve().parent / "jobs.py"), name]
+    done = subprocess.run([COMMAND, "run", "-o", out, "--", *job], capture_output=True, text=True, timeout=170)
+    lines = [line for line in done.stdout.splitlines() if line.startswith('{"what"')]
+    (out / "truth.jsonl").write_text("".join(line + "\n" for line in lines))
+    (out / "said.txt").write_text(done.stdout[-4000:] + done.stderr[-4000:])
+    (out / "ledger.sqlite").unlink(missing_ok=True)
+    return out
+
+
+class Told:
+    """A run's ledger and what PyTorch said."""
+
+    def __init__(self, out, scratch):
+        self.lines = [json.loads(line) for line in (out / "truth.jsonl").read_text().splitlines()]
+        ledger = Path(scratch) / f"{out.name}.sqlite"
+        subprocess.run([COMMAND, "ingest", out, "-o", ledger], check=True, capture_output=True)
+        self.db = sqlite3.connect(ledger)
+
+    def one(self, sql, *values):
+        row = self.db.execute(sql, values).fetchone()
+        return row[0] if row else None
+
+    def rows(self, sql, *values):
+        return self.db.execute(sql, values).fetchall()
+
+
+def life_differs(told):
+    """The highest point of the life, in each quantity, to the byte."""
+    for quantity in QUANTITIES:
+        truth = max(line[f"{quantity}_peak"] for line in told.lines)
+        ledger = told.one(f"SELECT peak_{quantity}_bytes FROM life")
+        if truth != ledger:
+            yield f"{quantity} peak of the life: PyTorch {truth:,}, ledger {ledger:,}"
+
+
+def periods_differ(told):
+    """Each stretch between two lines: its peak is at least that of the periods within, and at most that of those it meets."""
+    before = 0
+    for line in told.lines:
+        for quantity in QUANTITIES:
+            inside, around = told.rows(
+                f"SELECT max(peak_{quantity}_bytes) FILTER (WHERE start_ns >= ?1 AND end_ns <= ?2),"
+                f" max(peak_{quantity}_bytes) FILTER (WHERE end_ns >= ?1 AND start_ns <= ?2) FROM period", before, line["ns"])[0]
+            if not (inside or 0) <= line[f"{quantity}_peak"] <= (around or 0):
+                yield f"{quantity} peak until '{line['what']} {line.get('step', '')}': PyTorch {line[f'{quantity}_peak']:,}, ledger {inside} to {around}"
+        before = line["ns"]
+
+
+def steps_differ(told):
+    """As many steps as iterations, one in each."""
+    truth = [line for line in told.lines if line["what"] == "step"]
+    steps = told.rows("SELECT step, end_ns FROM step ORDER BY step")
+    if len(truth) != len(steps):
+        yield f"{len(truth)} iterations, {len(steps)} steps"
+    elif any(end_ns > line["ns"] for line, (_, end_ns) in zip(truth, steps)):
+        yield "a step ends after its iteration"
+
+
+def unattributed(told):
+    for place, share in told.rows(
+            "SELECT place, sum(c.bytes) * 1.0 / q.peak_allocated_bytes AS share FROM category_at_peak c JOIN period q USING (rank, period)"
+            " JOIN period_place p USING (rank, period) WHERE category = 'unattributed' GROUP BY c.period HAVING share > ?", UNATTRIBUTED):
+        yield f"{share:.1%} of the peak has no owner {place}"
+
+
+def at_life_peak(told, where):
+    return told.one(f"SELECT coalesce(sum(o.bytes), 0) FROM life l JOIN period p USING (rank) JOIN peak_owner o ON o.rank = l.rank"
+                    f" AND o.period = coalesce(p.same_as, p.period) WHERE p.period = l.peak_period AND ({where})")
+
+
+def at_steps_peak(told, where):
+    """The least of all steps after the first."""
+    return told.one(f"SELECT min(bytes) FROM (SELECT s.step, (SELECT coalesce(sum(o.bytes), 0) FROM peak_owner o WHERE o.rank = s.rank"
+                    f" AND o.step = coalesce(s.same_as, s.step) AND ({where})) AS bytes FROM step s WHERE s.step > 0)")
+
+
+def at_refusal(told, where):
+    return told.one(f"SELECT sum(bytes) FROM oom_owner WHERE at_ns = (SELECT max(at_ns) FROM oom) AND ({where})") or 0
+
+
+def line_of(told, what):
+    return next(line for line in told.lines if line["what"] == what)
+
+
+def growth(told):
+    return dict(told.rows("SELECT category || coalesce('/' || detail, ''), sum(bytes) FROM owner_growth"
+                          " WHERE births >= 2 AND late_births >= 1 AND bytes > 0 GROUP BY 1"))
+
+
+def grown(told):
+    """From the end of the third step to that of the last."""
+    ends = [line["allocated_end"] for line in told.lines if line["what"] == "step"]
+    return ends[-1] - ends[2]
+
+
+def owners_differ(name, told):
+    """The owner that the job names has the bytes that it counted."""
+    kind = told.one("SELECT kind FROM life_peak")
+    if name == "load-spike":
+        yield from () if kind in ("setup", "between") else (f"the peak is in {kind}",)
+        yield from () if at_life_peak(told, "category = 'program'") > 0.4 * told.one("SELECT peak_allocated_bytes FROM life") else ("the uploaded state is not the program's",)
+    elif name == "evaluation":
+        kept = line_of(told, "evaluation")["kept_bytes"]
+        found = at_life_peak(told, "category = 'program' AND detail = 'output'")
+        yield from () if kind == "between" and found >= kept else (f"outputs {found:,} of {kept:,}, peak in {kind}",)
+    elif name == "evaluation-oom":
+        kept = line_of(told, "died")["kept_bytes"]
+        found = at_refusal(told, "category = 'program'")
+        yield from () if found >= kept else (f"outputs {found:,} of {kept:,} at the refusal",)
+    elif name == "first-adamw-oom":
+        made, gradients = line_of(told, "died")["optstate_bytes"], line_of(told, "before")["gradient_bytes"]
+        for category, truth in (("optstate", made), ("gradient", gradients)):
+            found = at_refusal(told, f"category = '{category}'")
+            yield from () if found >= truth else (f"{category} {found:,} of {truth:,} at the refusal",)
+    elif name == "offload":
+        line = told.lines[-2]
+        for category, truth in (("param", line["param_bytes"]), ("optstate", line["optstate_bytes"])):
+            found = at_steps_peak(told, f"category = '{category}'")
+            yield from () if found >= truth else (f"{category} {found:,} of {truth:,} in a step",)
+    elif name in ("ema", "sharded-by-hooks"):
+        truth = told.lines[-1]["copy_bytes" if name == "ema" else "master_bytes"]
+        found = at_steps_peak(told, "category = 'program'")
+        yield from () if found >= truth else (f"program {found:,} of {truth:,}",)
+    elif name == "server":
+        pool = line_of(told, "loaded")["pool_bytes"]
+        found = at_life_peak(told, "category = 'program'")
+        yield from () if kind == "whole" and found >= pool else (f"pool {found:,} of {pool:,}, in {kind}",)
+    elif name == "pinned":
+        kept, found = told.lines[-1]["kept_bytes"], told.one("SELECT sum(bytes) FROM host_segment WHERE free_ns IS NULL OR free_ns > (SELECT max(end_ns) FROM step)")
+        yield from () if found >= kept else (f"pinned {found:,} of {kept:,}",)
+    elif name.startswith("leak-"):
+        total, truth = told.one("SELECT sum(bytes) FROM owner_growth"), grown(told)
+        found = sum(growth(told).values())
+        if total != truth:
+            yield f"growth {total:,}, PyTorch {truth:,}"
+        if name == "leak-none" and found:
+            yield f"a leak where there is none: {growth(told)}"
+        if name != "leak-none" and (not found or abs(found - truth) > max(512 * 24, 0.05 * truth)):
+            yield f"owners that grow {growth(told)}, PyTorch {truth:,}"
+
+
+def check(name, out):
+    with tempfile.TemporaryDirectory() as scratch:
+        told = Told(out, scratch)
+        if not told.lines or "allocated_peak" not in told.lines[0]:
+            return [f"the job said nothing of memory: {(out / 'said.txt').read_text()[-300:] if (out / 'said.txt').exists() else ''}"]
+        found = [*life_differs(told), *periods_differ(told), *unattributed(told), *owners_differ(name, told)]
+        if any(line["what"] == "step" for line in told.lines):
+            found += steps_differ(told)
+        with contextlib.closing(told.db):
+            return found
+
+
+def record(out, target):
+    """The run as it goes into tests/data: its logs as they are sealed, and the truth."""
+    kept = target / out.name
+    shutil.copytree(out, kept, ignore=shutil.ignore_patterns("ledger.sqlite*", "said.txt"))
+
+
+def main():
+    import jobs
+
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--only", action="append", choices=sorted(jobs.JOBS))
+    parser.add_argument("--record", type=Path)
+    parser.add_argument("--compare", type=Path)
+    parser.add_argument("--jobs", type=int, default=9)
+    options = parser.parse_args()
+    names = options.only or sorted(jobs.JOBS)
+    failed = 0
+    with tempfile.TemporaryDirectory() as scratch:
+        place = options.compare or options.record or Path(scratch)
+        if not options.compare:
+            with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+                list(pool.map(lambda name: run(name, place), names))
+        for name in names:
+            try:
+                found = check(name, place / name)
+            except Exception as error:  # a job that could not be compared has failed; the others go on
+                found = [f"not compared: {error!r}"]
+            failed += bool(found)
+            print(f"{name:20} " + ("agrees with PyTorch" if not found else "; ".join(found)), flush=True)
+    print(f"{len(names) - failed} of {len(names)} jobs agree")
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -31,8 +31,9 @@ def run(name, place):
     place.mkdir(parents=True, exist_ok=True)
     out = place / name
     job = [sys.executable, str(Path(__file__).resolve().parent / "jobs.py"), name]
-    done = subprocess.run([COMMAND, "run", "-o", out, "--", *job], capture_output=True, text=True, timeout=170)
+    done = subprocess.run([COMMAND, "run", "-o", out, "--", *job], capture_output=True, text=True)
     lines = [line for line in done.stdout.splitlines() if line.startswith('{"what"')]
+    out.mkdir(exist_ok=True)
     (out / "truth.jsonl").write_text("".join(line + "\n" for line in lines))
     (out / "said.txt").write_text(done.stdout[-4000:] + done.stderr[-4000:])
     (out / "ledger.sqlite").unlink(missing_ok=True)

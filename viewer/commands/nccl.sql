@@ -85,21 +85,21 @@ JOIN collective_cost c ON c.id = l.id JOIN collective e ON e.id = l.id LEFT JOIN
 ORDER BY l.longest_ns DESC, l.id
 
 -- name: nccl_coverage
--- A host's clock is aligned where a call of it has an instant on the first host's.
+-- In one pass. A host's clock is aligned where a call of its ranks has an instant on the first host's: a rank's ids begin with
+-- its number. The last three: of the calls that were asked for and tell it, what was exposed, their whole time, and the share.
 SELECT calls, joined, (SELECT count(*) FROM kernel WHERE name GLOB '*nccl*Kernel*'), repeated, repeated_timed, hosts,
-  iif(hosts > 1, 1 + (
-      SELECT count(DISTINCT host) FROM collective c JOIN collective_meeting m ON m.collective_id = c.id
-      JOIN rank r USING (rank) WHERE m.arrival_ns IS NOT NULL AND host <> (SELECT host FROM rank ORDER BY rank LIMIT 1)),
-    1)
-FROM (SELECT count(*) AS calls, count(joined_by) AS joined FROM collective), (
-    SELECT coalesce(sum(calls), 0) AS repeated, coalesce(sum(timed), 0) AS repeated_timed FROM rank_collectives),
+  1 + (SELECT count(DISTINCT host) FROM rank r WHERE host <> (SELECT host FROM rank ORDER BY rank LIMIT 1) AND EXISTS (
+    SELECT 1 FROM collective_meeting m WHERE m.collective_id BETWEEN r.rank << 40 AND r.rank << 40 | 0xffffffffff
+      AND m.arrival_ns IS NOT NULL)),
+  cast(round(exposed_ns) AS INTEGER), cast(round(whole_ns) AS INTEGER), exposed_ns / whole_ns
+FROM (
+  SELECT count(*) AS calls, count(joined_by) AS joined, sum(exposed_ns * 1.0 / kernel_calls) FILTER (WHERE told)
+      AS exposed_ns, sum((end_ns - start_ns) * 1.0 / kernel_calls) FILTER (WHERE told) AS whole_ns
+  FROM (
+    SELECT *, exposed_ns IS NOT NULL AND end_ns - start_ns IS NOT NULL AND (:rank IS NULL OR rank = :rank)
+      AND (:step IS NULL OR step = :step) AS told FROM collective)),
+  (SELECT coalesce(sum(calls), 0) AS repeated, coalesce(sum(timed), 0) AS repeated_timed FROM rank_collectives),
   (SELECT count(DISTINCT coalesce(host, '')) AS hosts FROM rank)
-
--- name: nccl_exposed
-SELECT cast(round(exposed_ns) AS INTEGER), cast(round(whole_ns) AS INTEGER), exposed_ns / whole_ns
-FROM (SELECT sum(exposed_ns * 1.0 / kernel_calls) AS exposed_ns, sum((end_ns - start_ns) * 1.0 / kernel_calls) AS whole_ns
-  FROM collective WHERE exposed_ns IS NOT NULL AND end_ns - start_ns IS NOT NULL AND (:rank IS NULL OR rank = :rank)
-    AND (:step IS NULL OR step = :step)) WHERE whole_ns > 0
 
 -- name: nccl_untimed
 SELECT untimed, count(*) AS calls FROM collective WHERE untimed IS NOT NULL GROUP BY untimed ORDER BY calls DESC

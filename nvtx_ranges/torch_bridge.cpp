@@ -209,27 +209,34 @@ struct Workspace {
   }
 };
 
-/* Only tables with a mutex can be read while other threads multiply matrices: those of newer versions. */
+/*
+ * Only tables with a mutex can be read while other threads multiply matrices: those of newer versions. PyTorch makes a
+ * workspace while it holds the mutex, so at a refused request this thread may hold it itself: then nobody may wait.
+ */
 template <typename Table>
-auto read_table(Table &table, std::vector<Workspace> &out, int) -> decltype(table.map, bool()) {
-  std::shared_lock<decltype(table.mutex)> lock(table.mutex);
+auto read_table(Table &table, std::vector<Workspace> &out, bool waits, int) -> decltype(table.map, bool()) {
+  std::shared_lock<decltype(table.mutex)> lock(table.mutex, std::defer_lock);
+  if (waits)
+    lock.lock();
+  else if (!lock.try_lock())
+    return false;
   for (const auto &entry : table.map)
     if (entry.second.get())
       out.push_back({entry.second.device().index(), reinterpret_cast<uint64_t>(entry.second.get())});
   return true;
 }
-template <typename Table> bool read_table(Table &, std::vector<Workspace> &, long) {
+template <typename Table> bool read_table(Table &, std::vector<Workspace> &, bool, long) {
   return false;
 }
-template <typename Table> bool read_table(Table &&table, std::vector<Workspace> &out) {
-  return read_table(table, out, 0);
+template <typename Table> bool read_table(Table &&table, std::vector<Workspace> &out, bool waits) {
+  return read_table(table, out, waits, 0);
 }
 
-bool read_workspaces(std::vector<Workspace> &out) {
+bool read_workspaces(std::vector<Workspace> &out, bool waits) {
   using namespace at::cuda;
   using namespace slb_undeclared;
-  bool known = read_table(cublas_handle_stream_to_workspace(), out);
-  read_table(cublaslt_handle_stream_to_workspace(), out);
+  bool known = read_table(cublas_handle_stream_to_workspace(), out, waits);
+  read_table(cublaslt_handle_stream_to_workspace(), out, waits);
   return known;
 }
 #endif
@@ -396,15 +403,16 @@ SLB_API int slb_allocator_stats(int device, uint64_t out[4]) {
 /*
  * Tags the allocations that PyTorch made as workspaces for cuBLAS and cublasLt, one for each handle and stream, as
  * "cublas_workspace"; does nothing while they are those of the call before. 1 when this torch's tables can be read, 0
- * when not, -1 and slb_error. To be called by one thread at a time; waits for the tables' locks.
+ * when not, -1 and slb_error. To be called by one thread at a time. waits: for the tables' locks; else a table that is
+ * locked is left out.
  */
-SLB_API int slb_tag_workspaces(slb_tag_fn *tag_fn) {
+SLB_API int slb_tag_workspaces(slb_tag_fn *tag_fn, int waits) {
 #ifdef SHARDLEDGER_WORKSPACES
   static std::vector<Workspace> before;
   bool known = false;
   int r = guarded([&] {
     std::vector<Workspace> now;
-    known = read_workspaces(now);
+    known = read_workspaces(now, waits != 0);
     if (now == before)
       return;
     for (const Workspace &workspace : now)
@@ -414,6 +422,7 @@ SLB_API int slb_tag_workspaces(slb_tag_fn *tag_fn) {
   return r != 0 ? r : known;
 #else
   (void)tag_fn;
+  (void)waits;
   return 0;
 #endif
 }

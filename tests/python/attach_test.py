@@ -202,7 +202,7 @@ class Bridge:
             "sl_allocator_sequence", "sl_allocator_restore", "sl_allocator_existing")
         return self.existing
 
-    def tag_workspaces(self, tag):
+    def tag_workspaces(self, tag, waits):
         assert tag == "sl_tag"
         self.asked_for_workspaces += 1
         return self.has_table
@@ -278,7 +278,7 @@ def test_step_ends_of_two_threads_do_not_meet_in_pytorchs_table(allocator, monke
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
 
-    def tag_workspaces(tag):
+    def tag_workspaces(tag, waits):
         entered.append(tag)
         if len(entered) == 1:
             other = threading.Thread(target=bridge.step_ended)

@@ -112,7 +112,7 @@ def test_the_callback_runs_on_a_thread_without_the_interpreters_lock(companion, 
             return 0
 
     monkeypatch.setattr(refusals, "_callback", None)
-    refusals.observe(Library)
+    refusals.observe(Library, None)
     callback, is_finalizing, thread_state = Library.functions
     assert ctypes.PYFUNCTYPE(ctypes.c_int)(is_finalizing)() == 0
     assert ctypes.PYFUNCTYPE(ctypes.c_void_p)(thread_state)()

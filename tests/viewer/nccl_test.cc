@@ -258,7 +258,8 @@ TEST_F(Nccl, WithoutCallsOrTimesItSaysWhy) {
   EXPECT_TRUE(contains(shardledger({"nccl", untimed}).error, "no device times")) << "and where to look";
 }
 
-// The report adds up by itself, since the view takes too long over millions of calls: both have to say the same.
+// The command adds up in one pass by itself, since SQLite would sort millions of calls: SQL over the view has to say
+// the same.
 TEST_F(Nccl, FiguresAreThoseOfTheViewAlsoBetweenHosts) {
   std::string recorded = directory / "recorded.sqlite";
   ASSERT_EQ(shardledger({"ingest", std::string(SL_TEST_DATA) + "/nccl-2rank", "-o", recorded}).status, 0);
@@ -292,6 +293,13 @@ TEST_F(Nccl, FiguresAreThoseOfTheViewAlsoBetweenHosts) {
     CommandResult of_report = shardledger({"nccl", recorded, "--by", "operation", "--csv"});
     EXPECT_EQ(sorted_columns(of_report.out), sorted_columns(of_view.out)) << change;
   }
+}
+
+TEST_F(Nccl, InstantsThatNoClockHasCostNoOtherCall) {
+  change_ledger(path, "UPDATE collective SET start_ns = -9223372036854775807, end_ns = 9223372036854775807"
+                      " WHERE operation = 'AllReduce'");
+  std::string out = shardledger({"nccl", path, "--by", "operation", "--csv"}).out;
+  EXPECT_TRUE(contains(out, "\nAllGather,2,4,4,4000000,100000,10000,,,200,100,2000,30000,30000\n")) << out;
 }
 
 TEST_F(Nccl, ARecordedRunIsShownFromItsDirectory) {

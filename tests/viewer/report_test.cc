@@ -71,7 +71,7 @@ TEST_F(Report, BadInputIsSaidAndLeavesNothing) {
 TEST_F(Report, AFailedReportLeavesWhatWasThere) {
   build_two_rank_run(path);
   write_file(output, "yesterday's");
-  LedgerBuilder(directory / "broken.sqlite").rank(0).sql("DROP TABLE collective");
+  LedgerBuilder(directory / "broken.sqlite").rank(0).sql("DROP TABLE phase");
   EXPECT_EQ(shardledger({"report", directory / "broken.sqlite", "-o", output}).status, 2);
   EXPECT_EQ(read_file(output), "yesterday's");
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(directory.path), {}), 3) << "nothing half-written";

@@ -74,22 +74,6 @@ static const struct sl_listing stragglers = {"stragglers", SL_COLUMNS(straggler_
                                              .heading = NULL};
 static const struct sl_listing slowest = {"slowest", SL_COLUMNS(slowest_columns), sl_sql_nccl_slowest, .heading = NULL};
 
-/* Of the time in the collectives that were asked for, what no computation hid; nothing where compute kernels were not
- * recorded. */
-static int print_exposed(struct sl_db *db, struct sl_output *out, const struct sl_parameter *parameters,
-                         struct sl_error *error) {
-  char exposed[SL_UNIT_CHARS], whole[SL_UNIT_CHARS], share[SL_UNIT_CHARS];
-  struct sl_statement *sums = NULL;
-  int r = sl_db_ask_first(db, sl_sql_nccl_exposed, parameters, &sums, error);
-  if (r > 0)
-    sl_output_line(out, "%s of %s in collectives are exposed (%s): no compute kernel ran beside them",
-                   sl_format_duration(exposed, sl_column_int(sums, 0)),
-                   sl_format_duration(whole, sl_column_int(sums, 1)),
-                   sl_format_share(share, sl_column_double(sums, 2)));
-  sums = sl_statement_close(sums);
-  return r < 0 ? r : 0;
-}
-
 /* Why calls have no device times, most frequent first: "3 calls without: 2 captured in …, 1 launched …". */
 static int print_untimed(struct sl_db *db, struct sl_output *out, struct sl_error *error) {
   static const struct {
@@ -119,14 +103,17 @@ static int print_untimed(struct sl_db *db, struct sl_output *out, struct sl_erro
 /* What the numbers below do not contain. */
 static int print_coverage(struct sl_db *db, struct sl_output *out, const struct selection *selection,
                           const struct sl_parameter *parameters, struct sl_error *error) {
-  enum { CALLS, JOINED, KERNELS, REPEATED, REPEATED_TIMED, HOSTS, ALIGNED, COUNTS };
+  enum { CALLS, JOINED, KERNELS, REPEATED, REPEATED_TIMED, HOSTS, ALIGNED, EXPOSED, WHOLE, COUNTS };
   struct sl_statement *row = NULL;
+  char exposed[SL_UNIT_CHARS], whole[SL_UNIT_CHARS], share[SL_UNIT_CHARS];
   int64_t n[COUNTS] = {0};
+  double exposed_share = 0;
   int r = sl_print_coverage(db, out, error);
   if (r == 0)
-    r = sl_db_ask_first(db, sl_sql_nccl_coverage, NULL, &row, error);
+    r = sl_db_ask_first(db, sl_sql_nccl_coverage, parameters, &row, error);
   for (int i = 0; i < COUNTS && r > 0; i++)
     n[i] = sl_column_int(row, i);
+  exposed_share = r > 0 ? sl_column_double(row, COUNTS) : 0;
   row = sl_statement_close(row);
   if (r < 0)
     return r;
@@ -150,8 +137,10 @@ static int print_coverage(struct sl_db *db, struct sl_output *out, const struct 
                    "%" PRId64 " of %" PRId64
                    " hosts have their clocks aligned, by the ends of collectives; spreads leave the others out",
                    n[ALIGNED], n[HOSTS]);
-  if (r == 0)
-    r = print_exposed(db, out, parameters, error);
+  if (n[WHOLE] > 0)
+    sl_output_line(out, "%s of %s in collectives are exposed (%s): no compute kernel ran beside them",
+                   sl_format_duration(exposed, n[EXPOSED]), sl_format_duration(whole, n[WHOLE]),
+                   sl_format_share(share, exposed_share));
   if (n[CALLS] == 0)
     sl_complain("no NCCL call is in the record; one GPU alone makes none");
   else if (n[JOINED] == 0)

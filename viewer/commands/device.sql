@@ -13,12 +13,12 @@ WHERE :rank IS NULL OR r.rank = :rank
 
 -- name: device_moment
 -- Of these the one that text is about.
-SELECT p.rank, (SELECT count(*) FROM sample), p.device, p.at_ns, p.used_bytes, p.total_bytes,
-  (SELECT sum(bytes) FROM device_owner o WHERE o.rank = p.rank AND o.at_ns = p.at_ns AND o.device = p.device AND owner IN
-    ('allocated', 'cublas_workspace', 'pending', 'cached', 'private_pools', 'pytorch', 'pytorch_other')),
-  (SELECT iif(start_ns <= p.at_ns, step, NULL) FROM step s WHERE s.rank = p.rank AND end_ns >= p.at_ns
-    ORDER BY end_ns LIMIT 1),
-  (SELECT allocator_backend IN ('cudaMallocAsync', 'uncached') FROM rank r WHERE r.rank = p.rank),
+SELECT p.rank, (SELECT count(*) FROM sample), p.device, p.at_ns, p.used_bytes, p.total_bytes, (
+    SELECT sum(bytes) FROM device_owner o
+    WHERE o.rank = p.rank AND o.at_ns = p.at_ns AND o.device = p.device AND owner IN
+      ('allocated', 'cublas_workspace', 'pending', 'cached', 'private_pools', 'pytorch', 'pytorch_other')), (
+    SELECT iif(start_ns <= p.at_ns, step, NULL) FROM step s WHERE s.rank = p.rank AND end_ns >= p.at_ns ORDER BY end_ns
+    LIMIT 1), (SELECT allocator_backend IN ('cudaMallocAsync', 'uncached') FROM rank r WHERE r.rank = p.rank),
   p.sampled_by = 'nvml'
 FROM sample p ORDER BY p.used_bytes DESC, p.rank LIMIT 1
 
@@ -26,10 +26,9 @@ FROM sample p ORDER BY p.used_bytes DESC, p.rank LIMIT 1
 SELECT rank, device, at_ns, used_bytes FROM sample WHERE :rank IS NULL OR rank = :rank ORDER BY rank
 
 -- name: device_balance
-SELECT b.rank, b.device, b.at_ns, b.owner, b.bytes, b.bytes * 1.0 / :used, coalesce(k.meaning,
-  'a library, by its file''s name')
-FROM device_balance AS b LEFT JOIN device_owner_meaning AS k ON k.owner = b.owner
-WHERE b.rank = :rank AND b.device = :device AND b.at_ns = :at
+SELECT b.rank, b.device, b.at_ns, b.owner, b.bytes, b.bytes * 1.0 / :used,
+  coalesce(k.meaning, 'a library, by its file''s name') FROM device_balance AS b
+LEFT JOIN device_owner_meaning AS k ON k.owner = b.owner WHERE b.rank = :rank AND b.device = :device AND b.at_ns = :at
 ORDER BY coalesce(k.place, 11.5), b.bytes DESC
 
 -- name: device_communicators
@@ -38,31 +37,47 @@ WHERE rank = :rank AND device_bytes > 0 AND (SELECT count(*) FROM communicator W
 ORDER BY device_bytes DESC, comm
 
 -- name: device_growth
-WITH came AS (SELECT CASE WHEN owner GLOB 'libnccl*' THEN 'nccl' WHEN owner GLOB 'libcublas*' THEN 'cublas' WHEN owner
-  GLOB 'libcudnn*' THEN 'cudnn' ELSE owner END AS owner, bytes, step, phase_id, module_id, alloc_ns AS at_ns FROM
-  segment WHERE rank = :rank AND owner <> 'pytorch' UNION ALL SELECT 'gpu_code', image_bytes, step, phase_id, module_id,
-  at_ns FROM gpu_code WHERE rank = :rank AND loaded),
-firsts AS MATERIALIZED (SELECT operation, min(enqueue_ns) AS at_ns FROM collective WHERE rank = :rank GROUP BY
-  operation, comm)
+WITH came AS (
+  SELECT CASE WHEN owner GLOB 'libnccl*' THEN 'nccl' WHEN owner GLOB 'libcublas*' THEN 'cublas' WHEN owner GLOB
+    'libcudnn*' THEN 'cudnn' ELSE owner END AS owner, bytes, step, phase_id, module_id, alloc_ns AS at_ns FROM segment
+  WHERE rank = :rank AND owner <> 'pytorch'
+  UNION ALL
+  SELECT 'gpu_code', image_bytes, step, phase_id, module_id, at_ns FROM gpu_code WHERE rank = :rank AND loaded),
+firsts AS MATERIALIZED (
+  SELECT operation, min(enqueue_ns) AS at_ns FROM collective WHERE rank = :rank GROUP BY operation, comm)
 SELECT :rank, owner, bytes, times, step, place, (SELECT name FROM module_name AS n WHERE n.id = module_id), cause,
   first_ns
-FROM (SELECT owner, sum(bytes) AS bytes, count(*) AS times, step, place, max(module_id) AS module_id, cause, min(at_ns)
-  AS first_ns FROM (SELECT g.*, coalesce((WITH RECURSIVE around(id, depth) AS (SELECT g.phase_id, 0 UNION ALL SELECT
-  p.parent_id, depth + 1 FROM around JOIN phase AS p ON p.id = around.id WHERE p.kind = 'user' AND p.parent_id IS NOT
-  NULL) SELECT CASE WHEN p.kind IN ('forward', 'backward', 'recompute', 'eval') THEN p.kind || coalesce(' of ' ||
-  n.name, '') WHEN p.kind = 'step' THEN 'step' ELSE p.name END FROM around JOIN phase AS p ON p.id = around.id LEFT JOIN
-  module_name AS n ON n.id = p.module_id ORDER BY depth DESC LIMIT 1), 'outside of any range') AS place, CASE WHEN owner
-  <> 'nccl' THEN NULL WHEN EXISTS (SELECT 1 FROM communicator AS k WHERE k.rank = :rank AND g.at_ns BETWEEN k.start_ns
-  AND k.end_ns) THEN 'a new communicator' ELSE (SELECT 'the first ' || operation FROM firsts AS f WHERE f.at_ns <=
-  g.at_ns ORDER BY f.at_ns DESC LIMIT 1) END AS cause FROM came AS g) GROUP BY owner, step, place, cause)
-ORDER BY bytes DESC, first_ns
+FROM (
+    SELECT owner, sum(bytes) AS bytes, count(*) AS times, step, place, max(module_id) AS module_id, cause, min(at_ns) AS
+      first_ns
+    FROM (
+        SELECT g.*, coalesce((
+              WITH RECURSIVE around(id, depth) AS (
+                SELECT g.phase_id, 0
+                UNION ALL
+                SELECT p.parent_id, depth + 1 FROM around JOIN phase AS p ON p.id = around.id
+                WHERE p.kind = 'user' AND p.parent_id IS NOT NULL)
+              SELECT CASE WHEN p.kind IN ('forward', 'backward', 'recompute', 'eval') THEN p.kind ||
+                coalesce(' of ' || n.name, '') WHEN p.kind = 'step' THEN 'step' ELSE p.name END FROM around
+              JOIN phase AS p ON p.id = around.id LEFT JOIN module_name AS n ON n.id = p.module_id ORDER BY depth DESC
+              LIMIT 1), 'outside of any range') AS place, CASE WHEN owner <> 'nccl' THEN NULL WHEN EXISTS (
+            SELECT 1 FROM communicator AS k WHERE k.rank = :rank AND g.at_ns BETWEEN k.start_ns AND k.end_ns) THEN
+          'a new communicator' ELSE (
+            SELECT 'the first ' || operation FROM firsts AS f WHERE f.at_ns <= g.at_ns ORDER BY f.at_ns DESC LIMIT 1)
+          END AS cause FROM came AS g) GROUP BY owner, step, place, cause) ORDER BY bytes DESC, first_ns
 
 -- name: device_cache
-WITH near AS (SELECT * FROM (SELECT * FROM step WHERE rank = :rank AND end_ns <= :at AND end_reserved_bytes IS NOT NULL
-  ORDER BY end_ns DESC LIMIT 1) UNION ALL SELECT * FROM (SELECT * FROM step WHERE rank = :rank AND end_ns > :at AND
-  end_reserved_bytes IS NOT NULL ORDER BY end_ns LIMIT 1))
-SELECT step, end_reserved_bytes - end_active_bytes, end_largest_free_bytes, end_inactive_split_bytes
-FROM near ORDER BY abs(end_ns - :at) LIMIT 1
+WITH near AS (
+  SELECT *
+  FROM (
+      SELECT * FROM step WHERE rank = :rank AND end_ns <= :at AND end_reserved_bytes IS NOT NULL ORDER BY end_ns DESC
+      LIMIT 1)
+  UNION ALL
+  SELECT *
+  FROM (
+      SELECT * FROM step WHERE rank = :rank AND end_ns > :at AND end_reserved_bytes IS NOT NULL ORDER BY end_ns LIMIT 1))
+SELECT step, end_reserved_bytes - end_active_bytes, end_largest_free_bytes, end_inactive_split_bytes FROM near
+ORDER BY abs(end_ns - :at) LIMIT 1
 
 -- name: device_kept_segments
 WITH alive AS MATERIALIZED (SELECT id, device, address, bytes, category, detail, name, module_id, step FROM allocation
@@ -76,17 +91,16 @@ FROM live AS l LEFT JOIN module_name AS n ON n.id = l.module_id
 WHERE place = 1 AND live_bytes * 10 < segment_bytes ORDER BY segment_bytes - live_bytes DESC, l.id
 
 -- name: device_foreign
-SELECT r.rank, r.device, s.device, s.owner, sum(s.bytes), count(*), min(s.alloc_ns)
-FROM rank AS r JOIN segment AS s ON s.rank = r.rank AND s.device <> r.device WHERE :rank IS NOT NULL
-GROUP BY r.rank, s.device, s.owner
-UNION ALL SELECT r.rank, r.device, c.device, 'CUDA context', NULL, count(*), min(c.at_ns)
-FROM rank AS r JOIN context AS c ON c.rank = r.rank AND c.device <> r.device AND c.created
-WHERE :rank IS NOT NULL GROUP BY r.rank, c.device ORDER BY 1, 3, 5 DESC
+SELECT r.rank, r.device, s.device, s.owner, sum(s.bytes), count(*), min(s.alloc_ns) FROM rank AS r
+JOIN segment AS s ON s.rank = r.rank AND s.device <> r.device WHERE :rank IS NOT NULL GROUP BY r.rank, s.device, s.owner
+UNION ALL
+SELECT r.rank, r.device, c.device, 'CUDA context', NULL, count(*), min(c.at_ns) FROM rank AS r
+JOIN context AS c ON c.rank = r.rank AND c.device <> r.device AND c.created WHERE :rank IS NOT NULL
+GROUP BY r.rank, c.device ORDER BY 1, 3, 5 DESC
 
 -- name: device_pinned
 SELECT :rank, owner, sum(bytes), count(*) FROM host_segment
-WHERE rank = :rank AND alloc_ns <= :at AND (free_ns IS NULL OR free_ns > :at) GROUP BY owner
-ORDER BY 3 DESC, 2
+WHERE rank = :rank AND alloc_ns <= :at AND (free_ns IS NULL OR free_ns > :at) GROUP BY owner ORDER BY 3 DESC, 2
 
 -- name: device_unknown
 SELECT EXISTS(SELECT 1 FROM device_sample WHERE rank = :rank AND other_bytes IS NOT NULL), (SELECT reason FROM source
@@ -106,7 +120,8 @@ SELECT step, at_ns, iif(shown, sum(shown) OVER (ORDER BY step), NULL) AS number 
       WHERE s.rank = :rank GROUP BY s.step)))
 
 -- name: device_steps
-SELECT :rank, e.step, b.owner, b.bytes, b.at_ns FROM ends e JOIN device_balance b ON b.rank = :rank AND b.at_ns = e.at_ns
+SELECT :rank, e.step, b.owner, b.bytes, b.at_ns
+FROM ends e CROSS JOIN device_balance b ON b.rank = :rank AND b.at_ns = e.at_ns
 LEFT JOIN device_owner_meaning k ON k.owner = b.owner ORDER BY e.step, coalesce(k.place, 11.5), b.bytes DESC
 
 -- name: device_picked_steps
@@ -116,7 +131,7 @@ SELECT step FROM ends WHERE number <= 8 ORDER BY number
 SELECT b.owner, sum(bytes) FILTER (WHERE number = 1), sum(bytes) FILTER (WHERE number = 2),
   sum(bytes) FILTER (WHERE number = 3), sum(bytes) FILTER (WHERE number = 4), sum(bytes) FILTER (WHERE number = 5),
   sum(bytes) FILTER (WHERE number = 6), sum(bytes) FILTER (WHERE number = 7), sum(bytes) FILTER (WHERE number = 8)
-FROM ends e JOIN device_balance b ON b.rank = :rank AND b.at_ns = e.at_ns
+FROM ends e CROSS JOIN device_balance b ON b.rank = :rank AND b.at_ns = e.at_ns
 LEFT JOIN device_owner_meaning k ON k.owner = b.owner WHERE number IS NOT NULL
 GROUP BY b.owner ORDER BY min(coalesce(k.place, 11.5)), max(bytes) DESC
 

@@ -4,23 +4,23 @@ WHERE (:rank IS NULL OR o.rank = :rank) AND o.reserved_bytes IS NOT NULL
 ORDER BY EXISTS (SELECT 1 FROM step AS s WHERE s.rank = o.rank AND s.start_ns > o.at_ns), o.at_ns LIMIT 1
 
 -- name: segments_at_step
-SELECT s.rank, r.device, (SELECT own.end_ns FROM step AS own WHERE own.rank = s.rank AND own.step = coalesce(s.same_as,
-  s.step)), coalesce(s.same_as, s.step), s.step
-FROM step AS s JOIN rank AS r ON r.rank = s.rank
+SELECT s.rank, r.device, (
+    SELECT own.end_ns FROM step AS own WHERE own.rank = s.rank AND own.step = coalesce(s.same_as, s.step)),
+  coalesce(s.same_as, s.step), s.step FROM step AS s JOIN rank AS r ON r.rank = s.rank
 WHERE s.step = :step AND (:rank IS NULL OR s.rank = :rank) AND s.end_reserved_bytes IS NOT NULL
 ORDER BY s.end_reserved_bytes DESC, s.rank LIMIT 1
 
 -- name: segments_at_last
-SELECT s.rank, r.device, (SELECT own.end_ns FROM step AS own WHERE own.rank = s.rank AND own.step = coalesce(s.same_as,
-  s.step)), coalesce(s.same_as, s.step), s.step
-FROM step AS s JOIN rank AS r ON r.rank = s.rank
+SELECT s.rank, r.device, (
+    SELECT own.end_ns FROM step AS own WHERE own.rank = s.rank AND own.step = coalesce(s.same_as, s.step)),
+  coalesce(s.same_as, s.step), s.step FROM step AS s JOIN rank AS r ON r.rank = s.rank
 WHERE (:rank IS NULL OR s.rank = :rank) AND s.end_reserved_bytes IS NOT NULL
 ORDER BY s.step DESC, s.end_reserved_bytes DESC, s.rank LIMIT 1
 
 -- name: segments_at_peak
-SELECT s.rank, r.device, (SELECT own.peak_ns FROM step AS own WHERE own.rank = s.rank AND own.step = coalesce(s.same_as,
-  s.step)), coalesce(s.same_as, s.step), s.step
-FROM step AS s JOIN rank AS r ON r.rank = s.rank
+SELECT s.rank, r.device, (
+    SELECT own.peak_ns FROM step AS own WHERE own.rank = s.rank AND own.step = coalesce(s.same_as, s.step)),
+  coalesce(s.same_as, s.step), s.step FROM step AS s JOIN rank AS r ON r.rank = s.rank
 WHERE (:rank IS NULL OR s.rank = :rank) AND s.peak_reserved_bytes IS NOT NULL
 ORDER BY s.peak_allocated_bytes DESC, s.same_as IS NOT NULL, s.rank, s.step LIMIT 1
 
@@ -31,11 +31,12 @@ SELECT EXISTS(SELECT 1 FROM step WHERE end_reserved_bytes IS NOT NULL)
 SELECT count(*) FROM rank WHERE allocator_backend IN ('cudaMallocAsync', 'uncached')
 
 -- name: segments_keeper
-SELECT a.id, a.bytes, a.category || coalesce('/' || a.detail, ''), a.name, m.name, (SELECT label FROM range_label WHERE id = a.phase_id), a.step
-FROM allocation AS a LEFT JOIN module_name AS m ON m.id = a.module_id WHERE a.id = :id
+SELECT a.id, a.bytes, a.category || coalesce('/' || a.detail, ''), a.name, m.name,
+  (SELECT label FROM range_label WHERE id = a.phase_id), a.step FROM allocation AS a
+LEFT JOIN module_name AS m ON m.id = a.module_id WHERE a.id = :id
 
 -- name: segments_steps
 SELECT s.step, s.end_reserved_bytes, s.end_allocated_bytes, s.end_reserved_bytes - s.end_active_bytes,
-  s.end_largest_free_bytes, own.end_ns, count(*) OVER ()
-FROM step AS s JOIN step AS own ON own.rank = s.rank AND own.step = coalesce(s.same_as, s.step)
+  s.end_largest_free_bytes, own.end_ns, count(*) OVER () FROM step AS s
+JOIN step AS own ON own.rank = s.rank AND own.step = coalesce(s.same_as, s.step)
 WHERE s.rank = :rank AND s.end_reserved_bytes IS NOT NULL ORDER BY s.step

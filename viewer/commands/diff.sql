@@ -1,5 +1,5 @@
--- Two runs, or two ranks: side 0 is the first one (main), 1 the second (other). key_rank is what the sides are aligned by: the
--- rank itself, or 0 where one rank is held against another one.
+-- Two runs, or two ranks: side 0 is the first one (main), 1 the second (other). key_rank is what the sides are aligned by:
+-- the rank itself, or 0 where one rank is held against another one.
 
 -- name: diff_chosen
 -- Of each rank the step that is compared: the highest, or :step.
@@ -82,11 +82,15 @@ SELECT side, rank, step, max(bytes) FROM chosen GROUP BY side ORDER BY side
 
 -- name: diff_alone
 -- What has no partner: steps of ranks that both sides have, and then ranks, by side; and how many ranks both have.
-SELECT
-  (SELECT count(*) FROM (SELECT rank, step FROM main.step WHERE rank IN (SELECT rank FROM other.rank)
-    EXCEPT SELECT rank, step FROM other.step)),
-  (SELECT count(*) FROM (SELECT rank, step FROM other.step WHERE rank IN (SELECT rank FROM main.rank)
-    EXCEPT SELECT rank, step FROM main.step)),
-  (SELECT count(*) FROM (SELECT rank FROM main.rank EXCEPT SELECT rank FROM other.rank)),
-  (SELECT count(*) FROM (SELECT rank FROM other.rank EXCEPT SELECT rank FROM main.rank)),
-  (SELECT count(*) FROM (SELECT rank FROM main.rank INTERSECT SELECT rank FROM other.rank))
+SELECT (
+    SELECT count(*)
+    FROM (
+        SELECT rank, step FROM main.step WHERE rank IN (SELECT rank FROM other.rank) EXCEPT
+        SELECT rank, step FROM other.step)), (
+    SELECT count(*)
+    FROM (
+        SELECT rank, step FROM other.step WHERE rank IN (SELECT rank FROM main.rank) EXCEPT
+        SELECT rank, step FROM main.step)), (
+    SELECT count(*) FROM (SELECT rank FROM main.rank EXCEPT SELECT rank FROM other.rank)), (
+    SELECT count(*) FROM (SELECT rank FROM other.rank EXCEPT SELECT rank FROM main.rank)), (
+    SELECT count(*) FROM (SELECT rank FROM main.rank INTERSECT SELECT rank FROM other.rank))

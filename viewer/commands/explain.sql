@@ -14,15 +14,16 @@ LEFT JOIN module_name n ON n.id = a.module_id LEFT JOIN step s ON s.rank = a.ran
 WHERE :rank IS NULL OR a.rank = :rank ORDER BY a.rank, a.id
 
 -- name: explain_moment
-SELECT step, start_ns, end_ns FROM step WHERE rank = :rank AND start_ns <= :at
-ORDER BY step DESC LIMIT 1
+SELECT step, start_ns, end_ns FROM step WHERE rank = :rank AND start_ns <= :at ORDER BY step DESC LIMIT 1
 
 -- name: explain_gap
 SELECT 1 FROM gap WHERE rank = :rank AND at_ns = :at AND reason LIKE '%dropped to make%'
 
 -- name: explain_range_names
-WITH RECURSIVE around(id, depth) AS (SELECT :from, 0 UNION ALL SELECT p.parent_id, depth + 1 FROM around JOIN phase AS p
-  ON p.id = around.id WHERE p.parent_id IS NOT NULL)
+WITH RECURSIVE around(id, depth) AS (
+  SELECT :from, 0
+  UNION ALL
+  SELECT p.parent_id, depth + 1 FROM around JOIN phase AS p ON p.id = around.id WHERE p.parent_id IS NOT NULL)
 SELECT p.name FROM around JOIN phase AS p ON p.id = around.id ORDER BY depth
 
 -- name: explain_module_name
@@ -34,11 +35,18 @@ SELECT value FROM meta WHERE key = 'rules'
 -- name: explain_neighbours
 -- Ids of a rank count its allocations in order, so that both searches end where they find enough.
 SELECT o.place, o.id, o.bytes, o.category || coalesce('/' || o.detail, ''), n.name, o.step, o.free_ns - o.alloc_ns
-FROM (SELECT * FROM (SELECT 'before' AS place, * FROM allocation WHERE id < :id AND rank = :rank AND device = :device
-  AND address < :end AND address + bytes > :start ORDER BY id DESC LIMIT :limit) UNION ALL SELECT * FROM (SELECT 'after'
-  AS place, * FROM allocation WHERE id > :id AND rank = :rank AND device = :device AND address < :end AND address +
-  bytes > :start ORDER BY id LIMIT :limit)) AS o LEFT JOIN module_name AS n ON n.id = o.module_id
-ORDER BY o.id
+FROM (
+    SELECT *
+    FROM (
+        SELECT 'before' AS place, * FROM allocation
+        WHERE id < :id AND rank = :rank AND device = :device AND address < :end AND address + bytes > :start
+        ORDER BY id DESC LIMIT :limit)
+    UNION ALL
+    SELECT *
+    FROM (
+        SELECT 'after' AS place, * FROM allocation
+        WHERE id > :id AND rank = :rank AND device = :device AND address < :end AND address + bytes > :start ORDER BY id
+        LIMIT :limit)) AS o LEFT JOIN module_name AS n ON n.id = o.module_id ORDER BY o.id
 
 -- name: explain_left_out
 SELECT EXISTS(SELECT 1 FROM step WHERE same_as IS NOT NULL)

@@ -1,7 +1,7 @@
 -- name: export_rows
-SELECT (SELECT count(*) FROM phase) + 2 * (SELECT count(*) FROM allocation) + (SELECT count(*) FROM kernel) + (SELECT
-  count(*) FROM memcpy) + (SELECT count(*) FROM memset) + 2 * (SELECT count(*) FROM segment) + (SELECT count(*) FROM
-  collective)
+SELECT (SELECT count(*) FROM phase) + 2 * (SELECT count(*) FROM allocation) + (SELECT count(*) FROM kernel) +
+  (SELECT count(*) FROM memcpy) + (SELECT count(*) FROM memset) + 2 * (SELECT count(*) FROM segment) +
+  (SELECT count(*) FROM collective)
 
 -- name: export_steps
 SELECT count(*) FROM step

@@ -40,29 +40,29 @@ FROM rank AS r LEFT JOIN rank_steps AS k ON k.rank = r.rank ORDER BY r.rank
 
 -- name: info_versions
 SELECT 'ranks recorded', count(*) || coalesce(' of ' || max(world_size), '') FROM rank
-UNION ALL SELECT 'PyTorch', group_concat(DISTINCT torch_version)
-FROM rank HAVING count(torch_version) > 0
-UNION ALL SELECT 'NCCL', group_concat(DISTINCT nccl_version)
-FROM rank HAVING count(nccl_version) > 0
-UNION ALL SELECT 'CUDA', group_concat(DISTINCT cuda_version)
-FROM rank HAVING count(cuda_version) > 0
-UNION ALL SELECT 'allocator', group_concat(DISTINCT allocator_backend || iif(coalesce(allocator_config, '') = '', '',
-  ' (' || allocator_config || ')'))
-FROM rank HAVING count(allocator_backend) > 0
-UNION ALL SELECT 'recording began late', sum(restored_allocations) || ' allocations were there before, on rank' ||
-  iif(count(*) > 1, 's ', ' ') || group_concat(rank, ', ')
-FROM rank WHERE restored_allocations > 0 HAVING count(*) > 0
-UNION ALL SELECT 'steps renumbered', count(*) || ' on rank' || iif(count(DISTINCT rank) > 1, 's ', ' ') ||
-  group_concat(DISTINCT rank) || ': their number, or a higher one, was used before'
-FROM renumbered_step HAVING count(*) > 0
-UNION ALL SELECT replace(key, '_', ' '), iif(key = 'keep', CASE value WHEN 'changes' THEN 'rows of steps that differ'
-  WHEN 'all' THEN 'rows of all steps' ELSE value END, value)
-FROM meta
+UNION ALL
+SELECT 'PyTorch', group_concat(DISTINCT torch_version) FROM rank HAVING count(torch_version) > 0
+UNION ALL
+SELECT 'NCCL', group_concat(DISTINCT nccl_version) FROM rank HAVING count(nccl_version) > 0
+UNION ALL
+SELECT 'CUDA', group_concat(DISTINCT cuda_version) FROM rank HAVING count(cuda_version) > 0
+UNION ALL
+SELECT 'allocator', group_concat(DISTINCT allocator_backend || iif(coalesce(allocator_config, '') = '', '', ' (' ||
+    allocator_config || ')')) FROM rank HAVING count(allocator_backend) > 0
+UNION ALL
+SELECT 'recording began late', sum(restored_allocations) || ' allocations were there before, on rank' ||
+  iif(count(*) > 1, 's ', ' ') || group_concat(rank, ', ') FROM rank WHERE restored_allocations > 0 HAVING count(*) > 0
+UNION ALL
+SELECT 'steps renumbered', count(*) || ' on rank' || iif(count(DISTINCT rank) > 1, 's ', ' ') ||
+  group_concat(DISTINCT rank) || ': their number, or a higher one, was used before' FROM renumbered_step
+HAVING count(*) > 0
+UNION ALL
+SELECT replace(key, '_', ' '), iif(key = 'keep', CASE value WHEN 'changes' THEN 'rows of steps that differ' WHEN 'all'
+    THEN 'rows of all steps' ELSE value END, value) FROM meta
 
 -- name: info_sources
 SELECT iif(count(DISTINCT rank) = (SELECT count(*) FROM rank), 'all', group_concat(DISTINCT rank)), source, state,
-  reason
-FROM source GROUP BY source, state, reason ORDER BY source, min(at_ns)
+  reason FROM source GROUP BY source, state, reason ORDER BY source, min(at_ns)
 
 -- name: info_gaps
 SELECT rank, source, count(*), sum(lost), min(at_ns), reason FROM gap GROUP BY rank, source, reason

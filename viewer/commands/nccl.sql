@@ -5,8 +5,9 @@
 -- name: nccl_calls
 -- The first four columns say in which part a call is. Of the others the part gets number, sum and greatest; of the first
 -- three of these all values, too.
-SELECT rank, operation, comm, module_id, duration_ns, delay_ns, spread_ns, iif(others_waited_ns IS NULL, NULL, spread_ns), bytes,
-  share_ns, exposed_share_ns, iif(exposed_share_ns IS NULL, NULL, share_ns), iif(transfer_ns > 0, transfer_ns, NULL),
+SELECT rank, operation, comm, module_id, duration_ns, delay_ns, spread_ns,
+  iif(others_waited_ns IS NULL, NULL, spread_ns), bytes, share_ns, exposed_share_ns,
+  iif(exposed_share_ns IS NULL, NULL, share_ns), iif(transfer_ns > 0, transfer_ns, NULL),
   iif(transfer_ns > 0, algorithm_bytes, NULL), iif(transfer_ns > 0, bus_bytes, NULL), others_waited_ns, nranks
 FROM collective_cost WHERE (:rank IS NULL OR rank = :rank) AND (:step IS NULL OR step = :step)
 
@@ -35,20 +36,19 @@ SELECT operation, count(DISTINCT rank), sum(calls),
   iif(:text AND NOT max(sum(timed) <> sum(calls)) OVER (), NULL, sum(timed)), sum(bytes),
   cast(round(sum(share_ns)) AS INTEGER), median(durations), cast(round(sum(exposed_ns)) AS INTEGER),
   iif(sum(exposable_ns) > 0, sum(exposed_ns) / sum(exposable_ns), NULL), sum(algorithm_bytes) / sum(transfer_ns),
-  sum(bus_bytes) / sum(transfer_ns), median(delays), median(spreads), max(max_spread_ns)
-FROM part GROUP BY operation ORDER BY sum(share_ns) DESC, operation
+  sum(bus_bytes) / sum(transfer_ns), median(delays), median(spreads), max(max_spread_ns) FROM part GROUP BY operation
+ORDER BY sum(share_ns) DESC, operation
 
 -- name: nccl_modules
 -- Modules of all ranks by their name, in the model's order (of an id the lower 40 bits count within its rank); calls that
 -- serve none come last. In text a root without a name goes by its class.
-SELECT CASE WHEN m.id IS NULL THEN iif(:text, '(none)', NULL) WHEN m.fqn = '' AND :text THEN coalesce(m.class, '(root)')
-  ELSE m.fqn END, operation, count(DISTINCT p.rank), sum(calls),
+SELECT iif(:text, coalesce(iif(m.fqn = '', coalesce(m.class, '(root)'), m.fqn), '(none)'), m.fqn), operation, count(DISTINCT p.rank), sum(calls),
   iif(:text AND NOT max(sum(timed) <> sum(calls)) OVER (), NULL, sum(timed)), sum(bytes),
   cast(round(sum(share_ns)) AS INTEGER), median(durations), cast(round(sum(exposed_ns)) AS INTEGER),
   iif(sum(exposable_ns) > 0, sum(exposed_ns) / sum(exposable_ns), NULL), sum(algorithm_bytes) / sum(transfer_ns),
-  sum(bus_bytes) / sum(transfer_ns), median(delays), median(spreads), max(max_spread_ns)
-FROM part p LEFT JOIN module m ON m.id = p.module_id WHERE has_rows
-GROUP BY m.fqn, m.class, operation ORDER BY min(m.id) & 0xffffffffff NULLS LAST, operation
+  sum(bus_bytes) / sum(transfer_ns), median(delays), median(spreads), max(max_spread_ns) FROM part p
+LEFT JOIN module m ON m.id = p.module_id WHERE has_rows GROUP BY m.fqn, m.class, operation
+ORDER BY min(m.id) & 0xffffffffff NULLS LAST, operation
 
 -- name: nccl_communicators
 -- Name, size and device memory are the most that any rank says.
@@ -64,14 +64,15 @@ GROUP BY p.comm ORDER BY sum(share_ns) DESC, p.comm
 
 -- name: nccl_stragglers
 SELECT rank, host, met, last, last * 1.0 / met, cast(late_ns / last AS INTEGER), max_late_ns, coalesce(waited_ns, 0)
-FROM (SELECT rank, sum(met) AS met, sum(last) AS last, sum(late_ns) * 1.0 AS late_ns, max(max_late_ns) AS max_late_ns,
-  sum(others_waited_ns) AS waited_ns FROM part WHERE has_rows GROUP BY rank HAVING sum(met) > 0)
+FROM (
+  SELECT rank, sum(met) AS met, sum(last) AS last, sum(late_ns) * 1.0 AS late_ns, max(max_late_ns) AS max_late_ns,
+    sum(others_waited_ns) AS waited_ns FROM part WHERE has_rows GROUP BY rank HAVING sum(met) > 0)
 JOIN rank USING (rank) ORDER BY coalesce(waited_ns, 0) DESC, rank
 
 -- name: nccl_slowest
 -- One row for all ranks of a collective: what took longest on any of them.
-SELECT c.step, iif(c.comm IS NULL, NULL, printf('%016x', c.comm)), c.seq, c.operation, iif(n.fqn = '' AND :text, coalesce(n.class, '(root)'), n.fqn),
-  c.bytes, c.duration_ns, c.rank, e.exposed_ns, cast(c.transfer_ns AS INTEGER),
+SELECT c.step, iif(c.comm IS NULL, NULL, printf('%016x', c.comm)), c.seq, c.operation, iif(:text, n.label, n.fqn), c.bytes,
+  c.duration_ns, c.rank, e.exposed_ns, cast(c.transfer_ns AS INTEGER),
   iif(c.transfer_ns > 0, c.bus_bytes / c.transfer_ns, NULL), c.spread_ns,
   (SELECT min(o.rank) FROM collective_cost o WHERE o.comm = c.comm AND o.seq = c.seq AND o.meeting_id = c.meeting_id
     AND o.is_last)
@@ -80,23 +81,25 @@ FROM (SELECT id, longest_ns FROM (
       end_ns - start_ns AS longest_ns FROM collective e LEFT JOIN collective_meeting m ON m.collective_id = e.id
     WHERE (:rank IS NULL OR rank = :rank) AND (:step IS NULL OR step = :step) AND end_ns - start_ns IS NOT NULL)
   WHERE place = 1 ORDER BY longest_ns DESC, id LIMIT :slowest) l
-JOIN collective_cost c ON c.id = l.id JOIN collective e ON e.id = l.id LEFT JOIN module n ON n.id = c.module_id
+JOIN collective_cost c ON c.id = l.id JOIN collective e ON e.id = l.id LEFT JOIN module_name n ON n.id = c.module_id
 ORDER BY l.longest_ns DESC, l.id
 
 -- name: nccl_coverage
--- A host's clock is aligned where a call of it has an instant on the first host's.
+-- In one pass. A host's clock is aligned where a call of its ranks has an instant on the first host's: a rank's ids begin with
+-- its number. The last three: of the calls that were asked for and tell it, what was exposed, their whole time, and the share.
 SELECT calls, joined, (SELECT count(*) FROM kernel WHERE name GLOB '*nccl*Kernel*'), repeated, repeated_timed, hosts,
-  iif(hosts > 1, 1 + (SELECT count(DISTINCT host) FROM collective c JOIN collective_meeting m ON m.collective_id = c.id
-    JOIN rank r USING (rank) WHERE m.arrival_ns IS NOT NULL AND host <> (SELECT host FROM rank ORDER BY rank LIMIT 1)), 1)
-FROM (SELECT count(*) AS calls, count(joined_by) AS joined FROM collective),
+  1 + (SELECT count(DISTINCT host) FROM rank r WHERE host <> (SELECT host FROM rank ORDER BY rank LIMIT 1) AND EXISTS (
+    SELECT 1 FROM collective_meeting m WHERE m.collective_id BETWEEN r.rank << 40 AND r.rank << 40 | 0xffffffffff
+      AND m.arrival_ns IS NOT NULL)),
+  cast(round(exposed_ns) AS INTEGER), cast(round(whole_ns) AS INTEGER), exposed_ns / whole_ns
+FROM (
+  SELECT count(*) AS calls, count(joined_by) AS joined, sum(exposed_ns * 1.0 / kernel_calls) FILTER (WHERE told)
+      AS exposed_ns, sum((end_ns - start_ns) * 1.0 / kernel_calls) FILTER (WHERE told) AS whole_ns
+  FROM (
+    SELECT *, exposed_ns IS NOT NULL AND end_ns - start_ns IS NOT NULL AND (:rank IS NULL OR rank = :rank)
+      AND (:step IS NULL OR step = :step) AS told FROM collective)),
   (SELECT coalesce(sum(calls), 0) AS repeated, coalesce(sum(timed), 0) AS repeated_timed FROM rank_collectives),
   (SELECT count(DISTINCT coalesce(host, '')) AS hosts FROM rank)
-
--- name: nccl_exposed
-SELECT cast(round(exposed_ns) AS INTEGER), cast(round(whole_ns) AS INTEGER), exposed_ns / whole_ns
-FROM (SELECT sum(exposed_ns * 1.0 / kernel_calls) AS exposed_ns, sum((end_ns - start_ns) * 1.0 / kernel_calls) AS whole_ns
-  FROM collective WHERE exposed_ns IS NOT NULL AND end_ns - start_ns IS NOT NULL AND (:rank IS NULL OR rank = :rank)
-    AND (:step IS NULL OR step = :step)) WHERE whole_ns > 0
 
 -- name: nccl_untimed
 SELECT untimed, count(*) AS calls FROM collective WHERE untimed IS NOT NULL GROUP BY untimed ORDER BY calls DESC

@@ -2,8 +2,7 @@
 SELECT o.rank, o.at_ns, coalesce(o.step, -1), coalesce(o.phase_id, 0), o.requested_bytes, o.free_bytes, o.reserved_bytes
   - o.active_bytes, o.allocated_bytes, o.reserved_bytes, o.largest_free_bytes, o.other_bytes, count(*) OVER (),
   iif(:rank IS NULL, (SELECT count(*) FROM rank), 1), o.source, o.reason, o.deadly AS deadly, o.wanted_bytes
-FROM request AS o WHERE :rank IS NULL OR o.rank = :rank
-ORDER BY deadly DESC, iif(deadly, o.at_ns, -o.at_ns) LIMIT 1
+FROM request AS o WHERE :rank IS NULL OR o.rank = :rank ORDER BY deadly DESC, iif(deadly, o.at_ns, -o.at_ns) LIMIT 1
 
 -- name: oom_end
 SELECT r.rank, coalesce(p.step, -1), coalesce(p.id, 0), (SELECT count(*) FROM rank), r.clean_exit, (SELECT sum(bytes)
@@ -18,23 +17,21 @@ SELECT path FROM range_path WHERE id = :phase
 
 -- name: oom_requests
 SELECT o.rank, o.at_ns, o.step, o.source, o.device, o.requested_bytes, o.free_bytes, o.allocated_bytes,
-  o.reserved_bytes, o.largest_free_bytes, o.reason, o.deadly, m.name, (SELECT path FROM range_path WHERE id =
-  o.phase_id)
-FROM request AS o LEFT JOIN module_name AS m ON m.id = o.module_id WHERE :rank IS NULL OR o.rank = :rank
-ORDER BY o.at_ns
+  o.reserved_bytes, o.largest_free_bytes, o.reason, o.deadly, m.name,
+  (SELECT path FROM range_path WHERE id = o.phase_id) FROM request AS o LEFT JOIN module_name AS m ON m.id = o.module_id
+WHERE :rank IS NULL OR o.rank = :rank ORDER BY o.at_ns
 
 -- name: oom_largest
-SELECT a.id, a.bytes, a.category || coalesce('/' || a.detail, ''), a.name, m.name, a.step, (SELECT label FROM range_label WHERE id = a.phase_id)
-FROM allocation AS a LEFT JOIN module_name AS m ON m.id = a.module_id JOIN rank AS r ON r.rank = a.rank
-WHERE a.rank = :rank AND a.device IS r.device AND (:at IS NULL OR a.alloc_ns <= :at) AND (a.free_ns IS NULL OR a.free_ns
-  > :at)
-ORDER BY a.bytes DESC, a.id LIMIT 10
+SELECT a.id, a.bytes, a.category || coalesce('/' || a.detail, ''), a.name, m.name, a.step,
+  (SELECT label FROM range_label WHERE id = a.phase_id) FROM allocation AS a
+LEFT JOIN module_name AS m ON m.id = a.module_id JOIN rank AS r ON r.rank = a.rank
+WHERE a.rank = :rank AND a.device IS r.device AND (:at IS NULL OR a.alloc_ns <= :at) AND
+  (a.free_ns IS NULL OR a.free_ns > :at) ORDER BY a.bytes DESC, a.id LIMIT 10
 
 -- name: oom_device
 SELECT owner, bytes FROM device_balance
-WHERE rank = :rank AND at_ns = coalesce(:at, (SELECT max(at_ns) FROM device_sample WHERE rank = :rank)) AND (bytes <> 0
-  OR owner = 'unexplained')
-ORDER BY owner <> 'used', owner = 'unexplained', bytes DESC
+WHERE rank = :rank AND at_ns = coalesce(:at, (SELECT max(at_ns) FROM device_sample WHERE rank = :rank)) AND
+  (bytes <> 0 OR owner = 'unexplained') ORDER BY owner <> 'used', owner = 'unexplained', bytes DESC
 
 -- name: oom_live
 -- What lived then, in groups; :at NULL is the log's end.

@@ -1,5 +1,5 @@
--- Each statement estimates bytes that would not have been there, how many things it is about, and a name: from what was alive
--- (live, of oom.sql); none knows what the change would add elsewhere.
+-- Each statement estimates bytes that would not have been there, how many things it is about, and a name: from what was
+-- alive (live, of oom.sql); none knows what the change would add elsewhere.
 
 -- name: oom_option_reshard
 SELECT sum(bytes) - 2 * max(bytes), count(*), '' FROM (SELECT sum(bytes) AS bytes FROM live
@@ -15,8 +15,8 @@ GROUP BY class HAVING count(*) > 1 ORDER BY sum(bytes) DESC LIMIT 1
 SELECT sum(bytes) / 2, 1, '' FROM live WHERE category IN ('activation', 'input')
 
 -- name: oom_option_expandable_segments
-SELECT reserved_bytes - active_bytes, 1, '' FROM oom JOIN rank USING (rank) WHERE rank = :rank AND at_ns = :at
-  AND coalesce(allocator_config, '') NOT LIKE '%expandable_segments:True%'
+SELECT reserved_bytes - active_bytes, 1, '' FROM oom JOIN rank USING (rank)
+WHERE rank = :rank AND at_ns = :at AND coalesce(allocator_config, '') NOT LIKE '%expandable_segments:True%'
 
 -- name: oom_option_optimizer_temporaries
 SELECT sum(bytes) - max(bytes / allocations), sum(allocations), '' FROM live
@@ -40,5 +40,6 @@ ORDER BY l.step DESC LIMIT 1
 
 -- name: oom_option_other_processes
 -- A limit of this process is reached whatever the others hold.
-SELECT sum(bytes), 1, '' FROM device_owner WHERE rank = :rank AND at_ns = :at AND owner = 'other_processes'
-  AND NOT EXISTS (SELECT 1 FROM request o WHERE o.rank = :rank AND o.at_ns = :at AND o.free_bytes >= o.wanted_bytes)
+SELECT sum(bytes), 1, '' FROM device_owner
+WHERE rank = :rank AND at_ns = :at AND owner = 'other_processes' AND NOT EXISTS (
+    SELECT 1 FROM request o WHERE o.rank = :rank AND o.at_ns = :at AND o.free_bytes >= o.wanted_bytes)

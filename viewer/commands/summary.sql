@@ -9,20 +9,20 @@ FROM whole
 
 -- name: summary_repeated
 SELECT count(*), group_concat(same_as, ', ')
-FROM (SELECT DISTINCT same_as FROM rank_steps CROSS JOIN step USING (rank) WHERE step = :step AND same_as IS NOT NULL
-  ORDER BY same_as)
+FROM (
+    SELECT DISTINCT same_as FROM rank_steps CROSS JOIN step USING (rank) WHERE step = :step AND same_as IS NOT NULL
+    ORDER BY same_as)
 
 -- name: summary_peaks
-SELECT c.rank, c.step, c.rows_step, c.peak_allocated_bytes, c.peak_reserved_bytes, c.peak_device_bytes, k.device_bytes,
-  (SELECT place FROM peak_place AS w WHERE w.rank = c.rank AND w.step = c.step)
-FROM shown_step AS c LEFT JOIN rank AS k ON k.rank = c.rank WHERE asked IS NULL ORDER BY c.rank
+SELECT c.rank, c.step, c.rows_step, c.peak_allocated_bytes, c.peak_reserved_bytes, c.peak_device_bytes, k.device_bytes, (
+    SELECT place FROM peak_place AS w WHERE w.rank = c.rank AND w.step = c.step) FROM shown_step AS c
+LEFT JOIN rank AS k ON k.rank = c.rank WHERE asked IS NULL ORDER BY c.rank
 
 -- name: summary_owners
-SELECT coalesce(m.label, '(no module)'), o.category ||
-  coalesce('/' || o.detail, ''), coalesce(o.phase, '(outside)'), sum(o.bytes) AS bytes, sum(o.allocations)
-FROM peak_owner AS o LEFT JOIN module_name AS m ON m.id = o.module_id
-WHERE o.rank = :rank AND o.step = :step GROUP BY o.module_id, o.category, o.detail, o.phase
-ORDER BY bytes DESC, 1, 2, 3 LIMIT :limit
+SELECT coalesce(m.label, '(no module)'), o.category || coalesce('/' || o.detail, ''), coalesce(o.phase, '(outside)'),
+  sum(o.bytes) AS bytes, sum(o.allocations) FROM peak_owner AS o LEFT JOIN module_name AS m ON m.id = o.module_id
+WHERE o.rank = :rank AND o.step = :step GROUP BY o.module_id, o.category, o.detail, o.phase ORDER BY bytes DESC, 1, 2, 3
+LIMIT :limit
 
 -- name: summary_has_steps
 SELECT EXISTS(SELECT 1 FROM step)

@@ -1,30 +1,33 @@
 -- name: export_phases
-SELECT p.id, p.tid, p.kind, p.name, p.start_ns, coalesce(p.end_ns, r.end_ns, p.start_ns) AS until_ns, nullif(iif(m.fqn =
-  '', m.class, m.fqn), ''), p.step, p.call_index
-FROM phase AS p JOIN rank AS r ON r.rank = p.rank LEFT JOIN module AS m ON m.id = p.module_id
-WHERE p.rank = :rank ORDER BY p.tid, p.start_ns, until_ns DESC, p.id
+SELECT p.id, p.tid, p.kind, p.name, p.start_ns, coalesce(p.end_ns, r.end_ns, p.start_ns) AS until_ns,
+  nullif(iif(m.fqn = '', m.class, m.fqn), ''), p.step, p.call_index FROM phase AS p JOIN rank AS r ON r.rank = p.rank
+LEFT JOIN module AS m ON m.id = p.module_id WHERE p.rank = :rank ORDER BY p.tid, p.start_ns, until_ns DESC, p.id
 
 -- name: export_ranks
-WITH moved AS (SELECT r.*, coalesce((SELECT offset_ns FROM host_clock AS h WHERE h.host IS r.host), 0) AS offset_ns FROM
-  rank AS r)
+WITH moved AS (
+  SELECT r.*, coalesce((SELECT offset_ns FROM host_clock AS h WHERE h.host IS r.host), 0) AS offset_ns FROM rank AS r)
 SELECT rank, world_size, host, pid, coalesce(device, 0), coalesce(device_name, ''), device_bytes, start_ns, end_ns,
-  offset_ns + (SELECT min(start_ns - offset_ns) FROM moved), offset_ns, nccl_version
-FROM moved ORDER BY rank
+  offset_ns + (SELECT min(start_ns - offset_ns) FROM moved), offset_ns, nccl_version FROM moved ORDER BY rank
 
 -- name: export_kernels
 SELECT k.device, k.stream, k.name, k.correlation, k.start_ns, k.end_ns, c.id, c.operation, c.bytes, c.comm, c.seq,
   c.datatype, (SELECT nranks FROM communicator AS m WHERE m.rank = c.rank AND m.comm = c.comm), c.tid, c.enqueue_ns
-FROM kernel AS k LEFT JOIN (SELECT *, row_number() OVER (PARTITION BY stream, start_ns, end_ns ORDER BY enqueue_ns <=
-  start_ns DESC, enqueue_ns DESC) AS place FROM collective WHERE rank = :rank AND start_ns IS NOT NULL) AS c ON c.place
-  = 1 AND c.stream = k.stream AND c.start_ns = k.start_ns AND c.end_ns = k.end_ns
-WHERE k.rank = :rank ORDER BY k.start_ns
+FROM kernel AS k
+LEFT JOIN (
+    SELECT *, row_number() OVER
+      (PARTITION BY stream, start_ns, end_ns ORDER BY enqueue_ns <= start_ns DESC, enqueue_ns DESC) AS place
+    FROM collective WHERE rank = :rank AND start_ns IS NOT NULL) AS c ON c.place = 1 AND c.stream = k.stream AND
+  c.start_ns = k.start_ns AND c.end_ns = k.end_ns WHERE k.rank = :rank ORDER BY k.start_ns
 
 -- name: export_memory
 SELECT alloc_ns AS at, 1 AS kind, device, address, bytes, tid, category, stream, requested_bytes, module_id
 FROM allocation WHERE rank = :rank
-UNION ALL SELECT free_ns, 2, device, address, bytes, tid, category, stream, requested_bytes, module_id
-FROM allocation WHERE rank = :rank AND free_ns IS NOT NULL
-UNION ALL SELECT alloc_ns, 0, device, address, bytes, 0, NULL, stream, bytes, NULL FROM segment
+UNION ALL
+SELECT free_ns, 2, device, address, bytes, tid, category, stream, requested_bytes, module_id FROM allocation
+WHERE rank = :rank AND free_ns IS NOT NULL
+UNION ALL
+SELECT alloc_ns, 0, device, address, bytes, 0, NULL, stream, bytes, NULL FROM segment
 WHERE rank = :rank AND owner = 'pytorch'
-UNION ALL SELECT free_ns, 3, device, address, bytes, 0, NULL, stream, bytes, NULL FROM segment
+UNION ALL
+SELECT free_ns, 3, device, address, bytes, 0, NULL, stream, bytes, NULL FROM segment
 WHERE rank = :rank AND owner = 'pytorch' AND free_ns IS NOT NULL ORDER BY at, kind

@@ -8,14 +8,17 @@ FROM collective AS c WHERE c.rank = :rank ORDER BY c.enqueue_ns
 
 -- name: kineto_copies
 SELECT device, stream, CASE kind WHEN 1 THEN 'Memcpy HtoD' WHEN 2 THEN 'Memcpy DtoH' WHEN 8 THEN 'Memcpy DtoD' WHEN 10
-  THEN 'Memcpy PtoP' ELSE 'Memcpy' END, bytes, correlation, start_ns, end_ns, 'gpu_memcpy'
-FROM memcpy WHERE rank = :rank
-UNION ALL SELECT device, stream, 'Memset (Device)', bytes, correlation, start_ns, end_ns, 'gpu_memset'
-FROM memset WHERE rank = :rank
+  THEN 'Memcpy PtoP' ELSE 'Memcpy' END, bytes, correlation, start_ns, end_ns, 'gpu_memcpy' FROM memcpy
+WHERE rank = :rank
+UNION ALL
+SELECT device, stream, 'Memset (Device)', bytes, correlation, start_ns, end_ns, 'gpu_memset' FROM memset
+WHERE rank = :rank
 
 -- name: kineto_streams
-SELECT device, stream FROM kernel WHERE rank = :rank UNION
-SELECT device, stream FROM memcpy WHERE rank = :rank UNION
+SELECT device, stream FROM kernel WHERE rank = :rank
+UNION
+SELECT device, stream FROM memcpy WHERE rank = :rank
+UNION
 SELECT device, stream FROM memset WHERE rank = :rank
 
 -- name: kineto_communicators

@@ -22,81 +22,74 @@ SELECT name, colour FROM category ORDER BY layer
 SELECT r.rank, r.world_size, r.host, r.pid, r.device, r.device_name, r.device_bytes, r.start_ns - :zero AS start,
   r.end_ns - :zero AS "end", (SELECT ended FROM rank_ending AS e WHERE e.rank = r.rank) AS ended,
   coalesce(r.events_lost, 0) AS lost, r.torch_version, r.nccl_version, r.cuda_version, r.allocator_backend,
-  r.allocator_config, r.fidelity, r.restored_allocations, (SELECT count(*) FROM allocation AS a WHERE a.rank = r.rank
-  AND a.device IS NOT coalesce(r.device, 0)) AS elsewhere
+  r.allocator_config, r.fidelity, r.restored_allocations, (
+    SELECT count(*) FROM allocation AS a WHERE a.rank = r.rank AND a.device IS NOT coalesce(r.device, 0)) AS elsewhere
 FROM rank AS r WHERE r.rank = :rank
 
 -- name: page_steps
 SELECT c.rank, c.step, c.same_as, c.start_ns - :zero AS start, c.end_ns - :zero AS "end", c.peak_ns - :zero AS peak_at,
   c.peak_allocated_bytes AS allocated, c.peak_active_bytes AS active, c.peak_reserved_bytes AS reserved,
-  c.peak_device_bytes AS device, c.before_allocated_bytes AS before, c.end_allocated_bytes AS end_allocated, c.checked,
-  (SELECT place FROM peak_place AS w WHERE w.rank = c.rank AND w.step = c.step) AS place
-FROM (SELECT *, coalesce(same_as, step) AS rows_step FROM step) AS c WHERE c.rank = :rank
-ORDER BY c.step
+  c.peak_device_bytes AS device, c.before_allocated_bytes AS before, c.end_allocated_bytes AS end_allocated, c.checked, (
+    SELECT place FROM peak_place AS w WHERE w.rank = c.rank AND w.step = c.step) AS place
+FROM (SELECT *, coalesce(same_as, step) AS rows_step FROM step) AS c WHERE c.rank = :rank ORDER BY c.step
 
 -- name: page_peak_category
 SELECT c.rank, c.step, c.category, c.bytes FROM peak_category AS c
-WHERE c.rank = :rank AND c.module_id IS NULL AND c.phase = 'step' AND c.bytes <> 0
-ORDER BY c.step, c.category
+WHERE c.rank = :rank AND c.module_id IS NULL AND c.phase = 'step' AND c.bytes <> 0 ORDER BY c.step, c.category
 
 -- name: page_modules
 SELECT m.id, m.rank, m.fqn, n.name, m.class, m.parent_id AS parent, m.depth, m.is_fsdp, m.param_bytes AS params,
-  m.buffer_bytes AS buffers
-FROM module AS m JOIN module_name AS n ON n.id = m.id WHERE m.rank = :rank ORDER BY m.id
+  m.buffer_bytes AS buffers FROM module AS m JOIN module_name AS n ON n.id = m.id WHERE m.rank = :rank ORDER BY m.id
 
 -- name: page_module_peaks
 SELECT p.rank, p.step, p.module_id AS module, p.phase, p.allocated_bytes AS allocated, p.own_bytes AS own,
-  p.own_with_children_bytes AS whole
-FROM peak AS p
-WHERE p.rank = :rank AND p.module_id IS NOT NULL AND ((SELECT count(*) FROM peak) <= 60000 OR p.step IN (SELECT step FROM held WHERE rank = :rank))
+  p.own_with_children_bytes AS whole FROM peak AS p
+WHERE p.rank = :rank AND p.module_id IS NOT NULL AND
+  ((SELECT count(*) FROM peak) <= 60000 OR p.step IN (SELECT step FROM held WHERE rank = :rank))
 ORDER BY p.step, p.module_id, p.phase
 
 -- name: page_phases
-SELECT p.rank, p.tid, p.kind, p.name, p.module_id AS module, p.step, p.start_ns - :zero AS start, coalesce(p.end_ns,
-  r.end_ns, p.start_ns) - :zero AS "end", p.end_ns IS NULL AS open, coalesce(u.kind = 'step', 1) AS outer
-FROM phase AS p JOIN rank AS r ON r.rank = p.rank LEFT JOIN phase AS u ON u.id = p.parent_id
+SELECT p.rank, p.tid, p.kind, p.name, p.module_id AS module, p.step, p.start_ns - :zero AS start,
+  coalesce(p.end_ns, r.end_ns, p.start_ns) - :zero AS "end", p.end_ns IS NULL AS open, coalesce(u.kind = 'step', 1) AS
+  outer FROM phase AS p JOIN rank AS r ON r.rank = p.rank LEFT JOIN phase AS u ON u.id = p.parent_id
 WHERE p.rank = :rank AND p.kind <> 'step' AND ((SELECT count(*) FROM phase) <= 60000 OR coalesce(u.kind = 'step', 1) OR
-  p.step IN (SELECT step FROM held WHERE rank = :rank))
-ORDER BY p.start_ns, "end" DESC, p.id
+    p.step IN (SELECT step FROM held WHERE rank = :rank)) ORDER BY p.start_ns, "end" DESC, p.id
 
 -- name: page_collectives
 SELECT c.rank, c.operation, c.bytes, printf('%x', c.comm) AS comm, c.seq, c.module_id AS module, c.step, c.enqueue_ns -
-  :zero AS enqueued, c.start_ns - :zero AS start, c.end_ns - :zero AS "end", c.stream, c.reduction
-FROM collective AS c
-WHERE c.rank = :rank AND ((SELECT count(*) FROM collective) <= 60000 OR c.step IN (SELECT step FROM held WHERE rank = :rank))
+  :zero AS enqueued, c.start_ns - :zero AS start, c.end_ns - :zero AS "end", c.stream, c.reduction FROM collective AS c
+WHERE c.rank = :rank AND
+  ((SELECT count(*) FROM collective) <= 60000 OR c.step IN (SELECT step FROM held WHERE rank = :rank))
 ORDER BY coalesce(c.start_ns, c.enqueue_ns), c.id
 
 -- name: page_collective_totals
 SELECT rank, operation, count(*) AS calls, sum(bytes) AS bytes, sum((end_ns - start_ns) / kernel_calls) AS busy,
-  count(start_ns) AS timed
-FROM collective WHERE rank = :rank GROUP BY operation ORDER BY operation
+  count(start_ns) AS timed FROM collective WHERE rank = :rank GROUP BY operation ORDER BY operation
 
 -- name: page_collective_repeats
 SELECT rank, operation, sum(calls) AS calls, sum(bytes) AS bytes, sum(duration_ns) AS busy, sum(timed) AS timed
 FROM collective_total WHERE rank = :rank GROUP BY operation ORDER BY operation
 
 -- name: page_device_samples
-WITH kept AS (SELECT d.*, row_number() OVER (ORDER BY d.at_ns) AS place, count(*) OVER () AS samples, max(d.used_bytes)
-  OVER () AS most FROM device_sample AS d JOIN rank AS r ON r.rank = d.rank AND r.device IS d.device WHERE d.rank =
-  :rank)
+WITH kept AS (
+  SELECT d.*, row_number() OVER (ORDER BY d.at_ns) AS place, count(*) OVER () AS samples, max(d.used_bytes) OVER () AS
+    most FROM device_sample AS d JOIN rank AS r ON r.rank = d.rank AND r.device IS d.device WHERE d.rank = :rank)
 SELECT rank, at_ns - :zero AS at, total_bytes AS total, used_bytes AS used, samples FROM kept
 WHERE place IN (1, samples) OR used_bytes = most OR place % (1 + samples / 1000) = 0 ORDER BY at_ns
 
 -- name: page_device_balance
-SELECT b.rank, b.at_ns - :zero AS at, b.owner, b.bytes
-FROM device_balance AS b JOIN rank AS r ON r.rank = b.rank AND r.device IS b.device
-WHERE b.rank = :rank AND b.owner <> 'used' ORDER BY b.at_ns
+SELECT b.rank, b.at_ns - :zero AS at, b.owner, b.bytes FROM device_balance AS b
+JOIN rank AS r ON r.rank = b.rank AND r.device IS b.device WHERE b.rank = :rank AND b.owner <> 'used' ORDER BY b.at_ns
 
 -- name: page_device_meaning
 SELECT o.owner, coalesce(k.meaning, 'a library, by its file''s name') AS meaning
-FROM (SELECT owner FROM device_owner UNION SELECT 'unexplained') AS o LEFT JOIN device_owner_meaning AS k ON k.owner = o.owner
-ORDER BY coalesce(k.place, 11.5), o.owner
+FROM (SELECT owner FROM device_owner UNION SELECT 'unexplained') AS o
+LEFT JOIN device_owner_meaning AS k ON k.owner = o.owner ORDER BY coalesce(k.place, 11.5), o.owner
 
 -- name: page_oom
 SELECT o.rank, o.at_ns - :zero AS at, o.requested_bytes AS requested, o.wanted_bytes AS wanted, o.free_bytes AS free,
   o.allocated_bytes AS allocated, o.reserved_bytes AS reserved, o.largest_free_bytes AS largest_free, o.source, o.step,
-  (SELECT path FROM range_path WHERE id = o.phase_id) AS place
-FROM request AS o WHERE o.rank = :rank ORDER BY o.at_ns
+  (SELECT path FROM range_path WHERE id = o.phase_id) AS place FROM request AS o WHERE o.rank = :rank ORDER BY o.at_ns
 
 -- name: page_gaps
 SELECT rank, at_ns - :zero AS at, source, lost, reason FROM gap WHERE rank = :rank ORDER BY at_ns

@@ -64,7 +64,7 @@ def _load(path):
     library.restore.argtypes = (ctypes.c_void_p,) * 3
     library.restore.restype = ctypes.c_int64
     library.tag_workspaces = waiting.slb_tag_workspaces
-    library.tag_workspaces.argtypes = (ctypes.c_void_p,)
+    library.tag_workspaces.argtypes = (ctypes.c_void_p, ctypes.c_int)
     return library
 
 
@@ -107,7 +107,7 @@ def _start_allocator():
         r = _library.slb_start_allocator(native.address(native.plugin, "sl_allocator_event"))
         if r == 0:
             _allocator_is_on("bridge", _restore())
-            refusals.observe(_library)
+            refusals.observe(_library, tag_workspaces_at_refusal)
             if _tag_workspaces() == 1:
                 facts.info("cublas_workspaces", "table")
             return "bridge"
@@ -162,8 +162,17 @@ def _step_ended():
                 _statistics(device)
 
 
-def _tag_workspaces():
-    return _library.tag_workspaces(native.address(native.plugin, "sl_tag"))
+def _tag_workspaces(waits=True):
+    return _library.tag_workspaces(native.address(native.plugin, "sl_tag"), waits)
+
+
+def tag_workspaces_at_refusal():
+    """On the thread whose request was refused, which may hold what a step's end waits for: so nothing is waited for."""
+    if _allocator == "bridge" and _step_ends.acquire(blocking=False):
+        try:
+            _tag_workspaces(waits=False)
+        finally:
+            _step_ends.release()
 
 
 def _statistics(device):

@@ -22,7 +22,7 @@ if "_count" not in globals():  # a reloaded module goes on counting
     _is_tagging = False
 
 
-def refused(device, size):
+def refused(device, size, tag_workspaces=None):
     """Never raises: it would end in PyTorch's allocator."""
     global _count, _is_tagging
     if _is_tagging or not guard.on or _count >= _TAGGED_MAX:
@@ -34,6 +34,8 @@ def refused(device, size):
         for optimizer in cycle.alive():
             tags.gradients(optimizer)
             tags.optimizer_state(optimizer)
+        if tag_workspaces is not None:
+            tag_workspaces()
     except KeyboardInterrupt:  # the user's, which has to arrive where Python can hand it on
         _thread.interrupt_main()
     except BaseException as error:
@@ -42,14 +44,15 @@ def refused(device, size):
         _is_tagging = False
 
 
-def observe(library):
-    """Has the bridge call refused() from now on."""
+def observe(library, tag_workspaces):
+    """Has the bridge call refused() from now on. tag_workspaces: tags those of cuBLAS without waiting for anything."""
     global _callback
     if _callback is not None or torch.torch_version.TorchVersion(torch.__version__) < _UNLOCKED_SINCE:
         return
     python = ctypes.pythonapi
     is_finalizing = getattr(python, "Py_IsFinalizing", None) or getattr(python, "_Py_IsFinalizing")
-    _callback = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_uint64)(refused)
+    _callback = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_uint64)(
+        lambda device, size: refused(device, size, tag_workspaces))
     functions = (_callback, is_finalizing, python.PyGILState_GetThisThreadState)
     if library.slb_observe_refusals(*(ctypes.cast(function, ctypes.c_void_p) for function in functions)) != 0:
         native.source_state(b"torch_refusals", b"failed", library.slb_error())

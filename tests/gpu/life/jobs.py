@@ -162,6 +162,7 @@ def leak(kind):
         loss = net(x).square().mean()
         loss.backward(retain_graph=kind == "varied")
         optimizer.step()
+        truth("step", step=number)
         if kind == "varied":
             kept.append(loss)
         elif kind == "scalar":
@@ -169,7 +170,6 @@ def leak(kind):
         elif kind == "rare" and number % 5 == 3:
             kept.append(torch.zeros(4 * MIB, device=DEVICE))
         del loss, x
-        truth("step", step=number)
         if kind == "evaluation" and number % 4 == 3:
             with torch.no_grad():
                 kept.extend(net(batch(1024)) for _ in range(2))

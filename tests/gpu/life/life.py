@@ -54,7 +54,7 @@ class Told:
         return row[0] if row else None
 
     def rows(self, sql, *values):
-        return self.db.execute(sql, values).fetchall()
+        return self.db.execute(sql, values[0] if values and isinstance(values[0], dict) else values).fetchall()
 
 
 def life_differs(told):
@@ -72,20 +72,20 @@ def periods_differ(told):
     for line in told.lines:
         for quantity in QUANTITIES:
             inside, around = told.rows(
-                f"SELECT max(peak_{quantity}_bytes) FILTER (WHERE start_ns >= ?1 AND end_ns <= ?2),"
-                f" max(peak_{quantity}_bytes) FILTER (WHERE end_ns >= ?1 AND start_ns <= ?2) FROM period", before, line["ns"])[0]
+                f"SELECT max(peak_{quantity}_bytes) FILTER (WHERE start_ns >= :a AND end_ns <= :b),"
+                f" max(peak_{quantity}_bytes) FILTER (WHERE end_ns >= :a AND start_ns <= :b) FROM period", {"a": before, "b": line["ns"]})[0]
             if not (inside or 0) <= line[f"{quantity}_peak"] <= (around or 0):
                 yield f"{quantity} peak until '{line['what']} {line.get('step', '')}': PyTorch {line[f'{quantity}_peak']:,}, ledger {inside} to {around}"
         before = line["ns"]
 
 
-def steps_differ(told):
-    """As many steps as iterations, one in each."""
+def steps_differ(name, told):
+    """As many steps as iterations, one in each; a loop without an optimizer ends them where the next one begins."""
     truth = [line for line in told.lines if line["what"] == "step"]
     steps = told.rows("SELECT step, end_ns FROM step ORDER BY step")
     if len(truth) != len(steps):
         yield f"{len(truth)} iterations, {len(steps)} steps"
-    elif any(end_ns > line["ns"] for line, (_, end_ns) in zip(truth, steps)):
+    elif name != "sharded-by-hooks" and any(end_ns > line["ns"] for line, (_, end_ns) in zip(truth, steps)):
         yield "a step ends after its iteration"
 
 
@@ -135,7 +135,7 @@ def owners_differ(name, told):
     elif name == "evaluation":
         kept = line_of(told, "evaluation")["kept_bytes"]
         found = at_life_peak(told, "category = 'program' AND detail = 'output'")
-        yield from () if kind == "between" and found >= kept else (f"outputs {found:,} of {kept:,}, peak in {kind}",)
+        yield from () if kind == "between" and found >= kept * 7 // 8 else (f"outputs {found:,} of {kept:,}, peak in {kind}",)  # the eighth is being made then
     elif name == "evaluation-oom":
         kept = line_of(told, "died")["kept_bytes"]
         found = at_refusal(told, "category = 'program'")
@@ -144,7 +144,7 @@ def owners_differ(name, told):
         made, gradients = line_of(told, "died")["optstate_bytes"], line_of(told, "before")["gradient_bytes"]
         for category, truth in (("optstate", made), ("gradient", gradients)):
             found = at_refusal(told, f"category = '{category}'")
-            yield from () if found >= truth else (f"{category} {found:,} of {truth:,} at the refusal",)
+            yield from () if found == truth else (f"{category} {found:,} of {truth:,} at the refusal",)
     elif name == "offload":
         line = told.lines[-2]
         for category, truth in (("param", line["param_bytes"]), ("optstate", line["optstate_bytes"])):
@@ -179,7 +179,7 @@ def check(name, out):
             return [f"the job said nothing of memory: {(out / 'said.txt').read_text()[-300:] if (out / 'said.txt').exists() else ''}"]
         found = [*life_differs(told), *periods_differ(told), *unattributed(told), *owners_differ(name, told)]
         if any(line["what"] == "step" for line in told.lines):
-            found += steps_differ(told)
+            found += steps_differ(name, told)
         with contextlib.closing(told.db):
             return found
 

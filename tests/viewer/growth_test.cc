@@ -24,7 +24,6 @@ public:
   Job(const std::string &directory, const std::string &rank = "0") : log(directory) {
     log.info("rank", rank).info("world_size", "1");
     log.module(1, 0, "", "Model", SL_MODULE_ROOT).module(2, 1, "head", "Linear", 0, 1);
-    next().allocator(SL_SEGMENT_ALLOC, 0x100000000, 1ull << 40);
     const uint64_t weight = allocate(64 * kib);
     main.tag(weight, "param", 2, "head.weight");
   }
@@ -35,6 +34,7 @@ public:
     const uint64_t address = 0x100000000 + 0x10000000 * blocks++;
     sizes[address] = bytes;
     held += (int64_t)bytes;
+    next().allocator(SL_SEGMENT_ALLOC, address, 8ull << 20);
     next().allocator(SL_ALLOC, address, bytes);
     return address;
   }

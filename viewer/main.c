@@ -90,8 +90,9 @@ const struct sl_command sl_commands[] = {
      "shardledger oom shardledger-out\nshardledger oom shardledger-out --rank 1 --json", sl_cmd_oom},
     {"survivors", "what outlives its step and the next one, and what of it grows: the leak finder",
      "[DIR|FILE] [--step N] [--rank R] [--min SIZE] [options]",
-     "Growing is what some allocation adds to in every step, and never gives back. What comes once (optimizer state,\n"
-     "workspaces), in some steps only, or goes again later, is apart.",
+     "Growth is what a rank holds more at the end of its last step than at the end of an early one, by owner: where several\n"
+     "periods made some that stays. Below it is what outlives its step and the next one: from every step, from some, once\n"
+     "(optimizer state, workspaces), or passing.",
      "shardledger survivors shardledger-out\nshardledger survivors shardledger-out --rank 0 --min 1MiB --csv",
      sl_cmd_survivors},
     {"explain", "one allocation's whole story: who, where, when, and why it has its category",
@@ -116,19 +117,21 @@ const struct sl_command sl_commands[] = {
      "shardledger export shardledger-out --format kineto -o traces\n"
      "shardledger export shardledger-out --format perfetto -o run.pftrace",
      sl_cmd_export},
-    {"diff", "what changed between two runs, or differs between two ranks: the largest first",
-     "A [B] [--step N] [--rank R] [--other-rank R] [--min SIZE] [options]",
-     "Peaks of steps are aligned by number, modules by FQN and phase, categories by name. Modules and categories are\n"
-     "those of each side's highest step, or of --step.",
+    {"diff", "what changed between two runs, or differs between two ranks or periods: the largest first",
+     "A [B] [--step N] [--rank R] [--other-rank R] [--period P] [--other-period Q] [--min SIZE] [options]",
+     "Peaks of steps are aligned by number, those outside of steps by the step before, modules by FQN and phase,\n"
+     "categories by name. Modules and categories are those of each side's highest period, of --step, or of --period.",
      "shardledger diff before-change after-change\n"
      "shardledger diff before.sqlite after.sqlite --step 3 --min 1MiB --csv\n"
-     "shardledger diff shardledger-out --rank 0 --other-rank 1",
+     "shardledger diff shardledger-out --rank 0 --other-rank 1\n"
+     "shardledger diff shardledger-out --period 3 --other-period 21",
      sl_cmd_diff},
     {"check", "hold a run against budgets: exit 1 and a reason for each that is not kept",
-     "[DIR|FILE] [--max-peak SIZE] [--max-category NAME=SIZE] [--max-growth SIZE/step] [options]",
+     "[DIR|FILE] [--max-peak SIZE] [--max-step-peak SIZE] [--max-category NAME=SIZE] [--max-growth SIZE/step] [options]",
      "Sizes are 40GiB, 512MiB, 1.5GB or bytes. Exit 0: all kept; 1: one is not; 2: it can't be told.\n"
-     "A category counts with what it has at the peak of any step and rank. Growth is what each step adds and never\n"
-     "frees. --against compares every rank's peak with that of a run kept before.",
+     "A peak is that of the whole life: steps, and what is before, between and after them. A category counts with what it\n"
+     "has at the peak of any of these. Growth is as survivors tells it. --against compares every rank's peak with that of\n"
+     "a run kept before.",
      "shardledger check shardledger-out --max-peak 40GiB --max-category activation=10GiB --max-growth 1MiB/step\n"
      "shardledger check shardledger-out --against base.sqlite --tolerance 1% --junit memory.xml",
      sl_cmd_check},

@@ -207,32 +207,66 @@ LEFT JOIN made_in p ON p.id = a.phase_id
 WHERE a.last_step > a.step
 GROUP BY a.rank, a.step, a.module_id, p.kind, a.category, a.detail, a.decided_by, a.bytes;
 
--- What a rank holds more (or less) at the end of its last step than at the end of an early one, from_step: the third, or the
--- first of fewer than four. By owner: bytes made since and alive, less bytes that were alive then and are gone; the sum over
--- owners is the growth of the allocated bytes. births: in how many periods what is alive was made, those of the last step and
--- right before it left out; late_births: of these, in the second half of the steps. An owner grows when what it makes stays:
--- births in two periods or more, one of them late. per_step_bytes is its growth over the steps between.
+-- What a rank holds more (or less) at the end of its last whole step than at the end of an early one, from_step: the third, or
+-- an earlier one of fewer than six; fewer than four tell nothing. By owner: bytes made since and alive, less bytes that were
+-- alive then and are gone; the sum over owners is the growth of the allocated bytes. allocations: of what was made since.
+-- births: in how many periods that was, those of the last step and right before it left out; late_births: of these, in the
+-- second half of the steps; gone_births: in how many what is gone was made. An owner grows when what it makes stays: births in
+-- two periods or more, one of them late, and more than are gone, as of a queue whose batches vary. phase is the innermost one
+-- that is more than a name. per_step_bytes is its growth over the steps between.
 CREATE VIEW owner_growth AS
-WITH base AS (
-  SELECT r.rank, r.last_step AS last, iif(r.steps < 4, r.first_step, (SELECT s.step FROM step s WHERE s.rank = r.rank
-    ORDER BY s.step LIMIT 1 OFFSET 2)) AS early FROM rank_steps r),
-spans AS (
+WITH ended AS (
+  SELECT k.rank, k.steps - k.cut AS steps, iif(k.cut, (SELECT max(p.step) FROM period p WHERE p.rank = k.rank
+    AND p.kind = 'step' AND p.step < k.last_step), k.last_step) AS last
+  FROM (SELECT r.*, EXISTS (SELECT 1 FROM phase p WHERE p.rank = r.rank AND p.step = r.last_step AND p.kind = 'step'
+    AND p.end_ns IS NULL) AS cut FROM rank_steps r) k),
+base AS (
+  SELECT r.rank, r.last, CASE r.steps
+    WHEN 4 THEN (SELECT p.step FROM period p WHERE p.rank = r.rank AND p.kind = 'step' ORDER BY p.step LIMIT 1)
+    WHEN 5 THEN (SELECT p.step FROM period p WHERE p.rank = r.rank AND p.kind = 'step' ORDER BY p.step LIMIT 1 OFFSET 1)
+    ELSE (SELECT p.step FROM period p WHERE p.rank = r.rank AND p.kind = 'step' ORDER BY p.step LIMIT 1 OFFSET 2)
+    END AS early FROM ended r WHERE r.steps >= 4),
+spans AS MATERIALIZED (
   SELECT b.rank, b.early, b.last, e.period AS early_period, l.period AS last_period, (e.period + l.period) / 2 AS half
-  FROM base b JOIN step e ON e.rank = b.rank AND e.step = b.early JOIN step l ON l.rank = b.rank AND l.step = b.last
-  WHERE b.last > b.early),
-held AS (
-  SELECT s.rank, s.early, s.last, s.half, s.last_period, a.category, a.detail, a.module_id, a.phase_id, a.period, a.bytes,
-    a.last_step = s.last AND a.period > s.early_period AS made, a.last_step < s.last AS gone
-  FROM spans s CROSS JOIN allocation a ON a.rank = s.rank AND a.last_step >= s.early
+  FROM base b JOIN step e ON e.rank = b.rank AND e.step = b.early JOIN step l ON l.rank = b.rank AND l.step = b.last),
+held AS MATERIALIZED (
+  SELECT s.rank, s.early, s.last, s.half, s.last_period, a.category, a.detail, a.module_id, a.phase_id,
+    coalesce(a.period, 0) AS period, a.bytes, a.last_step >= s.last AS made
+  FROM spans s CROSS JOIN allocation a INDEXED BY allocation_by_end ON a.rank = s.rank AND a.last_step >= s.early
   JOIN rank r ON r.rank = s.rank AND a.device = r.device
-  WHERE a.last_step = s.last AND a.period > s.early_period OR a.last_step < s.last AND coalesce(a.period, 0) <= s.early_period)
-SELECT h.rank, h.early AS from_step, h.last AS to_step, h.category, h.detail, h.module_id, coalesce(m.name, '') AS module,
-  f.kind AS phase, sum(iif(made, h.bytes, -h.bytes)) AS bytes,
-  sum(iif(made, h.bytes, -h.bytes)) * 1.0 / (h.last - h.early) AS per_step_bytes,
-  sum(made) AS allocations, count(DISTINCT iif(made AND h.period < h.last_period - 1, h.period, NULL)) AS births,
-  count(DISTINCT iif(made AND h.period < h.last_period - 1 AND h.period > h.half, h.period, NULL)) AS late_births
-FROM held h LEFT JOIN module_name m ON m.id = h.module_id LEFT JOIN phase f ON f.id = h.phase_id
-GROUP BY h.rank, h.category, h.detail, h.module_id, f.kind;
+  WHERE iif(a.last_step >= s.last, a.period > s.early_period AND a.period <= s.last_period,
+    coalesce(a.period, 0) <= s.early_period)),
+made_in(id, kind) AS MATERIALIZED (
+  SELECT id, (
+    WITH RECURSIVE around(kind, parent_id) AS (
+      SELECT kind, parent_id FROM phase WHERE id = made.id
+      UNION ALL
+      SELECT p.kind, p.parent_id FROM around JOIN phase p ON p.id = around.parent_id WHERE around.kind = 'user')
+    SELECT kind FROM around ORDER BY kind = 'user' LIMIT 1)
+  FROM (SELECT DISTINCT phase_id AS id FROM held) made),
+owners AS (
+  SELECT h.rank, h.early AS from_step, h.last AS to_step, h.category, h.detail, h.module_id, f.kind AS phase,
+    sum(iif(made, h.bytes, -h.bytes)) AS bytes, sum(made) AS allocations,
+    count(DISTINCT iif(made AND h.period < h.last_period - 1, h.period, NULL)) AS births,
+    count(DISTINCT iif(made AND h.period < h.last_period - 1 AND h.period > h.half, h.period, NULL)) AS late_births,
+    count(DISTINCT iif(made, NULL, h.period)) AS gone_births
+  FROM held h LEFT JOIN made_in f ON f.id = h.phase_id
+  GROUP BY h.rank, h.category, h.detail, h.module_id, f.kind)
+SELECT o.rank, o.from_step, o.to_step, o.category, o.detail, o.module_id, coalesce(m.name, '') AS module, o.phase, o.bytes,
+  o.bytes * 1.0 / (o.to_step - o.from_step) AS per_step_bytes, o.allocations, o.births, o.late_births, o.gone_births,
+  o.bytes > 0 AND o.births >= 2 AND o.late_births >= 1 AND o.births > o.gone_births AS grows
+FROM owners o LEFT JOIN module_name m ON m.id = o.module_id;
+
+-- How much a rank grows from from_step to to_step. grown_bytes: the owners that grow, together. allocated_bytes: what is
+-- allocated more at the steps' ends, with what only comes and goes. bytes is the latter where the two agree to a tenth, else
+-- the former: a large last batch is no growth.
+CREATE VIEW rank_growth AS
+SELECT *, bytes * 1.0 / (to_step - from_step) AS per_step_bytes FROM (
+  SELECT g.*, iif(abs(allocated_bytes - grown_bytes) * 10 <= allocated_bytes, allocated_bytes, grown_bytes) AS bytes FROM (
+    SELECT o.rank, o.from_step, o.to_step, l.end_allocated_bytes - e.end_allocated_bytes AS allocated_bytes,
+      coalesce(sum(o.bytes) FILTER (WHERE o.grows), 0) AS grown_bytes, sum(o.grows) AS owners
+    FROM owner_growth o JOIN step e ON e.rank = o.rank AND e.step = o.from_step
+    JOIN step l ON l.rank = o.rank AND l.step = o.to_step GROUP BY o.rank) g);
 
 -- What outlives its step and the next one, in groups that have the same module, phase, category and size. A group's first survivor opens the steps that count (possible); the last step of a rank does not, since nobody knows yet
 -- what survives it. It grows when each of these steps left something that is still alive at the end; two steps are the least

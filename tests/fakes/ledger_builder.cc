@@ -43,7 +43,12 @@ int64_t sum(const LedgerBuilder::Categories &categories) {
 
 const std::string ledger_sums_sql =
     std::string(sl_meetings_sql) +
-    "DELETE FROM rank_steps; DELETE FROM rank_collectives;"
+    "DELETE FROM rank_steps; DELETE FROM rank_collectives; DELETE FROM life;"
+    "INSERT INTO life SELECT p.rank, count(*), (SELECT h.period FROM period h WHERE h.rank = p.rank"
+    " AND h.peak_allocated_bytes IS NOT NULL ORDER BY h.peak_allocated_bytes DESC, h.period LIMIT 1),"
+    " (SELECT h.period FROM period h WHERE h.rank = p.rank AND h.kind = 'step' AND h.peak_allocated_bytes IS NOT NULL"
+    " ORDER BY h.peak_allocated_bytes DESC, h.period LIMIT 1), max(peak_requested_bytes), max(peak_allocated_bytes),"
+    " max(peak_active_bytes), max(peak_reserved_bytes), max(peak_device_bytes) FROM period p GROUP BY p.rank;"
     "INSERT INTO rank_steps SELECT rank, count(*), count(*) - count(same_as), sum(checked IS 1), sum(checked IS 0),"
     " min(step), max(step) FROM step GROUP BY rank;"
     "INSERT INTO rank_collectives SELECT rank, comm, operation, sum(calls), sum(bytes), sum(timed), sum(duration_ns)"

@@ -59,8 +59,8 @@ TEST_F(Check, GrowthIsWhatEachStepLeavesForGood) {
   CommandResult result = check({"--max-growth", "1MiB/step"});
   EXPECT_EQ(result.status, 1);
   EXPECT_TRUE(contains(result.out,
-                       "each step leaves another 2.0 MiB behind on rank 0: 1.0 MiB over the budget of 1.0 MiB a step;"
-                       " most of it, 2.0 MiB, is other of Linear.head"))
+                       "rank 0 grows 2.0 MiB a step from step 1 to 4: 1.0 MiB over the budget of 1.0 MiB a step;"
+                       " most of it, 6.0 MiB in all, is other of Linear.head"))
       << result.out;
 }
 
@@ -71,7 +71,7 @@ TEST_F(Check, GrowthOfTwoStepsCantBeTold) {
   }
   CommandResult result = check({"--max-growth", "1MiB/step"});
   EXPECT_EQ(result.status, 2);
-  EXPECT_TRUE(contains(result.error, "growth can't be told from 2 steps; three are the least")) << result.error;
+  EXPECT_TRUE(contains(result.error, "growth can't be told from 2 steps; four are the least")) << result.error;
 }
 
 class CheckAgainst : public Check {
@@ -141,14 +141,75 @@ TEST_F(Check, WhatIsNoBudgetIsBadInput) {
   }
 }
 
-TEST_F(Check, ARunWithoutStepsIsNotPassed) {
+/* A period outside of steps, with the bytes of its peak as temp. */
+void outside(LedgerBuilder &ledger, int period, const std::string &kind, const std::string &name, int64_t bytes,
+             const std::string &step = "NULL") {
+  const std::string start = "(0, " + std::to_string(period) + ", ", peak = std::to_string(bytes);
+  ledger.sql(
+      "INSERT INTO period(rank, period, kind, step, name, start_ns, end_ns, peak_ns, peak_allocated_bytes) VALUES" +
+      start + "'" + kind + "', " + step + ", '" + name + "', 1, 2, 1, " + peak +
+      ");"
+      "INSERT INTO peak_category(rank, period, phase, category, bytes) VALUES" +
+      start + "'" + kind + "', 'temp', " + peak + ")");
+}
+
+TEST_F(Check, ThePeakIsThatOfTheWholeLifeAndTheStepsHaveTheirOwnBudget) {
+  {
+    LedgerBuilder ledger(path = directory / "load.sqlite");
+    ledger.rank(0);
+    for (int step = 0; step < 4; step++)
+      ledger.step(0, step, 2 * gib).peak(0, step, 0, "step", {{"activation", 2 * gib}});
+    outside(ledger, 6, "between", "load_state_dict", 6 * gib, "2");
+  }
+  CommandResult result = check({"--max-peak", "5GiB", "--max-category", "temp=4GiB"});
+  EXPECT_EQ(result.status, 1);
+  EXPECT_TRUE(contains(result.out, "max-peak: the peak is 6.00 GiB (rank 0, between steps 2 and 3 (load_state_dict)): "
+                                   "1.00 GiB over the budget of 5.00 GiB\n"))
+      << result.out;
+  EXPECT_TRUE(contains(result.out, "temp has 6.00 GiB at the peak between steps 2 and 3 (load_state_dict) on rank 0: "))
+      << result.out;
+  EXPECT_EQ(check({"--max-step-peak", "2GiB"}).status, 0);
+  EXPECT_TRUE(
+      contains(check({"--max-step-peak", "1GiB"}).out, "max-step-peak: the steps' peak is 2.00 GiB (rank 0, step 0, "))
+      << check({"--max-step-peak", "1GiB"}).out;
+}
+
+TEST_F(Check, ARunWithoutStepsIsCheckedByItsWholeLife) {
+  {
+    LedgerBuilder ledger(path = directory / "server.sqlite");
+    ledger.rank(0);
+    outside(ledger, 0, "whole", "generate", 3 * gib);
+  }
+  EXPECT_EQ(check({"--max-peak", "3GiB", "--max-category", "temp=3GiB"}).status, 0);
+  EXPECT_TRUE(contains(check({"--max-peak", "1GiB"}).out, "(rank 0, in a job without steps (generate)): 2.00 GiB over"))
+      << check({"--max-peak", "1GiB"}).out;
+  CommandResult steps = check({"--max-step-peak", "1GiB"});
+  EXPECT_EQ(steps.status, 2);
+  EXPECT_TRUE(contains(steps.error, "no step with allocations was recorded, so --max-step-peak can't be checked"))
+      << steps.error;
+}
+
+TEST_F(CheckAgainst, LivesAreComparedAlsoWhereThePeakIsOutsideOfSteps) {
+  {
+    LedgerBuilder ledger(path = directory / "setup.sqlite");
+    ledger.rank(0).step(0, 0, 200 * mib).peak(0, 0, 0, "step", {{"activation", 200 * mib}});
+    outside(ledger, 0, "setup", "load_state_dict", 300 * mib);
+  }
+  CommandResult result = check({"--against", base});
+  EXPECT_EQ(result.status, 1);
+  EXPECT_TRUE(contains(result.out, "the peak of rank 0 is 300.0 MiB and was 200.0 MiB: 100.0 MiB over the limit"
+                                   " (base and 0%) of 200.0 MiB; temp +300.0 MiB\n"))
+      << result.out;
+}
+
+TEST_F(Check, ARunWithoutAllocationsIsNotPassed) {
   {
     LedgerBuilder ledger(path = directory / "empty.sqlite");
     ledger.rank(0);
   }
   CommandResult result = check({"--max-peak", "1GiB"});
   EXPECT_EQ(result.status, 2);
-  EXPECT_TRUE(contains(result.error, "no step with allocations was recorded")) << result.error;
+  EXPECT_TRUE(contains(result.error, "no allocations were recorded, so no budget can be checked")) << result.error;
 }
 
 TEST_F(Check, JUnitHasACaseForEachBudgetAndAFailureForEachReason) {

@@ -217,20 +217,32 @@ TEST_F(Oom, ItSaysWhatPytorchsMessageSaysInstead) {
             "5.0 MiB asked for by PyTorch's allocator (its message says 64.0 MiB, the segment for it)");
 }
 
-TEST_F(Oom, WhatSettlesIsNoLeakAndWhatGrowsInEachStepIs) {
-  for (int64_t grows : {int64_t(0), gib}) {
+TEST_F(Oom, ALeakIsNamedByItsWholeAmountAndComesFirstWhenItIsEnough) {
+  for (int64_t grows : {int64_t(0), mib, gib}) {
     std::string run = directory / ("leak" + std::to_string(grows) + ".sqlite");
     {
       LedgerBuilder ledger(run);
-      job(ledger);
+      Request request;
+      request.free = gib; /* of two that are asked for */
+      job(ledger, request);
+      owner(ledger, "activation", second, 40 * gib);
       ledger.sql("DELETE FROM period; DELETE FROM peak");
-      for (int step = 0; step < 6; step++)
-        ledger.step(0, step, 2 * (10 * gib + step * grows));
-      ledger.sql("UPDATE period SET end_ns = start_ns; UPDATE oom SET at_ns = (SELECT max(end_ns) + 1 FROM step)");
+      for (int step = 0; step < 9; step++) {
+        ledger.step(0, step, 2 * (40 * gib + step * grows));
+        if (grows)
+          ledger.allocation(0, step, grows, "other", second).sql("UPDATE allocation SET last_step = 8, free_ns = NULL");
+      }
+      ledger.sql("UPDATE period SET end_ns = start_ns; UPDATE oom SET at_ns = (SELECT max(end_ns) + 1 FROM step);"
+                 "UPDATE oom_owner SET at_ns = (SELECT at_ns FROM oom)");
     }
-    std::string text = shardledger({"oom", run}).out;
-    EXPECT_EQ(contains(text, "what the last 3 steps left behind: see 'shardledger survivors'  3.00 GiB"), grows != 0)
-        << text;
+    std::string text = shardledger({"oom", run}).out,
+                leak = "what the last 6 steps left behind: see 'shardledger survivors'";
+    EXPECT_EQ(contains(text, leak), grows == gib) << text; /* less than a hundredth is no help */
+    if (grows == gib) {
+      EXPECT_TRUE(contains(text, leak + "   6.00 GiB  for this one")) << text;
+      EXPECT_LT(text.find(leak), text.find("half the batch, or half the sequence  "))
+          << "20 GiB of the batch are more, but will not be enough for long: " << text;
+    }
   }
 }
 

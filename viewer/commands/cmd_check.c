@@ -19,7 +19,7 @@ struct budget {
 };
 
 struct budgets {
-  int64_t peak, growth; /* -1: none */
+  int64_t peak, step_peak, growth; /* -1: none */
   struct budget categories[32];
   int category_count;
   const char *against; /* NULL: none */
@@ -65,19 +65,25 @@ static const char *distance(char buffer[128], const struct verdict *v, const cha
   return buffer;
 }
 
-static int check_peak(struct sl_db *db, int64_t limit, struct verdicts *verdicts, struct sl_error *error) {
+/* sql: check_peak or check_step_peak. */
+static int check_peak(struct sl_db *db, const char *name, const char *sql, int64_t limit, struct verdicts *verdicts,
+                      struct sl_error *error) {
   struct sl_statement *statement = NULL;
   char bytes[SL_UNIT_CHARS], end[128];
-  struct verdict *v = add_verdict(verdicts, error);
-  int r = v ? sl_db_ask_first(db, sl_sql_check_peak, NULL, &statement, error) : -ENOMEM;
-  if (r > 0) {
-    snprintf(v->name, sizeof(v->name), "max-peak");
+  int r = sl_db_ask_first(db, sql, NULL, &statement, error);
+  struct verdict *v = r > 0 ? add_verdict(verdicts, error) : NULL;
+  if (r == 0) {
+    r = sl_error_set(error, -ENODATA, "no step with allocations was recorded, so --%s can't be checked", name);
+  } else if (r > 0 && !v) {
+    r = -ENOMEM;
+  } else if (r > 0) {
+    snprintf(v->name, sizeof(v->name), "%s", name);
     v->rank = sl_column_int(statement, 0);
     v->bytes = sl_column_int(statement, 2);
     v->limit = limit;
-    snprintf(v->reason, sizeof(v->reason), "the peak is %s (rank %lld, step %lld, %.200s): %s",
-             sl_format_bytes(bytes, v->bytes, false), (long long)v->rank, (long long)sl_column_int(statement, 1),
-             sl_column_text(statement, 3), distance(end, v, "budget"));
+    snprintf(v->reason, sizeof(v->reason), "the %speak is %s (rank %lld, %.300s): %s",
+             sql == sl_sql_check_peak ? "" : "steps' ", sl_format_bytes(bytes, v->bytes, false), (long long)v->rank,
+             sl_column_text(statement, 1), distance(end, v, "budget"));
   }
   statement = sl_statement_close(statement);
   return r < 0 ? r : 0;
@@ -116,8 +122,8 @@ static int check_category(struct sl_db *db, const struct budget *budget, struct 
   if (r > 0) {
     v->rank = sl_column_int(statement, 0);
     v->bytes = sl_column_int(statement, 2);
-    snprintf(v->reason, sizeof(v->reason), "%s has %s at the peak of step %lld on rank %lld: %s", name,
-             sl_format_bytes(bytes, v->bytes, false), (long long)sl_column_int(statement, 1), (long long)v->rank,
+    snprintf(v->reason, sizeof(v->reason), "%s has %s at the peak %.200s on rank %lld: %s", name,
+             sl_format_bytes(bytes, v->bytes, false), sl_column_text(statement, 1), (long long)v->rank,
              distance(end, v, "budget"));
   } else {
     snprintf(v->reason, sizeof(v->reason), "%s has nothing at any peak", name);
@@ -126,40 +132,38 @@ static int check_category(struct sl_db *db, const struct budget *budget, struct 
   return r < 0 ? r : 0;
 }
 
-/* The module and category that grow most, as the end of a sentence. */
+/* As survivors tells it. */
 static int check_growth(struct sl_db *db, int64_t limit, struct verdicts *verdicts, struct sl_error *error) {
   struct sl_statement *statement = NULL;
-  struct verdict *v = NULL;
-  char bytes[SL_UNIT_CHARS], end[128];
+  char bytes[SL_UNIT_CHARS], end[128], most[SL_UNIT_CHARS];
   int64_t steps = 0;
   int r = sl_db_int(db, sl_sql_check_steps, &steps, error);
-  if (r == 0 && steps < 3)
-    r = sl_error_set(error, -ENODATA, "growth can't be told from %lld step%s; three are the least", (long long)steps,
+  if (r == 0 && steps < 4)
+    r = sl_error_set(error, -ENODATA, "growth can't be told from %lld step%s; four are the least", (long long)steps,
                      steps == 1 ? "" : "s");
   if (r == 0)
-    r = (v = add_verdict(verdicts, error)) ? 0 : -ENOMEM;
-  if (r == 0)
-    r = sl_db_ask_first(db, sl_sql_check_growth, NULL, &statement, error);
-  if (r < 0) {
+    r = sl_db_ask_first(db, sl_sql_survivors_growth, SL_WITH(SL_GIVEN(":rank", -1)), &statement, error);
+  struct verdict *v = r < 0 ? NULL : add_verdict(verdicts, error);
+  if (!v) {
     statement = sl_statement_close(statement);
-    return r;
+    return r < 0 ? r : -ENOMEM;
   }
   snprintf(v->name, sizeof(v->name), "max-growth");
   v->rank = -1;
   v->limit = limit;
   if (r > 0) {
-    const char *module = sl_column_text(statement, 4), *phase = sl_column_text(statement, 5);
-    char most[SL_UNIT_CHARS];
+    const int64_t all = sl_column_int(statement, 3), largest = sl_column_int(statement, 8);
     v->rank = sl_column_int(statement, 0);
-    v->bytes = sl_column_int(statement, 1);
+    v->bytes = sl_column_int(statement, 7);
     snprintf(v->reason, sizeof(v->reason),
-             "each step leaves another %s behind on rank %lld: %s a step; most of it, %s, is %.60s%s%.200s%s%.40s"
+             "rank %lld grows %s a step from step %lld to %lld: %s a step; %s, %s in all, is %.300s"
              " ('shardledger survivors' shows all)",
-             sl_format_bytes(bytes, v->bytes, false), (long long)v->rank, distance(end, v, "budget"),
-             sl_format_bytes(most, sl_column_int(statement, 2), false), sl_column_text(statement, 3),
-             *module ? " of " : "", module, *phase ? " from " : "", phase);
+             (long long)v->rank, sl_format_bytes(bytes, v->bytes, false), (long long)sl_column_int(statement, 1),
+             (long long)sl_column_int(statement, 2), distance(end, v, "budget"),
+             2 * largest > all ? "most of it" : "the largest part", sl_format_bytes(most, largest, false),
+             sl_column_text(statement, 10));
   } else {
-    snprintf(v->reason, sizeof(v->reason), "nothing grows in every step (%lld steps)", (long long)steps);
+    snprintf(v->reason, sizeof(v->reason), "nothing grows (%lld steps)", (long long)steps);
   }
   statement = sl_statement_close(statement);
   return r < 0 ? r : 0;
@@ -309,14 +313,16 @@ static int check_budgets(struct sl_db *db, struct sl_output *out, void *context,
   struct context *c = context;
   const struct budgets *b = &c->budgets;
   struct verdicts verdicts = {0};
-  int64_t steps = 0;
+  int64_t peaks = 0;
   int r = sl_print_coverage(db, out, error);
   if (r == 0)
-    r = sl_db_int(db, sl_sql_check_has_peaks, &steps, error);
-  if (r == 0 && steps == 0)
-    r = sl_error_set(error, -ENODATA, "no step with allocations was recorded, so no budget can be checked");
+    r = sl_db_int(db, sl_sql_check_has_peaks, &peaks, error);
+  if (r == 0 && peaks == 0)
+    r = sl_error_set(error, -ENODATA, "no allocations were recorded, so no budget can be checked");
   if (r == 0 && b->peak >= 0)
-    r = check_peak(db, b->peak, &verdicts, error);
+    r = check_peak(db, "max-peak", sl_sql_check_peak, b->peak, &verdicts, error);
+  if (r == 0 && b->step_peak >= 0)
+    r = check_peak(db, "max-step-peak", sl_sql_check_step_peak, b->step_peak, &verdicts, error);
   for (int i = 0; r == 0 && i < b->category_count; i++)
     r = check_category(db, &b->categories[i], &verdicts, error);
   if (r == 0 && b->growth >= 0)
@@ -363,16 +369,19 @@ static int read_growth(const char *text, int64_t *out) {
 
 int sl_cmd_check(const struct sl_command *command, int argc, char **argv) {
   struct sl_output_arguments format = {0};
-  struct context context = {.budgets = {.peak = -1, .growth = -1}};
+  struct context context = {.budgets = {.peak = -1, .step_peak = -1, .growth = -1}};
   struct budgets *budgets = &context.budgets;
   struct sl_text_list categories = {0};
   const char *growth = NULL, *tolerance = NULL, *path = NULL;
   const struct sl_argument arguments[] = {
-      {"max-peak", 0, "SIZE", "the most that any rank may have allocated", SL_ARGUMENT_SIZE, &budgets->peak},
+      {"max-peak", 0, "SIZE", "the most that any rank may have allocated in its whole life", SL_ARGUMENT_SIZE,
+       &budgets->peak},
+      {"max-step-peak", 0, "SIZE", "the most that any rank may have allocated in a step", SL_ARGUMENT_SIZE,
+       &budgets->step_peak},
       {"max-category", 0, "NAME=SIZE", "the most of this category at any peak; may be given several times",
        SL_ARGUMENT_LIST, &categories},
-      {"max-growth", 0, "SIZE/step", "the most that a step may leave behind for good", SL_ARGUMENT_TEXT, &growth},
-      {"against", 0, "BASE", "a ledger or run directory to compare the peaks with", SL_ARGUMENT_TEXT,
+      {"max-growth", 0, "SIZE/step", "the most that a rank may grow by, a step", SL_ARGUMENT_TEXT, &growth},
+      {"against", 0, "BASE", "a ledger or run directory to compare the lives' peaks with", SL_ARGUMENT_TEXT,
        &budgets->against},
       {"tolerance", 0, "PERCENT", "how much higher than those of BASE they may be; 0% when not given", SL_ARGUMENT_TEXT,
        &tolerance},
@@ -395,7 +404,8 @@ int sl_cmd_check(const struct sl_command *command, int argc, char **argv) {
     sl_complain("check: --tolerance takes a percentage such as 1%%, not '%s'", tolerance);
     return SL_EXIT_USAGE;
   }
-  if (budgets->peak < 0 && budgets->growth < 0 && categories.count == 0 && !budgets->against) {
+  if (budgets->peak < 0 && budgets->step_peak < 0 && budgets->growth < 0 && categories.count == 0 &&
+      !budgets->against) {
     sl_complain("check: there is no budget to check; for example: --max-peak 40GiB");
     return SL_EXIT_USAGE;
   }

@@ -13,6 +13,8 @@ struct selection {
   const char *other;       /* ledger or run directory of the second side; NULL: the same as the first */
   int64_t step, rank, min; /* -1: not given */
   int64_t other_rank;      /* -1: the same ranks as on the first side */
+  int64_t period;          /* -1: not given */
+  int64_t other_period;    /* -1: the same as on the first side */
 };
 
 #define LARGEST 12 /* rows of a section that text shows */
@@ -23,6 +25,8 @@ static const struct sl_column columns[] = {
     {"ranks", "Rank", SL_UNIT_text, SL_COLUMN_TEXT_ONLY | SL_COLUMN_HIDE_EMPTY},
     {"step_a", "Step A", SL_UNIT_number, 0},
     {"step_b", "Step B", SL_UNIT_number, 0},
+    {"period_a", "Period A", SL_UNIT_text, SL_COLUMN_HIDE_EMPTY},
+    {"period_b", "Period B", SL_UNIT_text, SL_COLUMN_HIDE_EMPTY},
     {"module", "Module", SL_UNIT_text, SL_COLUMN_HIDE_EMPTY},
     {"phase", "Phase", SL_UNIT_text, SL_COLUMN_HIDE_EMPTY},
     {"category", "Category", SL_UNIT_text, SL_COLUMN_HIDE_EMPTY},
@@ -33,12 +37,13 @@ static const struct sl_column columns[] = {
     {"b_own_bytes", "Own in B", SL_UNIT_bytes, SL_COLUMN_HIDE_EMPTY},
     {"own_change_bytes", "Own change", SL_UNIT_change, SL_COLUMN_HIDE_EMPTY},
 };
-enum { COLUMNS = sizeof(columns) / sizeof(columns[0]), WHAT = 0, MODULE = 5 };
+enum { COLUMNS = sizeof(columns) / sizeof(columns[0]), WHAT = 0, MODULE = 7 };
 
 static const struct {
   const char *what, *heading;
 } headings[] = {
     {"step", "Peak of each step"},
+    {"period", "Peaks outside of steps"},
     {"category", "Categories at the peak"},
     {"module", "Modules: the device's peak while they ran, and what they owned"},
 };
@@ -50,7 +55,8 @@ static int gather(struct sl_db *db, const struct selection *selection, struct sl
   const struct sl_parameter *parameters =
       SL_WITH(SL_GIVEN(":rank_0", selection->rank),
               SL_GIVEN(":rank_1", selection->other_rank >= 0 ? selection->other_rank : selection->rank),
-              SL_GIVEN(":step", selection->step));
+              SL_GIVEN(":step", selection->step), SL_GIVEN(":period_0", selection->period),
+              SL_GIVEN(":period_1", selection->other_period >= 0 ? selection->other_period : selection->period));
   const char *const statements[] = {sl_sql_diff_chosen, sl_sql_diff_choose, sl_sql_diff_cells, sl_sql_diff_fill};
   int r = 0;
   for (size_t i = 0; i < sizeof statements / sizeof statements[0] && r == 0; i++)
@@ -74,7 +80,7 @@ static int count_alone(struct sl_db *db, int64_t alone[4], struct sl_error *erro
 static int print_verdict(struct sl_db *db, struct sl_output *out, const struct selection *selection,
                          struct sl_error *error) {
   struct sl_statement *statement = NULL;
-  char sides[2][96] = {"none", "none"}, bytes[SL_UNIT_CHARS];
+  char sides[2][320] = {"none", "none"}, bytes[SL_UNIT_CHARS];
   int64_t peaks[2] = {-1, -1}, alone[4] = {0, 0, 0, 0};
   int r = sl_db_ask(db, sl_sql_diff_highest, NULL, &statement, error);
   if (r < 0)
@@ -82,16 +88,16 @@ static int print_verdict(struct sl_db *db, struct sl_output *out, const struct s
   while ((r = sl_statement_step(statement, error)) > 0) {
     int side = sl_column_int(statement, 0) != 0;
     peaks[side] = sl_column_int(statement, 3);
-    snprintf(sides[side], sizeof(sides[side]), "%s (rank %lld, step %lld)",
+    snprintf(sides[side], sizeof(sides[side]), "%s (rank %lld, %.240s)",
              sl_format_bytes(bytes, peaks[side], out->exact_bytes), (long long)sl_column_int(statement, 1),
-             (long long)sl_column_int(statement, 2));
+             sl_column_text(statement, 2));
   }
   statement = sl_statement_close(statement);
   if (r == 0 && (peaks[0] < 0 || peaks[1] < 0))
-    return sl_error_set(error, -ENODATA,
-                        "%s side has no such step with allocations; 'shardledger peaks --by step' lists "
-                        "them",
-                        peaks[0] < 0 ? "the first" : "the second");
+    return sl_error_set(error, -ENODATA, "%s side has no such %s with allocations; %s lists them",
+                        peaks[0] < 0 ? "the first" : "the second", selection->step >= 0 ? "step" : "period",
+                        selection->step >= 0 ? "'shardledger peaks --by step'"
+                                             : "'shardledger query \"SELECT * FROM period_place\"'");
   if (r == 0 && selection->rank < 0)
     r = count_alone(db, alone, error);
   if (r < 0 || out->format != SL_FORMAT_text)
@@ -103,7 +109,7 @@ static int print_verdict(struct sl_db *db, struct sl_output *out, const struct s
   if (alone[2] + alone[3] > 0)
     sl_output_line(out, "Ranks in A only: %lld, in B only: %lld; they are not compared", (long long)alone[2],
                    (long long)alone[3]);
-  if (alone[0] + alone[1] > 0 && selection->step < 0)
+  if (alone[0] + alone[1] > 0 && selection->step < 0 && selection->period < 0)
     sl_output_line(out, "Steps in A only: %lld, in B only: %lld (of all ranks); they are not compared",
                    (long long)alone[0], (long long)alone[1]);
   return r;
@@ -200,9 +206,13 @@ static int print_diff(struct sl_db *db, struct sl_output *out, void *context, st
 
 int sl_cmd_diff(const struct sl_command *command, int argc, char **argv) {
   struct sl_output_arguments format = {0};
-  struct selection selection = {NULL, -1, -1, 1, -1};
+  struct selection selection = {NULL, -1, -1, 1, -1, -1, -1};
   const struct sl_argument arguments[] = {
-      {"step", 0, "N", "this step of both instead of each side's highest", SL_ARGUMENT_NUMBER, &selection.step},
+      {"step", 0, "N", "this step of both instead of each side's highest period", SL_ARGUMENT_NUMBER, &selection.step},
+      {"period", 0, "P", "this period of both instead of each side's highest; period_place lists them",
+       SL_ARGUMENT_NUMBER, &selection.period},
+      {"other-period", 0, "Q", "this period of B against --period of A; without B: of the same run", SL_ARGUMENT_NUMBER,
+       &selection.other_period},
       {"rank", 0, "R", "this rank only", SL_ARGUMENT_NUMBER, &selection.rank},
       {"other-rank", 0, "R", "this rank of B against --rank of A; without B: of the same run", SL_ARGUMENT_NUMBER,
        &selection.other_rank},
@@ -218,8 +228,17 @@ int sl_cmd_diff(const struct sl_command *command, int argc, char **argv) {
     sl_complain("diff: --other-rank goes with --rank");
     return SL_EXIT_USAGE;
   }
-  if (!words[1] && selection.other_rank < 0) {
-    sl_complain("diff: name two runs, or two ranks of one: diff A B, or diff A --rank 0 --other-rank 1");
+  if (selection.other_period >= 0 && selection.period < 0) {
+    sl_complain("diff: --other-period goes with --period");
+    return SL_EXIT_USAGE;
+  }
+  if (selection.period >= 0 && selection.step >= 0) {
+    sl_complain("diff: --period and --step both say what is compared; give one of them");
+    return SL_EXIT_USAGE;
+  }
+  if (!words[1] && selection.other_rank < 0 && selection.other_period < 0) {
+    sl_complain("diff: name two runs, or two ranks or periods of one: diff A B, diff A --rank 0 --other-rank 1, or "
+                "diff A --period 3 --other-period 5");
     return SL_EXIT_USAGE;
   }
   return sl_print_report(words[0], &format, print_diff, &selection);

@@ -10,7 +10,8 @@ struct selection {
   int64_t step, rank, min; /* -1: all */
 };
 
-#define LARGEST 10 /* groups of a section that text shows; of what grows it shows all */
+#define LARGEST 10        /* groups of a section that text shows; of what every step adds it shows all */
+#define SMALL_GROWTH 4096 /* a few kept losses a step: a GiB after 262144 of them */
 
 /* Columns of the query that text shows, in its order; the names are those of CSV and JSON. */
 static const struct sl_column columns[] = {
@@ -31,12 +32,12 @@ static const struct sl_column columns[] = {
     {"steps", "Steps", SL_UNIT_number, SL_COLUMN_DATA_ONLY},
     {"possible_steps", "Possible", SL_UNIT_number, SL_COLUMN_DATA_ONLY},
 };
-enum { COLUMNS = sizeof(columns) / sizeof(columns[0]), PATTERN = 0, RANK = 1, BYTES = 9, TOTAL_GROWTH = COLUMNS };
+enum { COLUMNS = sizeof(columns) / sizeof(columns[0]), PATTERN = 0, RANK = 1, BYTES = 9 };
 
 static const struct {
   const char *pattern, *heading;
 } headings[] = {
-    {"growth", "Growing: every step adds some that is never freed"},
+    {"growth", "From every step: some of this size, never freed"},
     {"some_steps", "From several steps, but not from every one"},
     {"once", "From one step only: optimizer state, workspaces and the like"},
     {"passing", "Passing: outlives the next step, and is freed later"},
@@ -46,37 +47,94 @@ static void print_heading(struct sl_output *out, const char *pattern) {
   sl_output_line(out, "%s", "");
   for (size_t i = 0; i < sizeof(headings) / sizeof(headings[0]); i++)
     if (strcmp(headings[i].pattern, pattern) == 0)
-      sl_output_styled(out, i == 0 ? SL_STYLE_red : SL_STYLE_bold, "%s", headings[i].heading);
+      sl_output_styled(out, SL_STYLE_bold, "%s", headings[i].heading);
 }
 
 /*
- * What to think of it, in one line: the total growth, that there is none, or that nobody can tell; and of which rank
- * text speaks. statement is at its first row; any says whether there is one.
+ * "Grows 62.4 MiB a step from step 2 to 15 (811.2 MiB in all); most of it: …", and what is meant where that isn't what
+ * the allocated bytes grew by. statement is at the row of survivors_growth.
  */
-static int print_verdict(struct sl_db *db, struct sl_output *out, const struct selection *selection,
-                         struct sl_statement *statement, bool any, struct sl_error *error) {
-  int64_t steps = 0, ranks = 0, growth = any ? sl_column_int(statement, TOTAL_GROWTH) : 0;
-  char bytes[SL_UNIT_CHARS];
+static void print_headline(struct sl_output *out, struct sl_statement *statement) {
+  char a_step[SL_UNIT_CHARS], all[SL_UNIT_CHARS], most[SL_UNIT_CHARS], allocated[SL_UNIT_CHARS];
+  const int64_t bytes = sl_column_int(statement, 3), allocated_bytes = sl_column_int(statement, 4);
+  const int64_t per_step = sl_column_int(statement, 7), largest = sl_column_int(statement, 8);
+  const long long from = sl_column_int(statement, 1), to = sl_column_int(statement, 2);
+  const bool small = per_step <= SMALL_GROWTH;
+  char span[96];
+  sl_format_bytes(a_step, per_step, out->exact_bytes);
+  sl_format_bytes(all, bytes, out->exact_bytes);
+  if (small)
+    snprintf(span, sizeof span, ": small (%s in all from step %lld to %lld)", all, from, to);
+  else
+    snprintf(span, sizeof span, " from step %lld to %lld (%s in all)", from, to, all);
+  sl_output_styled(out, small ? SL_STYLE_bold : SL_STYLE_red, "Grows %s a step%s; %s: %s (%s)", a_step, span,
+                   2 * largest > bytes ? "most of it" : "the largest part", sl_column_text(statement, 10),
+                   sl_format_bytes(most, largest, out->exact_bytes));
+  if (allocated_bytes != bytes)
+    sl_output_line(out, "That is what stays; with what comes and goes, allocated bytes changed by %s%s",
+                   allocated_bytes > 0 ? "+" : "", sl_format_bytes(allocated, allocated_bytes, out->exact_bytes));
+}
+
+/* The rank that text speaks of is told where there are several; the others are a --rank away. */
+static void print_rank(struct sl_output *out, int64_t rank, int64_t ranks, const char *why) {
+  if (ranks > 1)
+    sl_output_line(out, "Rank %lld of %lld%s", (long long)rank, (long long)ranks, why);
+}
+
+/* What grows, in one line and by owner, or that nothing does, or that nobody can tell. grows: of *rank, which is set.
+ */
+static int print_growth(struct sl_db *db, struct sl_output *out, const struct selection *selection, int64_t ranks,
+                        int64_t *rank, bool *grows, struct sl_error *error) {
+  static const struct sl_column owner_columns[] = {
+      {"module", "Module", SL_UNIT_text, SL_COLUMN_HIDE_EMPTY},
+      {"phase", "Allocated in", SL_UNIT_text, SL_COLUMN_HIDE_EMPTY},
+      {"category", "Category", SL_UNIT_text, 0},
+      {"detail", "Detail", SL_UNIT_text, SL_COLUMN_HIDE_EMPTY},
+      {"bytes", "Growth", SL_UNIT_change, 0},
+      {"per_step_bytes", "A step", SL_UNIT_change, 0},
+      {"allocations", "Allocations", SL_UNIT_number, 0},
+      {"births", "In periods", SL_UNIT_number, 0},
+  };
+  static const struct sl_listing owners = {"growth", SL_COLUMNS(owner_columns), sl_sql_survivors_owners,
+                                           .only_with_rows = true};
+  struct sl_statement *statement = NULL;
+  int64_t steps = 0, more = 0;
   int r = sl_db_int(db, sl_sql_survivors_steps, &steps, error);
   if (r == 0)
-    r = sl_db_int(db, sl_sql_survivors_ranks, &ranks, error);
+    r = sl_db_ask_first(db, sl_sql_survivors_growth, SL_WITH(SL_GIVEN(":rank", selection->rank)), &statement, error);
   if (r < 0)
     return r;
+  *grows = r > 0;
   sl_output_line(out, "%s", "");
-  if (growth > 0)
-    sl_output_styled(out, SL_STYLE_red, "Every step leaves another %s behind (%lld steps)",
-                     sl_format_bytes(bytes, growth, out->exact_bytes), (long long)steps);
-  else if (steps < 3)
-    sl_output_line(out, "%lld step%s: too few to tell what grows from what comes once; three are the least",
+  if (*grows) {
+    *rank = sl_column_int(statement, 0);
+    more = sl_column_int(statement, 6) - LARGEST;
+    print_headline(out, statement);
+    print_rank(out, *rank, ranks, selection->rank >= 0 ? "" : ", the one that grows most; the others with --rank R");
+  } else if (steps < 4) {
+    sl_output_line(out, "%lld step%s: too few to tell what grows from what comes once; four are the least",
                    (long long)steps, steps == 1 ? "" : "s");
-  else
-    sl_output_line(out, "Nothing grows in every step (%lld steps)", (long long)steps);
-  if (ranks > 1 && any)
-    sl_output_line(out, "Rank %lld of %lld%s", (long long)sl_column_int(statement, RANK), (long long)ranks,
-                   selection->rank >= 0 ? ""
-                   : growth > 0         ? ", the one that grows most; the others with --rank R"
-                                        : ", the one that keeps most; the others with --rank R");
-  return 0;
+  } else {
+    sl_output_line(out, "Nothing grows (%lld steps)", (long long)steps);
+  }
+  statement = sl_statement_close(statement);
+  if (!*grows)
+    return 0;
+  const int64_t rows =
+      sl_print_listing(db, out, &owners, SL_WITH(SL_NUMBER(":rank", *rank), SL_NUMBER(":limit", LARGEST)), error);
+  if (rows >= 0 && more > 0)
+    sl_output_line(out, "and %lld smaller one%s, all of them in the view owner_growth", (long long)more,
+                   more == 1 ? "" : "s");
+  return rows < 0 ? (int)rows : 0;
+}
+
+/* rank -1: of all, in text of the one that keeps most. */
+static int ask_survivors(struct sl_db *db, struct sl_output *out, const struct selection *selection, int64_t rank,
+                         struct sl_statement **statement, struct sl_error *error) {
+  return sl_db_ask(db, sl_sql_survivors_told,
+                   SL_WITH(SL_GIVEN(":rank", rank), SL_GIVEN(":step", selection->step),
+                           SL_GIVEN(":min", selection->min), SL_NUMBER(":text", out->format == SL_FORMAT_text)),
+                   statement, error);
 }
 
 /* Rows of one section in text; the statement is at its first row and then at what follows. Returns as step does. */
@@ -103,45 +161,51 @@ static int print_section(struct sl_output *out, struct sl_statement *statement, 
   return r;
 }
 
-static int print_text(struct sl_db *db, struct sl_output *out, const struct selection *selection,
-                      struct sl_statement *statement, int64_t *rows, struct sl_error *error) {
-  int r = sl_statement_step(statement, error);
+static int print_text(struct sl_db *db, struct sl_output *out, const struct selection *selection, int64_t *rows,
+                      struct sl_error *error) {
+  struct sl_statement *statement = NULL;
+  int64_t ranks = 0, rank = selection->rank;
+  bool grows = false;
+  int r = sl_db_int(db, sl_sql_survivors_ranks, &ranks, error);
+  if (r == 0)
+    r = print_growth(db, out, selection, ranks, &rank, &grows, error);
+  if (r == 0)
+    r = ask_survivors(db, out, selection, rank, &statement, error);
   if (r < 0)
     return r;
-  int verdict = print_verdict(db, out, selection, statement, r > 0, error);
-  if (verdict < 0)
-    return verdict;
+  r = sl_statement_step(statement, error);
+  if (r > 0 && !grows)
+    print_rank(out, sl_column_int(statement, RANK), ranks,
+               selection->rank >= 0 ? "" : ", the one that keeps most; the others with --rank R");
   for (; r > 0; ++*rows)
     r = print_section(out, statement, error);
+  statement = sl_statement_close(statement);
   return r;
 }
 
-static int print_data(struct sl_output *out, struct sl_statement *statement, int64_t *rows, struct sl_error *error) {
+static int print_data(struct sl_db *db, struct sl_output *out, const struct selection *selection, int64_t *rows,
+                      struct sl_error *error) {
+  struct sl_statement *statement = NULL;
+  int r = ask_survivors(db, out, selection, selection->rank, &statement, error);
+  if (r < 0)
+    return r;
   struct sl_table *table = sl_table_begin(out, "survivors", columns, COLUMNS);
-  int r = 0;
   for (; (r = sl_statement_step(statement, error)) > 0; ++*rows)
     sl_cell_columns(table, statement, 0, COLUMNS - 1);
   table = sl_table_end(table);
+  statement = sl_statement_close(statement);
   return r;
 }
 
 static int print_survivors(struct sl_db *db, struct sl_output *out, void *context, struct sl_error *error) {
   const struct selection *selection = context;
-  struct sl_statement *statement = NULL;
   int64_t rows = 0;
   int r = sl_check_selection(db, selection->rank, selection->step, error);
   if (r == 0)
     r = sl_print_coverage(db, out, error);
   if (r == 0)
-    r = sl_db_ask(db, sl_sql_survivors_told,
-                  SL_WITH(SL_GIVEN(":rank", selection->rank), SL_GIVEN(":step", selection->step),
-                          SL_GIVEN(":min", selection->min), SL_NUMBER(":text", out->format == SL_FORMAT_text)),
-                  &statement, error);
-  if (r < 0)
-    return r;
-  r = out->format == SL_FORMAT_text ? print_text(db, out, selection, statement, &rows, error)
-                                    : print_data(out, statement, &rows, error);
-  statement = sl_statement_close(statement);
+    r = out->format == SL_FORMAT_text ? print_text(db, out, selection, &rows, error)
+                                      : print_data(db, out, selection, &rows, error);
   if (r == 0 && rows == 0 && (selection->step >= 0 || selection->rank >= 0 || selection->min >= 0))
     sl_complain("nothing matches: 'shardledger survivors' without options shows what there is");
   return r;

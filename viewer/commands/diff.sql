@@ -2,83 +2,95 @@
 -- the rank itself, or 0 where one rank is held against another one.
 
 -- name: diff_chosen
--- Of each rank the step that is compared: the highest, or :step.
-CREATE TEMP TABLE chosen(side, rank, key_rank, step, rows_step, bytes)
+-- Of each rank the period that is compared: the highest of its life, :step, or :period_0 and :period_1. place: in words, outside
+-- of steps.
+CREATE TEMP TABLE chosen(side, rank, key_rank, period, step, rows_of, place, kind, bytes)
 
 -- name: diff_choose
 INSERT INTO chosen
-SELECT 0, rank, iif(:rank_0 IS NULL, rank, 0), step, rows_step, bytes FROM (
-  SELECT s.rank, s.step, coalesce(s.same_as, s.step) AS rows_step, s.peak_allocated_bytes AS bytes,
-    row_number() OVER (PARTITION BY s.rank ORDER BY s.peak_allocated_bytes DESC, s.step) AS place
-  FROM main.step s JOIN main.rank k ON k.rank = s.rank WHERE (:rank_0 IS NULL OR s.rank = :rank_0)
-    AND s.peak_allocated_bytes IS NOT NULL AND (:step IS NULL OR s.step = :step))
-WHERE place = 1
+SELECT 0, p.rank, iif(:rank_0 IS NULL, p.rank, 0), p.period, w.step, w.rows_of, iif(w.kind = 'step', NULL, w.place), p.kind,
+  p.peak_allocated_bytes
+FROM main.life l JOIN main.period p ON p.rank = l.rank AND p.period = CASE WHEN :period_0 IS NOT NULL THEN :period_0
+  WHEN :step IS NOT NULL THEN (SELECT s.period FROM main.step s WHERE s.rank = l.rank AND s.step = :step)
+  ELSE l.peak_period END
+JOIN main.period_place w ON w.rank = p.rank AND w.period = p.period
+WHERE (:rank_0 IS NULL OR p.rank = :rank_0) AND p.peak_allocated_bytes IS NOT NULL
 UNION ALL
-SELECT 1, rank, iif(:rank_1 IS NULL, rank, 0), step, rows_step, bytes FROM (
-  SELECT s.rank, s.step, coalesce(s.same_as, s.step) AS rows_step, s.peak_allocated_bytes AS bytes,
-    row_number() OVER (PARTITION BY s.rank ORDER BY s.peak_allocated_bytes DESC, s.step) AS place
-  FROM other.step s JOIN other.rank k ON k.rank = s.rank WHERE (:rank_1 IS NULL OR s.rank = :rank_1)
-    AND s.peak_allocated_bytes IS NOT NULL AND (:step IS NULL OR s.step = :step))
-WHERE place = 1
+SELECT 1, p.rank, iif(:rank_1 IS NULL, p.rank, 0), p.period, w.step, w.rows_of, iif(w.kind = 'step', NULL, w.place), p.kind,
+  p.peak_allocated_bytes
+FROM other.life l JOIN other.period p ON p.rank = l.rank AND p.period = CASE WHEN :period_1 IS NOT NULL THEN :period_1
+  WHEN :step IS NOT NULL THEN (SELECT s.period FROM other.step s WHERE s.rank = l.rank AND s.step = :step)
+  ELSE l.peak_period END
+JOIN other.period_place w ON w.rank = p.rank AND w.period = p.period
+WHERE (:rank_1 IS NULL OR p.rank = :rank_1) AND p.peak_allocated_bytes IS NOT NULL
 
 -- name: diff_cells
--- Modules are aligned by FQN and, where several models have the same one, by their order.
-CREATE TEMP TABLE cells(side, what, key_rank, step, module, nth, phase, category, bytes, own)
+-- Modules are aligned by FQN and, where several models have the same one, by their order; periods by what they are (align).
+CREATE TEMP TABLE cells(side, what, key_rank, step, place, align, module, nth, phase, category, bytes, own)
 
 -- name: diff_fill
 INSERT INTO cells
-SELECT 0, 'step', iif(:rank_0 IS NULL, s.rank, 0), s.step, NULL, 0, NULL, NULL, s.peak_allocated_bytes, NULL
-FROM main.step s JOIN main.rank k ON k.rank = s.rank WHERE (:rank_0 IS NULL OR s.rank = :rank_0)
-  AND s.peak_allocated_bytes IS NOT NULL AND (:step IS NULL OR s.step = :step)
+SELECT 0, iif(kind = 'step', 'step', 'period'), iif(:rank_0 IS NULL, rank, 0), iif(kind = 'step', step, NULL),
+  iif(kind = 'step', NULL, (SELECT place FROM main.period_place w WHERE w.rank = q.rank AND w.period = q.period)),
+  kind || iif(kind IN ('step', 'between', 'cut'), ' ' || coalesce(step, ''), '') || ' ' || nth, NULL, 0, NULL, NULL,
+  peak_allocated_bytes, NULL
+FROM (SELECT p.*, row_number() OVER (PARTITION BY rank, kind, step ORDER BY period) AS nth FROM main.period p) q
+WHERE (:rank_0 IS NULL OR rank = :rank_0) AND peak_allocated_bytes IS NOT NULL AND :period_0 IS NULL
+  AND (:step IS NULL OR kind = 'step' AND step = :step)
 UNION ALL
-SELECT 0, 'category', c.key_rank, c.step, NULL, 0, NULL, b.category, b.bytes, NULL
-FROM chosen c JOIN main.peak_category b ON b.rank = c.rank AND b.step = c.rows_step AND b.module_id IS NULL
-  AND b.phase = 'step' WHERE c.side = 0
+SELECT 0, 'category', c.key_rank, c.step, c.place, NULL, NULL, 0, NULL, b.category, b.bytes, NULL
+FROM chosen c JOIN main.peak_category b ON b.rank = c.rank AND b.period = c.rows_of AND b.module_id IS NULL
+  AND b.phase = c.kind WHERE c.side = 0
 UNION ALL
-SELECT 0, 'module', c.key_rank, c.step, m.fqn, m.nth, p.phase, NULL, p.allocated_bytes, p.own_bytes
-FROM chosen c JOIN main.peak p ON p.rank = c.rank AND p.step = c.rows_step
+SELECT 0, 'module', c.key_rank, c.step, c.place, NULL, m.fqn, m.nth, p.phase, NULL, p.allocated_bytes, p.own_bytes
+FROM chosen c JOIN main.peak p ON p.rank = c.rank AND p.period = c.rows_of
 JOIN (SELECT id, fqn, row_number() OVER (PARTITION BY rank, fqn ORDER BY id) AS nth FROM main.module) m
   ON m.id = p.module_id WHERE c.side = 0
 UNION ALL
-SELECT 1, 'step', iif(:rank_1 IS NULL, s.rank, 0), s.step, NULL, 0, NULL, NULL, s.peak_allocated_bytes, NULL
-FROM other.step s JOIN other.rank k ON k.rank = s.rank WHERE (:rank_1 IS NULL OR s.rank = :rank_1)
-  AND s.peak_allocated_bytes IS NOT NULL AND (:step IS NULL OR s.step = :step)
+SELECT 1, iif(kind = 'step', 'step', 'period'), iif(:rank_1 IS NULL, rank, 0), iif(kind = 'step', step, NULL),
+  iif(kind = 'step', NULL, (SELECT place FROM other.period_place w WHERE w.rank = q.rank AND w.period = q.period)),
+  kind || iif(kind IN ('step', 'between', 'cut'), ' ' || coalesce(step, ''), '') || ' ' || nth, NULL, 0, NULL, NULL,
+  peak_allocated_bytes, NULL
+FROM (SELECT p.*, row_number() OVER (PARTITION BY rank, kind, step ORDER BY period) AS nth FROM other.period p) q
+WHERE (:rank_1 IS NULL OR rank = :rank_1) AND peak_allocated_bytes IS NOT NULL AND :period_0 IS NULL
+  AND (:step IS NULL OR kind = 'step' AND step = :step)
 UNION ALL
-SELECT 1, 'category', c.key_rank, c.step, NULL, 0, NULL, b.category, b.bytes, NULL
-FROM chosen c JOIN other.peak_category b ON b.rank = c.rank AND b.step = c.rows_step AND b.module_id IS NULL
-  AND b.phase = 'step' WHERE c.side = 1
+SELECT 1, 'category', c.key_rank, c.step, c.place, NULL, NULL, 0, NULL, b.category, b.bytes, NULL
+FROM chosen c JOIN other.peak_category b ON b.rank = c.rank AND b.period = c.rows_of AND b.module_id IS NULL
+  AND b.phase = c.kind WHERE c.side = 1
 UNION ALL
-SELECT 1, 'module', c.key_rank, c.step, m.fqn, m.nth, p.phase, NULL, p.allocated_bytes, p.own_bytes
-FROM chosen c JOIN other.peak p ON p.rank = c.rank AND p.step = c.rows_step
+SELECT 1, 'module', c.key_rank, c.step, c.place, NULL, m.fqn, m.nth, p.phase, NULL, p.allocated_bytes, p.own_bytes
+FROM chosen c JOIN other.peak p ON p.rank = c.rank AND p.period = c.rows_of
 JOIN (SELECT id, fqn, row_number() OVER (PARTITION BY rank, fqn ORDER BY id) AS nth FROM other.module) m
   ON m.id = p.module_id WHERE c.side = 1
 
 -- name: diff_changes
--- Steps are aligned by number, categories by name. A module that only one side has changes by what it owns: the device's peak
+-- Steps are aligned by number, other periods by what they come after, categories by name. A module that only one side has changes by what it owns: the device's peak
 -- in its phase is not its doing. A rank that only one side has is not compared. Text says once what is the same on several.
 WITH pairs AS (
   SELECT what, key_rank, module, nth, phase, category,
     max(step) FILTER (WHERE side = 0) AS step_a, max(step) FILTER (WHERE side = 1) AS step_b,
+    max(place) FILTER (WHERE side = 0) AS place_a, max(place) FILTER (WHERE side = 1) AS place_b,
     max(bytes) FILTER (WHERE side = 0) AS a, max(bytes) FILTER (WHERE side = 1) AS b,
     max(own) FILTER (WHERE side = 0) AS own_a, max(own) FILTER (WHERE side = 1) AS own_b
-  FROM cells GROUP BY what, key_rank, module, nth, phase, category, iif(what = 'step', step, NULL)),
+  FROM cells GROUP BY what, key_rank, module, nth, phase, category, align),
 told AS (
   SELECT *, CASE WHEN what = 'category' THEN coalesce(b, 0) - coalesce(a, 0) ELSE b - a END AS change,
     coalesce(own_b, 0) - coalesce(own_a, 0) AS own_change,
-    CASE what WHEN 'step' THEN 0 WHEN 'category' THEN 1 ELSE 2 END AS place FROM pairs),
+    CASE what WHEN 'step' THEN 0 WHEN 'period' THEN 1 WHEN 'category' THEN 2 ELSE 3 END AS place FROM pairs),
 both AS (SELECT key_rank FROM chosen WHERE side = 0 INTERSECT SELECT key_rank FROM chosen WHERE side = 1)
 SELECT what, iif(:rank_0 IS NULL, min(key_rank), NULL), CASE WHEN :rank_0 IS NOT NULL THEN NULL
     WHEN count(*) > 1 AND count(*) = (SELECT count(*) FROM both) THEN 'all'
     WHEN count(*) > 4 THEN count(*) || ' ranks' ELSE group_concat(key_rank, ', ') END,
-  step_a, step_b, module, phase, category, a, b, change, own_a, own_b, iif(what = 'module', own_change, NULL)
+  step_a, step_b, place_a, place_b, module, phase, category, a, b, change, own_a, own_b, iif(what = 'module', own_change, NULL)
 FROM told JOIN both USING (key_rank)
-WHERE NOT (what = 'step' AND (a IS NULL OR b IS NULL)) AND max(abs(coalesce(change, 0)), abs(own_change)) >= :min
-GROUP BY what, step_a, step_b, module, nth, phase, category, a, b, own_a, own_b, iif(:text, NULL, key_rank)
-ORDER BY place, max(abs(coalesce(change, 0)), abs(own_change)) DESC, key_rank, step_a, module, phase, category
+WHERE NOT (what IN ('step', 'period') AND (a IS NULL OR b IS NULL)) AND max(abs(coalesce(change, 0)), abs(own_change)) >= :min
+GROUP BY what, step_a, step_b, place_a, place_b, module, nth, phase, category, a, b, own_a, own_b, iif(:text, NULL, key_rank)
+ORDER BY place, max(abs(coalesce(change, 0)), abs(own_change)) DESC, key_rank, step_a, place_a, module, phase, category
 
 -- name: diff_highest
 -- The highest peak of each side.
-SELECT side, rank, step, max(bytes) FROM chosen GROUP BY side ORDER BY side
+SELECT side, rank, coalesce(place, 'step ' || step), max(bytes) FROM chosen GROUP BY side ORDER BY side
 
 -- name: diff_alone
 -- What has no partner: steps of ranks that both sides have, and then ranks, by side; and how many ranks both have.

@@ -7,6 +7,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { OPTIONS = 8 };
 
@@ -73,6 +74,16 @@ static int read_options(struct sl_db *db, const struct sl_death *death, struct o
   return r;
 }
 
+/* A leak that is enough comes first: whatever else would help is used up some steps later. */
+static void put_leak_first(struct option *found, int count, int64_t missing) {
+  for (int i = 1; i < count; i++)
+    if (strcmp(found[i].word, "leak") == 0 && found[i].bytes >= missing) {
+      const struct option leak = found[i];
+      memmove(found + 1, found, (size_t)i * sizeof *found);
+      found[0] = leak;
+    }
+}
+
 int sl_print_oom_options(struct sl_db *db, struct sl_output *out, const struct sl_death *death,
                          struct sl_error *error) {
   static const struct sl_column columns[] = {
@@ -98,6 +109,7 @@ int sl_print_oom_options(struct sl_db *db, struct sl_output *out, const struct s
     missing = death->wanted_bytes - death->free_bytes;
   if (missing < 0)
     missing = 0;
+  put_leak_first(found, count, missing);
   sl_output_line(out, "%s", "");
   sl_output_styled(out, SL_STYLE_bold, "Options, with estimates from what was alive; %s were missing for this request",
                    sl_format_bytes(missing_text, missing, out->exact_bytes));

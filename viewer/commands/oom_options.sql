@@ -32,11 +32,11 @@ SELECT sum(bytes) - max(bytes), sum(allocations), '' FROM live WHERE category IN
     SELECT 1 FROM around JOIN phase p ON p.id = around.id WHERE p.kind IN ('optimizer_step', 'backward')))
 
 -- name: oom_option_leak
-SELECT l.end_allocated_bytes - f.end_allocated_bytes, l.step - f.step, '' FROM step l JOIN step f ON f.rank = l.rank
-WHERE l.rank = :rank AND l.end_ns <= coalesce(:at, l.end_ns) AND f.step = l.step - 3 AND f.step > 0
-  AND (SELECT min(grown) FROM (SELECT end_allocated_bytes - lag(end_allocated_bytes) OVER (ORDER BY step) AS grown
-    FROM step s WHERE s.rank = l.rank AND s.step BETWEEN f.step AND l.step)) > 0
-ORDER BY l.step DESC LIMIT 1
+-- All that has grown, of an earlier request its part by the steps that had ended.
+SELECT bytes * steps / (to_step - from_step), steps, '' FROM (
+  SELECT g.*, (SELECT max(s.step) FROM step s WHERE s.rank = g.rank AND s.end_ns <= coalesce(:at, s.end_ns)
+    AND s.step <= g.to_step) - g.from_step AS steps FROM rank_growth g WHERE g.rank = :rank)
+WHERE steps > 0
 
 -- name: oom_option_other_processes
 -- A limit of this process is reached whatever the others hold.

@@ -1,5 +1,5 @@
 -- name: survivors_told
--- Text would say the same for every rank: it shows the one that grows most, else the one that keeps most.
+-- Text would say the same for every rank: without :rank it shows the one that keeps most.
 WITH of_step AS MATERIALIZED (SELECT * FROM survivors WHERE step = :step),
 told AS MATERIALIZED (
   SELECT * FROM (
@@ -12,11 +12,25 @@ told AS MATERIALIZED (
     FROM growth g WHERE :rank IS NULL OR rank = :rank)
   WHERE told_bytes > 0 AND (:min IS NULL OR told_bytes >= :min))
 SELECT pattern, rank, module, phase, category, detail, decided_by, size_bytes, growth, told_bytes, kept_bytes,
-  told_allocations, first_step, last_step, steps, possible, coalesce(sum(growth) OVER (PARTITION BY rank), 0) FROM told
+  told_allocations, first_step, last_step, steps, possible FROM told
 WHERE NOT :text OR rank = (SELECT rank FROM told GROUP BY rank
   ORDER BY coalesce(sum(growth), 0) DESC, sum(kept_bytes) DESC, rank LIMIT 1)
 ORDER BY CASE pattern WHEN 'growth' THEN 0 WHEN 'some_steps' THEN 1 WHEN 'once' THEN 2 ELSE 3 END,
   rank, growth DESC, told_bytes DESC, module, phase, category, size_bytes
+
+-- name: survivors_growth
+-- How the rank that grows most does, or :rank, and its largest owner in words.
+SELECT g.rank, g.from_step, g.to_step, g.bytes, g.allocated_bytes, g.grown_bytes, g.owners,
+  CAST((g.bytes + g.to_step - g.from_step - 1) / (g.to_step - g.from_step) AS INTEGER) AS per_step_bytes,
+  o.bytes, o.per_step_bytes, o.category || coalesce('/' || o.detail, '') || iif(o.module = '', '', ' of ' || o.module)
+    || coalesce(' from ' || replace(o.phase, '_', ' '), '')
+FROM rank_growth g JOIN owner_growth o ON o.rank = g.rank AND o.grows
+WHERE g.bytes > 0 AND (:rank IS NULL OR g.rank = :rank) ORDER BY g.per_step_bytes DESC, g.rank, o.bytes DESC LIMIT 1
+
+-- name: survivors_owners
+SELECT module, phase, category, detail, bytes, CAST(round(per_step_bytes) AS INTEGER), allocations, births
+FROM owner_growth WHERE rank = :rank AND grows
+ORDER BY bytes DESC, module, phase, category LIMIT :limit
 
 -- name: survivors_steps
 SELECT coalesce(max(steps), 0) FROM rank_steps

@@ -118,7 +118,7 @@ const struct sl_command sl_commands[] = {
      "shardledger export shardledger-out --format perfetto -o run.pftrace",
      sl_cmd_export},
     {"diff", "what changed between two runs, or differs between two ranks or periods: the largest first",
-     "A [B] [--step N] [--rank R] [--other-rank R] [--period P] [--other-period Q] [--min SIZE] [options]",
+     "A [B] [--step N] [--rank R] [--other-rank R] [--period P] [--other-period Q] [options]",
      "Peaks of steps are aligned by number, those outside of steps by the step before, modules by FQN and phase,\n"
      "categories by name. Modules and categories are those of each side's highest period, of --step, or of --period.",
      "shardledger diff before-change after-change\n"
@@ -127,7 +127,7 @@ const struct sl_command sl_commands[] = {
      "shardledger diff shardledger-out --period 3 --other-period 21",
      sl_cmd_diff},
     {"check", "hold a run against budgets: exit 1 and a reason for each that is not kept",
-     "[DIR|FILE] [--max-peak SIZE] [--max-step-peak SIZE] [--max-category NAME=SIZE] [--max-growth SIZE/step] [options]",
+     "[DIR|FILE] [--max-peak SIZE] [--max-category NAME=SIZE] [--max-growth SIZE/step] [options]",
      "Sizes are 40GiB, 512MiB, 1.5GB or bytes. Exit 0: all kept; 1: one is not; 2: it can't be told.\n"
      "A peak is that of the whole life: steps, and what is before, between and after them. A category counts with what it\n"
      "has at the peak of any of these. Growth is as survivors tells it. --against compares every rank's peak with that of\n"

@@ -207,6 +207,13 @@ LEFT JOIN made_in p ON p.id = a.phase_id
 WHERE a.last_step > a.step
 GROUP BY a.rank, a.step, a.module_id, p.kind, a.category, a.detail, a.decided_by, a.bytes;
 
+-- The steps of each rank that reached their end: a last one that was cut off is none. last: the number of the last of them.
+CREATE VIEW whole_steps AS
+SELECT k.rank, k.steps - k.cut AS steps, iif(k.cut, (SELECT max(p.step) FROM period p WHERE p.rank = k.rank
+  AND p.kind = 'step' AND p.step < k.last_step), k.last_step) AS last
+FROM (SELECT r.*, EXISTS (SELECT 1 FROM phase p WHERE p.rank = r.rank AND p.step = r.last_step AND p.kind = 'step'
+  AND p.end_ns IS NULL) AS cut FROM rank_steps r) k;
+
 -- What a rank holds more (or less) at the end of its last whole step than at the end of an early one, from_step: the third, or
 -- an earlier one of fewer than six; fewer than four tell nothing. By owner: bytes made since and alive, less bytes that were
 -- alive then and are gone; the sum over owners is the growth of the allocated bytes. allocations: of what was made since.
@@ -215,17 +222,12 @@ GROUP BY a.rank, a.step, a.module_id, p.kind, a.category, a.detail, a.decided_by
 -- two periods or more, one of them late, and more than are gone, as of a queue whose batches vary. phase is the innermost one
 -- that is more than a name. per_step_bytes is its growth over the steps between.
 CREATE VIEW owner_growth AS
-WITH ended AS (
-  SELECT k.rank, k.steps - k.cut AS steps, iif(k.cut, (SELECT max(p.step) FROM period p WHERE p.rank = k.rank
-    AND p.kind = 'step' AND p.step < k.last_step), k.last_step) AS last
-  FROM (SELECT r.*, EXISTS (SELECT 1 FROM phase p WHERE p.rank = r.rank AND p.step = r.last_step AND p.kind = 'step'
-    AND p.end_ns IS NULL) AS cut FROM rank_steps r) k),
-base AS (
+WITH base AS (
   SELECT r.rank, r.last, CASE r.steps
     WHEN 4 THEN (SELECT p.step FROM period p WHERE p.rank = r.rank AND p.kind = 'step' ORDER BY p.step LIMIT 1)
     WHEN 5 THEN (SELECT p.step FROM period p WHERE p.rank = r.rank AND p.kind = 'step' ORDER BY p.step LIMIT 1 OFFSET 1)
     ELSE (SELECT p.step FROM period p WHERE p.rank = r.rank AND p.kind = 'step' ORDER BY p.step LIMIT 1 OFFSET 2)
-    END AS early FROM ended r WHERE r.steps >= 4),
+    END AS early FROM whole_steps r WHERE r.steps >= 4),
 spans AS MATERIALIZED (
   SELECT b.rank, b.early, b.last, e.period AS early_period, l.period AS last_period, (e.period + l.period) / 2 AS half
   FROM base b JOIN step e ON e.rank = b.rank AND e.step = b.early JOIN step l ON l.rank = b.rank AND l.step = b.last),

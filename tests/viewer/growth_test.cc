@@ -273,4 +273,16 @@ TEST_F(Growth, AStepThatWasCutOffIsNotHeldAgainstTheOnesBefore) {
   expect_growth(grown, 2, 9);
 }
 
+TEST_F(Growth, OfThreeWholeStepsAndOneThatWasCutOffNobodyCanTell) {
+  record([&](Job &job) {
+    for (int i = 0; i < 3; i++)
+      job.step([&] { job.allocate(64 * kib); });
+    job.next().range_start(99, "step 3", SL_KIND_step, 3);
+    job.allocate(1024 * kib);
+  });
+  EXPECT_TRUE(contains(survivors(), "3 steps: too few to tell what grows from what comes once; four are the least"))
+      << survivors();
+  EXPECT_EQ(check("1KiB/step").status, 2);
+}
+
 } // namespace

@@ -20,7 +20,7 @@ FROM (SELECT c.rank, c.period, c.bytes FROM peak_category c JOIN period p ON p.r
   WHERE c.category = :category AND c.module_id IS NULL ORDER BY c.bytes DESC, c.rank, c.period LIMIT 1) h
 
 -- name: check_steps
-SELECT coalesce(min(steps), 0) FROM rank_steps
+SELECT coalesce(min(steps), 0) FROM whole_steps
 
 -- name: check_difference
 WITH parts(category, bytes) AS (

@@ -33,7 +33,7 @@ FROM owner_growth WHERE rank = :rank AND grows
 ORDER BY bytes DESC, module, phase, category LIMIT :limit
 
 -- name: survivors_steps
-SELECT coalesce(max(steps), 0) FROM rank_steps
+SELECT coalesce(max(steps), 0) FROM whole_steps
 
 -- name: survivors_ranks
 SELECT count(*) FROM rank_steps

@@ -5,6 +5,7 @@
 #include "shardledger.h"
 
 #include "event_log.h"
+#include "log_helper.h"
 #include "source.h"
 
 #define XXH_INLINE_ALL

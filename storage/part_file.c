@@ -104,7 +104,7 @@ int sl_part_file_make(const char *output, struct sl_part_file *out, struct sl_er
   else
     *out = sl_part_file_close(*out);
   return r == 0         ? 0
-         : r == -ENOMEM ? sl_error_set(error, r, "out of memory")
+         : r == -ENOMEM ? sl_no_memory(error)
                         : sl_error_set(error, r, "%s can't be written: %s", output, strerror(-r));
 }
 

@@ -2,6 +2,7 @@
 
 #include "plugin/format/events.h"
 
+#include "storage/grow.h"
 #include "storage/tables/ledger_tables.h"
 
 #include <errno.h>
@@ -55,7 +56,7 @@ struct sl_device_balance {
   const struct sl_driver_segments *segments;
   struct device devices[DEVICES];
   struct sample *samples; /* not yet settled */
-  size_t count, capacity;
+  size_t count;
 };
 
 struct sl_device_balance *sl_device_balance_new(struct sl_ledger_writer *writer,
@@ -129,16 +130,12 @@ int sl_device_balance_sample(struct sl_device_balance *balance, uint32_t device,
                              struct sl_error *error) {
   if (device >= DEVICES)
     return 0;
-  if (balance->count == balance->capacity) {
-    size_t capacity = balance->capacity ? 2 * balance->capacity : 16;
-    struct sample *grown = realloc(balance->samples, capacity * sizeof *grown);
-    if (!grown)
-      return sl_no_memory(error);
-    balance->samples = grown;
-    balance->capacity = capacity;
-  }
+  struct sample *grown = sl_list_grow(balance->samples, balance->count, sizeof *grown);
+  if (!grown)
+    return sl_no_memory(error);
+  balance->samples = grown;
   struct device *d = &balance->devices[device];
-  struct sample *sample = &balance->samples[balance->count++];
+  struct sample *sample = &grown[balance->count++];
   *sample = (struct sample){.device = device,
                             .at = at,
                             .at_ns = at_ns,

@@ -131,8 +131,7 @@ int sl_live_run_look(struct sl_live_run *run, uint64_t now_ns, struct sl_error *
   error->text[0] = 0;
   char *listing = list_processes(run->directory, &count, &r);
   if (r < 0)
-    return r == -ENOMEM ? sl_error_set(error, r, "out of memory")
-                        : sl_error_set(error, r, "%s: %s", run->directory, strerror(-r));
+    return r == -ENOMEM ? sl_no_memory(error) : sl_error_set(error, r, "%s: %s", run->directory, strerror(-r));
   bool changed = !run->listing || strcmp(listing, run->listing) != 0;
   bool incomplete = run->count < count && now_ns - run->opened_ns > RETRY_NS;
   free(run->listing);

@@ -1,3 +1,7 @@
+/*
+ * Everybody waits for this thread with an end to it: it may be stuck in a file system, or only short of a processor,
+ * and a wait tells the two apart.
+ */
 #include "log_helper.h"
 
 #include "futex.h"

@@ -1,3 +1,7 @@
+/*
+ * The name is random, made with O_EXCL in a directory that is held open: nobody can put something in its place. The
+ * lock tells a file that is being built from one that was left.
+ */
 #include "part_file.h"
 
 #include <dirent.h>

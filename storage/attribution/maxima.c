@@ -1,3 +1,7 @@
+/*
+ * Points are joined as sets are (union-find): a value that is higher than many of them makes them one, at once and for
+ * good.
+ */
 #include "maxima.h"
 
 #include "storage/grow.h"

@@ -1,3 +1,7 @@
+/*
+ * The trackers hook into modules; here the same instants are found in the ranges of FSDP and of the companion. Each
+ * case below is a place at which one of their hooks runs.
+ */
 #include "module_states.h"
 
 #include "plugin/format/events.h"

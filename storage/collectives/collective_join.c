@@ -1,3 +1,7 @@
+/*
+ * A call waits for its kernel, and a kernel for its call, as long as memory allows it. What finds no partner is written
+ * as it is, and never guessed.
+ */
 #include "collective_join.h"
 
 #include "storage/grow.h"

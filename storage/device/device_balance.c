@@ -1,3 +1,7 @@
+/*
+ * Samples wait for their step's end, since whose an allocation is is decided there; then each is taken apart, the
+ * surest part first, and what is left has no owner.
+ */
 #include "device_balance.h"
 
 #include "plugin/format/events.h"

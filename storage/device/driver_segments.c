@@ -1,3 +1,7 @@
+/*
+ * Live ranges by their address. Once a call of the driver has been recorded, segments of the allocator say nothing new
+ * and are left out.
+ */
 #include "driver_segments.h"
 
 #include "plugin/format/events.h"

@@ -1,3 +1,7 @@
+/*
+ * All ranks are read up to the same instant, a little in the past, by the clock of each one's host as far as that
+ * shows: so what they are asked is of one moment.
+ */
 #include "live_run.h"
 
 #include "storage/grow.h"

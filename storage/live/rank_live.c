@@ -1,3 +1,7 @@
+/*
+ * It listens to the rows that would go into a ledger, and keeps of them what is asked: the latest steps, peaks and
+ * collectives.
+ */
 #include "rank_live.h"
 
 #include "storage/rank/rank_builder.h"

@@ -1,3 +1,7 @@
+/*
+ * A field is known by the name that NCCL gives it in the schema of its payload, and read where the schema says; either
+ * may be wrong in a damaged log.
+ */
 #include "nccl_payload.h"
 #include "storage/grow.h"
 #include "storage/hash_table.h"

@@ -1,3 +1,7 @@
+/*
+ * Ids are positions in a list, but for the few that are not. A name is looked for among the modules of one tree, since
+ * two models may use the same.
+ */
 #include "module_table.h"
 #include "storage/grow.h"
 #include "storage/hash_table.h"

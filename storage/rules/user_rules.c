@@ -1,3 +1,7 @@
+/*
+ * A rule that can't be read ends the command with its line and what would be right: a rule that is silently ignored
+ * would make figures that nobody asked for.
+ */
 #include "user_rules.h"
 
 #include "categories.h"

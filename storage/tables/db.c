@@ -1,3 +1,7 @@
+/*
+ * SQLite opens files by names that it looks up again; a ledger may lie in a directory of others. So it is given a name
+ * in a directory that is held open.
+ */
 #include "db.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* Ranges are followed as they open and close; what is left at the end is open there. */
 #include "kept_ranges.h"
 
 #include "plugin/format/events.h"

@@ -7,7 +7,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#define MAX_DEPTH 512u /* deeper ones are counted only, as in phases.c */
+#define MAX_DEPTH 512u /* deeper ones are counted only; phases stop there as well */
 
 struct open_range {
   struct sl_event_kept_range range;

@@ -6,6 +6,7 @@
 
 #include "device_sampler.h"
 #include "event_log.h"
+#include "log_helper.h"
 #include "source.h"
 
 #define XXH_INLINE_ALL

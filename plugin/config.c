@@ -1,3 +1,7 @@
+/*
+ * An option that is not valid has its default and one line that says so: a typing error never costs a job. Values are
+ * copied at the first question, since the program may change its environment later.
+ */
 #include "config.h"
 
 #include "held_signals.h"

@@ -1,3 +1,7 @@
+/*
+ * A process is to have one CUPTI, PyTorch's: so the copy that is loaded comes first, then the one that belongs to the
+ * process's libcudart, and a toolkit's last.
+ */
 #include "cupti_loader.h"
 #include "config.h"
 #include "undisturbed.h"

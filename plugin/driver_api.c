@@ -1,3 +1,4 @@
+/* The driver is asked for again at each call until it is there: the plugin may be loaded long before CUDA is. */
 #include "driver_api.h"
 
 #include "undisturbed.h"

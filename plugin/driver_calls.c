@@ -1,3 +1,7 @@
+/*
+ * What each call allocates or frees is one line of a table. Only where a size is not one of the parameters, as of an
+ * array, it takes a function.
+ */
 #include "driver_calls.h"
 
 #include <cupti.h> /* with generated_cuda_meta.h: the parameters of every driver call */

@@ -13,13 +13,13 @@
 #define SHARDLEDGER_EVENT_LOG_H
 
 #include "format/events.h"
-#include "thread_state.h"
+#include "thread_data.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-/* Why no events are taken: 0, or bits of event_log.c. Read by sl_log_active. */
+/* Why no events are taken: 0, or bits of log_state.h. Read by sl_log_active. */
 extern __attribute__((visibility("hidden"))) unsigned sl_log_off;
 
 /* True while events are taken: not off, paused, failed, or in a forked child. One relaxed load. */
@@ -57,23 +57,9 @@ uint32_t sl_log_name(const char *text);
 /* lost events of a source, and why; lost may be 0 when the number is not known. */
 void sl_log_gap(const char *source, const char *reason, uint64_t lost);
 
-/* Kernel thread id of the caller, cached. */
-uint32_t sl_log_tid(void);
-
-/*
- * For users of the helper thread, which starts when the log opens: tick is called there about once a second, end once
- * in sl_log_end, before the last record. At most 8 of each; a caller registers each one once.
- */
-typedef void sl_log_callback(void);
-void sl_log_on_tick(sl_log_callback *tick);
-void sl_log_on_end(sl_log_callback *end);
-
 /* cuptiGetTimestamp, for the clock events; NULL when CUPTI is not in use. */
 typedef uint64_t sl_log_cupti_clock(void);
 void sl_log_set_cupti_clock(sl_log_cupti_clock *clock);
-
-/* Reads options; makes nothing yet. Safe to call more than once. */
-void sl_log_init(void);
 
 /* Stops and resumes taking events (sl_pause, sl_resume). */
 void sl_log_pause(bool paused);

@@ -1,3 +1,7 @@
+/*
+ * A signal that our own write raised is taken back before it is let through; one that was pending already is the
+ * host's.
+ */
 #include "held_signals.h"
 
 #include <pthread.h>

@@ -9,6 +9,7 @@
 #include "event_log.h"
 #include "shardledger.h"
 #include "source.h"
+#include "thread_state.h"
 
 #include <dlfcn.h>
 #include <limits.h>

@@ -1,3 +1,7 @@
+/*
+ * Others must not be able to put a directory of theirs in the place of ours, nor to read what names and modules tell.
+ * So who may write where it is made is looked at first.
+ */
 #include "log_directory.h"
 
 #include <ctype.h>

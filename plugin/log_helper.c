@@ -1,6 +1,9 @@
+/*
+ * Everybody waits for this thread with an end to it: it may be stuck in a file system, or only short of a processor,
+ * and a wait tells the two apart.
+ */
 #include "log_helper.h"
 
-#include "event_log.h"
 #include "futex.h"
 
 #include <fcntl.h>
@@ -28,9 +31,9 @@ struct callbacks {
 };
 
 static struct callbacks ticks, ends;
-static _Atomic(sl_log_cupti_clock *) cupti_clock;
 static int (*do_open)(void);
 static bool (*do_work)(void);
+static void (*do_tick)(void);
 static void (*do_finish)(void);
 static atomic_uint wake_word, open_word, stop_word, ended_word, finished_word;
 static atomic_uint_fast64_t stop_by_ns;
@@ -108,20 +111,9 @@ void sl_log_on_end(sl_log_callback *end) {
   callbacks_add(&ends, end);
 }
 
-void sl_log_set_cupti_clock(sl_log_cupti_clock *clock) {
-  atomic_store(&cupti_clock, clock);
-}
-
 void sl_log_helper_wake(void) {
   if (atomic_exchange(&wake_word, 1) == 0)
     futex_wake(&wake_word);
-}
-
-static void record_clocks(void) {
-  sl_log_cupti_clock *cupti = atomic_load(&cupti_clock);
-  struct sl_event_clock clock = {.monotonic_ns = clock_ns(CLOCK_MONOTONIC), .cupti_ns = cupti ? cupti() : 0};
-  clock.realtime_ns = clock_ns(CLOCK_REALTIME);
-  sl_log_append(SL_EVENT_clock, &clock, sizeof(clock), NULL, 0);
 }
 
 static void be_nice(void) {
@@ -149,7 +141,7 @@ static void *helper_main(void *unused) {
       ;
     uint64_t now = clock_ns(CLOCK_MONOTONIC);
     if (now >= next_tick) {
-      record_clocks();
+      do_tick();
       callbacks_call(&ticks);
       if (ticks_done++ == 1) /* not in the first second: threads of the host wait for their first segments */
         be_nice();
@@ -159,7 +151,7 @@ static void *helper_main(void *unused) {
     }
   }
   callbacks_call(&ends);
-  record_clocks();
+  do_tick();
   while (clock_ns(CLOCK_MONOTONIC) < atomic_load(&stop_by_ns) && do_work())
     ;
 
@@ -183,9 +175,10 @@ int sl_log_thread_start(void *(*body)(void *)) {
   return r;
 }
 
-int sl_log_helper_start(int (*open)(void), bool (*work)(void)) {
+int sl_log_helper_start(int (*open)(void), bool (*work)(void), void (*tick)(void)) {
   do_open = open;
   do_work = work;
+  do_tick = tick;
   return sl_log_thread_start(helper_main);
 }
 

@@ -10,10 +10,19 @@
 #include <stdint.h>
 
 /*
- * Starts the thread. open is called there first: 0, or a negative errno with which the thread ends. work does one piece
- * of work and returns whether there may be more. 0 or a negative errno.
+ * For users of the helper thread, which starts when the log opens: tick is called there about once a second, end once
+ * in sl_log_end, before the last record. At most 8 of each; a caller registers each one once.
  */
-int sl_log_helper_start(int (*open)(void), bool (*work)(void));
+typedef void sl_log_callback(void);
+void sl_log_on_tick(sl_log_callback *tick);
+void sl_log_on_end(sl_log_callback *end);
+
+/*
+ * Starts the thread. open is called there first: 0, or a negative errno with which the thread ends. work does one piece
+ * of work and returns whether there may be more. tick is called before the callbacks of a tick, and at the end after
+ * those of the end. 0 or a negative errno.
+ */
+int sl_log_helper_start(int (*open)(void), bool (*work)(void), void (*tick)(void));
 
 /* Waits until open has returned, or so long. Returns whether it has. */
 bool sl_log_helper_wait_for_open(unsigned ms);

@@ -1,3 +1,4 @@
+/* There is no call that tells it, so it is known by the variables that it sets, and by its name. */
 #include "nsight_compute.h"
 
 #include <stddef.h>

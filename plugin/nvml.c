@@ -1,3 +1,7 @@
+/*
+ * NVML speaks of all processes on the device; this one is found in its list by its pid, which in a container may be
+ * another.
+ */
 #include "nvml.h"
 
 #include <dlfcn.h>

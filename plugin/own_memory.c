@@ -1,3 +1,7 @@
+/*
+ * The kernel itself tells a child from its parent: it wipes pages that are marked for it (MADV_WIPEONFORK), whichever
+ * way the child was made. Where it can't, the pid does.
+ */
 #include "own_memory.h"
 
 #include <stdatomic.h>

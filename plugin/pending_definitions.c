@@ -1,3 +1,7 @@
+/*
+ * Address space is reserved once and filled from its beginning, so that nothing is allocated where a definition comes
+ * from: it may be inside of an allocator.
+ */
 #include "pending_definitions.h"
 
 #include <stdint.h>

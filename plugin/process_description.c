@@ -1,3 +1,4 @@
+/* Launchers name the same facts differently; the first variable that is set counts. */
 #include "process_description.h"
 
 #include <stddef.h>

@@ -1,3 +1,7 @@
+/*
+ * With keep-last the first file keeps the beginning of the run for good. The others are small: what is dropped to make
+ * room is no more of the run than it must be.
+ */
 #include "sealed_files.h"
 
 #include "config.h"

@@ -1,3 +1,7 @@
+/*
+ * Segments go from hand to hand as pointers in slots and lists that are exchanged atomically. So a thread of the host
+ * takes and retires one without a lock, whatever the helper thread is stuck in.
+ */
 #include "segment_pool.h"
 
 #include "config.h"

@@ -1,3 +1,7 @@
+/*
+ * A store into a mapped file may raise SIGBUS or stall where a file system does not keep what fallocate promises; which
+ * do is known of few, so all others are written to.
+ */
 #include "segment_written.h"
 
 #include <errno.h>

@@ -12,6 +12,7 @@
 #include "config.h"
 #include "event_log.h"
 #include "shardledger.h"
+#include "thread_state.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>

@@ -8,6 +8,7 @@
 #include "event_log.h"
 #include "shardledger.h"
 #include "source_nvtx.h"
+#include "thread_state.h"
 
 #include <stdatomic.h>
 #include <stddef.h>

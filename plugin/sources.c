@@ -3,6 +3,7 @@
 
 #include "config.h"
 #include "event_log.h"
+#include "log_helper.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

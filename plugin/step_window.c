@@ -1,3 +1,4 @@
+/* The answer is one flag, which is set where a step begins: who asks on a hot path reads that alone. */
 #include "step_window.h"
 
 #include "config.h"

@@ -1,3 +1,7 @@
+/*
+ * A hash table whose buckets are lists that only grow in front: an entry is whole before it is seen and never changes,
+ * so that looking one up takes no lock.
+ */
 #include "string_table.h"
 
 #include "tsan_host.h"

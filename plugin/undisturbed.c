@@ -1,3 +1,4 @@
+/* By the kernel's call and not pthread_sigmask, which lets signals through that the C library keeps for itself. */
 #include "undisturbed.h"
 
 #include <signal.h>

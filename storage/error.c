@@ -1,3 +1,4 @@
+/* A sentence that is too long loses its middle: what went wrong stands at its end. */
 #include "error.h"
 
 #include <errno.h>

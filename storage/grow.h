@@ -6,13 +6,15 @@
 #include <stdlib.h>
 
 /*
- * Room for one element more in a list that has only ever grown by this: it doubles whenever count is a power of two, so
- * no capacity has to be kept. NULL: no memory, and the list is as it was.
+ * Room for one element more in a list that has its room from this alone: it doubles whenever count is a power of two,
+ * so no capacity has to be kept. Elements may have been taken out: then there is room up to the next power of two at
+ * least. NULL: no memory, and the list is as it was.
  */
 static inline void *sl_list_grow(void *list, size_t count, size_t size) {
-  if (count & (count - 1))
+  enum { FIRST = 4 };
+  if ((count & (count - 1)) || (count && count < FIRST))
     return list;
-  return reallocarray(list, count ? 2 * count : 1, size);
+  return reallocarray(list, count ? 2 * count : FIRST, size);
 }
 
 #endif

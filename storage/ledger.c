@@ -1,3 +1,7 @@
+/*
+ * A ledger is built under a name of its own and takes its place when it is whole, so that a kill leaves the old one as
+ * it was.
+ */
 #include "ledger.h"
 
 #include "storage/log/log_reader.h"

@@ -1,3 +1,7 @@
+/*
+ * The name is random, made with O_EXCL in a directory that is held open: nobody can put something in its place. The
+ * lock tells a file that is being built from one that was left.
+ */
 #include "part_file.h"
 
 #include <dirent.h>
@@ -104,7 +108,7 @@ int sl_part_file_make(const char *output, struct sl_part_file *out, struct sl_er
   else
     *out = sl_part_file_close(*out);
   return r == 0         ? 0
-         : r == -ENOMEM ? sl_error_set(error, r, "out of memory")
+         : r == -ENOMEM ? sl_no_memory(error)
                         : sl_error_set(error, r, "%s can't be written: %s", output, strerror(-r));
 }
 

@@ -1,3 +1,4 @@
+/* Levenshtein's distance, a row at a time. */
 #include "words.h"
 
 #include <string.h>

@@ -1,3 +1,7 @@
+/*
+ * Names come from any program and go to any terminal, file and page: they are made harmless once, where they enter the
+ * log, and once more where a log is read.
+ */
 #include "name.h"
 
 #include <stdbool.h>

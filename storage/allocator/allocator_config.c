@@ -1,3 +1,7 @@
+/*
+ * The same parsing and arithmetic as in PyTorch, since the replay is exact only as long as its sizes are those of the
+ * allocator.
+ */
 #include "allocator_config.h"
 
 #include <stdlib.h>

@@ -1,3 +1,7 @@
+/*
+ * Phases are looked through from the inside out, and the first that says something decides. What outlived what is
+ * known: the step has ended.
+ */
 #include "attribution.h"
 
 const struct sl_rule_info sl_rules[SL_RULE_count] = {

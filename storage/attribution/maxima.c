@@ -1,4 +1,10 @@
+/*
+ * Points are joined as sets are (union-find): a value that is higher than many of them makes them one, at once and for
+ * good.
+ */
 #include "maxima.h"
+
+#include "storage/grow.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -62,18 +68,14 @@ static size_t heap_pop(struct sl_maxima *maxima) {
 /* ---- watches ---- */
 
 static int room_make(struct sl_maxima *maxima) {
-  if (maxima->count < maxima->capacity)
-    return 0;
-  const size_t capacity = maxima->capacity ? 2 * maxima->capacity : 8;
-  struct sl_maxima_point *points = realloc(maxima->points, capacity * sizeof *points);
+  struct sl_maxima_point *points = sl_list_grow(maxima->points, maxima->count, sizeof *points);
   if (!points)
     return -ENOMEM;
   maxima->points = points;
-  size_t *heap = realloc(maxima->heap, capacity * sizeof *heap);
+  size_t *heap = sl_list_grow(maxima->heap, maxima->count, sizeof *heap);
   if (!heap)
     return -ENOMEM;
   maxima->heap = heap;
-  maxima->capacity = capacity;
   return 0;
 }
 

@@ -20,7 +20,7 @@ struct sl_maxima { /* zero, but for sample_bytes: no watch is open */
   size_t sample_bytes;
   struct sl_maxima_point
       *points; /* one for each watch since the last clear, some of which others have taken in; owned */
-  size_t count, capacity;
+  size_t count;
   size_t *heap; /* of points that are none others' part; owned */
   size_t heap_count;
 };

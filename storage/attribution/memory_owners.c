@@ -1,3 +1,4 @@
+/* All that is alive is looked through once, and counted in a group for each answer that a row can give. */
 #include "memory_owners.h"
 
 #include "attribution.h"

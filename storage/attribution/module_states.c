@@ -1,6 +1,11 @@
+/*
+ * The trackers hook into modules; here the same instants are found in the ranges of FSDP and of the companion. Each
+ * case below is a place at which one of their hooks runs.
+ */
 #include "module_states.h"
 
 #include "plugin/format/events.h"
+#include "storage/grow.h"
 #include "storage/hash_table.h"
 
 #include <stdlib.h>
@@ -26,7 +31,7 @@ struct sl_module_states {
   struct sl_states_sink sink;
   struct state_count *counts;
   struct window *windows;
-  size_t window_count, window_capacity, done_count;
+  size_t window_count, done_count;
   bool in_step, saw_fsdp;
 };
 
@@ -200,18 +205,14 @@ static void backward_windows_close(struct sl_module_states *states, bool all) {
 }
 
 static void backward_window_open(struct sl_module_states *states, uint32_t module, const struct sl_phase *until) {
-  if (states->window_count == states->window_capacity) {
-    size_t capacity = states->window_capacity ? 2 * states->window_capacity : 32;
-    void *grown = realloc(states->windows, capacity * sizeof *states->windows);
-    if (!grown) {
-      if (states->sink.fail)
-        states->sink.fail(states->sink.context);
-      return;
-    }
-    states->windows = grown;
-    states->window_capacity = capacity;
+  struct window *grown = sl_list_grow(states->windows, states->window_count, sizeof *grown);
+  if (!grown) {
+    if (states->sink.fail)
+      states->sink.fail(states->sink.context);
+    return;
   }
-  states->windows[states->window_count++] = (struct window){.module = module, .until = until};
+  states->windows = grown;
+  grown[states->window_count++] = (struct window){.module = module, .until = until};
 }
 
 /*

@@ -1,5 +1,10 @@
+/*
+ * A call waits for its kernel, and a kernel for its call, as long as memory allows it. What finds no partner is written
+ * as it is, and never guessed.
+ */
 #include "collective_join.h"
 
+#include "storage/grow.h"
 #include "storage/hash_table.h"
 #include "storage/log/nccl_payload.h"
 
@@ -82,14 +87,14 @@ struct sl_joiner {
   uint64_t closed_calls, closed_batches;
   uint32_t waiting_max; /* older ones are given up */
   struct loose_kernel *kernels;
-  size_t kernel_count, kernel_capacity;
+  size_t kernel_count;
   bool given_up; /* calls or kernels were dropped: counting them says nothing any more */
   bool launched; /* launches are recorded */
   bool ended;    /* the process ended in order: all its times were handed over */
   bool replayed; /* and kernels of NCCL came that none of them speaks of: CUDA graphs run those again */
   struct stretch *stretches;
-  size_t stretch_count, stretch_capacity, timed_count; /* timed_count: up to the last one that has timed launches */
-  int64_t step;                                        /* of the last stretch */
+  size_t stretch_count, timed_count; /* timed_count: up to the last one that has timed launches */
+  int64_t step;                      /* of the last stretch */
 };
 
 struct sl_joiner *sl_joiner_new(struct sl_ledger_writer *writer) {
@@ -205,15 +210,11 @@ static int stretch_enter(struct sl_joiner *joiner, const struct sl_batch *batch,
   int64_t step = batch->last_call ? batch->last_call->row.step : joiner->step;
   if (joiner->stretch_count && step == joiner->step)
     return 0;
-  if (joiner->stretch_count == joiner->stretch_capacity) {
-    size_t capacity = joiner->stretch_capacity ? 2 * joiner->stretch_capacity : 64;
-    void *grown = realloc(joiner->stretches, capacity * sizeof *joiner->stretches);
-    if (!grown)
-      return sl_no_memory(error);
-    joiner->stretches = grown;
-    joiner->stretch_capacity = capacity;
-  }
-  joiner->stretches[joiner->stretch_count++] = (struct stretch){.timed = false};
+  struct stretch *grown = sl_list_grow(joiner->stretches, joiner->stretch_count, sizeof *grown);
+  if (!grown)
+    return sl_no_memory(error);
+  joiner->stretches = grown;
+  grown[joiner->stretch_count++] = (struct stretch){.timed = false};
   joiner->step = step;
   return 0;
 }
@@ -369,15 +370,11 @@ static int loose_kernel_add(struct sl_joiner *joiner, const struct loose_kernel 
     joiner->given_up = true;
     return 0;
   }
-  if (joiner->kernel_count == joiner->kernel_capacity) {
-    size_t capacity = joiner->kernel_capacity ? 2 * joiner->kernel_capacity : 256;
-    void *grown = realloc(joiner->kernels, capacity * sizeof *joiner->kernels);
-    if (!grown)
-      return sl_no_memory(error);
-    joiner->kernels = grown;
-    joiner->kernel_capacity = capacity;
-  }
-  joiner->kernels[joiner->kernel_count++] = *kernel;
+  struct loose_kernel *grown = sl_list_grow(joiner->kernels, joiner->kernel_count, sizeof *grown);
+  if (!grown)
+    return sl_no_memory(error);
+  joiner->kernels = grown;
+  grown[joiner->kernel_count++] = *kernel;
   return 0;
 }
 

@@ -1,3 +1,7 @@
+/*
+ * Totals of a period wait until it is known whether its step's own rows are kept. A call that is told after that makes
+ * a row of its own, which readers add up.
+ */
 #include "collective_totals.h"
 #include "storage/hash_table.h"
 

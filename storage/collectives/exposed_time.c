@@ -1,3 +1,7 @@
+/*
+ * Both tables are read in the order of their starts, side by side, so memory holds only the stretches of compute that
+ * the present collective may touch.
+ */
 #include "exposed_time.h"
 
 #include "storage/tables/db.h"

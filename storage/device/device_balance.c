@@ -1,7 +1,12 @@
+/*
+ * Samples wait for their step's end, since whose an allocation is is decided there; then each is taken apart, the
+ * surest part first, and what is left has no owner.
+ */
 #include "device_balance.h"
 
 #include "plugin/format/events.h"
 
+#include "storage/grow.h"
 #include "storage/tables/ledger_tables.h"
 
 #include <errno.h>
@@ -58,7 +63,7 @@ struct sl_device_balance {
   const struct sl_driver_segments *segments;
   struct device devices[DEVICES];
   struct sample *samples; /* not yet settled */
-  size_t count, capacity;
+  size_t count;
 };
 
 struct sl_device_balance *sl_device_balance_new(struct sl_ledger_writer *writer,
@@ -132,16 +137,12 @@ int sl_device_balance_sample(struct sl_device_balance *balance, const struct sl_
   const uint32_t device = use->device;
   if (device >= DEVICES)
     return 0;
-  if (balance->count == balance->capacity) {
-    size_t capacity = balance->capacity ? 2 * balance->capacity : 16;
-    struct sample *grown = realloc(balance->samples, capacity * sizeof *grown);
-    if (!grown)
-      return sl_no_memory(error);
-    balance->samples = grown;
-    balance->capacity = capacity;
-  }
+  struct sample *grown = sl_list_grow(balance->samples, balance->count, sizeof *grown);
+  if (!grown)
+    return sl_no_memory(error);
+  balance->samples = grown;
   struct device *d = &balance->devices[device];
-  struct sample *sample = &balance->samples[balance->count++];
+  struct sample *sample = &grown[balance->count++];
   *sample = (struct sample){.device = device,
                             .at = use->at,
                             .at_ns = use->at_ns,

@@ -1,8 +1,13 @@
+/*
+ * Live ranges by their address. Once a call of the driver has been recorded, segments of the allocator say nothing new
+ * and are left out.
+ */
 #include "driver_segments.h"
 
 #include "plugin/format/events.h"
 #include "storage/hash_table.h"
 
+#include "storage/grow.h"
 #include "storage/tables/ledger_tables.h"
 
 #include <errno.h>
@@ -24,7 +29,7 @@ struct sl_driver_segments {
   struct sl_ledger_writer *writer;
   struct segment *live;
   struct sl_owner_total *totals;
-  size_t total_count, total_capacity;
+  size_t total_count;
   bool driver_seen; /* driver calls are recorded: the allocator's segments add nothing new */
 };
 
@@ -102,15 +107,11 @@ static struct sl_owner_total *total_of(struct sl_driver_segments *segments, cons
     if (total->device == segment->device && (total->owner == segment->owner || !strcmp(total->owner, segment->owner)))
       return total;
   }
-  if (segments->total_count == segments->total_capacity) {
-    size_t capacity = segments->total_capacity ? 2 * segments->total_capacity : 16;
-    struct sl_owner_total *grown = realloc(segments->totals, capacity * sizeof *grown);
-    if (!grown)
-      return NULL;
-    segments->totals = grown;
-    segments->total_capacity = capacity;
-  }
-  struct sl_owner_total *total = &segments->totals[segments->total_count++];
+  struct sl_owner_total *grown = sl_list_grow(segments->totals, segments->total_count, sizeof *grown);
+  if (!grown)
+    return NULL;
+  segments->totals = grown;
+  struct sl_owner_total *total = &grown[segments->total_count++];
   *total = (struct sl_owner_total){.device = segment->device, .owner = segment->owner};
   return total;
 }

@@ -3,6 +3,7 @@
  * one library are found by their bytes, and the smallest of them first.
  */
 #include "refusals.h"
+#include "storage/grow.h"
 #include "storage/hash_table.h"
 
 #include <errno.h>
@@ -15,7 +16,7 @@ struct asker { /* a thread, with the library that asks the driver for it */
     uint64_t thread;
   } key;
   struct attempt **smallest; /* a heap by bytes */
-  size_t count, capacity;
+  size_t count;
   UT_hash_handle hh;
 };
 
@@ -30,7 +31,7 @@ struct attempt {
 
 struct sl_refusals {
   struct sl_refusal *list; /* source NULL: it was none */
-  size_t count, capacity;
+  size_t count;
   struct asker *askers;
   struct attempt *attempts;
 };
@@ -66,14 +67,10 @@ static struct asker *asker_of(struct sl_refusals *refusals, uint32_t thread, con
 }
 
 static int attempt_push(struct asker *asker, struct attempt *attempt) {
-  if (asker->count == asker->capacity) {
-    size_t capacity = asker->capacity ? 2 * asker->capacity : 4;
-    void *grown = reallocarray(asker->smallest, capacity, sizeof *asker->smallest);
-    if (!grown)
-      return -ENOMEM;
-    asker->smallest = grown;
-    asker->capacity = capacity;
-  }
+  struct attempt **grown = sl_list_grow(asker->smallest, asker->count, sizeof *grown);
+  if (!grown)
+    return -ENOMEM;
+  asker->smallest = grown;
   size_t at = asker->count++;
   for (; at > 0 && asker->smallest[(at - 1) / 2]->key.bytes > attempt->key.bytes; at = (at - 1) / 2)
     asker->smallest[at] = asker->smallest[(at - 1) / 2];
@@ -124,14 +121,10 @@ static int attempt_note(struct sl_refusals *refusals, const struct sl_refusal *r
 }
 
 int sl_refusals_add(struct sl_refusals *refusals, const struct sl_refusal *refusal, struct sl_error *error) {
-  if (refusals->count == refusals->capacity) {
-    size_t capacity = refusals->capacity ? 2 * refusals->capacity : 8;
-    struct sl_refusal *grown = reallocarray(refusals->list, capacity, sizeof *grown);
-    if (!grown)
-      return sl_no_memory(error);
-    refusals->list = grown;
-    refusals->capacity = capacity;
-  }
+  struct sl_refusal *grown = sl_list_grow(refusals->list, refusals->count, sizeof *grown);
+  if (!grown)
+    return sl_no_memory(error);
+  refusals->list = grown;
   if (strcmp(refusal->source, SL_REFUSED_BY_ALLOCATOR) != 0 && attempt_note(refusals, refusal, refusals->count) < 0)
     return sl_no_memory(error);
   refusals->list[refusals->count++] = *refusal;

@@ -1,3 +1,4 @@
+/* An allocation whose end has not come is put through the rules several times, once for each end that it may have. */
 #include "live_categories.h"
 
 #include "storage/rank/rank_builder.h"

@@ -1,3 +1,7 @@
+/*
+ * How long a transfer takes is the time of the rank that came last: the others' includes their waiting. So a collective
+ * that only one of several ranks has tells nothing yet.
+ */
 #include "live_run.h"
 
 #include <stdlib.h>

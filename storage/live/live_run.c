@@ -1,3 +1,7 @@
+/*
+ * All ranks are read up to the same instant, a little in the past, by the clock of each one's host as far as that
+ * shows: so what they are asked is of one moment.
+ */
 #include "live_run.h"
 
 #include "storage/grow.h"
@@ -131,8 +135,7 @@ int sl_live_run_look(struct sl_live_run *run, uint64_t now_ns, struct sl_error *
   error->text[0] = 0;
   char *listing = list_processes(run->directory, &count, &r);
   if (r < 0)
-    return r == -ENOMEM ? sl_error_set(error, r, "out of memory")
-                        : sl_error_set(error, r, "%s: %s", run->directory, strerror(-r));
+    return r == -ENOMEM ? sl_no_memory(error) : sl_error_set(error, r, "%s: %s", run->directory, strerror(-r));
   bool changed = !run->listing || strcmp(listing, run->listing) != 0;
   bool incomplete = run->count < count && now_ns - run->opened_ns > RETRY_NS;
   free(run->listing);

@@ -1,3 +1,7 @@
+/*
+ * It listens to the rows that would go into a ledger, and keeps of them what is asked: the latest steps, peaks and
+ * collectives.
+ */
 #include "rank_live.h"
 
 #include "storage/log/log_past.h"
@@ -190,7 +194,7 @@ int sl_live_rank_open(const char *directory, const struct sl_user_rules *rules, 
     r = rank->directory ? rank_start(rank, error) : -ENOMEM;
   }
   if (r == -ENOMEM)
-    sl_error_set(error, r, "out of memory");
+    sl_no_memory(error);
   *out = r < 0 ? sl_live_rank_close(rank) : rank;
   return r;
 }

@@ -1,3 +1,4 @@
+/* Made when the program is loaded, from the structs that the plugin writes, so that offsets can't differ from them. */
 #include "event_table.h"
 
 #include "plugin/format/events.h"

@@ -1,3 +1,4 @@
+/* Texts live in chunks to the end of the log: rows and phases point to them. */
 #include "log_names.h"
 
 #include "plugin/format/name.h"

@@ -43,7 +43,7 @@ static int index_raw(struct sl_segments *segments, const char *name, struct sl_e
            (r = sl_segments_take(
                 segments, &header,
                 (struct sl_segment_entry){.frame_at = SL_NOT_THERE, .disk_bytes = size, .raw = true})) < 0)
-    sl_error_set(error, r, "out of memory");
+    sl_no_memory(error);
 
 finish:
   close(fd);

@@ -1,4 +1,9 @@
+/*
+ * A field is known by the name that NCCL gives it in the schema of its payload, and read where the schema says; either
+ * may be wrong in a damaged log.
+ */
 #include "nccl_payload.h"
+#include "storage/grow.h"
 #include "storage/hash_table.h"
 
 #include <errno.h>
@@ -41,7 +46,7 @@ struct schema_key {
 struct schema { /* fields of a layout, or values of an enumeration */
   struct schema_key key;
   struct sl_event_nvtx_schema_entry *entries;
-  size_t count, capacity;
+  size_t count;
   UT_hash_handle hh;
 };
 
@@ -95,15 +100,11 @@ int sl_nccl_schemas_add(struct sl_nccl_schemas *schemas, const struct sl_event_n
     if (!schema)
       return -ENOMEM;
   }
-  if (schema->count == schema->capacity) {
-    size_t capacity = schema->capacity ? 2 * schema->capacity : 8;
-    void *grown = realloc(schema->entries, capacity * sizeof *schema->entries);
-    if (!grown)
-      return -ENOMEM;
-    schema->entries = grown;
-    schema->capacity = capacity;
-  }
-  schema->entries[schema->count++] = *entry;
+  struct sl_event_nvtx_schema_entry *grown = sl_list_grow(schema->entries, schema->count, sizeof *grown);
+  if (!grown)
+    return -ENOMEM;
+  schema->entries = grown;
+  grown[schema->count++] = *entry;
   return 0;
 }
 

@@ -129,7 +129,7 @@ static int index_frames(struct sl_segments *segments, uint32_t index, struct sl_
     int r = sl_segments_take(segments, &header,
                              (struct sl_segment_entry){.frame_at = at, .file = index, .disk_bytes = bytes});
     if (r < 0)
-      return sl_error_set(error, r, "out of memory");
+      return sl_no_memory(error);
     at += bytes;
   }
   file->end = at;

@@ -1,3 +1,7 @@
+/*
+ * Lists through all of them and through those of a module, since they end in any order, and each costs the same however
+ * many are open.
+ */
 #include "module_backwards.h"
 #include "storage/hash_table.h"
 

@@ -1,4 +1,9 @@
+/*
+ * Ids are positions in a list, but for the few that are not. A name is looked for among the modules of one tree, since
+ * two models may use the same.
+ */
 #include "module_table.h"
+#include "storage/grow.h"
 #include "storage/hash_table.h"
 
 #include <errno.h>
@@ -25,7 +30,7 @@ struct fsdp_root { /* of a tree: its outermost FSDP unit, of these the first */
 struct sl_module_table {
   const struct sl_log *log;
   struct sl_module_info *modules;
-  uint32_t count, capacity;
+  uint32_t count;
   bool any_trained;
   struct module_key *keys;
   struct module_place *places;
@@ -185,14 +190,10 @@ static struct sl_module_info *place_again(struct sl_module_table *table, const s
 }
 
 static struct sl_module_info *place_new(struct sl_module_table *table, uint32_t id) {
-  if (table->count == table->capacity) {
-    uint32_t capacity = table->capacity ? 2 * table->capacity : 256;
-    void *grown = realloc(table->modules, capacity * sizeof *table->modules);
-    if (!grown)
-      return NULL;
-    table->modules = grown;
-    table->capacity = capacity;
-  }
+  struct sl_module_info *grown = sl_list_grow(table->modules, table->count, sizeof *grown);
+  if (!grown)
+    return NULL;
+  table->modules = grown;
   if (id != table->count + 1) {
     struct module_place *place = calloc(1, sizeof *place);
     if (!place)

@@ -1,3 +1,7 @@
+/*
+ * A range is in two orders: the stack of its domain, which says what a pop ends, and its thread's, which says what is
+ * innermost.
+ */
 #include "open_ranges.h"
 #include "storage/hash_table.h"
 

@@ -1,3 +1,4 @@
+/* A parent counts its children in memory, so the last of them that goes takes it along. */
 #include "phase_list.h"
 
 #include <errno.h>

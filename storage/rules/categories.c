@@ -1,3 +1,4 @@
+/* The list as a table, made of categories.def. */
 #include "categories.h"
 
 #include <string.h>

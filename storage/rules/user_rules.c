@@ -1,6 +1,11 @@
+/*
+ * A rule that can't be read ends the command with its line and what would be right: a rule that is silently ignored
+ * would make figures that nobody asked for.
+ */
 #include "user_rules.h"
 
 #include "categories.h"
+#include "storage/grow.h"
 #include "storage/hash_table.h"
 #include "storage/words.h"
 
@@ -26,7 +31,7 @@ struct sl_user_rules {
   char *path, *text;
   char *words; /* a copy of the text, cut into the strings of the rules */
   struct sl_user_rule *rules;
-  size_t count, capacity;
+  size_t count;
   const char *own[MAX_OWN_CATEGORIES];
   size_t own_count;
 };
@@ -185,15 +190,11 @@ static int rule_add(struct sl_user_rules *rules, const struct line *line, const 
                           "%s:%u: '%.80s' has a rule of this sort in line %u already, which comes first: take one out",
                           rules->path, line->number, rule->glob, other->line);
   }
-  if (rules->count == rules->capacity) {
-    size_t capacity = rules->capacity ? 2 * rules->capacity : 16;
-    void *grown = realloc(rules->rules, capacity * sizeof *rules->rules);
-    if (!grown)
-      return sl_no_memory(line->error);
-    rules->rules = grown;
-    rules->capacity = capacity;
-  }
-  rules->rules[rules->count++] = *rule;
+  struct sl_user_rule *grown = sl_list_grow(rules->rules, rules->count, sizeof *grown);
+  if (!grown)
+    return sl_no_memory(line->error);
+  rules->rules = grown;
+  grown[rules->count++] = *rule;
   return 0;
 }
 

@@ -1,3 +1,4 @@
+/* One question to the ledger, which has the evidence in its tables once all ranks are in it. */
 #include "one_job.h"
 
 #include <errno.h>

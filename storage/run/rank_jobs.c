@@ -1,3 +1,4 @@
+/* One lock for who takes which rank and whose turn it is; a rank's work itself shares nothing with another's. */
 #include "rank_jobs.h"
 
 #include "storage/log/log_reader.h"

@@ -1,3 +1,4 @@
+/* Names say nothing, so each log is opened for what it says of itself: rank, number of ranks, and when it began. */
 #include "run_directory.h"
 
 #include "plugin/format/log_format.h"

@@ -1,3 +1,7 @@
+/*
+ * SQLite opens files by names that it looks up again; a ledger may lie in a directory of others. So it is given a name
+ * in a directory that is held open.
+ */
 #include "db.h"
 
 #include <errno.h>
@@ -113,7 +117,7 @@ static int file_find(struct sl_db *db, enum sl_db_mode mode, char **name, struct
     r = -errno;
 finish:
   if (r == -ENOMEM)
-    sl_error_set(error, r, "out of memory");
+    sl_no_memory(error);
   else if (r < 0 && r != -EINVAL)
     sl_error_set(error, r, "%s: %s", db->path, strerror(-r));
   free(path);

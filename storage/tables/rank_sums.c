@@ -1,3 +1,4 @@
+/* Kept while rows are written, as long as all of them pass by. */
 #include "rank_sums.h"
 
 #include "ledger_writer.h"

@@ -1,3 +1,7 @@
+/*
+ * Rows stand one behind the other in one block of memory, without what their cells do not use: a step may make
+ * millions.
+ */
 #include "rows.h"
 
 #include <errno.h>

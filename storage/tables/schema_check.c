@@ -1,3 +1,4 @@
+/* Views of this version are made as temporary ones, which SQLite takes before those in the file. */
 #include "schema_check.h"
 
 #include "schema.h"

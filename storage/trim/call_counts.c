@@ -1,3 +1,4 @@
+/* The same readings as in storage/collectives, without rows: a reader would have counted them so. */
 #include "call_counts.h"
 
 #include "storage/hash_table.h"

@@ -1,6 +1,7 @@
 /*
  * How many collectives each communicator has run, and how many messages each pair of ranks has exchanged, as
- * collectives.c numbers them: so numbers go on behind a part of the log that was dropped, and agree between ranks.
+ * storage/collectives numbers them: so numbers go on behind a part of the log that was dropped, and agree between
+ * ranks.
  */
 #ifndef SHARDLEDGER_CALL_COUNTS_H
 #define SHARDLEDGER_CALL_COUNTS_H

@@ -1,3 +1,4 @@
+/* Made whole under another name and renamed, since the process and readers may look at any moment. */
 #include "dropped_file.h"
 
 #include "plugin/format/events.h"

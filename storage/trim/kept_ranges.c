@@ -1,3 +1,4 @@
+/* Ranges are followed as they open and close; what is left at the end is open there. */
 #include "kept_ranges.h"
 
 #include "plugin/format/events.h"
@@ -6,7 +7,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#define MAX_DEPTH 512u /* deeper ones are counted only, as in phases.c */
+#define MAX_DEPTH 512u /* deeper ones are counted only; phases stop there as well */
 
 struct open_range {
   struct sl_event_kept_range range;

@@ -1,3 +1,7 @@
+/*
+ * Only full files go, the oldest first, and not before everything that was recorded up to their end has reached its own
+ * file.
+ */
 #include "log_trim.h"
 
 #include "dropped_file.h"

@@ -1,3 +1,4 @@
+/* An event that ends another removes that one's copy: so what is kept is what is alive. */
 #include "rare_events.h"
 
 #include "plugin/format/events.h"

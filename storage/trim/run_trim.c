@@ -1,3 +1,7 @@
+/*
+ * Sizes are looked at the more often the faster a log grows. A log that can't be trimmed is tried again, ever more
+ * seldom.
+ */
 #include "run_trim.h"
 
 #include "log_trim.h"

@@ -6,6 +6,8 @@
 
 extern "C" {
 #include "plugin/event_log.h"
+#include "plugin/log_helper.h"
+#include "plugin/thread_state.h"
 #include "storage/log/log_reader.h"
 }
 

@@ -1,5 +1,6 @@
 -- name: summary_coverage
-WITH chosen AS (SELECT * FROM shown_period WHERE asked_step IS NULL AND asked_period IS NULL),
+WITH chosen AS (
+  SELECT c.* FROM life l CROSS JOIN period_peak c ON c.rank = l.rank AND c.period = l.peak_period),
 whole AS (SELECT coalesce(sum(peak_allocated_bytes), 0) AS bytes FROM chosen)
 SELECT (SELECT coalesce(sum(events_lost), 0) FROM rank), (SELECT count(*) FROM gap), (SELECT coalesce(sum(o.bytes), 0)
   FROM chosen AS c JOIN peak_category AS o ON o.rank = c.rank AND o.period = c.rows_of AND o.module_id IS NULL AND
@@ -15,10 +16,11 @@ FROM (SELECT DISTINCT same_as FROM rank_steps CROSS JOIN step USING (rank) WHERE
 -- name: summary_peaks
 -- The highest point of each rank's life, and beside it that of its steps.
 SELECT c.rank, c.step, c.rows_of, c.peak_allocated_bytes, c.peak_reserved_bytes, c.peak_device_bytes, k.device_bytes,
-  c.whereabouts, c.place, h.step, h.peak_allocated_bytes, h.whereabouts
-FROM shown_period AS c LEFT JOIN rank AS k ON k.rank = c.rank LEFT JOIN life AS l ON l.rank = c.rank
-LEFT JOIN period_peak AS h ON h.rank = l.rank AND h.period = l.highest_step_period
-WHERE c.asked_step IS NULL AND c.asked_period IS NULL ORDER BY c.rank
+  c.whereabouts, c.place, h.step, h.peak_allocated_bytes,
+  (SELECT w.whereabouts FROM period_peak AS w WHERE w.rank = h.rank AND w.period = h.period)
+FROM life AS l CROSS JOIN period_peak AS c ON c.rank = l.rank AND c.period = l.peak_period
+LEFT JOIN rank AS k ON k.rank = c.rank LEFT JOIN period AS h ON h.rank = l.rank AND h.period = l.highest_step_period
+ORDER BY c.rank
 
 -- name: summary_owners
 SELECT coalesce(m.label, '(no module)'), o.category ||
@@ -32,8 +34,8 @@ ORDER BY bytes DESC, 1, 2, 3 LIMIT :limit
 -- name: summary_categories
 -- Bytes of the highest rank, lowest and highest of all ranks, and then of the first eight ranks, where there are no more.
 WITH at AS MATERIALIZED (
-  SELECT rank, rows_of AS period, whole AS phase, row_number() OVER (ORDER BY rank) AS place FROM shown_period
-  WHERE asked_step IS NULL AND asked_period IS NULL)
+  SELECT c.rank, c.rows_of AS period, c.whole AS phase, row_number() OVER (ORDER BY c.rank) AS place
+  FROM life l CROSS JOIN period_peak c ON c.rank = l.rank AND c.period = l.peak_period)
 SELECT category, coalesce(sum(bytes) FILTER (WHERE rank = :worst), 0) AS worst,
   iif(count(*) < (SELECT count(*) FROM at), 0, min(bytes)), max(bytes),
   coalesce(sum(bytes) FILTER (WHERE place = 1), 0), coalesce(sum(bytes) FILTER (WHERE place = 2), 0),

@@ -123,8 +123,9 @@ TEST_F(Peaks, CsvHasOneRowAModuleAndPhaseOfTheHighestStepAndExactBytes) {
             0u)
       << result.out;
   EXPECT_EQ(count(result.out, "\n"), 1 + 2 * 6);
-  EXPECT_TRUE(contains(result.out, "0,3,,step,1924136960,0,7,step 3,0,268435456,134217728,0,0,268435456,67108864,0,645922816,"
-                                   "3145728,0,0,536870912,0,0,0,0\n"))
+  EXPECT_TRUE(contains(result.out,
+                       "0,3,,step,1924136960,0,7,step 3,0,268435456,134217728,0,0,268435456,67108864,0,645922816,"
+                       "3145728,0,0,536870912,0,0,0,0\n"))
       << result.out;
   EXPECT_TRUE(contains(result.out, "1,3,blocks.1,backward,"));
 }

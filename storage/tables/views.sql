@@ -23,10 +23,11 @@ FROM module m LEFT JOIN module r ON r.id = m.root_id;
 -- Each period and where it lies, in words, with the period whose rows stand for it.
 CREATE VIEW period_place AS
 SELECT p.rank, p.period, p.kind, iif(p.kind = 'step', p.step, NULL) AS step, coalesce(p.same_as, p.period) AS rows_of,
-  CASE p.kind WHEN 'setup' THEN 'before step ' || (SELECT q.step FROM period q WHERE q.rank = p.rank AND q.period = p.period + 1)
+  CASE p.kind WHEN 'setup' THEN coalesce('before step ' || (SELECT q.step FROM period q WHERE q.rank = p.rank
+      AND q.period > p.period AND q.kind = 'step' ORDER BY q.period LIMIT 1), 'before any step')
     WHEN 'step' THEN 'step ' || p.step
-    WHEN 'between' THEN 'between steps ' || p.step || ' and ' ||
-      (SELECT q.step FROM period q WHERE q.rank = p.rank AND q.period = p.period + 1)
+    WHEN 'between' THEN coalesce('between steps ' || p.step || ' and ' || (SELECT q.step FROM period q WHERE q.rank = p.rank
+      AND q.period > p.period AND q.kind = 'step' ORDER BY q.period LIMIT 1), 'after step ' || p.step)
     WHEN 'end' THEN 'after step ' || p.step
     WHEN 'cut' THEN 'in a stretch that was dropped from the record'
     ELSE 'in a job without steps' END || coalesce(' (' || p.name || ')', '') AS place
@@ -67,18 +68,42 @@ UNION ALL
 SELECT s.step, s.*, coalesce(s.same_as, s.step) FROM rank k CROSS JOIN step s ON s.rank = k.rank
 WHERE s.peak_allocated_bytes IS NOT NULL;
 
--- Where each step has its peak: "forward of layers.3", "optimizer step". In `data` a module goes by its FQN, also a root.
+-- Where each period has its peak: at is "forward of layers.3" or "optimizer step"; at_data the same with the FQN of a root;
+-- whereabouts has the period too where that is none of the steps. rows_of is the period whose rows speak for it, and whole the
+-- phase of those that stand for all of it. Periods without a peak are not here.
+CREATE VIEW period_peak AS
+SELECT c.*, coalesce(c.phase || coalesce(' of ' || c.label, ''), 'outside any phase') AS at,
+  coalesce(c.phase || coalesce(' of ' || c.fqn, ''), 'outside any phase') AS at_data,
+  iif(c.step IS NULL, c.place || iif(c.phase IS NULL OR c.phase IS c.name, '', ', ' || c.phase || coalesce(' of ' || c.label, '')),
+    coalesce(c.phase || coalesce(' of ' || c.label, ''), 'outside any phase')) AS whereabouts
+FROM (SELECT q.rank, q.period, q.kind, w.step, q.name, w.place, w.rows_of,
+    (SELECT o.kind FROM period o WHERE o.rank = q.rank AND o.period = w.rows_of) AS whole,
+    q.peak_ns, q.peak_allocated_bytes, q.peak_active_bytes, q.peak_reserved_bytes, q.peak_requested_bytes, q.peak_device_bytes,
+    CASE p.kind WHEN 'user' THEN p.name ELSE replace(p.kind, '_', ' ') END AS phase, n.label, n.fqn
+  FROM period q JOIN period_place w ON w.rank = q.rank AND w.period = q.period
+  LEFT JOIN phase p ON p.id = q.peak_phase_id LEFT JOIN module_name n ON n.id = q.peak_module_id) c
+WHERE c.peak_allocated_bytes IS NOT NULL;
+
+-- The period to show of each rank: WHERE asked_step IS 3 AND asked_period IS NULL has step 3, IS NULL twice the highest of its life.
+CREATE VIEW shown_period AS
+SELECT NULL AS asked_step, NULL AS asked_period, c.* FROM life l CROSS JOIN period_peak c
+  ON c.rank = l.rank AND c.period = l.peak_period
+UNION ALL
+SELECT s.step, NULL, c.* FROM rank k CROSS JOIN step s ON s.rank = k.rank CROSS JOIN period_peak c
+  ON c.rank = s.rank AND c.period = s.period
+UNION ALL
+SELECT NULL, c.period, c.* FROM rank k CROSS JOIN period_peak c ON c.rank = k.rank;
+
+-- The same of the steps alone.
 CREATE VIEW peak_place AS
-SELECT rank, step, coalesce(phase || coalesce(' of ' || label, ''), 'outside any phase') AS place,
-  coalesce(phase || coalesce(' of ' || fqn, ''), 'outside any phase') AS data
-FROM (SELECT s.rank, s.step, CASE p.kind WHEN 'user' THEN p.name ELSE replace(p.kind, '_', ' ') END AS phase, n.label, n.fqn
-  FROM step s LEFT JOIN phase p ON p.id = s.peak_phase_id LEFT JOIN module_name n ON n.id = s.peak_module_id);
+SELECT s.rank, s.step, c.at AS place, c.at_data AS data FROM step s CROSS JOIN period_peak c
+  ON c.rank = s.rank AND c.period = s.period;
 
 -- Per module and phase: the device's highest point, the most that the module itself owned, and what was allocated then.
 -- fqn is empty for a root; module_id NULL stands for the whole phase, or for the whole period where phase is its kind. step is
--- NULL outside of steps. other_bytes has also what was tagged in words of your own.
+-- NULL outside of steps; place is the period in words. other_bytes has also what was tagged in words of your own.
 CREATE VIEW module_peaks AS
-SELECT s.rank, s.step, s.period, p.module_id, coalesce(m.fqn, '') AS fqn, m.class, m.depth, p.phase, p.at_ns, p.allocated_bytes,
+SELECT s.rank, s.step, s.period, s.place, p.module_id, coalesce(m.fqn, '') AS fqn, m.class, m.depth, p.phase, p.at_ns, p.allocated_bytes,
   p.own_bytes, p.own_with_children_bytes,
   -- CATEGORIES
   coalesce(sum(c.bytes) FILTER (WHERE c.category = 'other' OR c.category NOT IN (SELECT name FROM category)), 0)
@@ -92,7 +117,7 @@ GROUP BY s.rank, s.period, p.module_id, p.phase;
 
 -- What was allocated at each period's highest point, by category. step is NULL outside of steps.
 CREATE VIEW category_at_peak AS
-SELECT s.rank, s.step, s.period, c.category, c.bytes FROM period_place s
+SELECT s.rank, s.step, s.period, s.place, c.category, c.bytes FROM period_place s
 JOIN period q ON q.rank = s.rank AND q.period = s.rows_of
 JOIN peak_category c ON c.rank = s.rank AND c.period = s.rows_of AND c.module_id IS NULL AND c.phase = q.kind;
 

@@ -32,6 +32,10 @@ int64_t period_of(int step) {
   return 2 * step + 1;
 }
 
+int64_t period_after(int step) {
+  return 2 * (step + 1);
+}
+
 int64_t sum(const LedgerBuilder::Categories &categories) {
   int64_t bytes = 0;
   for (const auto &category : categories)
@@ -167,6 +171,35 @@ LedgerBuilder &LedgerBuilder::step(int rank, int step, int64_t allocated_bytes, 
           number(allocated_bytes / 2),
           number(allocated_bytes + 512 * mib),
           "1"});
+  return *this;
+}
+
+LedgerBuilder &LedgerBuilder::between(int rank, int after_step, const std::string &name, const Categories &categories,
+                                      int64_t peak_phase, const std::string &kind) {
+  const std::string period = number(period_after(after_step)), bytes = number(sum(categories)),
+                    word = quoted(!kind.empty()    ? kind
+                                  : after_step < 0 ? "setup"
+                                                   : "between");
+  insert(
+      "period",
+      {"rank", "period", "kind", "step", "name", "start_ns", "end_ns", "peak_ns", "peak_phase_id",
+       "peak_requested_bytes", "peak_allocated_bytes", "peak_active_bytes", "peak_reserved_bytes", "peak_device_bytes"},
+      {number(rank), period, word, after_step < 0 ? "NULL" : number(after_step), name.empty() ? "NULL" : quoted(name),
+       number(tick()), number(clock + 38000000), number(clock + 20000000), id_or_null(peak_phase), bytes, bytes, bytes,
+       number(sum(categories) + gib), number(sum(categories) + 3 * gib)});
+  insert("peak", {"rank", "period", "phase", "at_ns", "allocated_bytes", "own_bytes"},
+         {number(rank), period, word, number(tick()), bytes, "0"});
+  for (const auto &category : categories)
+    insert("peak_category", {"rank", "period", "phase", "category", "bytes"},
+           {number(rank), period, word, quoted(category.first), number(category.second)});
+  return *this;
+}
+
+LedgerBuilder &LedgerBuilder::owner_between(int rank, int after_step, int64_t module, const std::string &category,
+                                            const std::string &phase, int64_t bytes, int64_t allocations) {
+  insert("peak_owner", {"rank", "period", "category", "module_id", "phase", "bytes", "allocations"},
+         {number(rank), number(period_after(after_step)), quoted(category), id_or_null(module),
+          phase.empty() ? "NULL" : quoted(phase), number(bytes), number(allocations)});
   return *this;
 }
 

@@ -31,6 +31,14 @@ public:
   /* peak_phase and peak_module 0: none. same_as -1: own rows. */
   LedgerBuilder &step(int rank, int step, int64_t allocated_bytes, int64_t peak_phase = 0, int64_t peak_module = 0,
                       int same_as = -1);
+  /*
+   * A period outside of steps, after a step; after_step -1: the setup, and with kind "whole" that of a job without
+   * steps. name: what ran in it the longest, "": nothing. Its highest point is the sum of the categories. */
+  LedgerBuilder &between(int rank, int after_step, const std::string &name, const Categories &categories,
+                         int64_t peak_phase = 0, const std::string &kind = "");
+  /* Whom a part of a period's peak belongs to; period as between's after_step has it. */
+  LedgerBuilder &owner_between(int rank, int after_step, int64_t module, const std::string &category,
+                               const std::string &phase, int64_t bytes, int64_t allocations);
   /* module 0: the whole step. allocated_bytes is the sum of the categories. */
   LedgerBuilder &peak(int rank, int step, int64_t module, const std::string &phase, const Categories &categories,
                       int64_t own_bytes = 0);

@@ -161,3 +161,10 @@ def test_an_older_sqlite_is_named(run, monkeypatch):
     monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 34, 1))
     with pytest.raises(LedgerError, match="3.35"):
         shardledger.open(run)
+
+
+def test_the_peak_of_a_life_names_its_period(ledger):
+    life = ledger.life(rank=0).iloc[0]
+    assert life.peak_allocated_bytes == max(ledger.query("SELECT peak_allocated_bytes AS bytes FROM period WHERE rank = 0").bytes)
+    assert ledger.periods(rank=0, period=int(life.period)).place.tolist() == [life.place]
+    assert set(ledger.peaks(rank=0, period=int(life.period)).place) == {life.place}

@@ -55,13 +55,13 @@ TEST_F(Commands, AStepThatCouldNotBeCheckedDoesNotLookLikeOneThatDiffers) {
   EXPECT_TRUE(contains(out, "2 steps exact, 1 unchecked")) << out;
 }
 
-TEST_F(Commands, InfoOfARunWithoutStepsDoesNotPointToItself) {
+TEST_F(Commands, InfoOfARunWithoutAllocationsDoesNotPointToItself) {
   std::string path = directory / "none.sqlite";
   { LedgerBuilder(path).rank(0).source(0, "companion", "on", ""); }
   std::string out = shardledger({"info", path}).out;
-  EXPECT_TRUE(contains(out, "No step was recorded, so there is no peak to show; what follows says what there is.\n"));
+  EXPECT_TRUE(contains(out, "No allocation was recorded, neither PyTorch's nor the driver's; what follows says why\n"));
   EXPECT_TRUE(contains(out, "the companion package saw no model called, or was not loaded")) << out;
-  EXPECT_TRUE(contains(shardledger({"peaks", path}).out, "'shardledger info' says what there is.\n"));
+  EXPECT_TRUE(contains(shardledger({"peaks", path}).out, "'shardledger info' says why\n"));
   EXPECT_TRUE(contains(shardledger({"peaks", path, "--step", "1"}).error,
                        "there is no step 1; none was recorded, 'shardledger info' says why\n"));
 }

@@ -133,6 +133,42 @@ TEST_F(Oom, WhatChangedIsToldAgainstTheSamePhaseOfTheStepBefore) {
   EXPECT_TRUE(contains(text, "Model.blocks.0  20.00 GiB  activation     20.00 GiB\n")) << text;
 }
 
+TEST_F(Oom, OutsideOfStepsThePeriodIsNamedAndComparedWithTheStepBefore) {
+  {
+    LedgerBuilder ledger(path);
+    ledger.rank(0).step(0, 4, 50 * gib).peak(0, 4, 0, "step", {{"activation", 40 * gib}, {"temp", 10 * gib}});
+    second = ledger.module(0, "head", "Linear", ledger.module(0, "", "Model"));
+    const int64_t eval = ledger.phase(0, 4, "eval", second);
+    ledger.between(0, 4, "evaluation", {{"activation", 60 * gib}}, eval);
+    at = std::to_string(ledger.now() + 100);
+    refuse(ledger, {}, eval);
+    owner(ledger, "activation", second, 60 * gib);
+    ledger.sql("UPDATE oom SET step = NULL; UPDATE period SET kind = 'end' WHERE kind = 'between'");
+  }
+  std::string text = shardledger({"oom", path}).out;
+  EXPECT_TRUE(contains(text, "Out of memory: rank 0, after step 4 (evaluation): 2.00 GiB asked for by PyTorch's "
+                             "allocator\n     In eval of Model.head\n"))
+      << text;
+  EXPECT_TRUE(contains(text, "activation  60.00 GiB  100.0%            4      40.00 GiB  +20.00 GiB\n")) << text;
+  EXPECT_TRUE(contains(text, "A step before is the highest point of: step in step 4\n")) << text;
+}
+
+TEST_F(Oom, BeforeTheFirstStepThereIsNothingToCompareWith) {
+  {
+    LedgerBuilder ledger(path);
+    ledger.rank(0).between(0, -1, "", {{"param", 60 * gib}});
+    at = std::to_string(ledger.now());
+    second = ledger.module(0, "", "Model");
+    refuse(ledger, {}, 0);
+    owner(ledger, "param", second, 60 * gib);
+    ledger.step(0, 0, gib).sql("UPDATE oom SET step = NULL; UPDATE period SET start_ns = start_ns + 100000000, end_ns ="
+                               " end_ns + 100000000 WHERE kind = 'step'");
+  }
+  std::string text = shardledger({"oom", path}).out;
+  EXPECT_TRUE(contains(text, "Out of memory: rank 0, before step 0: 2.00 GiB asked for")) << text;
+  EXPECT_TRUE(contains(text, "There is no earlier step to compare it with\n")) << text;
+}
+
 TEST_F(Oom, OptionsAreEstimatesFromWhatWasAlive) {
   {
     LedgerBuilder ledger(path);

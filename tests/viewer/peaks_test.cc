@@ -117,14 +117,15 @@ TEST_F(Peaks, ManyRanksAreShownAsTheHighestAndTheSpread) {
 TEST_F(Peaks, CsvHasOneRowAModuleAndPhaseOfTheHighestStepAndExactBytes) {
   CommandResult result = shardledger({"peaks", ledger, "--csv"});
   EXPECT_EQ(result.error, "");
-  EXPECT_EQ(result.out.find("rank,step,module,phase,allocated_bytes,own_bytes,unattributed,sharded_param,"
+  EXPECT_EQ(result.out.find("rank,step,module,phase,allocated_bytes,own_bytes,period,place,unattributed,sharded_param,"
                             "unsharded_param,param,buffer,sharded_grad,unsharded_grad,gradient,activation,temp,"
                             "all_gather,reduce_scatter,optstate,input,workspace,program,other\n"),
             0u)
       << result.out;
   EXPECT_EQ(count(result.out, "\n"), 1 + 2 * 6);
-  EXPECT_TRUE(contains(result.out, "0,3,,step,1924136960,0,0,268435456,134217728,0,0,268435456,67108864,0,645922816,"
-                                   "3145728,0,0,536870912,0,0,0,0\n"))
+  EXPECT_TRUE(contains(result.out,
+                       "0,3,,step,1924136960,0,7,step 3,0,268435456,134217728,0,0,268435456,67108864,0,645922816,"
+                       "3145728,0,0,536870912,0,0,0,0\n"))
       << result.out;
   EXPECT_TRUE(contains(result.out, "1,3,blocks.1,backward,"));
 }
@@ -158,10 +159,10 @@ TEST_F(Peaks, WhoseRowsAreShownForAStepThatRepeatsAnotherIsSaid) {
 TEST_F(Peaks, ByModuleHasOneRowAModuleWithItsPhasesSideBySide) {
   CommandResult result = shardledger({"peaks", ledger, "--by", "module", "--rank", "1", "--step", "0", "--csv"});
   EXPECT_EQ(result.out, "rank,step,module,class,forward_bytes,recompute_bytes,backward_bytes,own_bytes,"
-                        "own_with_children_bytes,param_bytes,buffer_bytes\n"
-                        "1,0,,Transformer,633339904,,,4194304,,67108864,0\n"
-                        "1,0,blocks.0,Block,633339904,,1336934400,314572800,,67108864,0\n"
-                        "1,0,blocks.1,Block,633339904,,1336934400,367001600,,67108864,0\n");
+                        "own_with_children_bytes,param_bytes,buffer_bytes,eval_bytes,period,place\n"
+                        "1,0,,Transformer,633339904,,,4194304,,67108864,0,,1,step 0\n"
+                        "1,0,blocks.0,Block,633339904,,1336934400,314572800,,67108864,0,,1,step 0\n"
+                        "1,0,blocks.1,Block,633339904,,1336934400,367001600,,67108864,0,,1,step 0\n");
 }
 
 TEST_F(Peaks, ByModuleShowsParentsWithTheirChildren) {
@@ -186,7 +187,7 @@ TEST_F(Peaks, DepthLimitsTheModules) {
 
 TEST_F(Peaks, ByCategoryIsSortedAndSharesAddUp) {
   std::string out = shardledger({"peaks", ledger, "--by", "category", "--rank", "0", "--csv"}).out;
-  EXPECT_EQ(out.find("rank,step,category,bytes,share\n0,3,activation,645922816,0.33569"), 0u) << out;
+  EXPECT_EQ(out.find("rank,step,category,bytes,share,period,place\n0,3,activation,645922816,0.33569"), 0u) << out;
   EXPECT_EQ(count(out, "\n"), 1 + 7);
 }
 
@@ -199,7 +200,7 @@ TEST_F(Peaks, ByStepShowsEveryStepWithItsChange) {
 
 TEST_F(Peaks, ByRankShowsWhereEachPeakWas) {
   std::string out = shardledger({"peaks", ledger, "--by", "rank", "--csv"}).out;
-  EXPECT_EQ(count(out, "backward of blocks.1\n"), 2) << out;
+  EXPECT_EQ(count(out, "backward of blocks.1,7,step 3\n"), 2) << out;
 }
 
 TEST_F(Peaks, ExactBytesOnRequest) {
@@ -219,12 +220,13 @@ TEST_F(Peaks, CategoriesOfUsersGetTheirOwnColumn) {
   EXPECT_TRUE(contains(result.out, ",0,10485760\n"));
 }
 
-TEST_F(Peaks, ARunWithoutStepsSaysSo) {
+TEST_F(Peaks, ARunWithoutAnyAllocationSaysSo) {
   std::string path = directory / "empty.sqlite";
   { LedgerBuilder(path).rank(0); }
   CommandResult result = shardledger({"peaks", path});
   EXPECT_EQ(result.status, 0);
-  EXPECT_TRUE(contains(result.out, "No step was recorded")) << result.out;
+  EXPECT_TRUE(contains(result.out, "No allocation was recorded, neither PyTorch's nor the driver's")) << result.out;
+  EXPECT_EQ(result.error, "");
 }
 
 TEST_F(Peaks, OfMoreThanTwoRanksEveryModuleAndPhaseIsShownOfTheHighest) {

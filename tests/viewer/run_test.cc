@@ -1,5 +1,6 @@
 /* `shardledger run` stands between a job and its parent, and neither may notice. */
 #include "fakes/command.h"
+#include "fakes/log_builder.h"
 
 #include <csignal>
 #include <fcntl.h>
@@ -129,6 +130,28 @@ TEST_F(Run, ARecordedRunEndsWithItsLedgerAndSummary) {
   EXPECT_TRUE(contains(result.out, "Alive at the peak"));
   EXPECT_TRUE(contains(result.error, "recorded in " + out + "; go on with 'shardledger peaks " + out + "'\n"));
   EXPECT_TRUE(std::filesystem::exists(out + "/ledger.sqlite"));
+}
+
+TEST_F(Run, AJobThatRanOutOfMemoryIsFirstSaidToHaveDiedAndWhy) {
+  const std::string recorded = directory / "recorded";
+  {
+    LogBuilder log(recorded + "/host-1-1", 1'000'000'000'000'000'000);
+    log.info("rank", "0").info("world_size", "1");
+    auto &thread = log.thread(1);
+    thread.at(1'000'000'000'000'000'100).allocator(SL_SEGMENT_ALLOC, 0x10000000, 4 << 20);
+    thread.allocator(SL_ALLOC, 0x10000000, 4 << 20).allocator(SL_OUT_OF_MEMORY, 0, 1 << 30).process_end();
+    log.finish();
+  }
+  const std::string copy = "cp -r " + recorded + "/. $SHARDLEDGER_DIR; exit ";
+  CommandResult result = run({"sh", "-c", copy + "1"});
+  EXPECT_EQ(result.status, 1);
+  const size_t died = result.out.find("Out of memory: rank 0, in a job without steps: 1.00 GiB asked for by PyTorch's "
+                                      "allocator\n"),
+               peak = result.out.find("\nPeak 4.0 MiB allocated: rank 0, in a job without steps\n");
+  EXPECT_TRUE(contains(result.out, "Why: ")) << result.out;
+  EXPECT_NE(peak, std::string::npos) << result.out << result.error;
+  EXPECT_LT(died, peak) << result.out;
+  EXPECT_FALSE(contains(run({"sh", "-c", copy + "0"}).out, "Out of memory")) << "it went on to its end";
 }
 
 TEST_F(Run, ALogThatCannotBeReadDoesNotChangeTheExitStatus) {

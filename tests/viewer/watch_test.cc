@@ -64,6 +64,31 @@ TEST_F(Watch, TheRankOfTheHighestPeakIsShownInDetailOrTheOneThatWasNamed) {
   EXPECT_NE(result.error.find("has no rank 7"), std::string::npos);
 }
 
+TEST_F(Watch, APeakOutsideOfStepsSaysBetweenWhich) {
+  LogBuilder log(run / "host-0-1", kStart);
+  log.info("rank", "0").info("world_size", "1");
+  auto &thread = log.thread(1);
+  thread.at(kStart + 100).allocator(SL_SEGMENT_ALLOC, 0x10000000, 32 * kMiB).allocator(SL_ALLOC, 0x10000000, 2 * kMiB);
+  thread.at(kStart + 200).range_start(1, "step 4", SL_KIND_step, 4).at(kStart + 300).range_end(1);
+  thread.at(kStart + 400).allocator(SL_ALLOC, 0x10200000, 8 * kMiB);
+  thread.at(kStart + 500).process_end();
+  log.finish();
+  const std::string out = watch({"--once"}).out;
+  EXPECT_NE(out.find("between, after step 4\n"), std::string::npos) << out;
+  EXPECT_NE(watch({"--once", "--json"}).out.find("\"peak_place\": \"between, after step 4\""), std::string::npos);
+}
+
+TEST_F(Watch, APeakBeforeTheFirstStepIsTheSetups) {
+  LogBuilder log(run / "host-0-1", kStart);
+  log.info("rank", "0").info("world_size", "1");
+  auto &thread = log.thread(1);
+  thread.at(kStart + 100).allocator(SL_SEGMENT_ALLOC, 0x10000000, 32 * kMiB).allocator(SL_ALLOC, 0x10000000, 2 * kMiB);
+  thread.at(kStart + 200).process_end();
+  log.finish();
+  const std::string out = watch({"--once"}).out;
+  EXPECT_NE(out.find("  setup\n"), std::string::npos) << out;
+}
+
 TEST_F(Watch, NamesCanNotSteerATerminal) {
   rank(0, 2 * kMiB, 1, "\033]0;title\a\033[2J");
   for (bool terminal : {false, true}) {

@@ -5,6 +5,7 @@
 #include "ask_ledger.h"
 #include "command.h"
 #include "commands/oom_options.h"
+#include "commands/oom_print.h"
 #include "commands/summary.h"
 #include "output/units.h"
 #include "viewer_sql.h"
@@ -71,6 +72,24 @@ static int read_end(struct sl_db *db, const struct selection *selection, struct 
   return r;
 }
 
+/* Where outside of steps it was, and which step to compare it with. */
+static int read_place(struct sl_db *db, struct sl_death *death, struct sl_error *error) {
+  struct sl_statement *statement = NULL;
+  int r = 0;
+  death->before = death->step - 1;
+  if (death->step >= 0)
+    return 0;
+  death->before = -1;
+  r = sl_db_ask_first(db, sl_sql_oom_place, SL_WITH(SL_NUMBER(":rank", death->rank), SL_GIVEN(":at", death->at_ns)),
+                      &statement, error);
+  if (r > 0) {
+    snprintf(death->place, sizeof death->place, "%s", sl_column_text(statement, 0));
+    death->before = sl_column_is_null(statement, 1) ? -1 : sl_column_int(statement, 1);
+  }
+  statement = sl_statement_close(statement);
+  return r < 0 ? r : 0;
+}
+
 /* ---- the first lines ---- */
 
 /* The ranges around the request, from outside to inside: "step 3 > forward of Model > …". */
@@ -130,7 +149,9 @@ static void print_reason(struct sl_output *out, const struct sl_death *death) {
 
 static int print_headline(struct sl_db *db, struct sl_output *out, const struct sl_death *death,
                           struct sl_error *error) {
-  char requested[SL_UNIT_CHARS], segment[SL_UNIT_CHARS], message[80] = "", when[48] = "outside of any step";
+  char requested[SL_UNIT_CHARS], segment[SL_UNIT_CHARS], message[80] = "", when[192] = "outside of any step";
+  if (*death->place)
+    snprintf(when, sizeof when, "%s", death->place);
   if (death->step >= 0)
     snprintf(when, sizeof when, "in step %" PRId64, death->step);
   if (death->wanted_bytes != death->requested_bytes)
@@ -241,7 +262,7 @@ static int print_categories(struct sl_db *db, struct sl_output *out, const struc
   char compared[160] = "";
   int r = sl_db_ask(
       db, sl_sql_oom_categories,
-      SL_WITH(SL_NUMBER(":rank", death->rank), SL_NUMBER(":phase", death->phase), SL_NUMBER(":step", death->step)),
+      SL_WITH(SL_NUMBER(":rank", death->rank), SL_NUMBER(":phase", death->phase), SL_NUMBER(":before", death->before)),
       &statement, error);
   if (r < 0)
     return r;
@@ -276,12 +297,15 @@ static int print_oom(struct sl_db *db, struct sl_output *out, void *context, str
     r = read_request(db, selection, &death, error);
   if (r == 0)
     r = read_end(db, selection, &death, error);
+  if (r < 0)
+    return r;
   if (r == 0) {
     sl_output_line(out, "%s", "");
     sl_output_line(out, "No request was refused, and every rank ended in order.");
     return 0;
   }
-  if (r > 0)
+  r = read_place(db, &death, error);
+  if (r == 0)
     r = print_headline(db, out, &death, error);
   if (r == 0)
     r = print_retries(db, out, &death, error);
@@ -295,6 +319,20 @@ static int print_oom(struct sl_db *db, struct sl_output *out, void *context, str
   for (size_t i = 0; i < sizeof tables / sizeof tables[0] && r >= 0; i++)
     r = (int)sl_print_listing(db, out, &tables[i], parameters, error);
   return r < 0 ? r : 0;
+}
+
+int sl_print_death(struct sl_db *db, struct sl_output *out, struct sl_error *error) {
+  const struct selection all = {-1};
+  struct sl_death death = {0};
+  int r = sl_add_requests(db, error);
+  if (r == 0)
+    r = read_request(db, &all, &death, error);
+  if (r == 0 || (r > 0 && !death.deadly))
+    r = read_end(db, &all, &death, error);
+  if (r <= 0)
+    return r;
+  r = read_place(db, &death, error);
+  return r < 0 ? r : print_headline(db, out, &death, error);
 }
 
 int sl_cmd_oom(const struct sl_command *command, int argc, char **argv) {

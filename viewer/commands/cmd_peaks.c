@@ -8,11 +8,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Which period; text says it where Step does not. */
+#define PERIOD_COLUMNS                                                                                                 \
+  {"period", "Period", SL_UNIT_number, SL_COLUMN_DATA_ONLY}, {                                                         \
+    "place", "Place", SL_UNIT_text, SL_COLUMN_HIDE_EMPTY                                                               \
+  }
+
 enum view { VIEW_default = -1, VIEW_module, VIEW_category, VIEW_step, VIEW_rank };
 
 struct selection {
-  int view;                  /* enum view */
-  int64_t step, rank, depth; /* -1: all */
+  int view;                          /* enum view */
+  int64_t step, period, rank, depth; /* -1: all; step and period: the highest period of each rank */
 };
 
 /* Whether rows of a selection were printed; so many, or a negative errno. */
@@ -25,11 +31,11 @@ static int say_rows(int64_t rows) {
 static int print_query(struct sl_db *db, struct sl_output *out, const char *name, const struct sl_column *columns,
                        int count, const char *sql, const struct selection *selection, struct sl_error *error) {
   const struct sl_listing listing = {name, columns, count, sql, .heading = NULL};
-  return say_rows(
-      sl_print_listing(db, out, &listing,
-                       SL_WITH(SL_GIVEN(":rank", selection->rank), SL_GIVEN(":step", selection->step),
-                               SL_GIVEN(":depth", selection->depth), SL_NUMBER(":text", out->format == SL_FORMAT_text)),
-                       error));
+  return say_rows(sl_print_listing(db, out, &listing,
+                                   SL_WITH(SL_GIVEN(":rank", selection->rank), SL_GIVEN(":step", selection->step),
+                                           SL_GIVEN(":period", selection->period), SL_GIVEN(":depth", selection->depth),
+                                           SL_NUMBER(":text", out->format == SL_FORMAT_text)),
+                                   error));
 }
 
 /*
@@ -40,7 +46,9 @@ static int read_categories(struct sl_db *db, const struct selection *selection, 
   struct sl_statement *statement = NULL;
   int count = 0;
   int r = sl_db_ask(db, sl_sql_peaks_categories,
-                    SL_WITH(SL_GIVEN(":rank", selection->rank), SL_GIVEN(":step", selection->step)), &statement, error);
+                    SL_WITH(SL_GIVEN(":rank", selection->rank), SL_GIVEN(":step", selection->step),
+                            SL_GIVEN(":period", selection->period)),
+                    &statement, error);
   for (int i = 0; i < SL_CATEGORY_built_in && r == 0; i++)
     names[count++] = strdup(sl_categories[i].name);
   while (r >= 0 && (r = sl_statement_step(statement, error)) > 0 && count < SL_CATEGORY_limit)
@@ -56,7 +64,7 @@ static int read_categories(struct sl_db *db, const struct selection *selection, 
 /* Every module and phase of the chosen step, with what the device held at that moment by category. */
 static int print_modules_and_phases(struct sl_db *db, struct sl_output *out, const struct selection *selection,
                                     struct sl_error *error) {
-  enum { OWN = 6 };
+  enum { OWN = 8 };
   struct sl_column columns[OWN + SL_CATEGORY_limit] = {
       {"rank", "Rank", SL_UNIT_number, 0},
       {"step", "Step", SL_UNIT_number, 0},
@@ -64,18 +72,18 @@ static int print_modules_and_phases(struct sl_db *db, struct sl_output *out, con
       {"phase", "Phase", SL_UNIT_text, 0},
       {"allocated_bytes", "Allocated", SL_UNIT_bytes, 0},
       {"own_bytes", "Own", SL_UNIT_bytes, 0},
+      PERIOD_COLUMNS,
   };
   char *names[SL_CATEGORY_limit] = {NULL};
   struct sl_statement *statement = NULL;
   int64_t rows = 0;
   int count = read_categories(db, selection, names, error);
-  int r =
-      count < 0
-          ? count
-          : sl_db_ask(db, sl_sql_peaks_by_phase,
-                      SL_WITH(SL_GIVEN(":rank", selection->rank), SL_GIVEN(":step", selection->step),
-                              SL_GIVEN(":depth", selection->depth), SL_NUMBER(":text", out->format == SL_FORMAT_text)),
-                      &statement, error);
+  int r = count < 0 ? count
+                    : sl_db_ask(db, sl_sql_peaks_by_phase,
+                                SL_WITH(SL_GIVEN(":rank", selection->rank), SL_GIVEN(":step", selection->step),
+                                        SL_GIVEN(":period", selection->period), SL_GIVEN(":depth", selection->depth),
+                                        SL_NUMBER(":text", out->format == SL_FORMAT_text)),
+                                &statement, error);
   if (r == 0) {
     for (int i = 0; i < count; i++)
       columns[OWN + i] = (struct sl_column){names[i], names[i], SL_UNIT_bytes, SL_COLUMN_HIDE_EMPTY};
@@ -103,6 +111,8 @@ static int print_by_module(struct sl_db *db, struct sl_output *out, const struct
       {"own_with_children_bytes", "With children", SL_UNIT_bytes, SL_COLUMN_HIDE_EMPTY},
       {"param_bytes", "Parameters", SL_UNIT_bytes, SL_COLUMN_HIDE_EMPTY},
       {"buffer_bytes", "Buffers", SL_UNIT_bytes, SL_COLUMN_HIDE_EMPTY},
+      {"eval_bytes", "Evaluation", SL_UNIT_bytes, SL_COLUMN_HIDE_EMPTY},
+      PERIOD_COLUMNS,
   };
   return print_query(db, out, "modules", columns, sizeof(columns) / sizeof(columns[0]), sl_sql_peaks_by_module,
                      selection, error);
@@ -111,19 +121,25 @@ static int print_by_module(struct sl_db *db, struct sl_output *out, const struct
 static int print_by_category(struct sl_db *db, struct sl_output *out, const struct selection *selection,
                              struct sl_error *error) {
   static const struct sl_column columns[] = {
-      {"rank", "Rank", SL_UNIT_number, 0},       {"step", "Step", SL_UNIT_number, 0},
-      {"category", "Category", SL_UNIT_text, 0}, {"bytes", "Bytes", SL_UNIT_bytes, 0},
-      {"share", "Share", SL_UNIT_share, 0},      {"bar", "", SL_UNIT_bar, 0},
+      {"rank", "Rank", SL_UNIT_number, 0},
+      {"step", "Step", SL_UNIT_number, 0},
+      {"category", "Category", SL_UNIT_text, 0},
+      {"bytes", "Bytes", SL_UNIT_bytes, 0},
+      {"share", "Share", SL_UNIT_share, 0},
+      PERIOD_COLUMNS,
+      {"bar", "", SL_UNIT_bar, 0},
   };
   struct sl_statement *statement = NULL;
   struct sl_table *table = NULL;
   int r = sl_db_ask(db, sl_sql_peaks_by_category,
-                    SL_WITH(SL_GIVEN(":rank", selection->rank), SL_GIVEN(":step", selection->step)), &statement, error);
+                    SL_WITH(SL_GIVEN(":rank", selection->rank), SL_GIVEN(":step", selection->step),
+                            SL_GIVEN(":period", selection->period), SL_NUMBER(":text", out->format == SL_FORMAT_text)),
+                    &statement, error);
   if (r < 0)
     return r;
   table = sl_table_begin(out, "categories", columns, sizeof(columns) / sizeof(columns[0]));
   while ((r = sl_statement_step(statement, error)) > 0) {
-    sl_cell_columns(table, statement, 0, 4);
+    sl_cell_columns(table, statement, 0, 6);
     sl_cell_bar(table, sl_column_double(statement, 4), sl_category_style(sl_column_text(statement, 2)));
   }
   table = sl_table_end(table);
@@ -146,6 +162,8 @@ static int print_by_step(struct sl_db *db, struct sl_output *out, const struct s
       {"duration_ns", "Time", SL_UNIT_duration, 0},
       {"same_as", "Same as", SL_UNIT_number, SL_COLUMN_HIDE_EMPTY},
       {"checked", "Checked", SL_UNIT_number, SL_COLUMN_DATA_ONLY},
+      {"period", "Period", SL_UNIT_number, SL_COLUMN_DATA_ONLY},
+      {"place", "Place", SL_UNIT_text, SL_COLUMN_DATA_ONLY},
   };
   return print_query(db, out, "steps", columns, sizeof(columns) / sizeof(columns[0]), sl_sql_peaks_by_step, selection,
                      error);
@@ -164,6 +182,8 @@ static int print_by_rank(struct sl_db *db, struct sl_output *out, const struct s
       {"device_bytes", "Device", SL_UNIT_bytes, SL_COLUMN_HIDE_EMPTY},
       {"device_total_bytes", "Device total", SL_UNIT_bytes, SL_COLUMN_DATA_ONLY},
       {"where", "Where", SL_UNIT_text, 0},
+      {"period", "Period", SL_UNIT_number, SL_COLUMN_DATA_ONLY},
+      {"place", "Place", SL_UNIT_text, SL_COLUMN_DATA_ONLY},
   };
   return print_query(db, out, "ranks", columns, sizeof(columns) / sizeof(columns[0]), sl_sql_peaks_by_rank, selection,
                      error);
@@ -189,12 +209,38 @@ static int choose_rank(struct sl_db *db, struct sl_output *out, struct selection
   return r;
 }
 
+/* Periods count from 0 on each rank; ranks may have different ones. */
+static int check_period(struct sl_db *db, const struct selection *selection, struct sl_error *error) {
+  struct sl_statement *statement = NULL;
+  if (selection->period < 0)
+    return 0;
+  int r = sl_db_ask_first(db, sl_sql_peaks_has_period,
+                          SL_WITH(SL_NUMBER(":period", selection->period), SL_GIVEN(":rank", selection->rank)),
+                          &statement, error);
+  if (r > 0)
+    r = sl_column_int(statement, 0)
+            ? 0
+            : sl_error_set(error, -ENOENT,
+                           "there is no period %lld with a peak; periods go from 0 to %lld, 'shardledger "
+                           "query \"SELECT * FROM period_place\"' lists them",
+                           (long long)selection->period, (long long)sl_column_int(statement, 1));
+  statement = sl_statement_close(statement);
+  return r;
+}
+
 static int print_peaks(struct sl_db *db, struct sl_output *out, void *context, struct sl_error *error) {
   struct selection *selection = context;
+  int64_t peaks = 0;
   int r = sl_check_selection(db, selection->rank, selection->step, error);
   if (r == 0)
+    r = check_period(db, selection, error);
+  if (r == 0)
     r = sl_print_coverage(db, out, error);
-  if (r == 0 && selection->view == VIEW_default && selection->step < 0 && selection->rank < 0)
+  if (r == 0)
+    r = sl_db_int(db, sl_sql_summary_has_peaks, &peaks, error);
+  if (r == 0 && !peaks && selection->view != VIEW_step)
+    return sl_print_driver_peak(db, out, selection->rank, "'shardledger info' says why", error);
+  if (r == 0 && selection->view == VIEW_default && selection->step < 0 && selection->period < 0 && selection->rank < 0)
     r = sl_print_summary(db, out, false, error);
   if (r == 0 && (selection->view == VIEW_default || selection->view == VIEW_module || selection->view == VIEW_category))
     r = sl_print_repeated(db, out, selection->step, error);
@@ -217,10 +263,12 @@ static int print_peaks(struct sl_db *db, struct sl_output *out, void *context, s
 
 int sl_cmd_peaks(const struct sl_command *command, int argc, char **argv) {
   struct sl_output_arguments format = {0};
-  struct selection selection = {VIEW_default, -1, -1, -1};
+  struct selection selection = {VIEW_default, -1, -1, -1, -1};
   const struct sl_argument arguments[] = {
       {"by", 0, "module|category|step|rank", "one line each of these", SL_ARGUMENT_CHOICE, &selection.view},
-      {"step", 0, "N", "this step instead of the highest of each rank", SL_ARGUMENT_NUMBER, &selection.step},
+      {"step", 0, "N", "this step instead of the highest period of each rank", SL_ARGUMENT_NUMBER, &selection.step},
+      {"period", 0, "N", "the same of any period: column 'period' of the view period_place", SL_ARGUMENT_NUMBER,
+       &selection.period},
       {"rank", 0, "R", "this rank only", SL_ARGUMENT_NUMBER, &selection.rank},
       {"depth", 0, "D", "modules down to this depth, 0 is the root; 'With children' counts what is deeper, too",
        SL_ARGUMENT_NUMBER, &selection.depth},
@@ -228,5 +276,11 @@ int sl_cmd_peaks(const struct sl_command *command, int argc, char **argv) {
   };
   const char *path = NULL;
   int r = sl_parse(command, arguments, sizeof(arguments) / sizeof(arguments[0]), argc, argv, &path, 1);
-  return r < 0 ? sl_parse_exit(r) : sl_print_report(path, &format, print_peaks, &selection);
+  if (r < 0)
+    return sl_parse_exit(r);
+  if (selection.step >= 0 && selection.period >= 0) {
+    sl_complain("peaks: --step and --period name the same thing; give one of them");
+    return SL_EXIT_USAGE;
+  }
+  return sl_print_report(path, &format, print_peaks, &selection);
 }

@@ -1,5 +1,6 @@
 #include "command.h"
 #include "commands/child.h"
+#include "commands/oom_print.h"
 #include "commands/summary.h"
 #include "commands/trimmer.h"
 #include "installation.h"
@@ -242,7 +243,8 @@ static void remove_directory(const char *directory) {
 }
 
 /* Ledger and summary. What fails here is said, and is not the command's failure. */
-static void show_results(const char *directory, bool keep_all) {
+/* Of a command that failed, why it may have died comes before the peak. */
+static void show_results(const char *directory, bool keep_all, bool failed) {
   struct sl_output out;
   struct sl_error error = {{0}};
   struct sl_db *db = NULL;
@@ -254,6 +256,8 @@ static void show_results(const char *directory, bool keep_all) {
   sl_output_open(&out, SL_FORMAT_text, false);
   if (r == 0)
     r = sl_print_coverage(db, &out, &error);
+  if (r == 0 && failed)
+    r = sl_print_death(db, &out, &error);
   if (r == 0)
     r = sl_print_summary(db, &out, false, &error);
   db = sl_db_close(db);
@@ -327,7 +331,7 @@ int sl_cmd_run(const struct sl_command *command, int argc, char **argv) {
 
   if (holds_a_run(directory)) {
     if (!many)
-      show_results(directory, keep == SL_KEEP_all);
+      show_results(directory, keep == SL_KEEP_all, status != 0);
     else if (task == 0)
       sl_complain("recorded in %s; when all tasks have ended, go on with 'shardledger peaks %s'", directory, directory);
   } else {

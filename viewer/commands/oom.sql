@@ -12,6 +12,12 @@ FROM rank AS r LEFT JOIN phase AS p ON p.id = (SELECT id FROM phase AS o WHERE o
 WHERE (:rank IS NOT NULL AND r.rank = :rank) OR (:rank IS NULL AND NOT r.clean_exit)
 ORDER BY r.end_ns LIMIT 1
 
+-- name: oom_place
+-- The period of an instant outside of steps (NULL: the last one of all) in words, and the step before it.
+SELECT iif(p.kind = 'step', 'in ', '') || w.place, p.step - (p.kind = 'step') FROM period p JOIN period_place w ON w.rank = p.rank AND w.period = p.period
+WHERE p.rank = :rank AND (:at IS NULL OR p.start_ns <= :at AND p.end_ns >= :at)
+ORDER BY iif(:at IS NULL, -p.period, p.kind = 'step'), p.end_ns LIMIT 1
+
 -- name: oom_ranges
 SELECT path FROM range_path WHERE id = :phase
 
@@ -52,7 +58,7 @@ WITH here AS (
       SELECT p.parent_id, depth + 1 FROM around JOIN phase p ON p.id = around.id WHERE p.parent_id IS NOT NULL)
     SELECT p.id, p.kind, p.module_id, depth FROM around JOIN phase p ON p.id = around.id)
   WHERE kind IN ('forward', 'backward', 'recompute', 'optimizer_step') ORDER BY depth LIMIT 1),
-previous AS (SELECT step, coalesce(same_as, step) AS rows_step FROM step WHERE rank = :rank AND step = :step - 1),
+previous AS (SELECT step, coalesce(same_as, step) AS rows_step FROM step WHERE rank = :rank AND step = :before),
 same AS (
   SELECT v.step, v.rows_step, p.phase, p.module_id FROM here h JOIN previous v
   JOIN peak p ON p.rank = :rank AND p.step = v.rows_step AND p.phase = h.kind

@@ -11,12 +11,13 @@
 struct sl_death {
   int64_t rank, at_ns;  /* at_ns -1: the log's end */
   int64_t step;         /* -1: outside steps */
+  int64_t before;       /* the step before; -1: none */
   int64_t phase;        /* innermost; 0: none */
   int64_t wanted_bytes; /* from the driver: of PyTorch's allocator the segment, which its message names */
   int64_t requested_bytes, free_bytes, cached_bytes, allocated_bytes, reserved_bytes, largest_free_bytes;
   int64_t other_bytes; /* of the device, of neither this process nor explained */
   int64_t requests, ranks;
-  char source[64], reason[16];
+  char source[64], reason[16], place[160]; /* place: outside of steps, the period in words */
   bool free_known, allocated_known, reserved_known, clean, deadly;
 };
 

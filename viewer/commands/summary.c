@@ -11,9 +11,11 @@
 #define LARGEST_OWNERS 6
 
 struct rank_peak {
-  int64_t rank, step, rows_step;
+  int64_t rank, step, rows_of;                                               /* step -1: outside of steps */
   int64_t allocated_bytes, reserved_bytes, device_bytes, device_total_bytes; /* reserved_bytes: -1 where not known */
-  char *where;
+  char *where, *place;                                                       /* the place: the period in words */
+  int64_t highest_step, highest_step_bytes;
+  char *highest_where; /* "" where no step has a peak */
 };
 
 struct rank_peaks {
@@ -90,7 +92,7 @@ int sl_print_repeated(struct sl_db *db, struct sl_output *out, int64_t step, str
 
 static void free_peaks(struct rank_peaks *peaks) {
   for (int i = 0; i < peaks->count; i++)
-    free(peaks->ranks[i].where);
+    free(peaks->ranks[i].where), free(peaks->ranks[i].place), free(peaks->ranks[i].highest_where);
   free(peaks->ranks);
   memset(peaks, 0, sizeof(*peaks));
 }
@@ -109,16 +111,20 @@ static int read_peaks(struct sl_db *db, struct rank_peaks *out, struct sl_error 
     out->ranks = more;
     more += out->count++;
     more->rank = sl_column_int(statement, 0);
-    more->step = sl_column_int(statement, 1);
-    more->rows_step = sl_column_int(statement, 2);
+    more->step = sl_column_is_null(statement, 1) ? -1 : sl_column_int(statement, 1);
+    more->rows_of = sl_column_int(statement, 2);
     more->allocated_bytes = sl_column_int(statement, 3);
     more->reserved_bytes = sl_column_is_null(statement, 4) ? -1 : sl_column_int(statement, 4);
     more->device_bytes = sl_column_int(statement, 5);
     more->device_total_bytes = sl_column_int(statement, 6);
     more->where = strdup(sl_column_text(statement, 7));
+    more->place = strdup(sl_column_text(statement, 8));
+    more->highest_step = sl_column_int(statement, 9);
+    more->highest_step_bytes = sl_column_int(statement, 10);
+    more->highest_where = strdup(sl_column_text(statement, 11));
     if (more->allocated_bytes > out->ranks[out->worst].allocated_bytes)
       out->worst = out->count - 1;
-    if (!more->where) {
+    if (!more->where || !more->place || !more->highest_where) {
       r = sl_no_memory(error);
       break;
     }
@@ -127,14 +133,35 @@ static int read_peaks(struct sl_db *db, struct rank_peaks *out, struct sl_error 
   return r;
 }
 
+/* Of all ranks, since the peak outside of steps may be the matter of one of them. */
+static void print_highest_step(struct sl_output *out, const struct rank_peaks *peaks) {
+  const struct rank_peak *highest = &peaks->ranks[peaks->worst];
+  char bytes[SL_UNIT_CHARS], rank[32] = "";
+  for (int i = 0; i < peaks->count; i++)
+    if (peaks->ranks[i].highest_step_bytes > highest->highest_step_bytes)
+      highest = &peaks->ranks[i];
+  if (!*highest->highest_where)
+    return;
+  if (highest != &peaks->ranks[peaks->worst])
+    snprintf(rank, sizeof rank, "rank %lld, ", (long long)highest->rank);
+  sl_output_line(out, "     Highest step: %s, %sstep %lld, %s",
+                 sl_format_bytes(bytes, highest->highest_step_bytes, out->exact_bytes), rank,
+                 (long long)highest->highest_step, highest->highest_where);
+}
+
 static void print_headline(struct sl_output *out, const struct rank_peaks *peaks) {
   const struct rank_peak *worst = &peaks->ranks[peaks->worst];
   char allocated[SL_UNIT_CHARS], reserved[SL_UNIT_CHARS], device[SL_UNIT_CHARS], total[SL_UNIT_CHARS],
       share[SL_UNIT_CHARS];
 
-  sl_output_styled(out, SL_STYLE_bold, "Peak %s allocated: rank %lld, step %lld, %s",
-                   sl_format_bytes(allocated, worst->allocated_bytes, out->exact_bytes), (long long)worst->rank,
-                   (long long)worst->step, worst->where);
+  char step[32] = "";
+  if (worst->step >= 0)
+    snprintf(step, sizeof step, "step %lld, ", (long long)worst->step);
+  sl_output_styled(out, SL_STYLE_bold, "Peak %s allocated: rank %lld, %s%s",
+                   sl_format_bytes(allocated, worst->allocated_bytes, out->exact_bytes), (long long)worst->rank, step,
+                   worst->where);
+  if (worst->step < 0)
+    print_highest_step(out, peaks);
   if (worst->reserved_bytes < 0)
     (void)snprintf(reserved, sizeof(reserved), "%s", "an unknown amount");
   else
@@ -159,17 +186,23 @@ static void print_ranks(struct sl_output *out, const struct rank_peaks *peaks) {
       {"where", "Where", SL_UNIT_text, 0},
   };
   char lowest[SL_UNIT_CHARS], spread[SL_UNIT_CHARS];
-  int least = 0;
-  for (int i = 1; i < peaks->count; i++)
-    if (peaks->ranks[i].allocated_bytes < peaks->ranks[least].allocated_bytes)
-      least = i;
-  int64_t difference = peaks->ranks[peaks->worst].allocated_bytes - peaks->ranks[least].allocated_bytes;
-  if (difference == 0)
+  const struct rank_peak *worst = &peaks->ranks[peaks->worst], *least = &peaks->ranks[0];
+  bool same_period = true, outside = false;
+  for (int i = 0; i < peaks->count; i++) {
+    least = peaks->ranks[i].allocated_bytes < least->allocated_bytes ? &peaks->ranks[i] : least;
+    same_period = same_period && strcmp(peaks->ranks[i].place, worst->place) == 0;
+    outside = outside || peaks->ranks[i].step < 0;
+  }
+  const int64_t difference = worst->allocated_bytes - least->allocated_bytes;
+  if (difference == 0 && same_period)
     sl_output_line(out, "     The same peak on all %d ranks", peaks->count);
+  else if (difference == 0)
+    sl_output_line(out, "     As high on all %d ranks, but not in the same period", peaks->count);
   else
-    sl_output_line(out, "     Lowest peak of %d ranks: %s on rank %lld, %s less", peaks->count,
-                   sl_format_bytes(lowest, peaks->ranks[least].allocated_bytes, out->exact_bytes),
-                   (long long)peaks->ranks[least].rank, sl_format_bytes(spread, difference, out->exact_bytes));
+    sl_output_line(out, "     Lowest peak of %d ranks: %s on rank %lld, %s less%s%s", peaks->count,
+                   sl_format_bytes(lowest, least->allocated_bytes, out->exact_bytes), (long long)least->rank,
+                   sl_format_bytes(spread, difference, out->exact_bytes), outside ? ", " : "",
+                   outside ? least->place : "");
   if (peaks->count > SL_RANKS_SIDE_BY_SIDE)
     return;
   sl_output_line(out, "%s", "");
@@ -177,7 +210,10 @@ static void print_ranks(struct sl_output *out, const struct rank_peaks *peaks) {
   for (int i = 0; i < peaks->count; i++) {
     const struct rank_peak *peak = &peaks->ranks[i];
     sl_cell_int(table, peak->rank);
-    sl_cell_int(table, peak->step);
+    if (peak->step < 0)
+      sl_cell_null(table);
+    else
+      sl_cell_int(table, peak->step);
     sl_cell_int(table, peak->allocated_bytes);
     if (peak->reserved_bytes < 0)
       sl_cell_null(table);
@@ -247,7 +283,7 @@ static int print_owners(struct sl_db *db, struct sl_output *out, const struct ra
   struct sl_statement *statement = NULL;
   struct sl_table *table = NULL;
   int r = sl_db_ask_first(db, sl_sql_summary_owners,
-                          SL_WITH(SL_NUMBER(":rank", worst->rank), SL_NUMBER(":step", worst->rows_step),
+                          SL_WITH(SL_NUMBER(":rank", worst->rank), SL_NUMBER(":period", worst->rows_of),
                                   SL_NUMBER(":limit", LARGEST_OWNERS)),
                           &statement, error);
   if (r > 0) {
@@ -261,6 +297,72 @@ static int print_owners(struct sl_db *db, struct sl_output *out, const struct ra
   return r;
 }
 
+/* ---- without PyTorch's allocations ---- */
+
+/* Neither PyTorch's nor the driver's: what the device says is left. */
+static int print_device_use(struct sl_db *db, struct sl_output *out, const char *why, struct sl_error *error) {
+  struct sl_statement *statement = NULL;
+  char bytes[SL_UNIT_CHARS];
+  int r = sl_db_ask_first(db, sl_sql_summary_device_use, NULL, &statement, error);
+  if (r > 0)
+    sl_output_styled(out, SL_STYLE_bold, "Peak %s of the device in use: rank %lld",
+                     sl_format_bytes(bytes, sl_column_int(statement, 1), out->exact_bytes),
+                     (long long)sl_column_int(statement, 0));
+  sl_output_line(out, "%sNo allocation was recorded, neither PyTorch's nor the driver's; %s", r > 0 ? "     " : "",
+                 why);
+  statement = sl_statement_close(statement);
+  return r < 0 ? r : 0;
+}
+
+/* Returns how many ranks there are, or a negative errno. */
+static int64_t print_driver_headline(struct sl_db *db, struct sl_output *out, int64_t *rank, struct sl_error *error) {
+  struct sl_statement *statement = NULL;
+  char bytes[SL_UNIT_CHARS], lowest[SL_UNIT_CHARS];
+  int64_t ranks = 0;
+  int r = sl_db_ask_first(db, sl_sql_summary_driver_highest, SL_WITH(SL_GIVEN(":rank", *rank)), &statement, error);
+  if (r > 0) {
+    ranks = sl_column_int(statement, 4);
+    const int64_t highest = sl_column_int(statement, 1), least = sl_column_int(statement, 5);
+    const char *range = sl_column_text(statement, 3);
+    sl_output_styled(out, SL_STYLE_bold, "Peak %s of the driver's allocations: rank %lld, %s%s%s",
+                     sl_format_bytes(bytes, highest, out->exact_bytes), (long long)sl_column_int(statement, 0),
+                     sl_column_text(statement, 2), *range ? ", in " : "", range);
+    sl_output_line(out, "     PyTorch's allocations are not in this record; these are cudaMalloc's and its like");
+    if (ranks > 1 && *rank < 0)
+      sl_output_line(out, "     Lowest peak of %lld ranks: %s", (long long)ranks,
+                     sl_format_bytes(lowest, least, out->exact_bytes));
+    if (ranks > SL_RANKS_SIDE_BY_SIDE && *rank < 0 && out->format == SL_FORMAT_text)
+      *rank = sl_column_int(statement, 0);
+  }
+  statement = sl_statement_close(statement);
+  return r < 0 ? r : ranks;
+}
+
+int sl_print_driver_peak(struct sl_db *db, struct sl_output *out, int64_t rank, const char *why,
+                         struct sl_error *error) {
+  static const struct sl_column columns[] = {
+      {"rank", "Rank", SL_UNIT_number, 0},
+      {"owner", "Alive at the peak", SL_UNIT_text, 0},
+      {"range", "Allocated in", SL_UNIT_text, 0},
+      {"bytes", "Bytes", SL_UNIT_bytes, 0},
+      {"allocations", "Allocations", SL_UNIT_number, 0},
+      {"place", "Place", SL_UNIT_text, SL_COLUMN_DATA_ONLY},
+  };
+  static const struct sl_listing owners = {"driver", SL_COLUMNS(columns), sl_sql_summary_driver_owners,
+                                           .only_with_rows = true};
+  int r = sl_db_tell(db, sl_sql_summary_driver_peaks, NULL, error);
+  if (r < 0)
+    return r;
+  sl_output_line(out, "%s", "");
+  const int64_t ranks = print_driver_headline(db, out, &rank, error);
+  if (ranks < 0)
+    return (int)ranks;
+  if (ranks == 0 && out->format == SL_FORMAT_text)
+    return print_device_use(db, out, why, error);
+  const int64_t rows = sl_print_listing(db, out, &owners, SL_WITH(SL_GIVEN(":rank", rank)), error);
+  return rows < 0 ? (int)rows : 0;
+}
+
 int sl_print_summary(struct sl_db *db, struct sl_output *out, bool in_info, struct sl_error *error) {
   struct rank_peaks peaks = {0};
   int r = 0;
@@ -271,11 +373,7 @@ int sl_print_summary(struct sl_db *db, struct sl_output *out, bool in_info, stru
   if (r < 0)
     goto finish;
   if (peaks.count == 0) {
-    int64_t steps = 0;
-    r = sl_db_int(db, sl_sql_summary_has_steps, &steps, error);
-    sl_output_line(out, "No %s recorded, so there is no peak to show; %s says %s.",
-                   steps ? "allocations were" : "step was", in_info ? "what follows" : "'shardledger info'",
-                   steps ? "why" : "what there is");
+    r = sl_print_driver_peak(db, out, -1, in_info ? "what follows says why" : "'shardledger info' says why", error);
     goto finish;
   }
   sl_output_line(out, "%s", "");

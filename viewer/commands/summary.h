@@ -13,8 +13,18 @@
  */
 int sl_print_coverage(struct sl_db *db, struct sl_output *out, struct sl_error *error);
 
-/* The peak of every rank, where it was and its categories. Text output only. 0 or a negative errno. */
+/*
+ * The highest point of every rank's life, where it was and its categories; without PyTorch's allocations the driver's.
+ * Text output only. 0 or a negative errno.
+ */
 int sl_print_summary(struct sl_db *db, struct sl_output *out, bool in_info, struct sl_error *error);
+
+/*
+ * Where PyTorch's allocations are not in the record: the highest point of the driver's, by library and range. rank -1:
+ * all. why: where to read on when there are none either. Data has the table alone. 0 or a negative errno.
+ */
+int sl_print_driver_peak(struct sl_db *db, struct sl_output *out, int64_t rank, const char *why,
+                         struct sl_error *error);
 
 /*
  * Where the step that was asked for (-1: none) repeats another one: whose rows are shown for it. To stdout in text,

@@ -16,13 +16,24 @@ static const char *place_words(char buffer[WHERE_CHARS], const char *phase, cons
   return buffer;
 }
 
+/* "step 3", "setup (load_state_dict)", "between, after step 4 (evaluation)" */
+static int period_words(char buffer[WHERE_CHARS], const struct sl_live_peak *peak) {
+  int used = peak->step >= 0    ? snprintf(buffer, WHERE_CHARS, "step %" PRId64, peak->step)
+             : peak->after >= 0 ? snprintf(buffer, WHERE_CHARS, "between, after step %" PRId64, peak->after)
+                                : snprintf(buffer, WHERE_CHARS, "setup");
+  if (peak->step < 0 && *peak->period)
+    used += snprintf(buffer + used, WHERE_CHARS - (size_t)used, " (%s)", peak->period);
+  return used;
+}
+
 /* "step 3, backward blocks.2" */
 static const char *peak_words(char buffer[WHERE_CHARS], const struct sl_live_peak *peak) {
-  int used = peak->step < 0 ? snprintf(buffer, WHERE_CHARS, "outside of steps")
-                            : snprintf(buffer, WHERE_CHARS, "step %" PRId64, peak->step);
-  const char *phase = strcmp(peak->phase, "step") == 0 ? "" : peak->phase; /* the step itself was named */
+  const int used = period_words(buffer, peak);
+  const bool named = strcmp(peak->phase, "step") == 0 || strcmp(peak->phase, peak->period) == 0;
+  const char *phase = named ? "" : peak->phase;
   if (*phase || *peak->module)
-    snprintf(buffer + used, WHERE_CHARS - (size_t)used, ", %s%s%s", phase, *peak->module ? " " : "", peak->module);
+    snprintf(buffer + used, WHERE_CHARS - (size_t)used, ", %s%s%s", phase, *phase && *peak->module ? " " : "",
+             peak->module);
   return buffer;
 }
 
@@ -146,6 +157,7 @@ static void print_ranks(struct sl_output *out, const struct sl_live_run *run, co
       {"steps_differed", "Differed", SL_UNIT_number, SL_COLUMN_DATA_ONLY},
       {"refused_requests", "Refused", SL_UNIT_number, SL_COLUMN_DATA_ONLY},
       {"last_event_ns", "Last event", SL_UNIT_instant, SL_COLUMN_DATA_ONLY},
+      {"peak_place", "Peak in", SL_UNIT_text, SL_COLUMN_DATA_ONLY},
   };
   char words[WHERE_CHARS];
   struct sl_table *table = sl_table_begin(out, "ranks", columns, sizeof columns / sizeof columns[0]);
@@ -179,6 +191,8 @@ static void print_ranks(struct sl_output *out, const struct sl_live_run *run, co
     sl_cell_int(table, (int64_t)s->steps_differed);
     sl_cell_int(table, (int64_t)s->refusals);
     sl_cell_int(table, (int64_t)s->last_ns);
+    period_words(words, &s->peak);
+    sl_cell_text(table, s->peak.bytes ? words : NULL);
   }
   sl_table_end(table);
   if (view->limit && run->count > view->limit)

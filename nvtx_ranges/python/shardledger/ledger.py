@@ -13,10 +13,12 @@ _OLDEST_SQLITE = (3, 35)  # the views use what it brought
 # Accessors: name, table or view, and what a row is. docs/schema.md describes the columns.
 _ACCESSORS = (
     ("ranks", "rank", "a process of the job: host, device, versions, events lost"),
+    ("life", "life_peak", "a rank: the highest point of its life, in a step or not (period, place), beside its highest step"),
+    ("periods", "period_place", "a stretch of a rank's life: a step, or what is before, between and after them, in words"),
     ("steps", "step_summary", "a step: its peaks and where they were"),
     ("modules", "module", "an nn.Module"),
-    ("peaks", "module_peaks", "the highest point of a module and phase; module_id is missing for a whole step"),
-    ("categories", "category_at_peak", "a category at a step's peak"),
+    ("peaks", "module_peaks", "the highest point of a module and phase; module_id is missing for a whole period"),
+    ("categories", "category_at_peak", "a category at a period's peak"),
     ("snapshots", "fsdp_snapshot", "a module, state and category, in FSDPMemTracker's words"),
     ("collectives", "collective_cost", "an NCCL call: time, bytes, how late this rank was"),
     ("device", "device_balance", "an owner of device memory at a sample"),

@@ -1,0 +1,14 @@
+/* What `oom` says first, for commands that speak of a job which died. */
+#ifndef SHARDLEDGER_OOM_PRINT_H
+#define SHARDLEDGER_OOM_PRINT_H
+
+#include "output/table.h"
+#include "storage/tables/db.h"
+
+/*
+ * Why the job died: the refused request that ended a rank, with its place and reason, or whose log just stops. Nothing
+ * where neither is so. 0 or a negative errno.
+ */
+int sl_print_death(struct sl_db *db, struct sl_output *out, struct sl_error *error);
+
+#endif

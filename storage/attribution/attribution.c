@@ -106,9 +106,10 @@ static enum sl_attribution_rule rule_in_reduce(const struct sl_allocation *alloc
 static enum sl_attribution_rule rule_outside_modules(const struct sl_allocation *allocation,
                                                      const struct sl_step_facts *facts) {
   if (allocation->step < 0)
-    return !facts->modules_known      ? SL_RULE_none
-           : allocation->free_at == 0 ? SL_RULE_program_kept
-                                      : SL_RULE_program_temp;
+    /* Where no step follows, everything is freed as the process ends. */
+    return !facts->modules_known                         ? SL_RULE_none
+           : allocation->free_at == 0 || facts->step < 0 ? SL_RULE_program_kept
+                                                         : SL_RULE_program_temp;
   if (is_cublas_workspace(allocation, facts))
     return SL_RULE_cublas_workspace;
   if (allocation->free_at == 0)

@@ -456,7 +456,7 @@ class Story:
             return *found, module
         if not self.companion:
             return "unattributed", None, "none", module
-        if a.free <= min(step_end, self.now):
+        if step and a.free <= min(step_end, self.now):  # where no step follows, everything is freed as the process ends
             return "program", "temporary", "program_temp", module
         return "program", None, "program_kept", module
 

@@ -98,6 +98,9 @@ function rankView(run, rank, layers) {
   view.outer = view.phases.filter((phase) => phase.outer);
   view.longestOuter = longest(view.outer);
   view.highest = steps.reduce((best, step) => (step.allocated !== null && step.allocated > (best ? best.allocated : -1) ? step : best), null);
+  // The highest point of its life, in a step or not, and what was alive then: category to bytes.
+  view.life = of("life")[0] || null;
+  view.heldAtPeak = new Map(of("life_category").map((row) => [row.category, row.bytes]));
   view.recorded = view.memory.owners.length > 0; // allocations of tensors were
   return view;
 }

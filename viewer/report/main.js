@@ -51,11 +51,12 @@ class App {
 
   // What people come for first: the moment at which memory ran out, else the highest peak. Only then the whole run.
   open() {
-    const worst = this.ranks.reduce((a, b) => ((b.highest?.allocated ?? -1) > (a.highest?.allocated ?? -1) ? b : a));
+    const worst = this.ranks.reduce((a, b) => ((b.life?.allocated ?? -1) > (a.life?.allocated ?? -1) ? b : a));
     const fatal = this.run.oom.filter((oom) => this.ranks.find((view) => view.rank === oom.rank).facts.ended === "out of memory");
     const first = fatal.reduce((a, b) => (a === null || b.at < a.at ? b : a), null);
     this.showRank(first ? first.rank : worst.rank);
     if (first) this.showPlace(first.at, first.step);
+    else if (this.view.life && this.view.life.step === null) this.showPlace(this.view.life.peak_at, null);
     else if (this.view.highest) this.showStep(this.view.highest);
   }
 
@@ -86,7 +87,7 @@ class App {
       return;
     }
     this.whole();
-    this.select(view.highest?.peak_at ?? (view.recorded ? view.memory.highest().at : this.chart.to));
+    this.select(view.life?.peak_at ?? (view.recorded ? view.memory.highest().at : this.chart.to));
   }
 
   whole() {

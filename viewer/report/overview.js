@@ -5,14 +5,8 @@ function showCoverage(run, ranks, layers) {
   const lost = run.ranks.reduce((sum, rank) => sum + rank.lost, 0);
   let unattributed = 0, whole = 0;
   for (const view of ranks) {
-    if (view.highest) {
-      whole += view.highest.allocated || 0;
-      unattributed += view.atPeak(view.highest).get("unattributed") || 0;
-    } else if (view.memory.windows.length) { // no steps: the highest instant
-      const {at, bytes} = view.memory.highest(), layer = layers.indexOf("unattributed");
-      whole += bytes;
-      unattributed += layer < 0 ? 0 : view.memory.layersAt(at)[layer];
-    }
+    whole += view.life?.allocated || 0;
+    unattributed += view.heldAtPeak.get("unattributed") || 0;
   }
   const line = document.getElementById("coverage");
   const reduced = run.ranks.filter((rank) => rank.fidelity === "history").length;
@@ -80,23 +74,30 @@ function figure(name, value, note, title) {
   return element("div", {}, element("dt", {}, name), element("dd", {title}, element("b", {}, value), element("span", {class: "note"}, note)));
 }
 
+// "step 3, backward of blocks.0", or the period outside of steps.
+function peakPlace(peak) {
+  return peak.step === null ? peak.where : `step ${peak.step}, ${peak.where}`;
+}
+
 function showFigures(ranks) {
   const box = document.getElementById("figures");
-  const known = ranks.filter((view) => view.highest);
+  const known = ranks.filter((view) => view.life);
   box.hidden = !known.length;
   if (!known.length) return;
-  const worst = known.reduce((a, b) => (b.highest.allocated > a.highest.allocated ? b : a));
-  const least = known.reduce((a, b) => (b.highest.allocated < a.highest.allocated ? b : a));
-  const step = worst.highest, total = worst.facts.device_bytes;
+  const worst = known.reduce((a, b) => (b.life.allocated > a.life.allocated ? b : a));
+  const least = known.reduce((a, b) => (b.life.allocated < a.life.allocated ? b : a));
+  const stepped = ranks.filter((view) => view.highest).reduce((a, b) => (a && a.highest.allocated >= b.highest.allocated ? a : b), null);
+  const peak = worst.life, total = worst.facts.device_bytes;
   // The step in which a process died says nothing about growth.
   const ended = (worst.facts.ended === "clean" ? worst.steps : worst.steps.slice(0, -1)).filter((one) => one.end_allocated !== null);
   const last = ended[ended.length - 1], second = ended[1];
   const growth = ended.length > 2 ? last.end_allocated - second.end_allocated : 0;
   const figures = [
-    figure("Peak allocated", formatBytes(step.allocated), `rank ${worst.rank}, step ${step.step}, ${step.place}`, formatExact(step.allocated)),
-    figure("Highest reserved in that step", formatBytes(step.reserved), step.reserved ? `${formatBytes(step.reserved - step.allocated)} more than allocated` : "not known", formatExact(step.reserved)),
-    figure("Device in use", formatBytes(step.device), step.device && total ? `${formatShare(step.device, total)} of ${formatBytes(total)}, in that step` : "no sample", formatExact(step.device)),
-    known.length > 1 ? figure("Lowest peak of all ranks", formatBytes(least.highest.allocated), step.allocated === least.highest.allocated ? "the same on every rank" : `rank ${least.rank}, ${formatBytes(step.allocated - least.highest.allocated)} less`, formatExact(least.highest.allocated))
+    figure("Peak allocated", formatBytes(peak.allocated), `rank ${worst.rank}, ${peakPlace(peak)}`, formatExact(peak.allocated)),
+    peak.step === null && stepped ? figure("Highest step", formatBytes(stepped.highest.allocated), `rank ${stepped.rank}, step ${stepped.highest.step}, ${stepped.highest.place}`, formatExact(stepped.highest.allocated)) : null,
+    figure(`Highest reserved in that ${peak.step === null ? "period" : "step"}`, formatBytes(peak.reserved), peak.reserved ? `${formatBytes(peak.reserved - peak.allocated)} more than allocated` : "not known", formatExact(peak.reserved)),
+    figure("Device in use", formatBytes(peak.device), peak.device && total ? `${formatShare(peak.device, total)} of ${formatBytes(total)}, in that ${peak.step === null ? "period" : "step"}` : "no sample", formatExact(peak.device)),
+    known.length > 1 ? figure("Lowest peak of all ranks", formatBytes(least.life.allocated), peak.allocated === least.life.allocated ? "the same on every rank" : `rank ${least.rank}, ${formatBytes(peak.allocated - least.life.allocated)} less`, formatExact(least.life.allocated))
                      : null,
     ended.length > 2 ? figure("Growth since step " + second.step, `${growth > 0 ? "+" : ""}${formatBytes(growth)}`, `at step ends, up to step ${last.step}`, formatExact(growth)) : null];
   box.append(...figures.filter(Boolean));
@@ -104,25 +105,25 @@ function showFigures(ranks) {
 
 function showRanks(ranks, layers, app) {
   const box = document.getElementById("ranks");
-  const known = ranks.filter((view) => view.highest);
+  const known = ranks.filter((view) => view.life);
   box.parentElement.hidden = !known.length;
   if (!known.length) return;
-  const most = Math.max(...known.map((view) => view.highest.allocated));
-  const holds = (view, layer) => view.atPeak(view.highest).get(layer) || 0;
+  const most = Math.max(...known.map((view) => view.life.allocated));
+  const holds = (view, layer) => view.heldAtPeak.get(layer) || 0;
   const bars = plainTable(["Rank", "", "Peak", "Step", "Where", "Reserved", "Device", "Ended"], known.map((view) => [
     element("button", {type: "button", "aria-pressed": view === app.view, onclick: () => app.showRank(view.rank)}, `${view.rank}`),
     stackedBar(layers.map((layer) => ({bytes: holds(view, layer), fill: categoryColour(layer), name: layer})), most),
-    bytesCell(view.highest.allocated), `${view.highest.step}`, view.highest.place, bytesCell(view.highest.reserved),
-    bytesCell(view.highest.device), view.facts.ended]), [2, 3, 5, 6]);
+    bytesCell(view.life.allocated), view.life.step === null ? "–" : `${view.life.step}`, view.life.where, bytesCell(view.life.reserved),
+    bytesCell(view.life.device), view.facts.ended]), [2, 3, 5, 6]);
   bars.classList.add("bars");
   const shown = layers.filter((layer) => known.some((view) => holds(view, layer) > 0));
   shown.sort((a, b) => holds(app.view, b) - holds(app.view, a));
-  const total = app.view.highest ? app.view.highest.allocated : 0;
+  const total = app.view.life ? app.view.life.allocated : 0;
   const categories = plainTable(["At the peak", ...known.map((view) => `Rank ${view.rank}`), `Share on ${app.view.rank}`],
     shown.map((layer) => [named(categoryColour(layer), layer), ...known.map((view) => bytesCell(holds(view, layer))),
                           formatShare(holds(app.view, layer), total)]), [...known.map((_, i) => i + 1), known.length + 1]);
   categories.append(element("tfoot", {}, element("tr", {}, element("th", {scope: "row"}, "allocated"),
-    ...known.map((view) => element("td", {class: "number"}, bytesCell(view.highest.allocated))), element("td", {class: "number"}, "100.0%"))));
+    ...known.map((view) => element("td", {class: "number"}, bytesCell(view.life.allocated))), element("td", {class: "number"}, "100.0%"))));
   box.replaceChildren(element("div", {class: "scroll"}, bars), element("div", {class: "scroll", id: "categories", style: {marginTop: "14px"}}, categories));
 }
 

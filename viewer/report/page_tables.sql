@@ -26,6 +26,16 @@ SELECT r.rank, r.world_size, r.host, r.pid, r.device, r.device_name, r.device_by
     SELECT count(*) FROM allocation AS a WHERE a.rank = r.rank AND a.device IS NOT coalesce(r.device, 0)) AS elsewhere
 FROM rank AS r WHERE r.rank = :rank
 
+-- name: page_life
+-- The highest point of the rank's life. where: in words, for one outside of steps with the period.
+SELECT c.rank, c.step, c.whereabouts AS "where", c.peak_ns - :zero AS peak_at, c.peak_allocated_bytes AS allocated,
+  c.peak_reserved_bytes AS reserved, c.peak_device_bytes AS device
+FROM life AS l JOIN period_peak AS c ON c.rank = l.rank AND c.period = l.peak_period WHERE l.rank = :rank
+
+-- name: page_life_category
+SELECT c.rank, c.category, c.bytes FROM life AS l JOIN category_at_peak AS c ON c.rank = l.rank AND c.period = l.peak_period
+WHERE l.rank = :rank AND c.bytes <> 0 ORDER BY c.category
+
 -- name: page_steps
 SELECT c.rank, c.step, c.same_as, c.start_ns - :zero AS start, c.end_ns - :zero AS "end", c.peak_ns - :zero AS peak_at,
   c.peak_allocated_bytes AS allocated, c.peak_active_bytes AS active, c.peak_reserved_bytes AS reserved,

@@ -107,7 +107,7 @@ def _start_allocator():
         r = _library.slb_start_allocator(native.address(native.plugin, "sl_allocator_event"))
         if r == 0:
             _allocator_is_on("bridge", _restore())
-            refusals.observe(_library, tag_workspaces_at_refusal)
+            refusals.observe(_library, tag_workspaces_now)
             if _tag_workspaces() == 1:
                 facts.info("cublas_workspaces", "table")
             return "bridge"
@@ -166,8 +166,9 @@ def _tag_workspaces(waits=True):
     return _library.tag_workspaces(native.address(native.plugin, "sl_tag"), waits)
 
 
-def tag_workspaces_at_refusal():
-    """On the thread whose request was refused, which may hold what a step's end waits for: so nothing is waited for."""
+def tag_workspaces_now():
+    """Where no step ends: at a refused request, whose thread may hold what a step's end waits for, and after a forward
+    outside of steps. So nothing is waited for."""
     if _allocator == "bridge" and _step_ends.acquire(blocking=False):
         try:
             _tag_workspaces(waits=False)

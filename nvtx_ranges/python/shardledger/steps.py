@@ -42,6 +42,8 @@ def part_ended():
     device is looked at more often, so that it is known which part of the step made it grow."""
     if 0 <= number < 2:
         native.device_sample()
+    if _range is None:
+        bridge.tag_workspaces_now()
 
 
 def _begin(by=None):

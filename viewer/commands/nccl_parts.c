@@ -187,7 +187,7 @@ static void median_end(sqlite3_context *context) {
 
 int sl_nccl_parts_make(struct sl_db *db, const struct sl_parameter *parameters, struct sl_error *error) {
   struct sl_statement *calls = NULL, *insert = NULL;
-  struct parts parts = {NULL};
+  struct parts parts = {.table = NULL};
   struct part *part, *next;
   int r = 0;
   if (sqlite3_create_function(sl_db_handle(db), "median", 1, SQLITE_UTF8, NULL, NULL, median_step, median_end))

@@ -1,5 +1,6 @@
 #include "commands/nccl_parts.h"
 
+#include "storage/grow.h"
 #include "storage/hash_table.h"
 #include "viewer_sql.h"
 
@@ -7,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { KEYS = 4, RANK = 0, OPERATION, COMM, MODULE, LISTS = 3, SUMS = 13, OPERATION_CHARS = 32 };
+enum { KEYS = 4, RANK = 0, OPERATION, COMM, MODULE, LISTS = 3, SUMS = 13 };
 
 struct numbers {
   int64_t *values; /* owned */
@@ -16,8 +17,8 @@ struct numbers {
 
 struct key { /* all of its bytes count, so it is zeroed first */
   int64_t rank, comm, module;
+  int operation; /* index of parts.operations */
   bool has_comm, has_module;
-  char operation[OPERATION_CHARS];
 };
 
 struct part {
@@ -46,10 +47,29 @@ static int numbers_add(struct numbers *numbers, const int64_t *values, size_t co
   return 0;
 }
 
+struct parts {
+  struct part *table;
+  char **operations; /* few; owned */
+  int operation_count;
+};
+
 /* ---- the parts ---- */
 
+/* The number of an operation's name, or -1 without memory. */
+static int operation_of(struct parts *parts, const char *name) {
+  for (int i = 0; i < parts->operation_count; i++)
+    if (strcmp(parts->operations[i], name) == 0)
+      return i;
+  char **larger = sl_list_grow(parts->operations, (size_t)parts->operation_count, sizeof *larger);
+  if (!larger)
+    return -1;
+  parts->operations = larger;
+  larger[parts->operation_count] = strdup(name);
+  return larger[parts->operation_count] ? parts->operation_count++ : -1;
+}
+
 /* The part that a call is in, new where there is none; NULL: no memory. */
-static struct part *part_of(struct part **parts, struct sl_statement *call) {
+static struct part *part_of(struct parts *parts, struct sl_statement *call) {
   struct key key;
   struct part *part = NULL;
   memset(&key, 0, sizeof key);
@@ -58,11 +78,13 @@ static struct part *part_of(struct part **parts, struct sl_statement *call) {
   key.module = sl_column_int(call, MODULE);
   key.has_comm = !sl_column_is_null(call, COMM);
   key.has_module = !sl_column_is_null(call, MODULE);
-  stpncpy(key.operation, sl_column_text(call, OPERATION), OPERATION_CHARS - 1);
-  HASH_FIND(hh, *parts, &key, sizeof key, part);
+  key.operation = operation_of(parts, sl_column_text(call, OPERATION));
+  if (key.operation < 0)
+    return NULL;
+  HASH_FIND(hh, parts->table, &key, sizeof key, part);
   if (!part && (part = calloc(1, sizeof *part))) {
     part->key = key;
-    SL_HASH_ADD(*parts, key, part);
+    SL_HASH_ADD(parts->table, key, part);
   }
   return part;
 }
@@ -89,10 +111,11 @@ static int part_add(struct part *part, struct sl_statement *call) {
   return 0;
 }
 
-static int part_write(const struct part *part, struct sl_statement *insert, struct sl_error *error) {
+static int part_write(const struct parts *parts, const struct part *part, struct sl_statement *insert,
+                      struct sl_error *error) {
   int index = 0;
   sl_bind_int(insert, ++index, part->key.rank);
-  sl_bind_text(insert, ++index, part->key.operation);
+  sl_bind_text(insert, ++index, parts->operations[part->key.operation]);
   part->key.has_comm ? sl_bind_int(insert, ++index, part->key.comm) : sl_bind_null(insert, ++index);
   part->key.has_module ? sl_bind_int(insert, ++index, part->key.module) : sl_bind_null(insert, ++index);
   sl_bind_int(insert, ++index, part->calls);
@@ -164,7 +187,8 @@ static void median_end(sqlite3_context *context) {
 
 int sl_nccl_parts_make(struct sl_db *db, const struct sl_parameter *parameters, struct sl_error *error) {
   struct sl_statement *calls = NULL, *insert = NULL;
-  struct part *parts = NULL, *part, *next;
+  struct parts parts = {.table = NULL};
+  struct part *part, *next;
   int r = 0;
   if (sqlite3_create_function(sl_db_handle(db), "median", 1, SQLITE_UTF8, NULL, NULL, median_step, median_end))
     r = sl_no_memory(error);
@@ -180,14 +204,17 @@ int sl_nccl_parts_make(struct sl_db *db, const struct sl_parameter *parameters, 
       r = sl_no_memory(error);
   }
   calls = sl_statement_close(calls);
-  HASH_ITER(hh, parts, part, next) {
+  HASH_ITER(hh, parts.table, part, next) {
     if (r == 0)
-      r = part_write(part, insert, error);
+      r = part_write(&parts, part, insert, error);
     for (int i = 0; i < LISTS; i++)
       free(part->lists[i].values);
-    HASH_DEL(parts, part);
+    HASH_DEL(parts.table, part);
     free(part);
   }
+  for (int i = 0; i < parts.operation_count; i++)
+    free(parts.operations[i]);
+  free(parts.operations);
   insert = sl_statement_close(insert);
   return r < 0 ? r : sl_db_tell(db, sl_sql_nccl_parts_repeated, parameters, error);
 }

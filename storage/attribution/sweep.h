@@ -40,8 +40,8 @@ struct sl_sweep *sl_sweep_new(const struct sl_sweep_listener *listener); /* NULL
 struct sl_sweep *sl_sweep_free(struct sl_sweep *sweep);                  /* returns NULL */
 
 /*
- * What a tag says holds for all of the items that are run next, so that a peak's categories are those of the allocations
- * that made it. 0 or -errno.
+ * What a tag says holds for all of the items that are run next, so that a peak's categories are those of the
+ * allocations that made it. 0 or -errno.
  */
 int sl_sweep_retag(struct sl_sweep *sweep, const struct sl_item *items, size_t count);
 

@@ -25,10 +25,10 @@ struct sl_live_place { /* names are the rank's own, valid until it is read again
 struct sl_live_peak {
   uint64_t bytes; /* allocated; 0: none yet */
   uint64_t at_ns;
-  int64_t step;     /* -1: outside of steps */
-  int64_t after;    /* outside of steps: the step before; -1: none, it is the setup */
-  char period[80];  /* outside of steps: what ran there the longest; "": nothing with a name */
-  char phase[24];   /* "": outside of everything */
+  int64_t step;    /* -1: outside of steps */
+  int64_t after;   /* outside of steps: the step before; -1: none, it is the setup */
+  char period[80]; /* outside of steps: what ran there the longest; "": nothing with a name */
+  char phase[24];  /* "": outside of everything */
   char module[160];
 };
 

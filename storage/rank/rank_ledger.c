@@ -269,9 +269,9 @@ struct sl_rank_builder *sl_rank_builder_new(struct sl_log *log, struct sl_ledger
   b->current.pattern = sl_rank_pattern_new();
   b->outside.pattern = sl_rank_pattern_new();
   sl_ledger_writer_divert(writer, sl_rank_on_collective, b);
-  if (b->places && b->phases && b->states && b->sweep && b->tracker && b->segments && b->collectives && b->balance && b->refusals &&
-      b->retries &&       b->repeats && b->current.pattern && b->outside.pattern && categories_of_rules(b, rules) == 0 &&
-      sl_phases_use_rules(b->phases, rules) == 0) {
+  if (b->places && b->phases && b->states && b->sweep && b->tracker && b->segments && b->collectives && b->balance &&
+      b->refusals && b->retries && b->repeats && b->current.pattern && b->outside.pattern &&
+      categories_of_rules(b, rules) == 0 && sl_phases_use_rules(b->phases, rules) == 0) {
     sl_rank_period_begin(b, SL_PERIOD_setup, -1, 0);
     if (b->r == 0)
       return b;

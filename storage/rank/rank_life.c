@@ -70,7 +70,8 @@ void sl_rank_period_begin(struct sl_rank_builder *b, enum sl_period_kind kind, i
 
 /* Ranges that libraries open by themselves say nothing of what the program does. */
 static bool is_of_library(const char *name) {
-  static const char *const prefixes[] = {"gloo:", "nccl:", "enumerate(DataLoader)", "Optimizer.", "DistributedDataParallel."};
+  static const char *const prefixes[] = {"gloo:", "nccl:", "enumerate(DataLoader)", "Optimizer.",
+                                         "DistributedDataParallel."};
   for (size_t i = 0; i < sizeof prefixes / sizeof prefixes[0]; i++)
     if (strncmp(name, prefixes[i], strlen(prefixes[i])) == 0)
       return true;

@@ -2,8 +2,8 @@
  * Training repeats itself. The rows of a period that did what an earlier one did (rank_pattern.c) are left out, and its
  * row in `period` says which one speaks for it.
  *
- * A period's rows wait until the next one has ended: the last step of a log is kept whatever it did, and only then it is
- * known which of its allocations go on. So three periods' rows are in memory at most.
+ * A period's rows wait until the next one has ended: the last step of a log is kept whatever it did, and only then it
+ * is known which of its allocations go on. So three periods' rows are in memory at most.
  *
  * Always kept are the first steps and what is around them, a period unlike the latest kept ones, the last step and what
  * follows it; what outlives the step after its own; everything of the driver; losses.
@@ -40,7 +40,7 @@ struct ended {
 
 struct sl_rank_repeats {
   bool keep_all;
-  uint64_t steps; /* that have ended */
+  uint64_t steps;                     /* that have ended */
   struct known known[KNOWN_PATTERNS]; /* the latest first */
   int known_count;
   struct ended *ended; /* owned */
@@ -88,11 +88,13 @@ void sl_rank_release(struct sl_rank_builder *b) {
 }
 
 /*
- * What began after this goes where the closing period's rows go: in that period, or in those right before it that are left
- * out, of a step and of what follows or precedes it.
+ * What began after this goes where the closing period's rows go: in that period, or in those right before it that are
+ * left out, of a step and of what follows or precedes it.
  */
 static uint64_t reach_of(const struct sl_rank_builder *b) {
-  return !b->last.left_out ? b->closing->began_at : !b->before_last.left_out ? b->last.began_at : b->before_last.began_at;
+  return !b->last.left_out          ? b->closing->began_at
+         : !b->before_last.left_out ? b->last.began_at
+                                    : b->before_last.began_at;
 }
 
 bool sl_rank_hold_since(struct sl_rank_builder *b, uint64_t begun_at) {
@@ -138,7 +140,7 @@ bool sl_rank_hold_device(struct sl_rank_builder *b, uint64_t at_ns) {
   const size_t period = first_not(before_time, repeats, at_ns);
   if (period < repeats->count && !repeats->ended[period].waits)
     return has_device_rows(repeats, period);
-  struct sl_rank_period *p = period < repeats->count                            ? &b->last
+  struct sl_rank_period *p = period < repeats->count                              ? &b->last
                              : b->outside_waits && at_ns <= b->outside.row.end_ns ? &b->outside
                                                                                   : &b->current;
   sl_ledger_writer_hold(b->writer, is_kept_anyway(b, p) ? NULL : &p->device_rows);
@@ -179,7 +181,8 @@ static const struct known *known_find(const struct sl_rank_repeats *repeats, con
 /* The period goes to the front; it takes the place of one with the same pattern, else of the oldest. */
 static void known_add(struct sl_rank_repeats *repeats, const struct known *period) {
   int place = 0;
-  while (place < repeats->known_count && memcmp(&repeats->known[place].pattern, &period->pattern, sizeof period->pattern))
+  while (place < repeats->known_count &&
+         memcmp(&repeats->known[place].pattern, &period->pattern, sizeof period->pattern))
     place++;
   if (place == repeats->known_count && repeats->known_count < KNOWN_PATTERNS)
     repeats->known_count++;
@@ -358,8 +361,7 @@ static struct ended *ended_add(struct sl_rank_builder *b, const struct sl_rank_p
 
 int sl_rank_repeat_decide(struct sl_rank_builder *b, struct sl_rank_period *p) {
   struct sl_rank_repeats *repeats = b->repeats;
-  struct known period = {
-      .period = p->row.period, .peak_phase = p->row.peak_phase, .peak_module = p->row.peak_module};
+  struct known period = {.period = p->row.period, .peak_phase = p->row.peak_phase, .peak_module = p->row.peak_module};
   const struct known *same = NULL;
   p->row.same_as = -1;
   if (p->pattern) {

@@ -79,9 +79,12 @@ struct sl_parameter {
   const char *text; /* not NULL: it counts instead of number; bound as by sl_bind_text */
   bool is_null;
 };
-#define SL_NUMBER(name, value) {(name), (value), NULL, false}
-#define SL_GIVEN(name, value) {(name), (value), NULL, (value) < 0} /* NULL where it is negative: "not given" */
-#define SL_WORD(name, value) {(name), 0, (value), (const char *)(value) == NULL}
+#define SL_NUMBER(name, value)                                                                                         \
+  { (name), (value), NULL, false }
+#define SL_GIVEN(name, value)                                                                                          \
+  { (name), (value), NULL, (value) < 0 } /* NULL where it is negative: "not given" */
+#define SL_WORD(name, value)                                                                                           \
+  { (name), 0, (value), (const char *)(value) == NULL }
 #define SL_WITH(...) ((const struct sl_parameter[]){__VA_ARGS__, {NULL, 0, NULL, true}})
 
 /*

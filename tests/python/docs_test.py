@@ -112,7 +112,7 @@ def test_words_in_ledgers_are_explained(run, tmp_path):
     subprocess.run([COMMAND, "ingest", DATA / run, "-o", ledger], check=True, capture_output=True)
     done = subprocess.run([COMMAND, "query", sql, ledger, "--json"], check=True, capture_output=True, text=True)
     words = [row["word"] for row in _rows(json.loads(done.stdout))]
-    assert len(words) > 3  # jobs without modules or steps have few
+    assert len(words) > 1  # jobs without modules or steps have few
     assert [word for word in words if f"`{word}`" not in page] == []
 
 

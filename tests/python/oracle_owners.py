@@ -566,24 +566,30 @@ class Story:
         return dict(found)
 
     def growth(self):
-        """{(category, detail, module, kind of phase): [bytes, allocations, births, late births]} of what is held at the end of the
-        last step and was not at that of the third (of fewer than four the first), less what was then and is not now."""
-        numbers = sorted(step.number for step in self.steps)
-        if len(numbers) < 2:
+        """{(category, detail, module, kind of phase): [bytes, allocations, births, late births, births of what is gone]} of what is
+        held at the end of the last whole step and was not at that of the third (of five the second, of four the first), less
+        what was then and is not now."""
+        numbers = sorted(step.number for step in self.steps if step.end != NEVER)
+        if len(numbers) < 4:
             return {}
         period_of = {period.step: period.number for period in self.periods if period.kind == "step"}
-        early, last = period_of[numbers[2 if len(numbers) > 3 else 0]], period_of[numbers[-1]]
+        early, last = period_of[numbers[min(len(numbers) - 4, 2)]], period_of[numbers[-1]]
         then, now = self.periods[early].ended, self.periods[last].ended
-        found, born = collections.defaultdict(lambda: [0, 0, 0, 0]), collections.defaultdict(set)
+        found, born, gone = collections.defaultdict(lambda: [0] * 5), collections.defaultdict(set), collections.defaultdict(set)
         for a in self.allocations:
             held = [a.start <= instant < a.free for instant in (then, now)]
             if a.device != self.device or held[0] == held[1]:
                 continue
-            owner = a.category, a.detail, a.module, a.phase.kind if a.phase else None
+            around = [p.kind for p in a.phase.around()] if a.phase else [None]
+            owner = a.category, a.detail, a.module, next((kind for kind in around if kind != "user"), "user")
             found[owner][0] += a.bytes if held[1] else -a.bytes
             found[owner][1] += held[1]
             if held[1] and a.period < last - 1:
                 born[owner].add(a.period)
+            if held[0]:
+                gone[owner].add(a.period)
         for owner, periods in born.items():
-            found[owner][2:] = len(periods), sum(period > (early + last) // 2 for period in periods)
+            found[owner][2:4] = len(periods), sum(period > (early + last) // 2 for period in periods)
+        for owner, periods in gone.items():
+            found[owner][4] = len(periods)
         return dict(found)

@@ -93,7 +93,7 @@ class Told:
 
     def growth(self):
         return {(category, detail, self.module(module), phase): sums for category, detail, module, phase, *sums in self.rows("""
-            SELECT category, detail, module_id, phase, bytes, allocations, births, late_births FROM owner_growth WHERE rank = ?""")}
+            SELECT category, detail, module_id, phase, bytes, allocations, births, late_births, gone_births FROM owner_growth WHERE rank = ?""")}
 
     def survivors(self):
         return {(step, module, category, detail): [size, count, kept] for step, module, category, detail, size, count, kept in

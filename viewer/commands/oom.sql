@@ -58,18 +58,20 @@ WITH here AS (
       SELECT p.parent_id, depth + 1 FROM around JOIN phase p ON p.id = around.id WHERE p.parent_id IS NOT NULL)
     SELECT p.id, p.kind, p.module_id, depth FROM around JOIN phase p ON p.id = around.id)
   WHERE kind IN ('forward', 'backward', 'recompute', 'optimizer_step') ORDER BY depth LIMIT 1),
-previous AS (SELECT step, coalesce(same_as, step) AS rows_step FROM step WHERE rank = :rank AND step = :before),
+previous AS (
+  SELECT step, rows_of FROM period_place WHERE rank = :rank AND period = (
+    SELECT period FROM step WHERE rank = :rank AND step = :before)),
 same AS (
-  SELECT v.step, v.rows_step, p.phase, p.module_id FROM here h JOIN previous v
-  JOIN peak p ON p.rank = :rank AND p.step = v.rows_step AND p.phase = h.kind
+  SELECT v.step, v.rows_of, p.phase, p.module_id FROM here h JOIN previous v
+  JOIN peak p ON p.rank = :rank AND p.period = v.rows_of AND p.phase = h.kind
     AND p.module_id IS iif(h.kind = 'optimizer_step', NULL, h.module_id)),
 base AS (
   SELECT * FROM same
   UNION ALL
-  SELECT step, rows_step, 'step', NULL FROM previous WHERE NOT EXISTS (SELECT 1 FROM same)),
+  SELECT step, rows_of, 'step', NULL FROM previous WHERE NOT EXISTS (SELECT 1 FROM same)),
 before AS (
   SELECT c.category, c.bytes, b.phase || coalesce(' of ' || n.name, '') || ' in step ' || b.step AS what FROM base b
-  JOIN peak_category c ON c.rank = :rank AND c.step = b.rows_step AND c.phase = b.phase AND c.module_id IS b.module_id
+  JOIN peak_category c ON c.rank = :rank AND c.period = b.rows_of AND c.phase = b.phase AND c.module_id IS b.module_id
   LEFT JOIN module_name n ON n.id = b.module_id),
 now AS (SELECT category, sum(bytes) AS bytes, sum(allocations) AS allocations FROM live GROUP BY category),
 whole AS (SELECT sum(bytes) AS bytes FROM now)

@@ -26,8 +26,7 @@ ORDER BY c.rank
 SELECT coalesce(m.label, '(no module)'), o.category ||
   coalesce('/' || o.detail, ''), coalesce(o.phase, '(outside)'), sum(o.bytes) AS bytes, sum(o.allocations)
 FROM peak_owner AS o LEFT JOIN module_name AS m ON m.id = o.module_id
-WHERE o.rank = :rank AND o.period = :period AND o.step IS (
-  SELECT p.step FROM period_place p WHERE p.rank = :rank AND p.period = :period) -- the index is by step
+WHERE o.rank = :rank AND o.period = :period
 GROUP BY o.module_id, o.category, o.detail, o.phase
 ORDER BY bytes DESC, 1, 2, 3 LIMIT :limit
 

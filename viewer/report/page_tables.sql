@@ -54,7 +54,7 @@ SELECT m.id, m.rank, m.fqn, n.name, m.class, m.parent_id AS parent, m.depth, m.i
 -- name: page_module_peaks
 SELECT p.rank, p.step, p.module_id AS module, p.phase, p.allocated_bytes AS allocated, p.own_bytes AS own,
   p.own_with_children_bytes AS whole FROM peak AS p
-WHERE p.rank = :rank AND p.module_id IS NOT NULL AND
+WHERE p.rank = :rank AND p.step IS NOT NULL AND p.module_id IS NOT NULL AND
   ((SELECT count(*) FROM peak) <= 60000 OR p.step IN (SELECT step FROM held WHERE rank = :rank))
 ORDER BY p.step, p.module_id, p.phase
 

@@ -7,7 +7,7 @@ from oracle import ALLOC, FREE_COMPLETED, FREE_REQUESTED, STEP, Allocator, in_or
 from oracle_log import ROOT
 
 KINDS = dict(enumerate(("none step forward backward recompute unshard unshard_copy_out reshard reduce prefetch optimizer_step"
-                        " zero_grad input checkpoint eval user record_function").split()))
+                        " zero_grad input checkpoint eval user record_function load save generate").split()))
 NEVER = float("inf")
 WORKSPACES = (32 << 20, 8519680)
 

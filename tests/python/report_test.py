@@ -488,11 +488,11 @@ def test_a_clicked_moment_shows_owners_that_add_up_to_what_was_allocated(run, re
 def test_categories_that_came_after_the_peak_are_said(reported, browser):
     """In this run's step 18 a model is made whose tensors are tagged only when it is first used."""
     ledger, page = reported("matrix/unsharded")
-    then = rows(ledger, "SELECT bytes FROM category_at_peak WHERE rank = 0 AND step = 18 AND category = 'unattributed'")[0][0]
+    then = rows(ledger, "SELECT bytes FROM category_at_peak WHERE rank = 0 AND step = 18 AND category = 'program'")[0][0]
     browser.open(page)
     browser.js("window.shardledger.showStep(window.shardledger.view.stepByNumber.get(18))")
     assert "Some of it was tagged after this moment" in browser.text("#moment")
-    assert then > 0 and "unattributed" not in browser.text("#moment table")
+    assert then > 0 and "program" not in browser.text("#moment table")
     browser.keys("p")
     assert "tagged after" not in browser.text("#moment")
 
@@ -576,9 +576,8 @@ def test_categories_and_ranks_are_side_by_side(reported, browser):
     shown = {row[0]: row[1:] for row in browser.js("""return [...document.querySelectorAll('#categories tbody tr')].map(tr =>
         [tr.cells[0].innerText, ...[...tr.querySelectorAll('[data-bytes]')].map(e => +e.dataset.bytes)])""")}
     told = collections.defaultdict(lambda: [0, 0])
-    for rank, category, size in rows(ledger, "SELECT c.rank, category, bytes FROM category_at_peak c JOIN (SELECT rank, step, row_number()"
-                                             " OVER (PARTITION BY rank ORDER BY peak_allocated_bytes DESC, step) AS place FROM step) s"
-                                             " ON s.rank = c.rank AND s.step = c.step WHERE place = 1 AND bytes > 0"):
+    for rank, category, size in rows(ledger, "SELECT l.rank, category, bytes FROM life l JOIN category_at_peak c ON c.rank = l.rank"
+                                             " AND c.period = l.peak_period WHERE bytes > 0"):
         told[category][rank] = size
     assert shown == dict(told)
     browser.click("#ranks tbody tr:nth-child(2) button")

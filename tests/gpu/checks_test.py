@@ -595,7 +595,7 @@ def test_nvmls_samples_that_are_missing_or_disagree_fail(ledger):
 def test_a_category_that_the_history_gives_otherwise_than_the_bridge_fails(ledger):
     with contextlib.closing(sqlite3.connect(":memory:")) as history:
         history.execute("CREATE TABLE category_at_peak(rank, step, category, bytes)")
-        rows = ledger.execute("SELECT * FROM category_at_peak").fetchall()
+        rows = ledger.execute("SELECT rank, step, category, bytes FROM category_at_peak").fetchall()
         history.executemany("INSERT INTO category_at_peak VALUES(?, ?, ?, ?)", rows)
         assert check_same("history", ledger, history).passed
         history.execute("UPDATE category_at_peak SET category = 'optstate' WHERE rank = 1 AND step = 1 AND bytes > 1")

@@ -91,7 +91,7 @@ def steps_differ(name, told):
 
 def unattributed(told):
     for place, share in told.rows(
-            "SELECT place, sum(c.bytes) * 1.0 / q.peak_allocated_bytes AS share FROM category_at_peak c JOIN period q USING (rank, period)"
+            "SELECT p.place, sum(c.bytes) * 1.0 / q.peak_allocated_bytes AS share FROM category_at_peak c JOIN period q USING (rank, period)"
             " JOIN period_place p USING (rank, period) WHERE category = 'unattributed' GROUP BY c.period HAVING share > ?", UNATTRIBUTED):
         yield f"{share:.1%} of the peak has no owner {place}"
 

@@ -180,6 +180,8 @@ static void period_end(struct sl_rank_builder *b, struct sl_rank_period *p, uint
     if (p->decided_at == p->began_at && p->first_item < b->item_count)
       b->items[p->first_item].at_ns = b->start_ns;
   }
+  if (p->row.end_ns < p->row.start_ns) /* of a log with definitions alone */
+    p->row.end_ns = p->row.start_ns;
   p->row.end = sl_rank_totals_now(b);
   if (b->device >= 0 && b->maps[b->device])
     p->row.end_free = sl_block_map_free_blocks(b->maps[b->device]);

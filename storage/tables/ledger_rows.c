@@ -257,15 +257,14 @@ int sl_write_rank_sums(struct sl_ledger_writer *writer, struct sl_error *error) 
       .first_step = sums->first_step,
       .last_step = sums->last_step,
   };
-  const bool cache = sums->recorded && !sums->drivers_pool;
   const struct sl_life_cells life = {
       .periods = (int64_t)sums->periods,
       .peak_period = sums->recorded ? (int64_t)sums->peak_period : SL_NONE,
-      .highest_step_period = sums->recorded && sums->steps ? (int64_t)sums->step_period : SL_NONE,
-      .peak_requested_bytes = sum_or_none(sums->peak.requested_bytes, cache),
+      .highest_step_period = sums->steps_recorded ? (int64_t)sums->step_period : SL_NONE,
+      .peak_requested_bytes = sum_or_none(sums->peak.requested_bytes, sums->cached),
       .peak_allocated_bytes = sum_or_none(sums->peak.allocated_bytes, sums->recorded),
       .peak_active_bytes = sum_or_none(sums->peak.active_bytes, sums->recorded),
-      .peak_reserved_bytes = sum_or_none(sums->peak.reserved_bytes, cache),
+      .peak_reserved_bytes = sum_or_none(sums->peak.reserved_bytes, sums->cached),
       .peak_device_bytes = sl_known((int64_t)sums->peak_device_bytes, 0),
   };
   int r = sl_put_life(writer, &life, error);

@@ -22,28 +22,35 @@ static uint64_t higher(uint64_t a, uint64_t b) {
   return a > b ? a : b;
 }
 
+/* Rows of periods that waited come after later ones: of equal peaks the first in time counts. */
+static bool is_higher(uint64_t bytes, uint64_t period, bool has_other, uint64_t other_bytes, uint64_t other_period) {
+  return !has_other || bytes > other_bytes || (bytes == other_bytes && period < other_period);
+}
+
 void sl_rank_sums_period(struct sl_rank_sums *sums, const struct sl_period_row *row) {
   const uint64_t bytes = row->peak.allocated_bytes;
-  const bool is_step = row->kind == SL_PERIOD_step;
-  /* Rows of periods that waited come after later ones: of equal peaks the first in time counts. */
-  if (!sums->periods || bytes > sums->peak.allocated_bytes ||
-      (bytes == sums->peak.allocated_bytes && row->period < sums->peak_period))
-    sums->peak_period = row->period;
-  if (is_step && (!sums->steps || bytes > sums->step_peak_bytes ||
-                  (bytes == sums->step_peak_bytes && row->period < sums->step_period)))
-    sums->step_period = row->period;
-  if (is_step) {
-    sums->step_peak_bytes = higher(sums->step_peak_bytes, bytes);
+  if (row->kind == SL_PERIOD_step)
     step_add(sums, row);
-  }
   sums->periods++;
-  sums->recorded |= row->recorded;
-  sums->drivers_pool |= row->drivers_pool;
-  sums->peak.requested_bytes = higher(sums->peak.requested_bytes, row->peak.requested_bytes);
+  sums->peak_device_bytes = higher(sums->peak_device_bytes, row->peak_device_bytes);
+  if (!row->recorded)
+    return;
+  if (is_higher(bytes, row->period, sums->recorded, sums->peak.allocated_bytes, sums->peak_period))
+    sums->peak_period = row->period;
+  sums->recorded = true;
   sums->peak.allocated_bytes = higher(sums->peak.allocated_bytes, bytes);
   sums->peak.active_bytes = higher(sums->peak.active_bytes, row->peak.active_bytes);
+  if (row->kind == SL_PERIOD_step &&
+      is_higher(bytes, row->period, sums->steps_recorded, sums->step_peak_bytes, sums->step_period)) {
+    sums->step_period = row->period;
+    sums->step_peak_bytes = bytes;
+    sums->steps_recorded = true;
+  }
+  if (row->drivers_pool)
+    return;
+  sums->cached = true;
+  sums->peak.requested_bytes = higher(sums->peak.requested_bytes, row->peak.requested_bytes);
   sums->peak.reserved_bytes = higher(sums->peak.reserved_bytes, row->peak.reserved_bytes);
-  sums->peak_device_bytes = higher(sums->peak_device_bytes, row->peak_device_bytes);
 }
 
 int sl_rank_sums_collective(struct sl_rank_sums *sums, const struct sl_collective_total_row *row) {

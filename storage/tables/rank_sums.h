@@ -22,7 +22,7 @@ struct sl_rank_sums {
   uint64_t peak_device_bytes;
   uint64_t peak_period, step_period; /* that of the highest allocated bytes, and that step; the first of several */
   uint64_t step_peak_bytes;
-  bool recorded, drivers_pool;
+  bool recorded, steps_recorded, cached; /* any period's allocations, any step's, any with a cache of PyTorch's own */
   struct sl_collective_total_row *collectives; /* one a communicator and operation; owned */
   size_t collective_count;
 };

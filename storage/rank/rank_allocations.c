@@ -17,7 +17,7 @@ static int category_number(struct sl_rank_builder *b, const char *name) {
   b->user_categories[b->category_count] = strdup(name);
   if (b->user_categories[b->category_count])
     return b->category_count++;
-  b->r = sl_error_set(b->error, -ENOMEM, "out of memory");
+  b->r = sl_no_memory(b->error);
   return SL_CATEGORY_other;
 }
 
@@ -45,7 +45,7 @@ static void private_pool_update(struct sl_block_totals *pools, int action, uint6
 
 static struct sl_block_map *map_of(struct sl_rank_builder *b, uint32_t device) {
   if (!b->maps[device] && !(b->maps[device] = sl_block_map_new(&b->config)))
-    b->r = sl_error_set(b->error, -ENOMEM, "out of memory");
+    b->r = sl_no_memory(b->error);
   return b->maps[device];
 }
 
@@ -71,7 +71,7 @@ struct sl_allocation *sl_rank_allocation_add(struct sl_rank_builder *b, const st
       sl_rank_list_grow(b, b->allocations, b->allocation_count, &b->allocation_capacity, sizeof *b->allocations);
   struct sl_allocation *a = grown ? malloc(sizeof *a) : NULL;
   if (!a) {
-    b->r = sl_error_set(b->error, -ENOMEM, "out of memory");
+    b->r = sl_no_memory(b->error);
     return NULL;
   }
   *a = *made;
@@ -237,7 +237,7 @@ int sl_rank_on_driver_allocation(struct sl_rank_builder *b, const struct sl_even
       strncmp(sl_log_string(b->log, e->owner), "libc10_cuda", 11) != 0)
     return 0;
   if (!map_of(b, e->device))
-    return sl_error_set(b->error, -ENOMEM, "out of memory");
+    return sl_no_memory(b->error);
   if (b->device < 0)
     b->device = (int)e->device;
   struct sl_block_map *map = b->maps[e->device];
@@ -282,7 +282,7 @@ int sl_rank_on_driver_free(struct sl_rank_builder *b, const struct sl_event *eve
   struct sl_block_change change;
   for (size_t i = 0; i < sizeof actions / sizeof actions[0]; i++)
     if (sl_block_map_apply(map, actions[i], e->address, a->bytes, 0, &change) < 0)
-      return sl_error_set(b->error, -ENOMEM, "out of memory");
+      return sl_no_memory(b->error);
   sl_rank_pattern_allocator(b, SL_FREE_COMPLETED, a->place, a->bytes, a->bytes, a, event);
   a->complete_ns = event->time_ns;
   a->complete_at = b->at;

@@ -99,7 +99,7 @@ static int allocation_make(struct sl_rank_builder *b, const struct sl_event *eve
 /* The maps as they are after the gap, and whose the blocks in them are. */
 static int blocks_take(struct sl_rank_builder *b, const struct sl_event *event) {
   struct sl_allocation **kept = calloc(b->gap.block_count + 1, sizeof *kept);
-  int r = kept ? 0 : sl_error_set(b->error, -ENOMEM, "out of memory");
+  int r = kept ? 0 : sl_no_memory(b->error);
   for (size_t i = 0; i < b->allocation_count && r == 0; i++) {
     const struct sl_event_kept_block *block = b->allocations[i]->free_at ? NULL : block_of(&b->gap, b->allocations[i]);
     if (block)
@@ -113,7 +113,7 @@ static int blocks_take(struct sl_rank_builder *b, const struct sl_event *event) 
     b->private_pools[i] = (struct sl_block_totals){0};
     b->next_sequence[i] = b->gap.devices[i].until;
     if (!b->maps[i])
-      r = sl_error_set(b->error, -ENOMEM, "out of memory");
+      r = sl_no_memory(b->error);
   }
   for (size_t i = 0; i < b->gap.block_count && r == 0; i++) {
     const struct sl_event_kept_block *block = &b->gap.blocks[i];
@@ -156,7 +156,7 @@ static int jump(struct sl_rank_builder *b, const struct sl_event *event) {
   if (r == 0)
     r = blocks_take(b, event);
   if (r == 0 && sl_phases_jump(b->phases, b->gap.ranges, b->gap.range_count, e->from_ns, b->at) < 0)
-    r = sl_error_set(b->error, -ENOMEM, "out of memory");
+    r = sl_no_memory(b->error);
   if (r == 0)
     r = row_write(b, e);
   sl_rank_gap_free(&b->gap);

@@ -13,7 +13,7 @@ void *sl_rank_list_grow(struct sl_rank_builder *b, void *list, size_t count, siz
   size_t grown_capacity = *capacity ? 2 * *capacity : 1024;
   void *grown = realloc(list, grown_capacity * size);
   if (!grown) {
-    b->r = sl_error_set(b->error, -ENOMEM, "out of memory");
+    b->r = sl_no_memory(b->error);
     return NULL;
   }
   *capacity = grown_capacity;
@@ -57,7 +57,7 @@ void sl_rank_state_item_withdraw(void *context, size_t index) {
 
 void sl_rank_state_item_fail(void *context) {
   struct sl_rank_builder *b = context;
-  b->r = sl_error_set(b->error, -ENOMEM, "out of memory");
+  b->r = sl_no_memory(b->error);
 }
 
 /* Phases whose highest point is worth a row. */

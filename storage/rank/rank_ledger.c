@@ -119,7 +119,7 @@ static int on_event(struct sl_rank_builder *b, const struct sl_event *event) {
   }
   default:
     if (sl_phases_event(b->phases, event, b->at) < 0)
-      return sl_error_set(b->error, -ENOMEM, "out of memory");
+      return sl_no_memory(b->error);
     return b->r;
   }
   sl_rank_release(b);
@@ -290,7 +290,7 @@ void sl_rank_builder_keep_all(struct sl_rank_builder *b) {
 /* What failed where it could not be returned. */
 static int has_failed(struct sl_rank_builder *b) {
   if (b->r == 0 && sl_phases_failed(b->phases))
-    b->r = sl_error_set(b->error, -ENOMEM, "out of memory");
+    b->r = sl_no_memory(b->error);
   return b->r;
 }
 

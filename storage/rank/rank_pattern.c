@@ -133,7 +133,7 @@ static struct sl_rank_pattern *pattern_of(const struct sl_rank_builder *b) {
 static XXH3_state_t *stream_of(struct sl_rank_builder *b, uint32_t number) {
   struct thread_pattern *thread = thread_of(pattern_of(b), number);
   if (!thread) {
-    b->r = sl_error_set(b->error, -ENOMEM, "out of memory");
+    b->r = sl_no_memory(b->error);
     return NULL;
   }
   thread->entries++;
@@ -270,7 +270,7 @@ static void sums_add(XXH3_state_t *state, const struct sl_block_totals *sums) {
 void sl_rank_pattern_take(struct sl_rank_builder *b, const struct sl_rank_period *p, struct sl_period_pattern *out) {
   struct sl_rank_pattern *pattern = p->pattern;
   sl_rank_pattern_decisions(b, p);
-  ADD(pattern->order, ENTRY_figures, (uint64_t)(p->row.kind == SL_PERIOD_step));
+  ADD(pattern->order, ENTRY_figures, (uint64_t)p->row.kind);
   sums_add(pattern->order, &p->row.peak);
   sums_add(pattern->order, &p->row.end);
   *out = (struct sl_period_pattern){.allocator_events = pattern->entries};

@@ -12,6 +12,7 @@
  * period is there.
  */
 #include "rank_builder.h"
+#include "storage/grow.h"
 #include "storage/hash_table.h"
 
 #include <errno.h>
@@ -44,7 +45,7 @@ struct sl_rank_repeats {
   struct known known[KNOWN_PATTERNS]; /* the latest first */
   int known_count;
   struct ended *ended; /* owned */
-  size_t count, capacity;
+  size_t count;
   struct sl_collective_totals *totals; /* owned */
 };
 
@@ -223,22 +224,19 @@ static int needed_close(struct needed **all, const struct sl_rows *rows) {
   struct phase_ids {
     uint64_t id, parent;
   } *phases = NULL;
-  size_t count = 0, capacity = 0;
+  size_t count = 0;
   struct sl_row row;
   int r = 0;
   for (size_t at = 0; sl_rows_next(rows, &at, &row);) {
     struct phase_ids ids;
     if (!sl_row_is_phase(&row, &ids.id, &ids.parent))
       continue;
-    if (count == capacity) {
-      capacity = capacity ? 2 * capacity : 256;
-      struct phase_ids *grown = realloc(phases, capacity * sizeof *phases);
-      if (!grown) {
-        r = -ENOMEM;
-        goto finish;
-      }
-      phases = grown;
+    struct phase_ids *grown = sl_list_grow(phases, count, sizeof *phases);
+    if (!grown) {
+      r = -ENOMEM;
+      goto finish;
     }
+    phases = grown;
     phases[count++] = ids;
   }
   while (count-- > 0 && r == 0) {
@@ -308,7 +306,7 @@ static int last_leave_out(struct sl_rank_builder *b) {
     free(needed);
   }
   sl_rows_clear(&b->last.rows);
-  return r == -ENOMEM ? sl_error_set(b->error, r, "out of memory") : r;
+  return r == -ENOMEM ? sl_no_memory(b->error) : r;
 }
 
 /* keep: whatever it repeats. */
@@ -343,20 +341,15 @@ static int last_settle(struct sl_rank_builder *b, bool keep) {
 
 static struct ended *ended_add(struct sl_rank_builder *b, const struct sl_rank_period *p) {
   struct sl_rank_repeats *repeats = b->repeats;
-  if (repeats->count == repeats->capacity) {
-    size_t capacity = repeats->capacity ? 2 * repeats->capacity : 256;
-    void *grown = realloc(repeats->ended, capacity * sizeof *repeats->ended);
-    if (!grown)
-      return NULL;
-    repeats->ended = grown;
-    repeats->capacity = capacity;
-  }
-  struct ended *ended = &repeats->ended[repeats->count];
-  *ended = (struct ended){.end_ns = p->row.end_ns,
-                          .last_collective = p->last_collective,
-                          .step = p->row.kind == SL_PERIOD_step ? p->row.step : -1,
-                          .waits = p->waits};
-  return ended;
+  struct ended *grown = sl_list_grow(repeats->ended, repeats->count, sizeof *grown);
+  if (!grown)
+    return NULL;
+  repeats->ended = grown;
+  grown[repeats->count] = (struct ended){.end_ns = p->row.end_ns,
+                                         .last_collective = p->last_collective,
+                                         .step = p->row.kind == SL_PERIOD_step ? p->row.step : -1,
+                                         .waits = p->waits};
+  return &grown[repeats->count];
 }
 
 int sl_rank_repeat_decide(struct sl_rank_builder *b, struct sl_rank_period *p) {

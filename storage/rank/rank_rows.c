@@ -3,6 +3,7 @@
  * refused, and the allocations and phases that ended in it.
  */
 #include "rank_builder.h"
+#include "storage/grow.h"
 #include "storage/tables/ledger_tables.h"
 #include "storage/tracker/tracker.h"
 
@@ -57,11 +58,11 @@ int sl_rank_sweep_peak(void *context, const struct sl_phase *phase, const struct
   if (!entry) {
     entry = calloc(1, sizeof *entry);
     if (!entry)
-      return sl_error_set(b->error, -ENOMEM, "out of memory");
+      return sl_no_memory(b->error);
     entry->key = key;
     SL_HASH_ADD(b->peaks, key, entry);
     if (!entry)
-      return sl_error_set(b->error, -ENOMEM, "out of memory");
+      return sl_no_memory(b->error);
   }
   if (sample->allocated_bytes > entry->sample.allocated_bytes || !entry->sample.at_ns)
     entry->sample = *sample;
@@ -158,7 +159,7 @@ int sl_rank_owners_write(struct sl_rank_builder *b) {
 
 static int owner_note(void *context, const struct sl_memory_owner *owner, struct sl_error *error) {
   struct sl_rank_period *p = context;
-  struct sl_memory_owner *grown = reallocarray(p->owners, p->owner_count + 1, sizeof *grown);
+  struct sl_memory_owner *grown = sl_list_grow(p->owners, p->owner_count, sizeof *grown);
   if (!grown)
     return sl_no_memory(error);
   p->owners = grown;
@@ -230,7 +231,7 @@ static int allocation_write(struct sl_rank_builder *b, const struct sl_allocatio
       asprintf(&place->pool, "%llu.%llu", (unsigned long long)place->pool_owner, (unsigned long long)place->pool_id) <
           0) {
     place->pool = NULL;
-    return sl_error_set(b->error, -ENOMEM, "out of memory");
+    return sl_no_memory(b->error);
   }
   if (!sl_rank_hold_since(b, a->alloc_at))
     phase_need(a->free_phase);

@@ -349,10 +349,6 @@ void sl_bind_named_int(struct sl_statement *statement, const char *name, int64_t
   sl_bind_int(statement, parameter_index(statement, name), value);
 }
 
-void sl_bind_named_double(struct sl_statement *statement, const char *name, double value) {
-  sl_bind_double(statement, parameter_index(statement, name), value);
-}
-
 void sl_bind_named_text(struct sl_statement *statement, const char *name, const char *text) {
   sl_bind_text(statement, parameter_index(statement, name), text);
 }

@@ -119,7 +119,6 @@ void sl_bind_null(struct sl_statement *statement, int index);
 
 /* The same by name, with its colon: ":rank". A name that the statement lacks is an error of the next step. */
 void sl_bind_named_int(struct sl_statement *statement, const char *name, int64_t value);
-void sl_bind_named_double(struct sl_statement *statement, const char *name, double value);
 void sl_bind_named_text(struct sl_statement *statement, const char *name, const char *text);
 void sl_bind_named_null(struct sl_statement *statement, const char *name);
 

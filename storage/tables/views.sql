@@ -69,15 +69,14 @@ SELECT s.step, s.*, coalesce(s.same_as, s.step) FROM rank k CROSS JOIN step s ON
 WHERE s.peak_allocated_bytes IS NOT NULL;
 
 -- Where each period has its peak: at is "forward of layers.3" or "optimizer step"; at_data the same with the FQN of a root;
--- whereabouts has the period too where that is none of the steps. rows_of is the period whose rows speak for it, and whole the
--- phase of those that stand for all of it. Periods without a peak are not here.
+-- whereabouts has the period too where that is none of the steps. rows_of is the period whose rows speak for it; those of all of
+-- it have its kind as their phase. Periods without a peak are not here.
 CREATE VIEW period_peak AS
 SELECT c.*, coalesce(c.phase || coalesce(' of ' || c.label, ''), 'outside any phase') AS at,
   coalesce(c.phase || coalesce(' of ' || c.fqn, ''), 'outside any phase') AS at_data,
   iif(c.step IS NULL, c.place || iif(c.phase IS NULL OR c.phase IS c.name, '', ', ' || c.phase || coalesce(' of ' || c.label, '')),
     coalesce(c.phase || coalesce(' of ' || c.label, ''), 'outside any phase')) AS whereabouts
 FROM (SELECT q.rank, q.period, q.kind, w.step, q.name, w.place, w.rows_of,
-    (SELECT o.kind FROM period o WHERE o.rank = q.rank AND o.period = w.rows_of) AS whole,
     q.peak_ns, q.peak_allocated_bytes, q.peak_active_bytes, q.peak_reserved_bytes, q.peak_requested_bytes, q.peak_device_bytes,
     CASE p.kind WHEN 'user' THEN p.name ELSE replace(p.kind, '_', ' ') END AS phase, n.label, n.fqn
   FROM period q JOIN period_place w ON w.rank = q.rank AND w.period = q.period
@@ -118,8 +117,7 @@ GROUP BY s.rank, s.period, p.module_id, p.phase;
 -- What was allocated at each period's highest point, by category. step is NULL outside of steps.
 CREATE VIEW category_at_peak AS
 SELECT s.rank, s.step, s.period, s.place, c.category, c.bytes FROM period_place s
-JOIN period q ON q.rank = s.rank AND q.period = s.rows_of
-JOIN peak_category c ON c.rank = s.rank AND c.period = s.rows_of AND c.module_id IS NULL AND c.phase = q.kind;
+JOIN peak_category c ON c.rank = s.rank AND c.period = s.rows_of AND c.module_id IS NULL AND c.phase = s.kind;
 
 -- The highest point of each rank's life: in which period, where in it, and how much of it has no owner; beside it the highest step.
 CREATE VIEW life_peak AS

@@ -16,7 +16,7 @@ FROM chosen c CROSS JOIN peak p ON p.rank = c.rank AND p.period = c.rows_of
 LEFT JOIN module m ON m.id = p.module_id
 LEFT JOIN peak_category b ON b.rank = p.rank AND b.period = p.period AND b.module_id IS p.module_id AND b.phase = p.phase
 WHERE :depth IS NULL OR p.module_id IS NULL OR m.depth <= :depth
-ORDER BY p.rank, p.module_id, CASE p.phase WHEN c.whole THEN 0 WHEN 'forward' THEN 1 WHEN 'recompute' THEN 2
+ORDER BY p.rank, p.module_id, CASE p.phase WHEN c.kind THEN 0 WHEN 'forward' THEN 1 WHEN 'recompute' THEN 2
   WHEN 'backward' THEN 3 ELSE 4 END, p.rowid
 
 -- name: peaks_by_module
@@ -36,7 +36,7 @@ WITH chosen AS (SELECT * FROM shown_period WHERE asked_step IS :step AND asked_p
 SELECT c.rank, c.step, b.category, b.bytes, iif(c.peak_allocated_bytes > 0, b.bytes * 1.0 / c.peak_allocated_bytes, 0),
   c.period, iif(:text AND c.step IS NOT NULL, NULL, c.place)
 FROM chosen AS c CROSS JOIN peak_category AS b ON b.rank = c.rank AND b.period = c.rows_of AND b.module_id IS NULL AND
-  b.phase = c.whole
+  b.phase = c.kind
 ORDER BY c.rank, b.bytes DESC, b.category
 
 -- name: peaks_by_step

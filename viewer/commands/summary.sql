@@ -4,7 +4,7 @@ WITH chosen AS (
 whole AS (SELECT coalesce(sum(peak_allocated_bytes), 0) AS bytes FROM chosen)
 SELECT (SELECT coalesce(sum(events_lost), 0) FROM rank), (SELECT count(*) FROM gap), (SELECT coalesce(sum(o.bytes), 0)
   FROM chosen AS c JOIN peak_category AS o ON o.rank = c.rank AND o.period = c.rows_of AND o.module_id IS NULL AND
-  o.phase = c.whole WHERE o.category = 'unattributed'), whole.bytes, (SELECT count(*) FROM rank), (SELECT
+  o.phase = c.kind WHERE o.category = 'unattributed'), whole.bytes, (SELECT count(*) FROM rank), (SELECT
   coalesce(max(world_size), 0) FROM rank), (SELECT count(*) FROM rank WHERE fidelity = 'history')
 FROM whole
 
@@ -33,7 +33,7 @@ ORDER BY bytes DESC, 1, 2, 3 LIMIT :limit
 -- name: summary_categories
 -- Bytes of the highest rank, lowest and highest of all ranks, and then of the first eight ranks, where there are no more.
 WITH at AS MATERIALIZED (
-  SELECT c.rank, c.rows_of AS period, c.whole AS phase, row_number() OVER (ORDER BY c.rank) AS place
+  SELECT c.rank, c.rows_of AS period, c.kind AS phase, row_number() OVER (ORDER BY c.rank) AS place
   FROM life l CROSS JOIN period_peak c ON c.rank = l.rank AND c.period = l.peak_period)
 SELECT category, coalesce(sum(bytes) FILTER (WHERE rank = :worst), 0) AS worst,
   iif(count(*) < (SELECT count(*) FROM at), 0, min(bytes)), max(bytes),

@@ -110,7 +110,7 @@ SELECT count(*) FROM phase c JOIN phase p ON p.id = c.parent_id WHERE p.id >= c.
 -- always: a period that repeats another one repeats a kept one of its kind before it
 SELECT count(*) FROM period s WHERE same_as IS NOT NULL AND NOT EXISTS (
   SELECT 1 FROM period k WHERE k.rank = s.rank AND k.period = s.same_as AND k.same_as IS NULL AND k.period < s.period
-  AND (k.kind = 'step') = (s.kind = 'step'));
+  AND k.kind = s.kind);
 
 -- always: rows of periods are of those that were kept
 SELECT

@@ -7,21 +7,9 @@ import pytest
 import torch
 from torch import nn
 
+from small_model import Model, address
+
 from shardledger import uncalled
-
-
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.linear = nn.Linear(2, 2)
-        self.norm = nn.BatchNorm1d(2)
-
-    def forward(self, x):
-        return self.norm(self.linear(x))
-
-
-def address(tensor):
-    return tensor.untyped_storage().data_ptr()
 
 
 def owners(calls):

@@ -749,7 +749,7 @@ TEST(EventLog, EndsInTimeWhenACallbackHangs) {
     mark(1);
     auto start = std::chrono::steady_clock::now();
     sl_log_end(200);
-    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(1));
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
     EXPECT_FALSE(mark(2));
   });
   EXPECT_EQ(ALL(recording, process_end).size(), 1u);

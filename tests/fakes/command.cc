@@ -7,6 +7,7 @@
 #include <poll.h>
 #include <pty.h>
 #include <sstream>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -87,7 +88,10 @@ CommandResult shardledger(const std::vector<std::string> &arguments, const Comma
   }
   read_all(out[0], error[0], result);
   int status = 0;
-  EXPECT_EQ(waitpid(child, &status, 0), child);
+  rusage used{};
+  EXPECT_EQ(wait4(child, &status, 0, &used), child);
+  for (const timeval &time : {used.ru_utime, used.ru_stime})
+    result.seconds += (double)time.tv_sec + (double)time.tv_usec / 1e6;
   result.status = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
   return result;
 }

@@ -6,7 +6,8 @@
 #include <vector>
 
 struct CommandResult {
-  int status = -1; /* exit status, or 128 + signal */
+  int status = -1;    /* exit status, or 128 + signal */
+  double seconds = 0; /* of the processor, its children's included */
   std::string out, error;
 };
 

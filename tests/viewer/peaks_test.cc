@@ -1,7 +1,6 @@
 #include "fakes/command.h"
 #include "fakes/ledger_builder.h"
 
-#include <chrono>
 #include <gtest/gtest.h>
 
 namespace {
@@ -270,13 +269,12 @@ TEST_F(Peaks, AMillionAllocationsAreAnsweredFast) {
               " decided_by) WITH RECURSIVE n(i) AS (VALUES(1) UNION ALL SELECT i + 1 FROM n WHERE i < 1000000)"
               " SELECT 0, 0, i * 512, 512, 500, 0, 'activation', 1, i, 'tag' FROM n");
   }
-  using clock = std::chrono::steady_clock;
-  const clock::duration limit = std::chrono::milliseconds(100 * SLOWER);
-  auto best = clock::duration::max();
+  const double limit = 0.1 * SLOWER;
+  double best = 1e9;
   for (int i = 0; i < 20 && best >= limit; i++) { // others use the machine too
-    auto start = clock::now();
-    ASSERT_EQ(shardledger({"peaks", path}).status, 0);
-    best = std::min(best, clock::now() - start);
+    const CommandResult result = shardledger({"peaks", path});
+    ASSERT_EQ(result.status, 0);
+    best = std::min(best, result.seconds);
   }
   EXPECT_LT(best, limit);
 }

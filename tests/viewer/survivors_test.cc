@@ -2,7 +2,6 @@
 #include "fakes/command.h"
 #include "fakes/ledger_builder.h"
 
-#include <chrono>
 #include <gtest/gtest.h>
 
 namespace {
@@ -207,13 +206,11 @@ TEST_F(Survivors, AMillionAllocationsAreAnsweredInWellUnderASecond) {
         " WHERE i < 999999) SELECT 0, 0, i * 512, 512 * (1 + i % 7), 500, 0, 'activation', 2 * (i / 10000) + 1, i / 10000,"
         " iif(i % 100 = 0, 99, iif(i % 20 = 1, i / 10000, NULL)), 1, i, 'tag' FROM n");
   }
-  using clock = std::chrono::steady_clock;
-  const clock::duration limit = std::chrono::milliseconds(800 * SLOWER);
-  auto best = clock::duration::max();
+  const double limit = 0.8 * SLOWER;
+  double best = 1e9;
   for (int i = 0; i < 20 && best >= limit; i++) { // others use the machine too
-    auto start = clock::now();
-    CommandResult result = shardledger({"survivors", path});
-    best = std::min(best, clock::now() - start);
+    const CommandResult result = shardledger({"survivors", path});
+    best = std::min(best, result.seconds);
     ASSERT_TRUE(contains(result.out, "Grows ")) << result.out;
   }
   EXPECT_LT(best, limit);

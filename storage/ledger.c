@@ -7,6 +7,7 @@
 #include "storage/log/log_reader.h"
 #include "storage/part_file.h"
 #include "storage/run/one_job.h"
+#include "storage/run/rank_groups.h"
 #include "storage/run/rank_jobs.h"
 #include "storage/run/run_directory.h"
 #include "storage/tables/ledger_tables.h"
@@ -110,6 +111,8 @@ int sl_ledger_merge(const char *const *directories, size_t count, const char *ou
     r = rules_write(writer, own.rules, error);
   if (r == 0)
     r = sl_ledger_writer_finish(writer, error);
+  if (r == 0)
+    r = sl_rank_groups_fill(sl_ledger_writer_db(writer), error);
   writer = sl_ledger_writer_close(writer);
   if (r == 0 && staged.path)
     r = sl_user_rules_keep(own.rules, &staged, error);

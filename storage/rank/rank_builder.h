@@ -9,6 +9,7 @@
  *   rank_life.c         where periods begin and end, and what is decided then
  *   rank_rows.c         what is written of a period
  *   rank_pattern.c      what a period did, as a number that tells whether another one did the same
+ *   rank_meshes.c       where the rank stands in its device meshes
  *   rank_repeats.c      which periods' rows are kept
  */
 #ifndef SHARDLEDGER_RANK_BUILDER_H
@@ -250,6 +251,9 @@ struct sl_allocation *sl_rank_allocation_add(struct sl_rank_builder *b, const st
 int sl_rank_allocation_begins(struct sl_rank_builder *b, struct sl_allocation *a);
 void sl_rank_private_pool_restore(struct sl_rank_builder *b, uint32_t device, uint32_t place, uint64_t bytes,
                                   int state);
+
+/* rank_meshes.c */
+int sl_rank_meshes_write(struct sl_rank_builder *b);
 
 /* rank_gap.c: dropped_allocator, kept_block, kept_range and dropped events; others are ignored. */
 int sl_rank_on_gap_event(struct sl_rank_builder *b, const struct sl_event *event);

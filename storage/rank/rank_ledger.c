@@ -188,6 +188,8 @@ static int rank_write(struct sl_rank_builder *b, const struct sl_event_device *d
   const struct sl_module_info *modules = sl_phases_modules(b->phases, &module_count);
   for (uint32_t i = 0; i < module_count && r == 0; i++)
     r = sl_write_module(b->writer, &modules[i], b->error);
+  if (r == 0)
+    r = sl_rank_meshes_write(b);
   return r < 0 ? r : sl_put_rank(b->writer, &cells, b->error);
 }
 

@@ -1,7 +1,12 @@
-/* SL_SQL_DIRECTORY is this directory; the build reassembles when an SQL file changes. */
+/* SL_SQL_DIRECTORY is storage/; the build reassembles when an SQL file changes. */
 #include "sql_text.h"
 #include "sql_embed.h"
 
-SL_SQL_TEXT(sl_indexes_sql, SL_SQL_DIRECTORY "/indexes.sql");
-SL_SQL_TEXT(sl_meetings_sql, SL_SQL_DIRECTORY "/meetings.sql");
-SL_SQL_TEXT(sl_views_sql, SL_SQL_DIRECTORY "/views.sql");
+SL_SQL_TEXT(sl_indexes_sql, SL_SQL_DIRECTORY "/tables/indexes.sql");
+SL_SQL_TEXT(sl_meetings_sql, SL_SQL_DIRECTORY "/tables/meetings.sql");
+SL_SQL_TEXT(sl_views_sql, SL_SQL_DIRECTORY "/tables/views.sql");
+SL_SQL_TEXT(sl_rank_periods_sql, SL_SQL_DIRECTORY "/run/rank_periods.sql");
+SL_SQL_TEXT(sl_rank_peak_parts_sql, SL_SQL_DIRECTORY "/run/rank_peak_parts.sql");
+SL_SQL_TEXT(sl_rank_owner_peak_sql, SL_SQL_DIRECTORY "/run/rank_owner_peak.sql");
+SL_SQL_TEXT(sl_rank_owner_growth_sql, SL_SQL_DIRECTORY "/run/rank_owner_growth.sql");
+SL_SQL_TEXT(sl_rank_group_is_sql, SL_SQL_DIRECTORY "/run/rank_group_is.sql");

@@ -1,9 +1,16 @@
-/* The SQL files beside this one, linked into the program. NUL-terminated. */
+/* The SQL files of storage/, linked into the program. NUL-terminated. */
 #ifndef SHARDLEDGER_SQL_TEXT_H
 #define SHARDLEDGER_SQL_TEXT_H
 
 extern const char sl_indexes_sql[];  /* indexes.sql */
 extern const char sl_meetings_sql[]; /* meetings.sql */
 extern const char sl_views_sql[];    /* views.sql */
+
+/* Those of run/, each with its own file name. */
+extern const char sl_rank_periods_sql[];
+extern const char sl_rank_peak_parts_sql[];
+extern const char sl_rank_owner_peak_sql[];
+extern const char sl_rank_owner_growth_sql[];
+extern const char sl_rank_group_is_sql[];
 
 #endif

@@ -71,6 +71,8 @@ private:
         {"nccl_version", "2.28.9"},
         {"shardledger_version", "0.1.0"},
     };
+    if (!fleet.mesh.empty())
+      infos["mesh.0"] = mesh_place();
     for (const auto &[key, value] : fleet.infos)
       infos[key] = value;
     for (const auto &[key, value] : infos)
@@ -88,6 +90,15 @@ private:
     log.module(1, 0, "", "Model", SL_MODULE_FSDP | SL_MODULE_ROOT, 0, fleet.blocks * SHARD);
     for (uint32_t block = 0; block < fleet.blocks; block++)
       log.module(2 + block, 1, block_name(block), "Block", SL_MODULE_FSDP, 1, SHARD);
+  }
+
+  std::string mesh_place() const {
+    std::string text;
+    uint32_t inner = 1;
+    for (auto dim = fleet.mesh.rbegin(); dim != fleet.mesh.rend(); inner *= dim++->second)
+      text = std::to_string(dim->second) + ":" + std::to_string(rank / inner % dim->second) + ":" + dim->first +
+             (text.empty() ? "" : " ") + text;
+    return text;
   }
 
   void schema(uint64_t id, uint64_t type, uint64_t offset, const char *name) {
@@ -160,8 +171,16 @@ private:
                                 correlation, 19, 0, 1});
   }
 
+  /* The same for the same rank, step and block; a multiple of 512, as the allocator rounds. */
+  uint64_t by_chance(uint32_t block, uint32_t step) const {
+    uint64_t x = (((uint64_t)rank << 32 | step) * 31 + block + 1) * 0x9e3779b97f4a7c15;
+    x = (x ^ x >> 29) * 0xbf58476d1ce4e5b9;
+    const double share = (double)(x >> 40) / (1 << 23) - 1;
+    return (uint64_t)(int64_t)(share * fleet.noise * (double)ACTIVATION / 512) * 512;
+  }
+
   uint64_t activation(uint32_t block, uint32_t step) const {
-    uint64_t bytes = ACTIVATION;
+    uint64_t bytes = ACTIVATION + by_chance(block, step);
     for (const Fleet::More &more : fleet.more)
       if (more.block == block && step >= more.from_step && has(more.ranks, rank))
         bytes += more.bytes;

@@ -15,6 +15,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 using FleetRanks = std::set<uint32_t>;
@@ -23,6 +24,8 @@ struct Fleet {
   uint32_t ranks = 16, ranks_per_host = 8; /* rank r runs on host gpu-node-<r / ranks_per_host> */
   uint32_t steps = 8, blocks = 4;
   uint32_t stages = 1; /* of the pipeline: ranks / stages in a row make one, each with a communicator of its own */
+  double noise = 0;    /* activations are larger or smaller by up to this share, by chance, each on its own */
+  std::vector<std::pair<std::string, uint32_t>> mesh; /* dimensions of a DeviceMesh of all ranks, the outermost first */
   uint64_t start_ns = 1'700'000'000'000'000'000;
   std::map<std::string, std::string> infos; /* more facts that each process says of itself; "" takes one away */
 

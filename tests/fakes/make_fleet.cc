@@ -12,6 +12,8 @@ namespace {
 
 const char usage[] = "usage: make_fleet DIRECTORY [OPTION VALUE]...\n"
                      "  --ranks N --per-host N --steps N --blocks N --stages N --start NS\n"
+                     "  --noise PERCENT               activations differ by up to so much, by chance\n"
+                     "  --mesh DIM:SIZE               a dimension of a DeviceMesh of all ranks, the outermost first\n"
                      "  --more RANKS:MIB:BLOCK:STEP   activations of the block are larger, from the step on\n"
                      "  --leak RANKS:MIB:STEP         each step from this one keeps as much more\n"
                      "  --late RANKS:US               begins each collective so much later\n"
@@ -42,7 +44,9 @@ void take(Fleet &fleet, const std::string &name, const std::string &value) {
     const auto parts = split(value, 3);
     fleet.deaths.push_back({fleet_ranks(parts[0]), end, (uint32_t)number(parts[1]), number(parts[2]) * 1000});
   };
-  if (name == "--ranks")
+  if (name == "--noise")
+    fleet.noise = std::stod(value) / 100;
+  else if (name == "--ranks")
     fleet.ranks = (uint32_t)number(value);
   else if (name == "--per-host")
     fleet.ranks_per_host = (uint32_t)number(value);
@@ -58,6 +62,9 @@ void take(Fleet &fleet, const std::string &name, const std::string &value) {
     const auto parts = split(value, 4);
     fleet.more.push_back(
         {fleet_ranks(parts[0]), number(parts[1]) << 20, (uint32_t)number(parts[2]), (uint32_t)number(parts[3])});
+  } else if (name == "--mesh") {
+    const auto parts = split(value, 2);
+    fleet.mesh.push_back({parts[0], (uint32_t)number(parts[1])});
   } else if (name == "--leak") {
     const auto parts = split(value, 3);
     fleet.leaks.push_back({fleet_ranks(parts[0]), number(parts[1]) << 20, (uint32_t)number(parts[2])});

@@ -1,6 +1,6 @@
 """Puts every hook in place. Imported only when torch is: from here on modules import it freely."""
 
-from . import backward, bridge, ddp, facts, forward, guard, handover, native, optimizers, outside
+from . import backward, bridge, ddp, facts, forward, guard, handover, meshes, native, optimizers, outside
 
 
 def install():
@@ -15,4 +15,5 @@ def install():
     optimizers.install()
     handover.install()
     outside.install()
+    meshes.install()
     native.source_state(b"companion", b"on", b"")

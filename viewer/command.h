@@ -31,6 +31,7 @@ int sl_cmd_ingest(const struct sl_command *command, int argc, char **argv);
 int sl_cmd_merge(const struct sl_command *command, int argc, char **argv);
 int sl_cmd_info(const struct sl_command *command, int argc, char **argv);
 int sl_cmd_peaks(const struct sl_command *command, int argc, char **argv);
+int sl_cmd_ranks(const struct sl_command *command, int argc, char **argv);
 int sl_cmd_snapshots(const struct sl_command *command, int argc, char **argv);
 int sl_cmd_nccl(const struct sl_command *command, int argc, char **argv);
 int sl_cmd_device(const struct sl_command *command, int argc, char **argv);

@@ -54,6 +54,12 @@ const struct sl_command sl_commands[] = {
      "shardledger peaks shardledger-out --by step --csv\n"
      "shardledger peaks run.sqlite --by module --step 3 --rank 0 --depth 2",
      sl_cmd_peaks},
+    {"ranks", "which ranks are different, in what, and since when",
+     "[DIR|FILE] [--by host|communicator|mesh] [options]",
+     "Ranks that behave alike are one group; each other group is told next to the largest one, with no run before to compare\n"
+     "with. Alike is within 1 MiB or 1 % of the peaks of the same steps; a leak is told however small. A group that is exactly\n"
+     "a host, a communicator, or a coordinate of a DeviceMesh says so. docs/ranks.md has all of it.",
+     "shardledger ranks shardledger-out\nshardledger ranks shardledger-out --by host", sl_cmd_ranks},
     {"snapshots", "what the device held at each state of a module, as FSDPMemTracker shows it",
      "[DIR|FILE] [MODULE] [options]",
      "Rows are a module's states, columns FSDPMemTracker's categories and their Total. Modules go by FSDPMemTracker's\n"

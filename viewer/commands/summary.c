@@ -1,4 +1,5 @@
 #include "commands/summary.h"
+#include "commands/rank_lines.h"
 #include "output/units.h"
 #include "storage/grow.h"
 #include "storage/rules/categories.h"
@@ -380,6 +381,10 @@ int sl_print_summary(struct sl_db *db, struct sl_output *out, bool in_info, stru
   print_headline(out, &peaks);
   if (peaks.count > 1)
     print_ranks(out, &peaks);
+  if (peaks.count > 1)
+    r = sl_print_rank_heading(db, out, error);
+  if (r < 0)
+    goto finish;
   sl_output_line(out, "%s", "");
   r = print_categories(db, out, &peaks, error);
   if (r == 0)

@@ -1,0 +1,18 @@
+/* Which ranks are different, in lines: "137 (gpu-node-17)  +2.00 GiB activation, blocks.2 forward, since step 44". */
+#ifndef SHARDLEDGER_RANK_LINES_H
+#define SHARDLEDGER_RANK_LINES_H
+
+#include "output/table.h"
+
+/*
+ * "256 ranks in 5 groups; 182 alike (290.3 MiB)" and a line for each other group: the most groups (0: all, each with
+ * all of its facts), and how many more there are. Text output only. Nothing for a single rank, nor without recorded
+ * allocations. 0 or a negative errno.
+ */
+int sl_print_rank_lines(struct sl_db *db, struct sl_output *out, int most, struct sl_error *error);
+
+/* The same as the heading of a report, with a blank line before it: where there is more to say than that two ranks are
+ * alike. */
+int sl_print_rank_heading(struct sl_db *db, struct sl_output *out, struct sl_error *error);
+
+#endif

@@ -1,0 +1,63 @@
+-- name: ranks_data
+-- Each group and its facts, the largest group first, which has none.
+SELECT g.group_number, g.list, g.ranks, g.representative, g.host, d.is_all_of, d.kind, d.bytes, d.bytes_per_step,
+  d.category || coalesce('/' || d.detail, ''), d.module, d.phase, d.owner_bytes, d.since_step, d.last_step, d.steps, d.period,
+  w.place, l.peak_allocated_bytes
+FROM (SELECT g.group_number, rank_ranges(g.rank) AS list, count(*) AS ranks, min(g.representative) AS representative,
+    iif(count(DISTINCT k.host) = 1, min(k.host), NULL) AS host
+  FROM rank_group g JOIN rank k USING (rank) GROUP BY g.group_number) g
+JOIN life l ON l.rank = g.representative LEFT JOIN rank_difference d USING (group_number)
+LEFT JOIN period_place w ON w.rank = g.representative AND w.period = d.period
+ORDER BY g.group_number, d.place
+
+-- name: ranks_recorded
+SELECT count(*) FROM rank_group
+
+-- name: ranks_count
+-- Ranks, those in groups, groups, the size of the largest, its representative and that one's peak.
+SELECT (SELECT count(*) FROM rank), count(*), count(DISTINCT group_number), sum(group_number = 0),
+  max(representative) FILTER (WHERE group_number = 0),
+  (SELECT peak_allocated_bytes FROM life WHERE rank = (SELECT representative FROM rank_group WHERE group_number = 0 LIMIT 1)),
+  (SELECT rank_ranges(rank) FROM rank WHERE rank NOT IN (SELECT rank FROM rank_group))
+FROM rank_group
+
+-- name: ranks_differences
+-- Every fact in which a group differs from the largest one, in the order in which they are told. :first: one a group.
+WITH member AS MATERIALIZED (
+  SELECT g.group_number, count(*) AS ranks, rank_ranges(g.rank) AS list, min(g.representative) AS representative,
+    iif(count(DISTINCT k.host) = 1, min(k.host), NULL) AS host
+  FROM rank_group g JOIN rank k USING (rank) WHERE g.group_number > 0 GROUP BY g.group_number)
+SELECT m.group_number, m.list, m.ranks, m.representative, m.host, d.is_all_of, d.kind, d.bytes, d.bytes_per_step,
+  d.category || coalesce('/' || d.detail, ''), d.module, d.phase, d.owner_bytes, d.since_step, d.last_step, d.steps, d.period,
+  w.place, d.place
+FROM member m JOIN rank_difference d USING (group_number)
+LEFT JOIN period_place w ON w.rank = m.representative AND w.period = d.period
+WHERE NOT :first OR d.place = 0
+ORDER BY m.group_number, d.place
+
+-- name: ranks_missing
+-- How many ranks the job has (NULL: nobody said), and those that are not in the ledger.
+SELECT (SELECT max(world_size) FROM rank), rank_ranges(before + 1, rank - 1), coalesce(sum(max(rank - before - 1, 0)), 0)
+FROM (SELECT rank, lag(rank, 1, -1) OVER (ORDER BY rank) AS before
+  FROM (SELECT rank FROM rank UNION SELECT max(world_size) FROM rank WHERE world_size IS NOT NULL))
+
+-- name: ranks_by_host
+SELECT k.host AS name, count(*), rank_ranges(k.rank), min(l.peak_allocated_bytes), max(l.peak_allocated_bytes),
+  sum(l.peak_allocated_bytes), sum(g.group_number > 0) AS differ, rank_ranges(iif(g.group_number > 0, k.rank, NULL))
+FROM rank k JOIN life l USING (rank) LEFT JOIN rank_group g USING (rank) GROUP BY k.host
+ORDER BY differ DESC, min(k.rank)
+
+-- name: ranks_by_communicator
+SELECT coalesce(min(c.name), printf('0x%x', c.comm)), count(*), rank_ranges(c.rank), min(l.peak_allocated_bytes),
+  max(l.peak_allocated_bytes), sum(l.peak_allocated_bytes), sum(g.group_number > 0) AS differ,
+  rank_ranges(iif(g.group_number > 0, c.rank, NULL))
+FROM (SELECT rank, comm, min(name) AS name FROM communicator GROUP BY rank, comm) c JOIN life l USING (rank)
+LEFT JOIN rank_group g USING (rank) GROUP BY c.comm
+ORDER BY differ * 1.0 / count(*) DESC, differ DESC, min(c.rank), count(*) DESC, 1
+
+-- name: ranks_by_mesh
+SELECT iif((SELECT max(mesh) FROM mesh) > 0, 'mesh ' || m.mesh || ': ', '') || m.dim || '=' || m.coordinate, count(*),
+  rank_ranges(m.rank), min(l.peak_allocated_bytes), max(l.peak_allocated_bytes), sum(l.peak_allocated_bytes),
+  sum(g.group_number > 0) AS differ, rank_ranges(iif(g.group_number > 0, m.rank, NULL))
+FROM mesh m JOIN life l USING (rank) LEFT JOIN rank_group g USING (rank) GROUP BY m.mesh, m.place, m.coordinate
+ORDER BY m.mesh, m.place, m.coordinate

@@ -9,6 +9,13 @@ SELECT c.rank, 'step ' || c.step || ', ' || w.place, c.peak_allocated_bytes
 FROM shown_step c JOIN peak_place w USING (rank, step)
 WHERE asked IS NULL ORDER BY c.peak_allocated_bytes DESC, c.rank LIMIT 1
 
+-- name: check_over
+-- Which ranks' lives have a peak above :limit, and how many there are.
+SELECT count(*), rank_ranges(rank) FROM life WHERE peak_allocated_bytes > :limit
+
+-- name: check_over_in_steps
+SELECT count(*), rank_ranges(rank) FROM shown_step WHERE asked IS NULL AND peak_allocated_bytes > :limit
+
 -- name: check_category_is_known
 SELECT 1 FROM peak_category WHERE category = :category LIMIT 1
 

@@ -65,6 +65,18 @@ static const char *distance(char buffer[128], const struct verdict *v, const cha
   return buffer;
 }
 
+/* Appends which ranks are over the budget, where there are several. */
+static int name_others(struct sl_db *db, const char *sql, struct verdict *v, struct sl_error *error) {
+  struct sl_statement *statement = NULL;
+  int r = sl_db_ask_first(db, sql, SL_WITH(SL_NUMBER(":limit", v->limit)), &statement, error);
+  const size_t length = strlen(v->reason);
+  if (r > 0 && sl_column_int(statement, 0) > 1)
+    snprintf(v->reason + length, sizeof(v->reason) - length, "; %lld ranks are over it: %.200s",
+             (long long)sl_column_int(statement, 0), sl_column_text(statement, 1));
+  statement = sl_statement_close(statement);
+  return r;
+}
+
 /* sql: check_peak or check_step_peak. */
 static int check_peak(struct sl_db *db, const char *name, const char *sql, int64_t limit, struct verdicts *verdicts,
                       struct sl_error *error) {
@@ -84,6 +96,8 @@ static int check_peak(struct sl_db *db, const char *name, const char *sql, int64
     snprintf(v->reason, sizeof(v->reason), "the %speak is %s (rank %lld, %.300s): %s",
              sql == sl_sql_check_peak ? "" : "steps' ", sl_format_bytes(bytes, v->bytes, false), (long long)v->rank,
              sl_column_text(statement, 1), distance(end, v, "budget"));
+    if (!is_kept(v))
+      r = name_others(db, sql == sl_sql_check_peak ? sl_sql_check_over : sl_sql_check_over_in_steps, v, error);
   }
   statement = sl_statement_close(statement);
   return r < 0 ? r : 0;

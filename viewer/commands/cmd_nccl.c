@@ -39,7 +39,8 @@ static const struct sl_column communicator_columns[] = {
     COST_COLUMNS,
 };
 static const struct sl_column straggler_columns[] = {
-    {"rank", "Rank", SL_UNIT_number, 0},
+    {"rank", "Rank", SL_UNIT_number, SL_COLUMN_DATA_ONLY},
+    {"ranks", "Rank", SL_UNIT_text, SL_COLUMN_TEXT_ONLY},
     {"host", "Host", SL_UNIT_text, SL_COLUMN_HIDE_EMPTY},
     {"collectives", "Met others in", SL_UNIT_number, 0},
     {"last", "Arrived last", SL_UNIT_number, 0},
@@ -64,14 +65,16 @@ static const struct sl_column slowest_columns[] = {
     {"last_rank", "Last rank", SL_UNIT_number, 0},
 };
 
+#define MOST_ROWS 16 /* ranks and communicators that text shows */
+
 static const struct sl_listing by_operation = {"operations", SL_COLUMNS(operation_columns), sl_sql_nccl_operations,
                                                .heading = NULL};
 static const struct sl_listing by_module = {"modules", SL_COLUMNS(module_columns), sl_sql_nccl_modules,
                                             .heading = NULL};
 static const struct sl_listing by_communicator = {"communicators", SL_COLUMNS(communicator_columns),
-                                                  sl_sql_nccl_communicators, .heading = NULL};
+                                                  sl_sql_nccl_communicators, .most = MOST_ROWS};
 static const struct sl_listing stragglers = {"stragglers", SL_COLUMNS(straggler_columns), sl_sql_nccl_stragglers,
-                                             .heading = NULL};
+                                             .most = MOST_ROWS};
 static const struct sl_listing slowest = {"slowest", SL_COLUMNS(slowest_columns), sl_sql_nccl_slowest, .heading = NULL};
 
 /* Why calls have no device times, most frequent first: "3 calls without: 2 captured in …, 1 launched …". */

@@ -81,6 +81,19 @@ static void print_rank(struct sl_output *out, int64_t rank, int64_t ranks, const
     sl_output_line(out, "Rank %lld of %lld%s", (long long)rank, (long long)ranks, why);
 }
 
+/* Which rank it is, and which others grow. statement is at the row of survivors_growth. */
+static void print_growing(struct sl_output *out, struct sl_statement *statement, int64_t ranks, bool was_asked) {
+  const int64_t growing = sl_column_int(statement, 11);
+  if (was_asked || growing == ranks)
+    print_rank(out, sl_column_int(statement, 0), ranks,
+               was_asked ? "" : ", the one that grows most; the others with --rank R");
+  else if (growing == 1)
+    print_rank(out, sl_column_int(statement, 0), ranks, ", the only one that grows");
+  else
+    sl_output_line(out, "Rank %lld, which grows most of %lld (all: %.200s); the others with --rank R",
+                   (long long)sl_column_int(statement, 0), (long long)growing, sl_column_text(statement, 12));
+}
+
 /* What grows, in one line and by owner, or that nothing does, or that nobody can tell. grows: of *rank, which is set.
  */
 static int print_growth(struct sl_db *db, struct sl_output *out, const struct selection *selection, int64_t ranks,
@@ -110,7 +123,7 @@ static int print_growth(struct sl_db *db, struct sl_output *out, const struct se
     *rank = sl_column_int(statement, 0);
     more = sl_column_int(statement, 6) - LARGEST;
     print_headline(out, statement);
-    print_rank(out, *rank, ranks, selection->rank >= 0 ? "" : ", the one that grows most; the others with --rank R");
+    print_growing(out, statement, ranks, selection->rank >= 0);
   } else if (steps < 4) {
     sl_output_line(out, "%lld step%s: too few to tell what grows from what comes once; four are the least",
                    (long long)steps, steps == 1 ? "" : "s");

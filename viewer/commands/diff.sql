@@ -81,7 +81,7 @@ told AS (
 both AS (SELECT key_rank FROM chosen WHERE side = 0 INTERSECT SELECT key_rank FROM chosen WHERE side = 1)
 SELECT what, iif(:rank_0 IS NULL, min(key_rank), NULL), CASE WHEN :rank_0 IS NOT NULL THEN NULL
     WHEN count(*) > 1 AND count(*) = (SELECT count(*) FROM both) THEN 'all'
-    WHEN count(*) > 4 THEN count(*) || ' ranks' ELSE group_concat(key_rank, ', ') END,
+    WHEN length(rank_ranges(key_rank)) > 24 THEN count(*) || ' ranks' ELSE rank_ranges(key_rank) END,
   step_a, step_b, place_a, place_b, module, phase, category, a, b, change, own_a, own_b, iif(what = 'module', own_change, NULL)
 FROM told JOIN both USING (key_rank)
 WHERE NOT (what IN ('step', 'period') AND (a IS NULL OR b IS NULL)) AND max(abs(coalesce(change, 0)), abs(own_change)) >= :min

@@ -63,11 +63,14 @@ FROM part p LEFT JOIN (SELECT comm, max(name) AS name, max(nranks) AS nranks, ma
 GROUP BY p.comm ORDER BY sum(share_ns) DESC, p.comm
 
 -- name: nccl_stragglers
-SELECT rank, host, met, last, last * 1.0 / met, cast(late_ns / last AS INTEGER), max_late_ns, coalesce(waited_ns, 0)
-FROM (
-  SELECT rank, sum(met) AS met, sum(last) AS last, sum(late_ns) * 1.0 AS late_ns, max(max_late_ns) AS max_late_ns,
-    sum(others_waited_ns) AS waited_ns FROM part WHERE has_rows GROUP BY rank HAVING sum(met) > 0)
-JOIN rank USING (rank) ORDER BY coalesce(waited_ns, 0) DESC, rank
+-- Text has the ranks that were never last in one row.
+WITH met AS (
+  SELECT rank, host, sum(met) AS met, sum(last) AS last, sum(late_ns) * 1.0 AS late_ns, max(max_late_ns) AS max_late_ns,
+    sum(others_waited_ns) AS waited_ns FROM part JOIN rank USING (rank) WHERE has_rows GROUP BY rank HAVING sum(met) > 0)
+SELECT min(rank), iif(length(rank_ranges(rank)) > 40, count(*) || ' ranks', rank_ranges(rank)),
+  iif(count(DISTINCT host) = 1, min(host), NULL), sum(met), sum(last),
+  sum(last) * 1.0 / sum(met), cast(sum(late_ns) / sum(last) AS INTEGER), max(max_late_ns), coalesce(sum(waited_ns), 0) AS waited
+FROM met GROUP BY iif(:text AND last = 0, -1, rank) ORDER BY waited DESC, min(rank)
 
 -- name: nccl_slowest
 -- One row for all ranks of a collective: what took longest on any of them.

@@ -19,13 +19,15 @@ ORDER BY CASE pattern WHEN 'growth' THEN 0 WHEN 'some_steps' THEN 1 WHEN 'once' 
   rank, growth DESC, told_bytes DESC, module, phase, category, size_bytes
 
 -- name: survivors_growth
--- How the rank that grows most does, or :rank, and its largest owner in words.
+-- How the rank that grows most does, or :rank, and its largest owner in words; last, how many grow, and which.
+WITH grown AS MATERIALIZED (SELECT * FROM rank_growth WHERE bytes > 0 AND (:rank IS NULL OR rank = :rank))
 SELECT g.rank, g.from_step, g.to_step, g.bytes, g.allocated_bytes, g.grown_bytes, g.owners,
   CAST((g.bytes + g.to_step - g.from_step - 1) / (g.to_step - g.from_step) AS INTEGER) AS per_step_bytes,
   o.bytes, o.per_step_bytes, o.category || coalesce('/' || o.detail, '') || iif(o.module = '', '', ' of ' || o.module)
-    || coalesce(' from ' || replace(o.phase, '_', ' '), '')
-FROM rank_growth g JOIN owner_growth o ON o.rank = g.rank AND o.grows
-WHERE g.bytes > 0 AND (:rank IS NULL OR g.rank = :rank) ORDER BY g.per_step_bytes DESC, g.rank, o.bytes DESC LIMIT 1
+    || coalesce(' from ' || replace(o.phase, '_', ' '), ''),
+  (SELECT count(*) FROM grown), (SELECT rank_ranges(rank) FROM grown)
+FROM grown g JOIN owner_growth o ON o.rank = g.rank AND o.grows
+ORDER BY g.per_step_bytes DESC, g.rank, o.bytes DESC LIMIT 1
 
 -- name: survivors_owners
 SELECT module, phase, category, detail, bytes, CAST(round(per_step_bytes) AS INTEGER), allocations, births

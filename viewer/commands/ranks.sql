@@ -37,9 +37,7 @@ ORDER BY m.group_number, d.place
 
 -- name: ranks_missing
 -- How many ranks the job has (NULL: nobody said), and those that are not in the ledger.
-SELECT (SELECT max(world_size) FROM rank), rank_ranges(before + 1, rank - 1), coalesce(sum(max(rank - before - 1, 0)), 0)
-FROM (SELECT rank, lag(rank, 1, -1) OVER (ORDER BY rank) AS before
-  FROM (SELECT rank FROM rank UNION SELECT max(world_size) FROM rank WHERE world_size IS NOT NULL))
+SELECT (SELECT max(world_size) FROM rank), rank_ranges(first, last), coalesce(sum(last - first + 1), 0) FROM missing_ranks
 
 -- name: ranks_by_host
 SELECT k.host AS name, count(*), rank_ranges(k.rank), min(l.peak_allocated_bytes), max(l.peak_allocated_bytes),

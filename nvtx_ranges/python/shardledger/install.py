@@ -1,6 +1,6 @@
 """Puts every hook in place. Imported only when torch is: from here on modules import it freely."""
 
-from . import backward, bridge, ddp, facts, forward, guard, handover, native, optimizers, outside
+from . import backward, bridge, ddp, facts, forward, fsdp1, guard, handover, native, optimizers, outside
 
 
 def install():
@@ -12,6 +12,7 @@ def install():
     forward.install()
     backward.install()
     ddp.install()
+    fsdp1.install()
     optimizers.install()
     handover.install()
     outside.install()

@@ -212,16 +212,16 @@ def alive():
     return [(module, entry) for module, entry in found if module is not None and entry is not None]
 
 
-def gathered_parameters():
-    """(entry, name, parameter) of all parameters of FSDP2 that are gathered now."""
+def fsdp2_parameters():
+    """(entry, name, FSDP2's own object) of every parameter of the units of FSDP2."""
     for module, _ in alive():
         if not is_fsdp2(module):
             continue
         for parameter in _fsdp_parameters(module):
             where = parameter._module_info
             holder = find(where.module)
-            if parameter.sharded_state.name == "UNSHARDED" and holder is not None and holder.entry is not None:
-                yield holder.entry, where.param_name, parameter._unsharded_param
+            if holder is not None and holder.entry is not None:
+                yield holder.entry, where.param_name, parameter
 
 
 def parameters_with_modules(members):

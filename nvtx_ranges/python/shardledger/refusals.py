@@ -1,9 +1,9 @@
 """What is alive when memory runs out gets its tags at the refused request, since the job may never reach a step's end.
 
-Between steps' ends there is what the tags of their boundaries do not know: gradients, state of an optimizer whose first step
-is half done, a model that was loaded a moment ago. PyTorch tells its observers of a request that it refuses for good, after it
-has freed its cache, without a lock of its own and on the thread that asked; the bridge calls us from there
-(torch_bridge.cpp says when it does not). Nothing here calls CUDA or allocates on a device.
+Between steps' ends there is what the tags of their boundaries do not know: gradients, whole ones that wait to be reduced
+too, state of an optimizer whose first step is half done, a model that was loaded a moment ago. PyTorch tells its observers of
+a request that it refuses for good, after it has freed its cache, without a lock of its own and on the thread that asked; the
+bridge calls us from there (torch_bridge.cpp says when it does not). Nothing here calls CUDA or allocates on a device.
 """
 
 import _thread
@@ -34,6 +34,7 @@ def refused(device, size, tag_workspaces=None):
         for optimizer in cycle.alive():
             tags.gradients(optimizer)
             tags.optimizer_state(optimizer)
+        tags.whole_gradients()
         if tag_workspaces is not None:
             tag_workspaces()
     except KeyboardInterrupt:  # the user's, which has to arrive where Python can hand it on

@@ -56,7 +56,7 @@ def hold(tensor):
     return None if storage is None else Held(storage)
 
 
-def _tag(tensor, category, module, name):
+def tag(tensor, category, module, name):
     storage = storage_of(tensor)
     if storage is not None:
         _tag_storage(storage, category, module, name)
@@ -76,7 +76,7 @@ def is_on_device(tensor):
 @unseen
 def tag_by_user(tensor, category, name=""):
     try:
-        _tag(tensor, str(category), 0, str(name))
+        tag(tensor, str(category), 0, str(name))
     except Exception as error:
         guard.say_once("tag", f"a tag was not set ({guard.describe(error)})")
 
@@ -132,10 +132,28 @@ def _storages_of_others(members):
 def gathered():
     """Names what FSDP2 keeps gathered between steps, such as the root of a model that is only evaluated."""
     try:
-        for entry, name, parameter in modules.gathered_parameters():
-            _tag(parameter, "unsharded_param", entry.nearest_selected().id, f"{entry.path}.{name}" if entry.path else name)
+        for entry, name, parameter in modules.fsdp2_parameters():
+            if parameter.sharded_state.name == "UNSHARDED":
+                _tag_in(entry, name, parameter._unsharded_param, "unsharded_param")
     except AttributeError:  # another version's names: then it has no names here either
         pass
+
+
+@unseen
+def whole_gradients():
+    """FSDP2's gradients that are not reduced yet: of the backward that runs, and of those before where it reduces later."""
+    try:
+        for entry, name, parameter in modules.fsdp2_parameters():
+            gathered_one = getattr(parameter, "_unsharded_param", None)  # made at the first gathering
+            for gradient in (getattr(gathered_one, "grad", None), parameter.unsharded_accumulated_grad):
+                if gradient is not None:
+                    _tag_in(entry, name, gradient, "unsharded_grad")
+    except AttributeError:  # as above
+        pass
+
+
+def _tag_in(entry, name, tensor, category):
+    tag(tensor, category, entry.nearest_selected().id, f"{entry.path}.{name}" if entry.path else name)
 
 
 def _tag_once(entry, name, tensor, category):
@@ -156,7 +174,7 @@ def inputs(entry, args, kwargs):
     """The tensors that a root was called with, after FSDP brought them to the device."""
     for leaf in leaves((args, kwargs)):
         if not is_made(leaf):
-            _tag(leaf, "input", entry.id, "")
+            tag(leaf, "input", entry.id, "")
 
 
 def is_named(parameter):
@@ -202,7 +220,7 @@ def gradients(optimizer):
         if where is not None and where not in seen:
             seen.add(where)
             name, module, sharded = _owner(parameter)
-            _tag(gradient, "sharded_grad" if sharded else "gradient", module, name)
+            tag(gradient, "sharded_grad" if sharded else "gradient", module, name)
 
 
 @unseen
@@ -211,7 +229,7 @@ def optimizer_state(optimizer):
     found = _state_of(optimizer)
     for parameter, key, value in found:
         name, module, _ = _owner(parameter)
-        _tag(value, "optstate", module, f"{name}.{key}" if name else key)
+        tag(value, "optstate", module, f"{name}.{key}" if name else key)
     return len(found)
 
 

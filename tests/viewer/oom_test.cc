@@ -178,6 +178,7 @@ TEST_F(Oom, OptionsAreEstimatesFromWhatWasAlive) {
     owner(ledger, "activation", first, 20 * gib);
     owner(ledger, "activation", second, 16 * gib);
     owner(ledger, "temp", 0, 4 * gib, "optimizer");
+    owner(ledger, "optstate", 0, gib);
     device_owner(ledger, "other_processes", gib);
     for (int i = 2; i < 6; i++)
       owner(ledger, "unsharded_param", ledger.module(0, "blocks." + std::to_string(i), "Block", root), gib);
@@ -185,12 +186,12 @@ TEST_F(Oom, OptionsAreEstimatesFromWhatWasAlive) {
   std::string json = shardledger({"oom", path, "--json"}).out;
   for (
       const char *part :
-      {R"("option": "batch", "what": "half the batch, or half the sequence", "estimated_bytes": 19327352832, "enough": "for this one")",
-       R"("option": "recompute", "what": "activation checkpointing of 2 modules of class Block, at most", "estimated_bytes": 17179869184)",
-       R"(makes the cache's free blocks usable", "estimated_bytes": 3221225472)",
-       R"("option": "optimizer_temporaries", "what": "the optimizer with foreach=False or fused=True, of 4 temporaries", "estimated_bytes": 3221225472)",
-       R"x("what": "4 modules keep their gathered parameters: fully_shard(…, reshard_after_forward=True)", "estimated_bytes": 2147483648)x",
-       R"("what": "the other processes on this GPU", "estimated_bytes": 1073741824, "enough": "for this one")"})
+      {R"("option": "batch", "what": "half the batch, or half the sequence", "estimated_bytes": 19327352832, "standing": "at most", "enough": "for this one", "counted": "half of activations and inputs")",
+       R"("option": "recompute", "what": "activation checkpointing of 2 modules of class Block", "estimated_bytes": 17179869184, "standing": "at most")",
+       R"("what": "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True", "estimated_bytes": 3221225472)",
+       R"("option": "optimizer_temporaries", "what": "the optimizer with foreach=False or fused=True", "estimated_bytes": 3221225472, "standing": "estimate", "enough": "for this one", "counted": "4 temporaries of it, less one")",
+       R"x("what": "fully_shard(…, reshard_after_forward=True), or FULL_SHARD of FSDP1", "estimated_bytes": 2147483648, "standing": "estimate", "enough": "for this one", "counted": "gathered parameters of 4 modules, less two of them")x",
+       R"("what": "the other processes on this GPU", "estimated_bytes": 1073741824, "standing": "at most")"})
     EXPECT_TRUE(contains(json, part)) << part << "\n" << json;
   std::string text = shardledger({"oom", path}).out;
   EXPECT_TRUE(contains(text, "Options, with estimates from what was alive; 1.00 GiB were missing for this request\n"))
@@ -271,14 +272,153 @@ TEST_F(Oom, ALeakIsNamedByItsWholeAmountAndComesFirstWhenItIsEnough) {
       ledger.sql("UPDATE period SET end_ns = start_ns; UPDATE oom SET at_ns = (SELECT max(end_ns) + 1 FROM step);"
                  "UPDATE oom_owner SET at_ns = (SELECT at_ns FROM oom)");
     }
-    std::string text = shardledger({"oom", run}).out,
-                leak = "what the last 6 steps left behind: see 'shardledger survivors'";
+    std::string text = shardledger({"oom", run}).out, leak = "keeping nothing of a step: see 'shardledger survivors'";
     EXPECT_EQ(contains(text, leak), grows == gib) << text; /* less than a hundredth is no help */
     if (grows == gib) {
-      EXPECT_TRUE(contains(text, leak + "   6.00 GiB  for this one")) << text;
+      /* Growth is measured from step 2 on; steps 0 to 2 left as much each. */
+      EXPECT_TRUE(contains(text, leak + "   9.00 GiB  estimate  for this one  what 9 steps left behind")) << text;
       EXPECT_LT(text.find(leak), text.find("half the batch, or half the sequence  "))
           << "20 GiB of the batch are more, but will not be enough for long: " << text;
     }
+  }
+}
+
+TEST_F(Oom, OfTheStepsBeforeGrowthIsMeasuredALeakHasNoMoreThanItAddsInAsMany) {
+  {
+    LedgerBuilder ledger(path);
+    Request request;
+    request.free = gib;
+    job(ledger, request);
+    ledger.sql("DELETE FROM period; DELETE FROM peak");
+    for (int step = 0; step < 9; step++) {
+      ledger.step(0, step, 2 * (40 * gib + step * gib));
+      /* What the first step makes is mostly there to stay, whoever else grows. */
+      ledger.allocation(0, step, step ? gib : 30 * gib, "other", second)
+          .sql("UPDATE allocation SET last_step = 8, free_ns = NULL");
+    }
+    ledger.sql("UPDATE period SET end_ns = start_ns; UPDATE oom SET at_ns = (SELECT max(end_ns) + 1 FROM step)");
+  }
+  std::string json = shardledger({"oom", path, "--json"}).out;
+  EXPECT_TRUE(contains(json, R"("option": "leak", "what": "keeping nothing of a step: see 'shardledger survivors'", )"
+                             R"("estimated_bytes": 9663676416, )"))
+      << json;
+}
+
+/* A step's forward returned logits of 2 GiB, and the loss outside of modules was refused 4 GiB. */
+class OomInTheLoss : public Oom {
+protected:
+  std::string options(const std::string &change, const std::string &kind = "step") {
+    std::string run = directory / (std::to_string(counter++) + ".sqlite");
+    {
+      LedgerBuilder ledger(run);
+      Request request;
+      request.requested = 4 * gib;
+      ledger.rank(0).step(0, 0, 60 * gib);
+      root = second = ledger.module(0, "", "Model");
+      ledger.phase(0, 0, "forward", root);
+      ledger.allocation(0, 0, 2 * gib, "activation", root);
+      ledger.allocation(0, 0, 4 * gib, "activation");
+      at = std::to_string(ledger.now() + 5000000000);
+      refuse(ledger, request, ledger.phase(0, 0, kind, 0));
+      ledger.sql("UPDATE rank SET device = 0; UPDATE oom SET step = 0, module_id = NULL;"
+                 "UPDATE phase SET start_ns = 1000, end_ns = 2000 WHERE kind = 'forward';"
+                 "UPDATE phase SET start_ns = 2500 WHERE kind <> 'forward';"
+                 "UPDATE allocation SET requested_bytes = bytes, alloc_ns = 1500, free_ns = 3500;"
+                 "UPDATE allocation SET alloc_ns = 2200, decided_by = 'step_activation' WHERE module_id IS NULL;"
+                 "UPDATE oom SET at_ns = 3000;" +
+                 change);
+    }
+    return shardledger({"oom", run, "--json"}).out;
+  }
+};
+
+TEST_F(OomInTheLoss, ChunksOfItAreAnOptionOfTheTensorsThatAreItsOwnAndTheRequest) {
+  const char *loss = R"("option": "loss", "what": "the loss in 8 chunks, each made again in backward", )"
+                     R"("estimated_bytes": 7516192768, "standing": "at most", "enough": "for this one", )"
+                     R"("counted": "7/8 of 2 tensors of the loss, the refused one with them")";
+  for (const char *kind : {"step", "backward"})
+    EXPECT_TRUE(contains(options("", kind), loss)) << options("", kind);
+}
+
+TEST_F(OomInTheLoss, NothingThatMayBeSomethingElseCounts) {
+  const char *loss = R"("option": "loss")";
+  EXPECT_TRUE(contains(
+      options("UPDATE allocation SET bytes = bytes / 64, requested_bytes = bytes / 64 WHERE module_id IS NULL"),
+      R"("estimated_bytes": 3758096384)"))
+      << "smaller than the model's output: of the two only the request is left";
+  EXPECT_FALSE(contains(options("UPDATE oom SET module_id = (SELECT id FROM module)"), loss)) << "a module asked";
+  EXPECT_FALSE(contains(options("UPDATE oom SET requested_bytes = 1 << 30"), loss))
+      << "smaller than the model's output";
+  EXPECT_FALSE(contains(options("UPDATE oom SET requested_bytes = 9 << 30"), loss)) << "no copy of it is so large";
+  EXPECT_FALSE(contains(options("UPDATE oom SET source = 'libnccl.so.2'"), loss)) << "a library asked";
+  EXPECT_FALSE(contains(options("UPDATE oom SET step = NULL"), loss)) << "outside of steps there is no loss";
+  EXPECT_FALSE(contains(options("UPDATE phase SET end_ns = 9000 WHERE kind = 'forward'"), loss)) << "in the forward";
+  EXPECT_FALSE(contains(options("INSERT INTO phase SELECT 77, rank, tid, 'backward', name, module_id, step, "
+                                "call_index, 2700, 2800, parent_id FROM phase WHERE kind = 'forward'"),
+                        loss))
+      << "the model's own backward has begun";
+}
+
+TEST_F(Oom, GradientsThatAreKeptWholeAreToBeReducedEachTime) {
+  for (int units : {3, 6}) {
+    std::string run = directory / ("units" + std::to_string(units) + ".sqlite");
+    {
+      LedgerBuilder ledger(run);
+      job(ledger);
+      for (int i = 0; i < units; i++)
+        owner(ledger, "unsharded_grad", ledger.module(0, "units." + std::to_string(i), "Block", root), 2 * gib);
+      owner(ledger, "gradient", 0, 7 * gib, "in_flight"); /* may be something else */
+      ledger.sql("UPDATE phase SET kind = 'backward'");
+    }
+    std::string json = shardledger({"oom", run, "--json"}).out;
+    /* Of 12 GiB two units' 4 are there anyhow, and this one of two ranks keeps its half of all. */
+    EXPECT_EQ(contains(json, R"x("option": "gradient_sync", "what": "gradients reduced in every backward: no )x"
+                             R"x(set_requires_gradient_sync(False), no no_sync()", "estimated_bytes": 2147483648, )x"
+                             R"x("standing": "at most")x"),
+              units == 6)
+        << json;
+    EXPECT_EQ(contains(json, R"("option": "gradient_sync")"), units == 6) << json;
+    EXPECT_FALSE(contains(json, R"("option": "optimizer_in_backward")")) << json;
+  }
+}
+
+TEST_F(Oom, WhatModelsReturnAndTheProgramKeepsComesFirstWhenItIsEnough) {
+  {
+    LedgerBuilder ledger(path);
+    job(ledger);
+    owner(ledger, "activation", second, 30 * gib);
+    ledger.allocation(0, 1, 2 * gib, "program", first).allocation(0, 1, 3 * gib, "program", second);
+    ledger.allocation(0, 1, 9 * gib, "program"); /* the program's own, and no output */
+    ledger.sql("UPDATE rank SET device = 0; UPDATE allocation SET free_ns = NULL, alloc_ns = 1000;"
+               "UPDATE allocation SET detail = 'output' WHERE module_id IS NOT NULL");
+    ledger.allocation(0, 1, 7 * gib, "program", second); /* made in the call that is refused something */
+    ledger.sql("UPDATE allocation SET detail = 'output', free_ns = NULL, alloc_ns = (SELECT at_ns - 1 FROM oom) "
+               "WHERE bytes = 7 << 30");
+  }
+  std::string text = shardledger({"oom", path}).out;
+  EXPECT_TRUE(
+      contains(text, "Counted\nnot keeping what models return outside of steps, or keeping it on the host   5.00 GiB  "
+                     "at most   for this one  2 tensors that are kept, most of Model.blocks.1\n"))
+      << text;
+}
+
+TEST_F(Oom, InAnOptimizersFirstStepWhatHasNoTagMayBeItsState) {
+  for (bool tagged : {false, true}) {
+    std::string run = directory / (tagged ? "tagged.sqlite" : "untagged.sqlite");
+    {
+      LedgerBuilder ledger(run);
+      ledger.rank(0).step(0, 0, 60 * gib);
+      second = ledger.module(0, "", "Model");
+      int64_t phase = ledger.phase(0, 0, "optimizer_step", 0);
+      at = std::to_string(ledger.now() + 100);
+      refuse(ledger, {}, phase);
+      owner(ledger, "temp", 0, 4 * gib, "optimizer");
+      if (tagged)
+        owner(ledger, "optstate", second, gib);
+      ledger.sql("UPDATE oom SET step = 0");
+    }
+    std::string json = shardledger({"oom", run, "--json"}).out;
+    EXPECT_EQ(contains(json, R"("option": "optimizer_temporaries")"), tagged) << json;
   }
 }
 

@@ -4,6 +4,7 @@ CREATE INDEX allocation_by_time ON allocation(rank, alloc_ns);
 CREATE INDEX phase_by_time ON phase(rank, start_ns);
 CREATE INDEX phase_by_module ON phase(rank, step, module_id);
 CREATE INDEX module_by_name ON module(rank, fqn);
+CREATE INDEX module_root ON module(rank, class) WHERE parent_id IS NULL;
 CREATE INDEX collective_by_number ON collective(comm, seq);
 CREATE INDEX collective_untimed ON collective(untimed) WHERE untimed IS NOT NULL;
 CREATE INDEX kernel_of_nccl ON kernel(rank) WHERE name GLOB '*nccl*Kernel*';

@@ -14,11 +14,20 @@ SELECT p.rank, p.step, p.period, (SELECT q.step FROM period q WHERE q.rank = p.r
   p.end_inactive_split_bytes, p.checked
 FROM period p WHERE p.kind = 'step';
 
--- A module's name as people and PyTorch's trackers write it: the root's class, then the FQN. label: short, a root by its class.
+-- A module's name as people and PyTorch's trackers write it: the root's class, then the FQN. Of several roots of one class in
+-- a process each has its number, in the order in which they were first called: "Model (2).head". label: short, a root by its
+-- class and number, another module by its FQN alone, where no other model has it and the root has no number.
+-- root_number is there for a single one, too.
 CREATE VIEW module_name AS
-SELECT m.id, m.rank, m.fqn, CASE WHEN m.fqn = '' THEN coalesce(m.class, '') ELSE coalesce(r.class, '') || '.' || m.fqn END
-  AS name, iif(m.fqn = '', coalesce(m.class, '(root)'), m.fqn) AS label
-FROM module m LEFT JOIN module r ON r.id = m.root_id;
+SELECT id, rank, fqn, root || iif(fqn = '', '', '.' || fqn) AS name, CASE WHEN fqn = '' THEN coalesce(nullif(root, ''), '(root)')
+    WHEN root <> root_class OR EXISTS (SELECT 1 FROM module o WHERE o.rank = n.rank AND o.fqn = n.fqn AND o.root_id <> n.root_id)
+      THEN root || '.' || fqn
+    ELSE fqn END AS label, root_class, root_number
+FROM (SELECT *, coalesce(root_class, '') || iif(EXISTS (SELECT 1 FROM module o WHERE o.rank = r.rank AND o.parent_id IS NULL
+      AND o.class = r.root_class AND o.id <> r.root_id), ' (' || root_number || ')', '') AS root
+  FROM (SELECT m.id, m.rank, m.fqn, m.root_id, r.class AS root_class, (SELECT count(*) FROM module o WHERE o.rank = r.rank
+      AND o.parent_id IS NULL AND o.class IS r.class AND o.id <= r.id) AS root_number
+    FROM module m LEFT JOIN module r ON r.id = coalesce(m.root_id, m.id)) r) n;
 
 -- Each period and where it lies, in words, with the period whose rows stand for it.
 CREATE VIEW period_place AS
@@ -155,8 +164,9 @@ FROM step s CROSS JOIN snapshot n ON n.rank = s.rank AND n.step = coalesce(s.sam
 -- shards, so that the tracker's FQNs start with FSDP and the root's class; replicate puts Replicate there. It keeps one Peak Forward over all calls.
 CREATE VIEW fsdp_snapshot AS
 WITH tracked(id, fqn) AS (
-  SELECT n.id, CASE WHEN r.is_fsdp AND r.class NOT LIKE 'Replicate%' THEN 'FSDP' ELSE '' END || n.name
-  FROM module_name n JOIN module m ON m.id = n.id JOIN module r ON r.id = m.root_id),
+  SELECT m.id, CASE WHEN r.is_fsdp AND r.class NOT LIKE 'Replicate%' THEN 'FSDP' ELSE '' END || coalesce(r.class, '') ||
+    iif(m.fqn = '', '', '.' || m.fqn)
+  FROM module m JOIN module r ON r.id = m.root_id),
 word(category) AS (SELECT DISTINCT fsdp_word FROM category UNION ALL SELECT 'Total'),
 state AS (
   SELECT rank, step, module_id, call_index, state, bytes, iif(state = 'Peak Forward', 0, call_index) AS call FROM (
@@ -220,15 +230,16 @@ WITH made_in(id, kind) AS MATERIALIZED (
       SELECT p.kind, p.parent_id FROM around JOIN phase p ON p.id = around.parent_id WHERE around.kind = 'user')
     SELECT kind FROM around ORDER BY kind = 'user' LIMIT 1)
   FROM (SELECT DISTINCT phase_id AS id FROM allocation WHERE last_step > step) made)
-SELECT a.rank, a.step, coalesce(m.name, '') AS module, p.kind AS phase, a.category, a.detail, a.decided_by,
-  a.bytes AS size_bytes, sum(a.bytes) AS bytes, count(*) AS allocations,
-  sum(CASE WHEN a.last_step = l.step THEN a.bytes ELSE 0 END) AS kept_bytes
-FROM (SELECT rank, last_step AS step FROM rank_steps) l
-CROSS JOIN allocation a INDEXED BY allocation_survivor ON a.rank = l.rank
-LEFT JOIN module_name m ON m.id = a.module_id
-LEFT JOIN made_in p ON p.id = a.phase_id
-WHERE a.last_step > a.step
-GROUP BY a.rank, a.step, a.module_id, p.kind, a.category, a.detail, a.decided_by, a.bytes;
+SELECT g.rank, g.step, coalesce(m.name, '') AS module, g.phase, g.category, g.detail, g.decided_by, g.size_bytes, g.bytes,
+  g.allocations, g.kept_bytes
+FROM (SELECT a.rank, a.step, a.module_id, p.kind AS phase, a.category, a.detail, a.decided_by, a.bytes AS size_bytes,
+    sum(a.bytes) AS bytes, count(*) AS allocations, sum(CASE WHEN a.last_step = l.step THEN a.bytes ELSE 0 END) AS kept_bytes
+  FROM (SELECT rank, last_step AS step FROM rank_steps) l
+  CROSS JOIN allocation a INDEXED BY allocation_survivor ON a.rank = l.rank
+  LEFT JOIN made_in p ON p.id = a.phase_id
+  WHERE a.last_step > a.step
+  GROUP BY a.rank, a.step, a.module_id, p.kind, a.category, a.detail, a.decided_by, a.bytes) g
+LEFT JOIN module_name m ON m.id = g.module_id;
 
 -- The steps of each rank that reached their end: a last one that was cut off is none. last: the number of the last of them.
 CREATE VIEW whole_steps AS

@@ -61,7 +61,7 @@ TEST_F(Diff, TheLargestChangesComeFirst) {
   std::string text = diff().out;
   EXPECT_TRUE(contains(text, ": +4.0 MiB\n")) << text;
   EXPECT_LT(text.find("Peak of each step"), text.find("Categories at the peak"));
-  EXPECT_TRUE(contains(text, "(root)")) << text;
+  EXPECT_TRUE(contains(text, "\n0          1       1  Model   forward ")) << text;
   EXPECT_EQ(diff({"--csv", "--min", "5MiB"}).out,
             header + "module,0,1,1,,,block,forward,,116391936,120586240,4194304,1048576,9437184,8388608\n");
 }

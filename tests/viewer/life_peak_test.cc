@@ -115,7 +115,7 @@ TEST_F(PeaksOfALife, DataNamePeriodAndPlaceAndLeaveTheStepEmpty) {
   EXPECT_TRUE(contains(shardledger({"peaks", path, "--by", "rank", "--csv"}).out,
                        ",load_state_dict,6,between steps 2 and 3 (load_state_dict)\n"));
   EXPECT_TRUE(contains(shardledger({"peaks", path, "--csv"}).out,
-                       "\n0,,,between,6442450944,0,6,between steps 2 and 3 (load_state_dict),0,"));
+                       "\n0,,,between,6442450944,0,6,between steps 2 and 3 (load_state_dict),,0,"));
   EXPECT_EQ(shardledger({"peaks", path, "--by", "category", "--period", "0", "--csv"}).out,
             "rank,step,category,bytes,share,period,place\n0,,param,1073741824,1,0,before step 2\n");
   EXPECT_TRUE(contains(shardledger({"peaks", path, "--period", "99"}).error, "there is no period 99 with a peak"));

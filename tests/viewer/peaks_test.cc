@@ -122,14 +122,15 @@ TEST_F(Peaks, ManyRanksAreShownAsTheHighestAndTheSpread) {
 TEST_F(Peaks, CsvHasOneRowAModuleAndPhaseOfTheHighestStepAndExactBytes) {
   CommandResult result = shardledger({"peaks", ledger, "--csv"});
   EXPECT_EQ(result.error, "");
-  EXPECT_EQ(result.out.find("rank,step,module,phase,allocated_bytes,own_bytes,period,place,unattributed,sharded_param,"
-                            "unsharded_param,param,buffer,sharded_grad,unsharded_grad,gradient,activation,temp,"
-                            "all_gather,reduce_scatter,optstate,input,workspace,program,other\n"),
+  EXPECT_EQ(result.out.find(
+                "rank,step,module,phase,allocated_bytes,own_bytes,period,place,module_id,unattributed,sharded_param,"
+                "unsharded_param,param,buffer,sharded_grad,unsharded_grad,gradient,activation,temp,"
+                "all_gather,reduce_scatter,optstate,input,workspace,program,other\n"),
             0u)
       << result.out;
   EXPECT_EQ(count(result.out, "\n"), 1 + 2 * 6);
   EXPECT_TRUE(contains(result.out,
-                       "0,3,,step,1924136960,0,7,step 3,0,268435456,134217728,0,0,268435456,67108864,0,645922816,"
+                       "0,3,,step,1924136960,0,7,step 3,,0,268435456,134217728,0,0,268435456,67108864,0,645922816,"
                        "3145728,0,0,536870912,0,0,0,0\n"))
       << result.out;
   EXPECT_TRUE(contains(result.out, "1,3,blocks.1,backward,"));
@@ -164,10 +165,10 @@ TEST_F(Peaks, WhoseRowsAreShownForAStepThatRepeatsAnotherIsSaid) {
 TEST_F(Peaks, ByModuleHasOneRowAModuleWithItsPhasesSideBySide) {
   CommandResult result = shardledger({"peaks", ledger, "--by", "module", "--rank", "1", "--step", "0", "--csv"});
   EXPECT_EQ(result.out, "rank,step,module,class,forward_bytes,recompute_bytes,backward_bytes,own_bytes,"
-                        "own_with_children_bytes,param_bytes,buffer_bytes,eval_bytes,period,place\n"
-                        "1,0,,Transformer,633339904,,,4194304,,67108864,0,,1,step 0\n"
-                        "1,0,blocks.0,Block,633339904,,1336934400,314572800,,67108864,0,,1,step 0\n"
-                        "1,0,blocks.1,Block,633339904,,1336934400,367001600,,67108864,0,,1,step 0\n");
+                        "own_with_children_bytes,param_bytes,buffer_bytes,eval_bytes,period,place,module_id\n"
+                        "1,0,,Transformer,633339904,,,4194304,,67108864,0,,1,step 0,4\n"
+                        "1,0,blocks.0,Block,633339904,,1336934400,314572800,,67108864,0,,1,step 0,5\n"
+                        "1,0,blocks.1,Block,633339904,,1336934400,367001600,,67108864,0,,1,step 0,6\n");
 }
 
 TEST_F(Peaks, ByModuleShowsParentsWithTheirChildren) {

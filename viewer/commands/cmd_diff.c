@@ -37,7 +37,7 @@ static const struct sl_column columns[] = {
     {"b_own_bytes", "Own in B", SL_UNIT_bytes, SL_COLUMN_HIDE_EMPTY},
     {"own_change_bytes", "Own change", SL_UNIT_change, SL_COLUMN_HIDE_EMPTY},
 };
-enum { COLUMNS = sizeof(columns) / sizeof(columns[0]), WHAT = 0, MODULE = 7 };
+enum { COLUMNS = sizeof(columns) / sizeof(columns[0]), WHAT = 0 };
 
 static const struct {
   const char *what, *heading;
@@ -130,13 +130,7 @@ static int print_section(struct sl_output *out, struct sl_statement *statement, 
   struct sl_table *table = sl_table_begin(out, what, columns, COLUMNS);
   while (r > 0 && strcmp(sl_column_text(statement, WHAT), what) == 0) {
     if (rows++ < LARGEST)
-      for (int i = 0; i < COLUMNS; i++) {
-        bool root = i == MODULE && strcmp(what, "module") == 0 && *sl_column_text(statement, i) == '\0';
-        if (root)
-          sl_cell_text(table, "(root)");
-        else
-          sl_cell_column(table, statement, i);
-      }
+      sl_cell_columns(table, statement, 0, COLUMNS - 1);
     r = sl_statement_step(statement, error);
   }
   table = sl_table_end(table);

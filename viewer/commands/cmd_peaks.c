@@ -64,7 +64,7 @@ static int read_categories(struct sl_db *db, const struct selection *selection, 
 /* Every module and phase of the chosen step, with what the device held at that moment by category. */
 static int print_modules_and_phases(struct sl_db *db, struct sl_output *out, const struct selection *selection,
                                     struct sl_error *error) {
-  enum { OWN = 8 };
+  enum { OWN = 9 };
   struct sl_column columns[OWN + SL_CATEGORY_limit] = {
       {"rank", "Rank", SL_UNIT_number, 0},
       {"step", "Step", SL_UNIT_number, 0},
@@ -73,6 +73,7 @@ static int print_modules_and_phases(struct sl_db *db, struct sl_output *out, con
       {"allocated_bytes", "Allocated", SL_UNIT_bytes, 0},
       {"own_bytes", "Own", SL_UNIT_bytes, 0},
       PERIOD_COLUMNS,
+      {"module_id", "Module's id", SL_UNIT_number, SL_COLUMN_DATA_ONLY},
   };
   char *names[SL_CATEGORY_limit] = {NULL};
   struct sl_statement *statement = NULL;
@@ -113,6 +114,7 @@ static int print_by_module(struct sl_db *db, struct sl_output *out, const struct
       {"buffer_bytes", "Buffers", SL_UNIT_bytes, SL_COLUMN_HIDE_EMPTY},
       {"eval_bytes", "Evaluation", SL_UNIT_bytes, SL_COLUMN_HIDE_EMPTY},
       PERIOD_COLUMNS,
+      {"module_id", "Module's id", SL_UNIT_number, SL_COLUMN_DATA_ONLY},
   };
   return print_query(db, out, "modules", columns, sizeof(columns) / sizeof(columns[0]), sl_sql_peaks_by_module,
                      selection, error);

@@ -26,40 +26,42 @@ WHERE (:rank_1 IS NULL OR p.rank = :rank_1) AND p.peak_allocated_bytes IS NOT NU
 
 -- name: diff_cells
 -- Modules are aligned by FQN and, where several models have the same one, by their order; periods by what they are (align).
-CREATE TEMP TABLE cells(side, what, key_rank, step, place, align, module, nth, phase, category, bytes, own)
+CREATE TEMP TABLE cells(side, what, key_rank, step, place, align, module, nth, label, phase, category, bytes, own)
 
 -- name: diff_fill
 INSERT INTO cells
 SELECT 0, iif(kind = 'step', 'step', 'period'), iif(:rank_0 IS NULL, rank, 0), iif(kind = 'step', step, NULL),
   iif(kind = 'step', NULL, (SELECT place FROM main.period_place w WHERE w.rank = q.rank AND w.period = q.period)),
-  kind || iif(kind IN ('step', 'between', 'cut'), ' ' || coalesce(step, ''), '') || ' ' || nth, NULL, 0, NULL, NULL,
+  kind || iif(kind IN ('step', 'between', 'cut'), ' ' || coalesce(step, ''), '') || ' ' || nth, NULL, 0, NULL, NULL, NULL,
   peak_allocated_bytes, NULL
 FROM (SELECT p.*, row_number() OVER (PARTITION BY rank, kind, step ORDER BY period) AS nth FROM main.period p) q
 WHERE (:rank_0 IS NULL OR rank = :rank_0) AND peak_allocated_bytes IS NOT NULL AND :period_0 IS NULL
   AND (:step IS NULL OR kind = 'step' AND step = :step)
 UNION ALL
-SELECT 0, 'category', c.key_rank, c.step, c.place, NULL, NULL, 0, NULL, b.category, b.bytes, NULL
+SELECT 0, 'category', c.key_rank, c.step, c.place, NULL, NULL, 0, NULL, NULL, b.category, b.bytes, NULL
 FROM chosen c JOIN main.peak_category b ON b.rank = c.rank AND b.period = c.rows_of AND b.module_id IS NULL
   AND b.phase = c.kind WHERE c.side = 0
 UNION ALL
-SELECT 0, 'module', c.key_rank, c.step, c.place, NULL, m.fqn, m.nth, p.phase, NULL, p.allocated_bytes, p.own_bytes
+SELECT 0, 'module', c.key_rank, c.step, c.place, NULL, m.fqn, m.nth,
+  (SELECT label FROM main.module_name l WHERE l.id = m.id), p.phase, NULL, p.allocated_bytes, p.own_bytes
 FROM chosen c JOIN main.peak p ON p.rank = c.rank AND p.period = c.rows_of
 JOIN (SELECT id, fqn, row_number() OVER (PARTITION BY rank, fqn ORDER BY id) AS nth FROM main.module) m
   ON m.id = p.module_id WHERE c.side = 0
 UNION ALL
 SELECT 1, iif(kind = 'step', 'step', 'period'), iif(:rank_1 IS NULL, rank, 0), iif(kind = 'step', step, NULL),
   iif(kind = 'step', NULL, (SELECT place FROM other.period_place w WHERE w.rank = q.rank AND w.period = q.period)),
-  kind || iif(kind IN ('step', 'between', 'cut'), ' ' || coalesce(step, ''), '') || ' ' || nth, NULL, 0, NULL, NULL,
+  kind || iif(kind IN ('step', 'between', 'cut'), ' ' || coalesce(step, ''), '') || ' ' || nth, NULL, 0, NULL, NULL, NULL,
   peak_allocated_bytes, NULL
 FROM (SELECT p.*, row_number() OVER (PARTITION BY rank, kind, step ORDER BY period) AS nth FROM other.period p) q
 WHERE (:rank_1 IS NULL OR rank = :rank_1) AND peak_allocated_bytes IS NOT NULL AND :period_0 IS NULL
   AND (:step IS NULL OR kind = 'step' AND step = :step)
 UNION ALL
-SELECT 1, 'category', c.key_rank, c.step, c.place, NULL, NULL, 0, NULL, b.category, b.bytes, NULL
+SELECT 1, 'category', c.key_rank, c.step, c.place, NULL, NULL, 0, NULL, NULL, b.category, b.bytes, NULL
 FROM chosen c JOIN other.peak_category b ON b.rank = c.rank AND b.period = c.rows_of AND b.module_id IS NULL
   AND b.phase = c.kind WHERE c.side = 1
 UNION ALL
-SELECT 1, 'module', c.key_rank, c.step, c.place, NULL, m.fqn, m.nth, p.phase, NULL, p.allocated_bytes, p.own_bytes
+SELECT 1, 'module', c.key_rank, c.step, c.place, NULL, m.fqn, m.nth,
+  (SELECT label FROM other.module_name l WHERE l.id = m.id), p.phase, NULL, p.allocated_bytes, p.own_bytes
 FROM chosen c JOIN other.peak p ON p.rank = c.rank AND p.period = c.rows_of
 JOIN (SELECT id, fqn, row_number() OVER (PARTITION BY rank, fqn ORDER BY id) AS nth FROM other.module) m
   ON m.id = p.module_id WHERE c.side = 1
@@ -68,7 +70,7 @@ JOIN (SELECT id, fqn, row_number() OVER (PARTITION BY rank, fqn ORDER BY id) AS 
 -- Steps are aligned by number, other periods by what they come after, categories by name. A module that only one side has changes by what it owns: the device's peak
 -- in its phase is not its doing. A rank that only one side has is not compared. Text says once what is the same on several.
 WITH pairs AS (
-  SELECT what, key_rank, module, nth, phase, category,
+  SELECT what, key_rank, module, nth, max(label) AS label, phase, category,
     max(step) FILTER (WHERE side = 0) AS step_a, max(step) FILTER (WHERE side = 1) AS step_b,
     max(place) FILTER (WHERE side = 0) AS place_a, max(place) FILTER (WHERE side = 1) AS place_b,
     max(bytes) FILTER (WHERE side = 0) AS a, max(bytes) FILTER (WHERE side = 1) AS b,
@@ -82,10 +84,10 @@ both AS (SELECT key_rank FROM chosen WHERE side = 0 INTERSECT SELECT key_rank FR
 SELECT what, iif(:rank_0 IS NULL, min(key_rank), NULL), CASE WHEN :rank_0 IS NOT NULL THEN NULL
     WHEN count(*) > 1 AND count(*) = (SELECT count(*) FROM both) THEN 'all'
     WHEN count(*) > 4 THEN count(*) || ' ranks' ELSE group_concat(key_rank, ', ') END,
-  step_a, step_b, place_a, place_b, module, phase, category, a, b, change, own_a, own_b, iif(what = 'module', own_change, NULL)
+  step_a, step_b, place_a, place_b, iif(:text, label, module), phase, category, a, b, change, own_a, own_b, iif(what = 'module', own_change, NULL)
 FROM told JOIN both USING (key_rank)
 WHERE NOT (what IN ('step', 'period') AND (a IS NULL OR b IS NULL)) AND max(abs(coalesce(change, 0)), abs(own_change)) >= :min
-GROUP BY what, step_a, step_b, place_a, place_b, module, nth, phase, category, a, b, own_a, own_b, iif(:text, NULL, key_rank)
+GROUP BY what, step_a, step_b, place_a, place_b, module, nth, label, phase, category, a, b, own_a, own_b, iif(:text, NULL, key_rank)
 ORDER BY place, max(abs(coalesce(change, 0)), abs(own_change)) DESC, key_rank, step_a, place_a, module, phase, category
 
 -- name: diff_highest

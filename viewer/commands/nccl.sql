@@ -41,13 +41,14 @@ ORDER BY sum(share_ns) DESC, operation
 
 -- name: nccl_modules
 -- Modules of all ranks by their name, in the model's order (of an id the lower 40 bits count within its rank); calls that
--- serve none come last. In text a root without a name goes by its class.
-SELECT iif(:text, coalesce(iif(m.fqn = '', coalesce(m.class, '(root)'), m.fqn), '(none)'), m.fqn), operation, count(DISTINCT p.rank), sum(calls),
+-- serve none come last. Those of several models of one class are kept apart by the order of these.
+SELECT iif(:text, coalesce(max(n.label), '(none)'), m.fqn), operation, count(DISTINCT p.rank), sum(calls),
   iif(:text AND NOT max(sum(timed) <> sum(calls)) OVER (), NULL, sum(timed)), sum(bytes),
   cast(round(sum(share_ns)) AS INTEGER), median(durations), cast(round(sum(exposed_ns)) AS INTEGER),
   iif(sum(exposable_ns) > 0, sum(exposed_ns) / sum(exposable_ns), NULL), sum(algorithm_bytes) / sum(transfer_ns),
   sum(bus_bytes) / sum(transfer_ns), median(delays), median(spreads), max(max_spread_ns) FROM part p
-LEFT JOIN module m ON m.id = p.module_id WHERE has_rows GROUP BY m.fqn, m.class, operation
+LEFT JOIN module m ON m.id = p.module_id LEFT JOIN module_name n ON n.id = m.id WHERE has_rows
+GROUP BY m.fqn, m.class, n.root_class, n.root_number, operation
 ORDER BY min(m.id) & 0xffffffffff NULLS LAST, operation
 
 -- name: nccl_communicators

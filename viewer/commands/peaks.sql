@@ -10,8 +10,8 @@ ORDER BY b.category
 WITH chosen AS (SELECT * FROM shown_period WHERE asked_step IS :step AND asked_period IS :period AND (:rank IS NULL OR rank =
   :rank))
 SELECT p.rowid, p.rank, c.step, iif(p.module_id IS NULL, iif(:text, '(all)', NULL),
-    iif(m.fqn = '' AND :text, coalesce(m.class, '(root)'), m.fqn)), p.phase, p.allocated_bytes, p.own_bytes, c.period,
-  iif(:text AND c.step IS NOT NULL, NULL, c.place), b.category, b.bytes
+    iif(:text, (SELECT label FROM module_name n WHERE n.id = m.id), m.fqn)), p.phase, p.allocated_bytes, p.own_bytes, c.period,
+  iif(:text AND c.step IS NOT NULL, NULL, c.place), p.module_id, b.category, b.bytes
 FROM chosen c CROSS JOIN peak p ON p.rank = c.rank AND p.period = c.rows_of
 LEFT JOIN module m ON m.id = p.module_id
 LEFT JOIN peak_category b ON b.rank = p.rank AND b.period = p.period AND b.module_id IS p.module_id AND b.phase = p.phase
@@ -22,11 +22,11 @@ ORDER BY p.rank, p.module_id, CASE p.phase WHEN c.kind THEN 0 WHEN 'forward' THE
 -- name: peaks_by_module
 WITH chosen AS (SELECT * FROM shown_period WHERE asked_step IS :step AND asked_period IS :period AND (:rank IS NULL OR rank =
   :rank))
-SELECT p.rank, c.step, iif(m.fqn = '' AND :text, coalesce(m.class, '(root)'), m.fqn), m.class, max(p.allocated_bytes)
+SELECT p.rank, c.step, iif(:text, (SELECT label FROM module_name n WHERE n.id = m.id), m.fqn), m.class, max(p.allocated_bytes)
   FILTER (WHERE p.phase = 'forward'), max(p.allocated_bytes) FILTER (WHERE p.phase = 'recompute'),
   max(p.allocated_bytes) FILTER (WHERE p.phase = 'backward'), max(p.own_bytes), max(p.own_with_children_bytes),
   m.param_bytes, m.buffer_bytes, max(p.allocated_bytes) FILTER (WHERE p.phase = 'eval'), c.period,
-  iif(:text AND c.step IS NOT NULL, NULL, c.place)
+  iif(:text AND c.step IS NOT NULL, NULL, c.place), m.id
 FROM chosen AS c CROSS JOIN peak AS p ON p.rank = c.rank AND p.period = c.rows_of JOIN module AS m ON m.id = p.module_id
 WHERE :depth IS NULL OR m.depth <= :depth GROUP BY p.rank, c.period, m.id ORDER BY p.rank, m.id
 

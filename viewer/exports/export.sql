@@ -1,7 +1,7 @@
 -- name: export_phases
 SELECT p.id, p.tid, p.kind, p.name, p.start_ns, coalesce(p.end_ns, r.end_ns, p.start_ns) AS until_ns,
-  nullif(iif(m.fqn = '', m.class, m.fqn), ''), p.step, p.call_index FROM phase AS p JOIN rank AS r ON r.rank = p.rank
-LEFT JOIN module AS m ON m.id = p.module_id WHERE p.rank = :rank ORDER BY p.tid, p.start_ns, until_ns DESC, p.id
+  (SELECT nullif(label, '(root)') FROM module_name n WHERE n.id = p.module_id), p.step, p.call_index FROM phase AS p JOIN rank AS r ON r.rank = p.rank WHERE p.rank = :rank
+ORDER BY p.tid, p.start_ns, until_ns DESC, p.id
 
 -- name: export_ranks
 WITH moved AS (

@@ -22,8 +22,7 @@ class ModulesTable {
   }
 
   label(row, tree) {
-    if (row.module.fqn === "") return row.module.class || "(root)";
-    return tree && row.above && row.above.module.fqn ? row.module.fqn.slice(row.above.module.fqn.length + 1) : row.module.fqn;
+    return tree && row.above && row.above.module.fqn ? row.module.fqn.slice(row.above.module.fqn.length + 1) : row.module.label;
   }
 
   // Each row with the nearest module above it that has a row.
@@ -47,7 +46,7 @@ class ModulesTable {
   // Without the root's class, where names are many and room is little.
   short(id) {
     const module = this.modules.get(id);
-    return module ? module.fqn || module.class || "(root)" : null;
+    return module ? module.label : null;
   }
 
   // The step's modules, or those of the step that it repeats, or those of the rank's highest step.

@@ -48,7 +48,7 @@ SELECT c.rank, c.step, c.category, c.bytes FROM peak_category AS c
 WHERE c.rank = :rank AND c.module_id IS NULL AND c.phase = 'step' AND c.bytes <> 0 ORDER BY c.step, c.category
 
 -- name: page_modules
-SELECT m.id, m.rank, m.fqn, n.name, m.class, m.parent_id AS parent, m.depth, m.is_fsdp, m.param_bytes AS params,
+SELECT m.id, m.rank, m.fqn, n.name, n.label, m.class, m.parent_id AS parent, m.depth, m.is_fsdp, m.param_bytes AS params,
   m.buffer_bytes AS buffers FROM module AS m JOIN module_name AS n ON n.id = m.id WHERE m.rank = :rank ORDER BY m.id
 
 -- name: page_module_peaks

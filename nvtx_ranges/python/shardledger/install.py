@@ -1,6 +1,6 @@
 """Puts every hook in place. Imported only when torch is: from here on modules import it freely."""
 
-from . import backward, bridge, ddp, facts, forward, fsdp1, guard, handover, native, optimizers, outside
+from . import backward, bridge, ddp, facts, forward, fsdp1, guard, handover, megatron, native, optimizers, outside
 
 
 def install():
@@ -13,6 +13,7 @@ def install():
     backward.install()
     ddp.install()
     fsdp1.install()
+    megatron.install()
     optimizers.install()
     handover.install()
     outside.install()

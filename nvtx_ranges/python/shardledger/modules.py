@@ -149,6 +149,11 @@ def is_fsdp2(module):
     return _is_a(module, "FSDPModule")
 
 
+def is_megatrons(parameter):
+    """It is a view of a flat buffer of Megatron-FSDP."""
+    return getattr(parameter, "_megatron_fsdp_model", None) is not None
+
+
 def is_fsdp(module):
     return is_fsdp2(module) or _is_a(module, "FullyShardedDataParallel")
 

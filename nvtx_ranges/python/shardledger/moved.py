@@ -15,7 +15,7 @@ import weakref
 
 import torch
 
-from . import cycle, guard, modules, tags
+from . import cycle, guard, megatron, modules, tags
 from .tensors import unseen
 
 _AGAIN = (1, 2)  # steps in which whole models are looked at: early in training single parameters move
@@ -58,6 +58,7 @@ class _Model:
         if root is None:
             return
         self.places, self.keys = tags.model(root, self.only_new)
+        megatron.tag(modules.members(root))
         last = len(self.places) - 1
         self.fixed = [self.places[i] for i in sorted({0, len(self.places) // 2, last}) if last >= 0]
 
@@ -109,7 +110,7 @@ def called(root, step):
 
 
 class _Optimizer:
-    __slots__ = ("optimizer", "states", "tensors", "places", "held", "parameter", "gradient")
+    __slots__ = ("optimizer", "states", "tensors", "places", "held", "parameter", "gradient", "is_named")
 
     def __init__(self, optimizer):
         self.optimizer = weakref.ref(optimizer, lambda gone, key=id(optimizer): _optimizer_is_gone(key, gone))
@@ -119,6 +120,7 @@ class _Optimizer:
         parameters = cycle.parameters_of(optimizer)
         self.parameter = weakref.ref(parameters[len(parameters) // 2]) if parameters else lambda: None
         self.gradient = None
+        self.is_named = False  # its model was known when its state was tagged
 
     def look(self):
         """At a step's beginning."""
@@ -126,7 +128,8 @@ class _Optimizer:
         if optimizer is None:
             return
         state = _state(optimizer)
-        if len(state) != self.states or not all(map(_is_same, self.held, self._tensors(state))):
+        if (len(state) != self.states or self.is_named != tags.is_named(self.parameter())
+                or not all(map(_is_same, self.held, self._tensors(state)))):
             self._tag_state(optimizer, state)
         gradient = self._gradient()
         if self.gradient is not None and gradient is not None and not _is_same(self.gradient, gradient):
@@ -152,6 +155,7 @@ class _Optimizer:
 
     def _tag_state(self, optimizer, state):
         self.tensors = tags.optimizer_state(optimizer)
+        self.is_named = tags.is_named(self.parameter())
         self.states = len(state)
         parameters = list(state)
         self.places = [(weakref.ref(parameter), key) for parameter in (parameters[:1] + parameters[1:][-1:])

@@ -102,13 +102,15 @@ def model(root, only_new=False):
     taken = _storages_of_others(members) if only_new else ()
     places = []
     for module, entry, name, parameter in modules.parameters_with_modules(members):
-        sharded = _is_sharded(parameter, entry)
+        is_megatrons = modules.is_megatrons(parameter)  # its buffers have the tags
+        sharded = is_megatrons or _is_sharded(parameter, entry)
         full_name = f"{entry.path}.{name}" if entry.path else name
         key = entry.id, full_name
         is_taken = bool(taken) and _storage(parameter) in taken
         if not is_taken:
             _named[id(parameter)] = (weakref.ref(parameter), full_name, entry.nearest_selected().id, sharded)
-        _tag_once(entry, full_name, parameter, None if is_taken else "sharded_param" if sharded else "param")
+        category = None if is_taken or is_megatrons else "sharded_param" if sharded else "param"
+        _tag_once(entry, full_name, parameter, category)
         is_fsdps = sharded and modules.local(parameter) is not parameter  # its module holds another one while it is gathered
         places.append((weakref.ref(parameter), None, key) if is_fsdps else (weakref.ref(module), name, key))
     keys = [key for *_, key in places]

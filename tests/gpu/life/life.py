@@ -161,6 +161,28 @@ def owners_differ(name, told):
     elif name == "pinned":
         kept, found = told.lines[-1]["kept_bytes"], told.one("SELECT sum(bytes) FROM host_segment WHERE free_ns IS NULL OR free_ns > (SELECT max(end_ns) FROM step)")
         yield from () if found >= kept else (f"pinned {found:,} of {kept:,}",)
+    elif name == "fsdp1":
+        for line in (line for line in told.lines if line["what"] == "step"):
+            found = told.one("SELECT sum(a.requested_bytes) FROM step s JOIN allocation a ON a.rank = s.rank AND a.step = coalesce(s.same_as, s.step)"
+                             " WHERE s.step = ? AND a.category = 'unsharded_grad'", line["step"]) or 0
+            # Flat gradients are padded to whole parts.
+            yield from () if line["whole_bytes"] <= found <= line["whole_bytes"] + 512 * line["units"] else (
+                f"whole gradients {found:,} of {line['whole_bytes']:,} in step {line['step']}",)
+    elif name == "accumulate-oom":
+        kept = line_of(told, "died")["whole_bytes"]
+        found = at_refusal(told, "category = 'unsharded_grad'")
+        yield from () if found >= kept else (f"whole gradients {found:,} of {kept:,} at the refusal",)
+    elif name == "megatron-fsdp":
+        line = told.lines[-1]
+        for category, truth in (("sharded_param", line["weight_bytes"]), ("sharded_grad", line["gradient_bytes"]), ("unsharded_param", 1)):
+            found = at_steps_peak(told, f"category = '{category}'")
+            yield from () if found >= truth else (f"{category} {found:,} of {truth:,} in a step",)
+        share = told.one("SELECT max(bytes * 1.0 / (SELECT sum(bytes) FROM category_at_peak d WHERE d.rank = c.rank AND d.period = c.period))"
+                         " FROM category_at_peak c WHERE step IS NOT NULL AND category = 'program'") or 0
+        yield from () if share <= 0.01 else (f"{share:.1%} of a step's peak is the program's own",)
+    elif name == "lightning":
+        found, truth = sum(growth(told).values()), grown(told)
+        yield from () if truth and abs(found - truth) <= 0.05 * truth else (f"owners that grow {growth(told)}, PyTorch {truth:,}",)
     elif name.startswith("leak-"):
         total, truth = told.one("SELECT sum(bytes) FROM owner_growth"), grown(told)
         found = sum(growth(told).values())
@@ -192,17 +214,26 @@ def record(out, target):
 
 def main():
     import jobs
+    import libraries
 
+    every = sorted(jobs.JOBS | libraries.JOBS)
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--only", action="append", choices=sorted(jobs.JOBS))
+    parser.add_argument("--only", action="append", choices=every)
     parser.add_argument("--record", type=Path)
     parser.add_argument("--compare", type=Path)
     parser.add_argument("--jobs", type=int, default=9)
     options = parser.parse_args()
-    names = options.only or sorted(jobs.JOBS)
+    names = options.only or every
     failed = 0
     with tempfile.TemporaryDirectory() as scratch:
         place = options.compare or options.record or Path(scratch)
+        if options.compare:
+            missing = {name: "not recorded" for name in libraries.JOBS if not (place / name).is_dir()}
+        else:
+            missing = libraries.MISSING
+        for name in [name for name in names if name in missing]:
+            print(f"{name:20} skipped: {missing[name]}")
+        names = [name for name in names if name not in missing]
         if not options.compare:
             with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
                 list(pool.map(lambda name: run(name, place), names))

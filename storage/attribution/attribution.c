@@ -79,6 +79,16 @@ static bool is_cublas_workspace(const struct sl_allocation *allocation, const st
   return false;
 }
 
+/*
+ * Of a step in which no optimizer steps: what outlives the backward pass and is not used up in another one. Where the log
+ * ends in the step, an error may have let go of what was in use.
+ */
+static bool is_kept_without_optimizer(const struct sl_allocation *allocation, const struct sl_step_facts *facts,
+                                      const struct sl_phase *backward) {
+  return allocation->step >= 0 && facts->optimizer_start_count == 0 && !facts->cut_off && allocation->free_at != 0 &&
+         backward && outlives(allocation, backward) && !whole_backward_of(allocation->free_phase);
+}
+
 static enum sl_attribution_rule rule_in_backward(const struct sl_allocation *allocation,
                                                  const struct sl_step_facts *facts) {
   if (allocation->free_phase && enclosing_point(allocation->free_phase, SL_POINT_reduce_scatter))
@@ -89,9 +99,11 @@ static enum sl_attribution_rule rule_in_backward(const struct sl_allocation *all
     return SL_RULE_cublas_workspace;
   if (alive_at_next(allocation, facts->optimizer_starts, facts->optimizer_start_count))
     return SL_RULE_backward_gradient;
+  const struct sl_phase *backward = whole_backward_of(allocation->phase);
+  if (is_kept_without_optimizer(allocation, facts, backward))
+    return SL_RULE_backward_kept;
   if (allocation->free_at != 0 || any_after(allocation, facts->optimizer_starts, facts->optimizer_start_count))
     return SL_RULE_backward_temp;
-  const struct sl_phase *backward = whole_backward_of(allocation->phase);
   return facts->cut_off && backward && backward->end_at == 0 ? SL_RULE_backward_in_flight : SL_RULE_backward_survivor;
 }
 

@@ -443,6 +443,7 @@ class Story:
                     return "unsharded_grad", None, rule, freed.module or module
                 steps = self.optimizers(a, step_end)
                 found = ("gradient", None, "backward_gradient") if steps and a.free > steps[0].start else (
+                    "gradient", "kept", "backward_kept") if self.is_kept(a, step, backward) else (
                     "temp", "backward", "backward_temp") if a.free <= min(step_end, self.now) else (
                         "gradient", *(("in_flight", "backward_in_flight") if cut and backward and backward.end == NEVER else
                                       ("accumulated", "backward_survivor")))
@@ -462,6 +463,15 @@ class Story:
 
     def optimizers(self, a, step_end):
         return [p for p in self.optimizer_steps if a.start < p.start < step_end]
+
+    def is_kept(self, a, step, backward):
+        """It outlives the whole backward of a step without optimizers, and is freed in the step and in no backward."""
+        if a.step is None or not backward or not backward.end < a.free <= step.end < NEVER:
+            return False
+        begin = max((other.end for other in self.steps if other.end <= step.start), default=0)
+        freed_in = a.free_phase.around() if a.free_phase else ()
+        return (not any(begin <= p.start < step.end for p in self.optimizer_steps)
+                and not any(p.kind == "backward" and p.module is None for p in freed_in))
 
     def there_to_step(self, a, step_end):
         steps = self.optimizers(a, step_end)

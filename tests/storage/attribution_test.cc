@@ -226,6 +226,17 @@ TEST_F(Attribution, GradientsOfAStepWithoutAnOptimizerAreStillGradients) {
   EXPECT_EQ(rule_of(40, 0, &module_backward), "backward_survivor");
 }
 
+TEST_F(Attribution, WithoutAnOptimizerWhatOutlivesTheBackwardPassIsAGradient) {
+  EXPECT_EQ(rule_of(40, 62, &module_backward), "backward_temp") << "an optimizer steps later, and does not find it";
+  optimizer_starts.clear();
+  EXPECT_EQ(rule_of(40, 58, &module_backward), "backward_temp") << "freed within";
+  EXPECT_EQ(rule_of(40, 62, &module_backward), "backward_kept");
+  sl_phase second = make(SL_KIND_backward, 61, 66, &step);
+  EXPECT_EQ(rule_of(40, 62, &module_backward, &second), "backward_temp") << "another backward uses it up";
+  cut_off = true;
+  EXPECT_EQ(rule_of(40, 62, &module_backward), "backward_temp") << "an error may have let go of it";
+}
+
 TEST_F(Attribution, WhatABackwardThatTheEndCutOffHasMadeMayBecomeAnything) {
   optimizer_starts.clear();
   cut_off = true;

@@ -3,31 +3,33 @@
  * through ctypes) or must share one NVTX instance (the torch bridge, through function pointers). It is a library of its
  * own and not part of libshardledger.so because NVTX must not be initialised by the tool that it initialises.
  */
+#include "ranges.h"
+
+#include "config.h"
 #include "shardledger_nvtx.h"
 
 #include <stddef.h>
 
-#define SLR_API __attribute__((visibility("default")))
-
-/* 1 when an NVTX tool listens, libshardledger.so or another; the first call initialises NVTX. */
-SLR_API int slr_attached(void) {
+int slr_attached(void) {
   return sl_nvtx_domain() != NULL;
 }
 
-/* NVTX's handle of the domain, NULL without a tool. */
-SLR_API const void *slr_domain(void) {
+const void *slr_domain(void) {
   return sl_nvtx_domain();
+}
+
+const char *slr_option(const char *name) {
+  return sl_option_named(name);
 }
 
 /* ---- where NVTX has another tool than libshardledger.so ---- */
 
-/* Functions of libshardledger.so that every range goes to as well; from sl_range_push to sl_range_mark. */
 struct listener {
-  void (*push)(uint32_t, const char *, uint64_t);
-  void (*pop)(void);
-  uint64_t (*start)(uint32_t, const char *, uint64_t);
-  void (*end)(uint64_t);
-  void (*mark)(uint32_t, const char *, uint64_t);
+  slr_push_fn *push;
+  slr_pop_fn *pop;
+  slr_start_fn *start;
+  slr_end_fn *end;
+  slr_mark_fn *mark;
 };
 
 static struct listener listener;
@@ -37,10 +39,7 @@ static const struct listener *other_listener(void) {
   return __atomic_load_n(&also, __ATOMIC_ACQUIRE);
 }
 
-/* From now on; once. */
-SLR_API void slr_hand_on(void (*push)(uint32_t, const char *, uint64_t), void (*pop)(void),
-                         uint64_t (*start)(uint32_t, const char *, uint64_t), void (*end)(uint64_t),
-                         void (*mark)(uint32_t, const char *, uint64_t)) {
+void slr_hand_on(slr_push_fn *push, slr_pop_fn *pop, slr_start_fn *start, slr_end_fn *end, slr_mark_fn *mark) {
   listener = (struct listener){push, pop, start, end, mark};
   __atomic_store_n(&also, &listener, __ATOMIC_RELEASE);
 }
@@ -89,27 +88,27 @@ static int recall(uint64_t id, uint64_t *nvtx) {
 
 /* ---- ranges ---- */
 
-SLR_API void slr_push(uint32_t category, const char *name, uint64_t value) {
+void slr_push(uint32_t category, const char *name, uint64_t value) {
   const struct listener *to = other_listener();
   sl_nvtx_push(category, name, value);
   if (to)
     to->push(category, name, value);
 }
 
-SLR_API void slr_pop(void) {
+void slr_pop(void) {
   const struct listener *to = other_listener();
   sl_nvtx_pop();
   if (to)
     to->pop();
 }
 
-SLR_API uint64_t slr_start(uint32_t category, const char *name, uint64_t value) {
+uint64_t slr_start(uint32_t category, const char *name, uint64_t value) {
   const struct listener *to = other_listener();
   uint64_t nvtx = sl_nvtx_start(category, name, value);
   return to ? remember(to, to->start(category, name, value), nvtx) : nvtx;
 }
 
-SLR_API void slr_end(uint64_t id) {
+void slr_end(uint64_t id) {
   uint64_t nvtx;
   if (!recall(id, &nvtx)) {
     sl_nvtx_end(id);
@@ -119,7 +118,7 @@ SLR_API void slr_end(uint64_t id) {
   other_listener()->end(id & ~MARK);
 }
 
-SLR_API void slr_mark(uint32_t category, const char *name, uint64_t value) {
+void slr_mark(uint32_t category, const char *name, uint64_t value) {
   const struct listener *to = other_listener();
   sl_nvtx_mark(category, name, value);
   if (to)

@@ -15,6 +15,8 @@
  */
 #include "events.h"
 #include "kinds.h"
+#include "ranges.h"
+#include "shardledger.h"
 
 #include <ATen/record_function.h>
 
@@ -37,20 +39,16 @@
 #endif
 
 extern "C" {
-typedef void slb_push_fn(uint32_t category, const char *name, uint64_t value);
-typedef void slb_pop_fn(void);
-typedef uint64_t slb_start_fn(uint32_t category, const char *name, uint64_t value);
-typedef void slb_end_fn(uint64_t id);
-typedef void slb_allocator_fn(int device, int action, uint64_t address, uint64_t bytes, uint64_t stream,
-                              uint64_t pool_owner, uint64_t pool_id);
-typedef uint32_t slb_sequence_fn(int device);
-typedef void slb_restore_fn(int device, uint32_t sequence, uint32_t segments, uint32_t blocks);
-typedef void slb_tag_fn(int device, uint64_t address, const char *category, uint32_t module, const char *name);
+/* Functions of the plugin, which the companion hands over; what it hands over for ranges is in ranges.h. */
+typedef decltype(sl_allocator_event) slb_allocator_fn;
+typedef decltype(sl_allocator_sequence) slb_sequence_fn;
+typedef decltype(sl_allocator_restore) slb_restore_fn;
+typedef decltype(sl_allocator_existing) slb_existing_fn;
+typedef decltype(sl_tag) slb_tag_fn;
+/* Functions of Python. */
 typedef void slb_refused_fn(int device, uint64_t bytes);
 typedef int slb_finalizing_fn(void);
 typedef void *slb_thread_state_fn(void);
-typedef void slb_existing_fn(int device, uint64_t address, uint64_t bytes, uint64_t requested_bytes, uint64_t stream,
-                             uint64_t pool_owner, uint64_t pool_id, int state, int starts_segment);
 }
 
 #ifdef SHARDLEDGER_WORKSPACES
@@ -71,10 +69,10 @@ template <typename = void> NoTable cublaslt_handle_stream_to_workspace() {
 
 namespace {
 
-slb_push_fn *push;
-slb_pop_fn *pop;
-slb_start_fn *start;
-slb_end_fn *end;
+slr_push_fn *push;
+slr_pop_fn *pop;
+slr_start_fn *start;
+slr_end_fn *end;
 thread_local std::string failure;
 
 /* Set for ranges that may end on another thread: a collective's, which lasts until its work is done. */
@@ -243,7 +241,9 @@ bool read_workspaces(std::vector<Workspace> &out, bool waits) {
 
 } // namespace
 
+/* The companion reads these declarations as it reads shardledger.h. */
 #define SLB_API extern "C" __attribute__((visibility("default")))
+#define SLB_API_WAITS SLB_API /* for a lock of torch's, whose holder may want Python's */
 
 /* Why the last call of this thread failed; owned by the bridge, valid until the next call. */
 SLB_API const char *slb_error() {
@@ -260,7 +260,7 @@ SLB_API int slb_has_allocator() {
 }
 
 /* Every record_function from now on becomes a range of these functions. A second call does nothing. */
-SLB_API int slb_start_ranges(slb_push_fn *push_fn, slb_pop_fn *pop_fn, slb_start_fn *start_fn, slb_end_fn *end_fn) {
+SLB_API int slb_start_ranges(slr_push_fn *push_fn, slr_pop_fn *pop_fn, slr_start_fn *start_fn, slr_end_fn *end_fn) {
   static std::atomic<bool> started{false};
   if (started.exchange(true))
     return 0;
@@ -344,7 +344,7 @@ SLB_API int slb_observe_refusals(slb_refused_fn *refused_fn, slb_finalizing_fn *
  * allocator's lock. Nothing is held while the functions are called; sequence_fn excepted, which is called under that
  * lock.
  */
-SLB_API int64_t slb_restore(slb_sequence_fn *sequence_fn, slb_restore_fn *restore_fn, slb_existing_fn *existing_fn) {
+SLB_API_WAITS int64_t slb_restore(slb_sequence_fn *sequence_fn, slb_restore_fn *restore_fn, slb_existing_fn *existing_fn) {
 #ifdef SHARDLEDGER_ALLOCATOR
   int64_t found = 0;
   int r = guarded([&] {
@@ -384,7 +384,7 @@ SLB_API int64_t slb_restore(slb_sequence_fn *sequence_fn, slb_restore_fn *restor
 }
 
 /* Current requested, allocated, active and reserved bytes of a device, all pools. Takes the allocator's lock. */
-SLB_API int slb_allocator_stats(int device, uint64_t out[4]) {
+SLB_API_WAITS int slb_allocator_stats(int device, uint64_t out[4]) {
 #ifdef SHARDLEDGER_ALLOCATOR
   return guarded([&] {
     auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(static_cast<c10::DeviceIndex>(device));
@@ -406,7 +406,7 @@ SLB_API int slb_allocator_stats(int device, uint64_t out[4]) {
  * when not, -1 and slb_error. To be called by one thread at a time. waits: for the tables' locks; else a table that is
  * locked is left out.
  */
-SLB_API int slb_tag_workspaces(slb_tag_fn *tag_fn, int waits) {
+SLB_API_WAITS int slb_tag_workspaces(slb_tag_fn *tag_fn, int waits) {
 #ifdef SHARDLEDGER_WORKSPACES
   static std::vector<Workspace> before;
   bool known = false;

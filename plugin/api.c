@@ -4,6 +4,7 @@
  */
 #include "shardledger.h"
 
+#include "config.h"
 #include "device_sampler.h"
 #include "event_log.h"
 #include "log_helper.h"
@@ -49,6 +50,10 @@ int sl_recording(void) {
 
 const char *sl_directory(void) {
   return sl_log_directory();
+}
+
+const char *sl_option(const char *name) {
+  return sl_option_named(name);
 }
 
 void sl_pause(void) {

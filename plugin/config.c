@@ -150,6 +150,13 @@ const char *sl_option_text(enum sl_option option) {
   return texts[option];
 }
 
+const char *sl_option_named(const char *name) {
+  for (int i = 0; i < SL_OPTION_count; i++)
+    if (strcmp(options[i].name, name) == 0)
+      return sl_option_text(i);
+  return NULL;
+}
+
 uint64_t sl_option_max_bytes(void) {
   sl_once(&once, read_options);
   return max_bytes;

@@ -54,6 +54,9 @@ enum sl_option {
  */
 const char *sl_option_text(enum sl_option option);
 
+/* The same by its name in the environment; NULL when there is none of that name. */
+const char *sl_option_named(const char *name);
+
 /* SHARDLEDGER_MAX_BYTES as a number; 0 for no limit. */
 uint64_t sl_option_max_bytes(void);
 

@@ -18,10 +18,16 @@
 extern "C" {
 #endif
 
+/*
+ * This file is the one list of the interface. What it marks SL_API is what the library exports; the companion reads its
+ * declarations from here, so each stands on lines of its own and takes numbers, texts and addresses only.
+ * SL_API_WAITS: it may call the CUDA driver or wait, so the companion gives Python's lock up meanwhile.
+ */
 #define SL_API __attribute__((visibility("default")))
+#define SL_API_WAITS SL_API
 
 /* Version of this interface; sl_api_version() of the loaded library must equal it. */
-#define SL_API_VERSION 5
+#define SL_API_VERSION 6
 SL_API uint32_t sl_api_version(void);
 
 /* 1 while events are recorded; 0 when off, paused, failed or in a forked child. */
@@ -29,6 +35,12 @@ SL_API int sl_recording(void);
 
 /* Directory of this process's log, NUL-terminated and owned by the library; "" until the first event was recorded. */
 SL_API const char *sl_directory(void);
+
+/*
+ * Value of an environment option, SHARDLEDGER_…: the environment's at the first question to any option when it is
+ * valid, else the default. NULL when there is no option of this name. Owned by the library.
+ */
+SL_API const char *sl_option(const char *name);
 
 /* Stops and resumes recording of everything (used for paired overhead measurements). A gap record marks the window. */
 SL_API void sl_pause(void);
@@ -106,21 +118,21 @@ SL_API void sl_allocator_stats(int device, uint32_t sequence, uint64_t requested
  * Records free and total bytes of the calling thread's current device, and what NVML says of the processes on it (not
  * every time where that is slow). Calls the CUDA driver.
  */
-SL_API void sl_device_sample(void);
+SL_API_WAITS void sl_device_sample(void);
 
 /*
  * The same, unless it would tell nothing new: since this thread's or any other's last sample, less than a second ago,
  * no memory went to or came from the driver and no GPU code was loaded, as far as is recorded. For the end of every
  * step.
  */
-SL_API void sl_device_sample_if_due(void);
+SL_API_WAITS void sl_device_sample_if_due(void);
 
 /*
  * Hands CUPTI to another tool (torch.profiler) and takes activity recording back afterwards. Both call CUPTI; both
  * return 0, or a negative errno when CUPTI is not in use (-ENODEV) or refuses (-EBUSY).
  */
-SL_API int sl_cupti_release(void);
-SL_API int sl_cupti_reacquire(void);
+SL_API_WAITS int sl_cupti_release(void);
+SL_API_WAITS int sl_cupti_reacquire(void);
 
 #ifdef __cplusplus
 }

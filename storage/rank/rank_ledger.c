@@ -24,13 +24,14 @@ static int categories_of_rules(struct sl_rank_builder *b, const struct sl_user_r
   return 0;
 }
 
-/* How the companion begins to say why PyTorch's allocator has no trace, when it has no cache either. */
+/* Logs of before `allocator_backend=uncached` say it at the beginning of a reason only. */
 #define UNCACHED "PYTORCH_NO_CUDA_MEMORY_CACHING"
 
 /* What the process said about its allocator; it says so when it attaches, before the allocator's first event. */
 static void allocator_facts_take(struct sl_rank_builder *b) {
   const char *backend = sl_log_info(b->log, "allocator_backend");
   sl_allocator_config_parse(sl_log_info(b->log, "allocator_config"), &b->config);
+  b->uncached = b->uncached || (backend && strcmp(backend, "uncached") == 0);
   b->drivers_pool = b->uncached || (backend && strcmp(backend, "cudaMallocAsync") == 0);
 }
 

@@ -5,12 +5,14 @@ import multiprocessing
 import os
 import stat
 import sys
+import types
 
 import pytest
 import torch
 
 from shardledger import compiler
 from shardledger.kinds import KIND
+from shardledger.signatures import bind
 
 COMPILER = """#!/bin/sh
 # Notes each call; compiles by copying a file, slowly.
@@ -147,11 +149,9 @@ def test_the_bridge_compiles_cleanly_with_and_without_cuda(tmp_path, cuda):
     command[1:1] = ["-Wextra", "-Werror", "-Wno-unused-parameter"]
     done = compiler._run(command, 120)
     assert done.returncode == 0, done.stdout
-    library = ctypes.CDLL(path)
-    library.slb_error.restype = ctypes.c_char_p
-    library.slb_restore.restype = ctypes.c_int64
+    library = types.SimpleNamespace(**dict(bind("torch_bridge.cpp", ctypes.PyDLL(path), ctypes.CDLL(path))))
     assert library.slb_has_allocator() == int(cuda)
-    event = ctypes.CFUNCTYPE(None)(lambda: None)
+    event = ctypes.cast(ctypes.CFUNCTYPE(None)(lambda: None), ctypes.c_void_p)
     if not cuda:
         assert library.slb_start_allocator(event) == -1
         assert library.slb_error() == b"built without the CUDA headers"

@@ -25,6 +25,9 @@ _NATIVES = ("push", "pop", "start", "end", "mark", "info", "source_state", "modu
             "allocator_event_at", "allocator_told", "allocator_sequence", "allocator_restore", "allocator_existing", "allocator_stats", "device_sample", "device_sample_if_due", "cupti_release", "cupti_reacquire")
 
 
+DEFAULTS = {b"SHARDLEDGER_TORCH": "auto", b"SHARDLEDGER_MODULES": "fsdp", b"SHARDLEDGER_LOG": "info"}
+
+
 class Calls(list):
     """Noted native calls: (name, *arguments), byte strings as text."""
 
@@ -69,6 +72,8 @@ def companion(monkeypatch):
     calls = Calls()
     for name in _NATIVES:
         monkeypatch.setattr(native, name, calls.note(name))
+    # The plugin reads the environment once; here each test has its own.
+    monkeypatch.setattr(native, "option", lambda name: os.environ.get(name.decode(), DEFAULTS[name]).encode())
     monkeypatch.setattr(native, "_loaded", True)
     monkeypatch.setattr(native, "plugin", object())
     monkeypatch.setattr(tags, "DEVICES", {"cuda", "cpu"})

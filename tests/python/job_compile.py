@@ -88,10 +88,18 @@ def compile_blocks(model, how, **options):
 BLOCKS = dict(how=("method", "wrapper"), fullgraph=(True, False))
 
 
+def select_modules(selection):
+    """SHARDLEDGER_MODULES for the next model, where the companion is here; the environment is read once."""
+    if "shardledger" in sys.modules:
+        from shardledger import options
+
+        options.module_selection = lambda: int(selection) if selection.isdigit() else selection
+
+
 @program("plain", selection=("0", "1"), how=("method",), fullgraph=(True,))
 @program("plain", selection=("fsdp", "all"), **BLOCKS)
 def blocks(how, fullgraph, selection="fsdp", count=12, backend="eager"):
-    os.environ["SHARDLEDGER_MODULES"] = selection
+    select_modules(selection)
     model = Model(count)
     compile_blocks(model, how, backend=backend, fullgraph=fullgraph)
     return train(model, model.parameters())
@@ -343,7 +351,7 @@ def fully_sharded(how, fullgraph, selection, whole=False):
     from torch.distributed.fsdp import fully_shard
 
     process_group()
-    os.environ["SHARDLEDGER_MODULES"] = selection
+    select_modules(selection)
     model = Model(12)
     if not whole:
         compile_blocks(model, how, backend="eager", fullgraph=fullgraph)
@@ -435,7 +443,7 @@ def counts():
 def run(name, function):
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
-    os.environ["SHARDLEDGER_MODULES"] = "fsdp"
+    select_modules("fsdp")
     torch.manual_seed(0)
     try:
         result = function()

@@ -522,11 +522,18 @@ TEST_F(Ledger, UnderCudaMallocAsyncTheDriversCallsAreTheTensors) {
             (std::vector<std::string>{"0"}));
 }
 
-TEST_F(Ledger, WithoutACacheOfPyTorchsTheDriversCallsAreTheTensorsToo) {
+class Uncached : public Ledger, public testing::WithParamInterface<bool> {};
+
+INSTANTIATE_TEST_SUITE_P(Said, Uncached, testing::Bool(), [](const testing::TestParamInfo<bool> &info) {
+  return info.param ? "AsAFact" : "InTheReasonOfAnOlderLog";
+});
+
+TEST_P(Uncached, WithoutACacheOfPyTorchsTheDriversCallsAreTheTensorsToo) {
   {
     LogBuilder log(directory / "host-1-1", 50);
-    log.info("allocator_backend", "native");
-    log.source_state("torch_allocator", "failed", "PYTORCH_NO_CUDA_MEMORY_CACHING turns the caching allocator off");
+    log.info("allocator_backend", GetParam() ? "uncached" : "native");
+    if (!GetParam())
+      log.source_state("torch_allocator", "failed", "PYTORCH_NO_CUDA_MEMORY_CACHING turns the caching allocator off");
     auto &main = log.thread(1);
     auto driver = [&](uint64_t address, uint64_t bytes, const char *owner) {
       main.append(sl_event_driver_allocation{address, bytes, 0, log.string(owner), log.string("cuMemAlloc_v2"), 0,

@@ -1,13 +1,14 @@
 """Starts the torch bridge, or what stands in for it, and takes the allocator's own statistics at step ends."""
 
 import ctypes
-import os
 import threading
 import traceback
+import types
 
 import torch
 
 from . import compiler, facts, guard, history, native, options, refusals
+from .signatures import bind
 
 if "_library" not in globals():  # a reloaded module keeps what it started
     _library = None
@@ -39,7 +40,7 @@ def start():
         guard.say(f"no torch bridge, so PyTorch's allocations are read at step ends only: {reason}")
         history.wrap_record_function()
     _wants_history = source != "bridge"
-    facts.info("fidelity", "bridge" if _library is not None and _library.slb_has_allocator() else "history")
+    facts.info("fidelity", "bridge" if _library is not None and _library.has_allocator() else "history")
     if torch.version.cuda:
         start_allocator()
         if _allocator is None:
@@ -47,24 +48,13 @@ def start():
 
 
 def _load(path):
-    library = ctypes.PyDLL(path)
-    library.slb_error.restype = ctypes.c_char_p
-    library.slb_start_ranges.argtypes = (ctypes.c_void_p,) * 4
-    library.slb_start_allocator.argtypes = (ctypes.c_void_p,)
-    library.slb_observe_refusals.argtypes = (ctypes.c_void_p,) * 3
+    """The bridge's functions, by their names in torch_bridge.cpp without the prefix."""
+    bound = bind("torch_bridge.cpp", ctypes.PyDLL(path), ctypes.CDLL(path))
+    library = types.SimpleNamespace(**{symbol.removeprefix("slb_"): function for symbol, function in bound})
     if native.ranges is not None:
         functions = [native.address(native.ranges, name) for name in ("slr_push", "slr_pop", "slr_start", "slr_end")]
-        if library.slb_start_ranges(*functions) != 0:
-            raise OSError(library.slb_error().decode("utf-8", "replace"))
-    # These wait for locks of torch's, whose holder may want the GIL.
-    waiting = ctypes.CDLL(path)
-    library.stats = waiting.slb_allocator_stats
-    library.stats.argtypes = (ctypes.c_int, ctypes.c_uint64 * 4)
-    library.restore = waiting.slb_restore
-    library.restore.argtypes = (ctypes.c_void_p,) * 3
-    library.restore.restype = ctypes.c_int64
-    library.tag_workspaces = waiting.slb_tag_workspaces
-    library.tag_workspaces.argtypes = (ctypes.c_void_p, ctypes.c_int)
+        if library.start_ranges(*functions) != 0:
+            raise OSError(library.error().decode("utf-8", "replace"))
     return library
 
 
@@ -92,19 +82,16 @@ def start_allocator():
 
 
 def _start_allocator():
-    if os.environ.get("PYTORCH_NO_CUDA_MEMORY_CACHING", "0") not in ("", "0"):
-        # storage/rank/rank_ledger.c knows the state by the reason's first word.
-        reason = b"PYTORCH_NO_CUDA_MEMORY_CACHING turns the caching allocator off; tensors are known from the driver's calls"
-        native.source_state(b"torch_allocator", b"failed", reason)
-        return "none"
-    backend = torch.cuda.get_allocator_backend()
+    backend = facts.allocator_backend()
     if backend != "native":
-        reason = f"the allocator backend {backend} has no trace; tensors are known from the driver's calls"
+        why = ("PYTORCH_NO_CUDA_MEMORY_CACHING turns the caching allocator off" if backend == "uncached"
+               else f"the allocator backend {backend} has no trace")
+        reason = f"{why}; tensors are known from the driver's calls"
         native.source_state(b"torch_allocator", b"failed", reason.encode())
         return "none"
     reason = "no bridge"
     if _library is not None:
-        r = _library.slb_start_allocator(native.address(native.plugin, "sl_allocator_event"))
+        r = _library.start_allocator(native.address(native.plugin, "sl_allocator_event"))
         if r == 0:
             _allocator_is_on("bridge", _restore())
             refusals.observe(_library, tag_workspaces_now)
@@ -113,7 +100,7 @@ def _start_allocator():
             return "bridge"
         if r > 0:
             return None
-        reason = _library.slb_error().decode("utf-8", "replace")
+        reason = _library.error().decode("utf-8", "replace")
     if not _wants_history:
         native.source_state(b"torch_allocator", b"failed", reason.encode("utf-8", "replace"))
         return "none"
@@ -129,7 +116,7 @@ def _restore():
     functions = [native.address(native.plugin, name)
                  for name in ("sl_allocator_sequence", "sl_allocator_restore", "sl_allocator_existing")]
     blocks = _library.restore(*functions)
-    return blocks if blocks >= 0 else _library.slb_error().decode("utf-8", "replace")
+    return blocks if blocks >= 0 else _library.error().decode("utf-8", "replace")
 
 
 def _allocator_is_on(how, before):
@@ -181,7 +168,7 @@ def _statistics(device):
     figures = (ctypes.c_uint64 * 4)()
     for _ in range(3):
         sequence = native.allocator_sequence(device)
-        if _library.stats(device, figures) != 0:
+        if _library.allocator_stats(device, figures) != 0:
             return
         if native.allocator_sequence(device) == sequence:
             native.allocator_stats(device, sequence, *figures)

@@ -16,6 +16,12 @@ def info(key, value):
         native.info(key.encode(), str(value).encode("utf-8", "replace"))
 
 
+def allocator_backend():
+    """uncached: whatever the backend, PYTORCH_NO_CUDA_MEMORY_CACHING turns its cache off."""
+    uncached = os.environ.get("PYTORCH_NO_CUDA_MEMORY_CACHING", "0") not in ("", "0")
+    return "uncached" if uncached else torch.cuda.get_allocator_backend()
+
+
 def process():
     info("torch_version", torch.__version__)
     info("cuda_version", torch.version.cuda)
@@ -25,7 +31,7 @@ def process():
             info("nccl_version", ".".join(map(str, torch.cuda.nccl.version())))
         except Exception:  # a torch without NCCL
             pass
-        info("allocator_backend", torch.cuda.get_allocator_backend())
+        info("allocator_backend", allocator_backend())
     # Newer versions read the first, all of them the second.
     for variable in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
         if variable in os.environ:

@@ -8,14 +8,14 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 
 def source(name):
     """Path of a C file that is shipped with the package (native/), or of the source tree's original."""
-    for directory in ("native", "../..", "../../../plugin"):
+    for directory in ("native", "../..", "../../../plugin", "../../../plugin/format"):
         path = os.path.normpath(os.path.join(_HERE, directory, name))
         if os.path.exists(path):
             return path
     raise FileNotFoundError(name)
 
 
-def _read(name):
+def read(name):
     with open(source(name), encoding="utf-8") as file:
         return file.read()
 
@@ -25,9 +25,9 @@ def _values(text, pattern):
 
 
 # {"forward": 2, …}: enum sl_kind.
-KIND = _values(_read("kinds.def"), r"^KIND\((\d+), (\w+),")
+KIND = _values(read("kinds.def"), r"^KIND\((\d+), (\w+),")
 
-_ENUMERATORS = {name: int(value) for name, value in re.findall(r"\bSL_(\w+) = (\d+)", _read("events.h"))}
+_ENUMERATORS = {name: int(value) for name, value in re.findall(r"\bSL_(\w+) = (\d+)", read("events.h"))}
 
 # Enum sl_allocator_action, by the words that torch's snapshots use.
 ACTION = {

@@ -1,25 +1,24 @@
-"""The environment variables that the companion reads; the plugin's table (--help-env) documents all of them."""
+"""The environment options that the companion needs. The C libraries read the environment, by the table in plugin/config.h."""
 
-import os
+from . import native
 
 
-def _word(name, default, words):
-    value = os.environ.get(name, "").strip().lower()
-    return value if value in words else default
+def _value(name):
+    """Empty where neither library is in the process: then nothing is recorded."""
+    ask = native.options_without_plugin if native.plugin is None else native.option
+    return (ask(name) or b"").decode("utf-8", "replace")
 
 
 def torch_source():
     """auto: the bridge, else the history; bridge, history, off: only that."""
-    return _word("SHARDLEDGER_TORCH", "auto", ("auto", "bridge", "history", "off"))
+    return _value(b"SHARDLEDGER_TORCH")
 
 
 def module_selection():
     """"fsdp", "all", or a depth: which modules get ranges of their own."""
-    value = os.environ.get("SHARDLEDGER_MODULES", "").strip().lower()
-    if value == "all":
-        return "all"
-    return int(value) if value.isdigit() else "fsdp"
+    value = _value(b"SHARDLEDGER_MODULES")
+    return int(value) if value.isdigit() else value
 
 
 def verbosity():
-    return _word("SHARDLEDGER_LOG", "", ("quiet", "info", "debug"))
+    return _value(b"SHARDLEDGER_LOG")

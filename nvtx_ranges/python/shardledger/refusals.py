@@ -54,5 +54,5 @@ def observe(library, tag_workspaces):
     _callback = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_uint64)(
         lambda device, size: refused(device, size, tag_workspaces))
     functions = (_callback, is_finalizing, python.PyGILState_GetThisThreadState)
-    if library.slb_observe_refusals(*(ctypes.cast(function, ctypes.c_void_p) for function in functions)) != 0:
-        native.source_state(b"torch_refusals", b"failed", library.slb_error())
+    if library.observe_refusals(*(ctypes.cast(function, ctypes.c_void_p) for function in functions)) != 0:
+        native.source_state(b"torch_refusals", b"failed", library.error())

@@ -79,7 +79,9 @@ static int full_path(sqlite3_vfs *self, const char *path, int size, char *out) {
   return strlen(path) < (size_t)size ? SQLITE_OK : SQLITE_CANTOPEN;
 }
 
-static void vfs_make(void) {
+/* Once, before the first file. Nobody asks how much memory SQLite has, and counting takes a lock for each piece. */
+static void sqlite_set_up(void) {
+  sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0);
   const sqlite3_vfs *usual = sqlite3_initialize() == SQLITE_OK ? sqlite3_vfs_find(NULL) : NULL;
   if (!usual)
     return;
@@ -176,7 +178,7 @@ int sl_db_open(const char *path, enum sl_db_mode mode, struct sl_db **out, struc
   char *name = NULL, *file = NULL;
   int r = 0;
   *out = NULL;
-  pthread_once(&once, vfs_make);
+  pthread_once(&once, sqlite_set_up);
   struct sl_db *db = calloc(1, sizeof(*db));
   if (!db)
     return sl_no_memory(error);

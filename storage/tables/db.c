@@ -466,6 +466,15 @@ bool sl_column_is_null(struct sl_statement *statement, int column) {
   return sqlite3_column_type(statement->handle, column) == SQLITE_NULL;
 }
 
+struct sl_number sl_column_number(struct sl_statement *statement, int column) {
+  sqlite3_value *value = sqlite3_column_value(statement->handle, column);
+  switch (sqlite3_value_type(value)) {
+  case SQLITE_INTEGER: return (struct sl_number){SL_VALUE_int, sqlite3_value_int64(value), 0};
+  case SQLITE_FLOAT: return (struct sl_number){SL_VALUE_double, 0, sqlite3_value_double(value)};
+  default: return (struct sl_number){SL_VALUE_null, 0, 0};
+  }
+}
+
 int64_t sl_column_int(struct sl_statement *statement, int column) {
   return sqlite3_column_int64(statement->handle, column);
 }

@@ -113,7 +113,7 @@ int sl_ingest(const char *directory, const char *output, const struct sl_ledger_
   if (!output) {
     int r = ledger_path(directory, &own_output);
     if (r < 0)
-      return sl_error_set(error, r, "out of memory");
+      return sl_no_memory(error);
     output = own_output;
   }
   int r = sl_ingest_job(&directory, 1, output, options, error);
@@ -205,7 +205,7 @@ int sl_open_ledger(const char *path, struct sl_db **out, struct sl_error *error)
 
   r = ledger_path(path, &ledger);
   if (r < 0)
-    return sl_error_set(error, r, "out of memory");
+    return sl_no_memory(error);
   bool has_ledger = lstat(ledger, &status) == 0;
   if (has_ledger && !S_ISREG(status.st_mode)) {
     r = sl_error_set(error, -EINVAL, "%s is %s, and is not read; remove it, and it is made again from the logs", ledger,

@@ -131,9 +131,9 @@ static int64_t copy_table(struct sl_db *from, struct sl_db *to, const char *name
   if (r == 0)
     r = sl_db_prepare(to, sql, &write, error);
   getrusage(RUSAGE_SELF, &before);
-  struct sl_row row;
-  for (size_t at = 0; r == 0 && sl_rows_next(&table.rows, &at, &row);)
-    r = insert(write, &row, error);
+  const struct sl_row *row;
+  for (size_t at = 0; r == 0 && (row = sl_rows_next(&table.rows, &at));)
+    r = insert(write, row, error);
   getrusage(RUSAGE_SELF, &after);
   *processor_s += seconds(&after) - seconds(&before);
   read = sl_statement_close(read);

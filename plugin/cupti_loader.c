@@ -93,7 +93,6 @@ static void load(void) {
 #define OPTIONAL(name) *(void **)&loaded.name = dlsym(library, "cupti" #name);
   SL_CUPTI_FUNCTIONS(REQUIRED, OPTIONAL)
   OPTIONAL(Subscribe_v2)
-  OPTIONAL(ActivityEnableAllocationSource)
 #undef REQUIRED
 #undef OPTIONAL
   usable = complete && loaded.GetVersion(&loaded.version) == CUPTI_SUCCESS && loaded.version >= OLDEST_VERSION;

@@ -39,7 +39,6 @@ struct sl_cupti {
   SL_CUPTI_FUNCTIONS(FUNCTION, FUNCTION)
 #undef FUNCTION
   CUptiResult (*Subscribe_v2)(CUpti_SubscriberHandle *, CUpti_CallbackFunc, void *, struct sl_cupti_subscriber *);
-  CUptiResult (*ActivityEnableAllocationSource)(uint8_t); /* came together with the record that has the source */
 };
 
 /*

@@ -27,8 +27,6 @@
 #define IDLE_WAIT_NS 50000000u /* for threads that are inside an append when the log ends */
 #define FINISH_NS 100000000u   /* of the end's time, for the files */
 
-static _Atomic(sl_log_cupti_clock *) cupti_clock;
-
 static void record_clocks(void);
 static void at_exit(void);
 
@@ -122,15 +120,9 @@ void sl_log_gap(const char *source, const char *reason, uint64_t lost) {
   sl_log_append(SL_EVENT_gap, &gap, sizeof(gap), NULL, 0);
 }
 
-void sl_log_set_cupti_clock(sl_log_cupti_clock *clock) {
-  atomic_store(&cupti_clock, clock);
-}
-
 static void record_clocks(void) {
-  sl_log_cupti_clock *read_cupti = atomic_load(&cupti_clock);
-  struct sl_event_clock clock = {.monotonic_ns = sl_clock_ns(CLOCK_MONOTONIC),
-                                 .cupti_ns = read_cupti ? read_cupti() : 0};
-  clock.realtime_ns = sl_clock_ns(CLOCK_REALTIME);
+  const struct sl_event_clock clock = {.realtime_ns = sl_clock_ns(CLOCK_REALTIME),
+                                       .monotonic_ns = sl_clock_ns(CLOCK_MONOTONIC)};
   sl_log_append(SL_EVENT_clock, &clock, sizeof(clock), NULL, 0);
 }
 

@@ -57,10 +57,6 @@ uint32_t sl_log_name(const char *text);
 /* lost events of a source, and why; lost may be 0 when the number is not known. */
 void sl_log_gap(const char *source, const char *reason, uint64_t lost);
 
-/* cuptiGetTimestamp, for the clock events; NULL when CUPTI is not in use. */
-typedef uint64_t sl_log_cupti_clock(void);
-void sl_log_set_cupti_clock(sl_log_cupti_clock *clock);
-
 /* Stops and resumes taking events (sl_pause, sl_resume). */
 void sl_log_pause(bool paused);
 

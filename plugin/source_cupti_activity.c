@@ -1,5 +1,5 @@
 /*
- * Capture source cupti_activity: when kernels, copies and memsets ran on the device, and CUPTI's own view of memory.
+ * Capture source cupti_activity: when kernels, copies and memsets ran on the device.
  *
  * CUPTI fills buffers that we hand out and returns them when they are full or flushed; their records are copied into
  * the log then, names included, because the buffers' pointers do not outlive it. Times are CUPTI's, unchanged.
@@ -95,7 +95,6 @@ typedef CUpti_ActivityKernel4 kernel_record;
 typedef CUpti_ActivityMemcpy memcpy_record;
 typedef CUpti_ActivityMemcpyPtoP peer_memcpy_record;
 typedef CUpti_ActivityMemset memset_record;
-typedef CUpti_ActivityMemory2 memory_record;
 
 /*
  * PyTorch's profiler gives CUPTI a clock of its own, the processor's counter, and leaves it there when it has ended.
@@ -120,7 +119,6 @@ static uint64_t host_ns(uint64_t time) {
 }
 
 static bool keep_all_kernels; /* else those of NCCL; set before anything is enabled */
-static bool has_source;       /* memory records are CUpti_ActivityMemory4 and tell the allocating library */
 
 static void kernel(const void *record) {
   const kernel_record *k = record;
@@ -170,26 +168,6 @@ static void set(const void *record) {
   sl_log_append(SL_EVENT_memory_set, &event, sizeof(event), NULL, 0);
 }
 
-static uint32_t source_name(const char *path) {
-  const char *slash = path ? strrchr(path, '/') : NULL;
-  return sl_log_name(slash ? slash + 1 : path);
-}
-
-static void memory(const void *record) {
-  const memory_record *m = record;
-  struct sl_event_activity_memory event = {
-      .at_ns = host_ns(m->timestamp),
-      .address = m->address,
-      .bytes = m->bytes,
-      .correlation = m->correlationId,
-      .stream = m->streamId,
-      .device = (uint16_t)m->deviceId,
-      .operation = (uint8_t)m->memoryOperationType,
-      .kind = (uint8_t)m->memoryKind,
-      .owner = has_source ? source_name(((const CUpti_ActivityMemory4 *)record)->source) : 0};
-  sl_log_append(SL_EVENT_activity_memory, &event, sizeof(event), NULL, 0);
-}
-
 #define SAME_PLACE(older, newer, field)                                                                                \
   _Static_assert(offsetof(older, field) == offsetof(newer, field) &&                                                   \
                      sizeof(((older *)0)->field) == sizeof(((newer *)0)->field),                                       \
@@ -201,30 +179,23 @@ SAME_PLACE(memcpy_record, CUpti_ActivityMemcpy5, correlationId);
 SAME_PLACE(memcpy_record, peer_memcpy_record, streamId);
 SAME_PLACE(peer_memcpy_record, CUpti_ActivityMemcpyPtoP4, correlationId);
 SAME_PLACE(memset_record, CUpti_ActivityMemset4, correlationId);
-SAME_PLACE(memory_record, CUpti_ActivityMemory4, streamId);
 
 /* The kinds that are recorded, in the order of enabling. */
 static const struct kind {
   CUpti_ActivityKind kind;
   uint16_t bytes; /* of the struct that is read */
   enum {
-    ALWAYS,
     TIMES,   /* device times: in the steps of SHARDLEDGER_STEPS */
     KERNELS, /* likewise; left out with SHARDLEDGER_KERNELS=none */
   } when;
   void (*read)(const void *record);
 } kinds[] = {
-    {CUPTI_ACTIVITY_KIND_MEMORY2, sizeof(memory_record), ALWAYS, memory},
     {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, sizeof(kernel_record), KERNELS, kernel},
     {CUPTI_ACTIVITY_KIND_MEMCPY, sizeof(memcpy_record), TIMES, copy},
     {CUPTI_ACTIVITY_KIND_MEMCPY2, sizeof(peer_memcpy_record), TIMES, peer_copy},
     {CUPTI_ACTIVITY_KIND_MEMSET, sizeof(memset_record), TIMES, set},
 };
 #define KINDS (sizeof(kinds) / sizeof(*kinds))
-
-static size_t record_bytes(const struct kind *kind) {
-  return kind->kind == CUPTI_ACTIVITY_KIND_MEMORY2 && has_source ? sizeof(CUpti_ActivityMemory4) : kind->bytes;
-}
 
 static const struct sl_cupti *cupti; /* set before anything is registered, never changed after */
 
@@ -270,7 +241,7 @@ static void read_buffer(uint8_t *buffer, size_t valid) {
     for (size_t i = 0; i < KINDS; i++) {
       if (kinds[i].kind != record->kind)
         continue;
-      if (record_bytes(&kinds[i]) > left) {
+      if (kinds[i].bytes > left) {
         sl_log_gap(NAME, "a buffer ended inside a record", 1);
         return;
       }
@@ -332,7 +303,7 @@ static bool times_on; /* the kinds of device times are enabled; for the owner of
 static bool is_wanted(const struct kind *kind) {
   if (kind->when == KERNELS && strcmp(sl_option_text(SL_OPTION_kernels), "none") == 0)
     return false;
-  return kind->when == ALWAYS || times_on;
+  return times_on;
 }
 
 /* The first of so many kinds may be enabled: the undo list. CUPTI doesn't mind one that is not. */
@@ -369,7 +340,7 @@ static void times_follow(void) {
     return;
   times_on = true; /* so that is_wanted speaks of the kinds of times */
   for (size_t i = 0; i < KINDS; i++) {
-    if (kinds[i].when == ALWAYS || !is_wanted(&kinds[i]))
+    if (!is_wanted(&kinds[i]))
       continue;
     CUptiResult result = open ? cupti->ActivityEnable(kinds[i].kind) : cupti->ActivityDisable(kinds[i].kind);
     if (result != CUPTI_SUCCESS && !is_missing(result))
@@ -509,13 +480,8 @@ int sl_source_cupti_reacquire(void) {
     default: return -EBUSY;
     }
   }
-  /*
-   * torch.profiler keeps the seat for good, but once its session is over activity can be recorded without it. Then
-   * CUPTI's memory records stand in for the callbacks, and can tell the allocating library as well.
-   */
+  /* torch.profiler keeps the seat for good, but once its session is over activity can be recorded without it. */
   bool seated = sl_cupti_seat_take(cupti) == 0;
-  if (!seated && cupti->ActivityEnableAllocationSource)
-    has_source = cupti->ActivityEnableAllocationSource(1) == CUPTI_SUCCESS;
   device_clock_anchor();
   CUptiResult result = enable();
   if (result != CUPTI_SUCCESS) {

@@ -348,12 +348,6 @@ void sl_cupti_seat_leave(const struct sl_cupti *cupti, const char *reason) {
     sl_source_state(NAME, "off", reason);
 }
 
-static uint64_t cupti_clock(void) {
-  uint64_t now = 0;
-  sl_cupti_load()->GetTimestamp(&now);
-  return now;
-}
-
 static int start(void) {
   if (strcmp(sl_option_text(SL_OPTION_cupti), "off") == 0) {
     sl_source_state(NAME, "off", "SHARDLEDGER_CUPTI=off");
@@ -371,8 +365,6 @@ static int start(void) {
     sl_source_state(NAME, "off", "no libcupti.so.13 or libcupti.so.12 found");
     return -ENODEV;
   }
-  if (cupti->GetTimestamp)
-    sl_log_set_cupti_clock(cupti_clock);
   char reason[256] = "";
   int r = take_seat(cupti, reason, sizeof(reason));
   if (*reason)

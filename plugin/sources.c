@@ -38,7 +38,6 @@ static void end(void) {
 static void after_fork_in_child(void) {
   for (size_t i = 0; i < SOURCES_MAX; i++)
     running[i] = false;
-  sl_log_set_cupti_clock(NULL);
 }
 
 void sl_sources_start(void) {

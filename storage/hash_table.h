@@ -5,10 +5,30 @@
 #ifndef SHARDLEDGER_HASH_TABLE_H
 #define SHARDLEDGER_HASH_TABLE_H
 
-#define HASH_NONFATAL_OOM 1
-#include <uthash.h>
-
+#include <stddef.h>
+#include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
+
+/* Most keys are one number: for those a multiplication spreads as well as uthash's own function, in a tenth of the
+ * time. */
+static inline unsigned sl_hash_number(const void *key, size_t bytes) {
+  uint64_t number = 0;
+  memcpy(&number, key, bytes);
+  return (unsigned)(number * UINT64_C(0x9e3779b97f4a7c15) >> 32);
+}
+
+#define HASH_NONFATAL_OOM 1
+#define HASH_FUNCTION(key, bytes, hash)                                                                                \
+  do {                                                                                                                 \
+    if ((bytes) == 4)                                                                                                  \
+      (hash) = sl_hash_number(key, 4);                                                                                 \
+    else if ((bytes) == 8)                                                                                             \
+      (hash) = sl_hash_number(key, 8);                                                                                 \
+    else                                                                                                               \
+      HASH_JEN(key, bytes, hash);                                                                                      \
+  } while (0)
+#include <uthash.h>
 
 /* True when the element that HASH_ADD was given is not in the table. */
 #define SL_HASH_FAILED(element) ((element)->hh.tbl == NULL)

@@ -8,13 +8,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+struct key {
+  int32_t category;
+  uint32_t module;
+  int32_t kind;
+  int32_t rule; /* whose detail it has; -1: none */
+};
+
 struct group {
-  struct {
-    int32_t category;
-    uint32_t module;
-    int32_t kind;
-    int32_t rule; /* whose detail it has; -1: none */
-  } key;
+  struct key key;
   uint64_t bytes, allocations;
   UT_hash_handle hh;
 };
@@ -25,31 +27,22 @@ static bool lives(const struct sl_allocation *a, uint32_t device, uint64_t at) {
 
 int sl_memory_owners(struct sl_allocation *const *allocations, size_t count, uint32_t device, uint64_t at,
                      sl_owner_listener *listener, void *context, struct sl_error *error) {
-  struct group *groups = NULL, *group, *next;
+  struct group *groups = NULL, *group = NULL, *next;
   int r = 0;
   for (size_t i = 0; i < count && r == 0; i++) {
     const struct sl_allocation *a = allocations[i];
     if (!lives(a, device, at))
       continue;
-    struct group search;
-    memset(&search, 0, sizeof search);
-    search.key.category = a->category;
-    search.key.module = a->module;
-    search.key.kind = a->phase_kind;
-    search.key.rule = sl_rules[a->rule].detail ? a->rule : -1;
-    HASH_FIND(hh, groups, &search.key, sizeof search.key, group);
-    if (!group) {
-      group = malloc(sizeof *group);
-      if (!group) {
-        r = sl_no_memory(error);
-        break;
-      }
-      *group = search;
+    const struct key key = {a->category, a->module, (int32_t)a->phase_kind, sl_rules[a->rule].detail ? a->rule : -1};
+    if (!group || memcmp(&group->key, &key, sizeof key) != 0) /* else as the one before, which was made beside it */
+      HASH_FIND(hh, groups, &key, sizeof key, group);
+    if (!group && (group = calloc(1, sizeof *group))) {
+      group->key = key;
       SL_HASH_ADD(groups, key, group);
-      if (!group) {
-        r = sl_no_memory(error);
-        break;
-      }
+    }
+    if (!group) {
+      r = sl_no_memory(error);
+      break;
     }
     group->bytes += a->bytes;
     group->allocations++;

@@ -32,8 +32,9 @@ struct sl_open_range {
 };
 
 static struct sl_range_thread *thread_find(const struct sl_open_ranges *ranges, uint32_t number) {
-  struct sl_range_thread *thread;
-  HASH_FIND(hh, ranges->threads, &number, sizeof number, thread);
+  struct sl_range_thread *thread = ranges->latest;
+  if (!thread || thread->thread != number)
+    HASH_FIND(hh, ranges->threads, &number, sizeof number, thread);
   return thread;
 }
 
@@ -43,7 +44,7 @@ static struct sl_range_thread *thread_of(struct sl_open_ranges *ranges, uint32_t
     thread->thread = number;
     SL_HASH_ADD(ranges->threads, thread, thread);
   }
-  return thread;
+  return ranges->latest = thread;
 }
 
 static struct sl_range_domain *domain_find(const struct sl_open_ranges *ranges, uint64_t key) {
@@ -87,6 +88,8 @@ static void range_leaves_thread(struct sl_open_ranges *ranges, struct sl_open_ra
   range->outer = range->inner = NULL;
   if (!thread->top) {
     HASH_DEL(ranges->threads, thread);
+    if (ranges->latest == thread)
+      ranges->latest = NULL;
     free(thread);
   }
 }

@@ -10,6 +10,7 @@
 
 struct sl_open_ranges { /* zero: none */
   struct sl_range_thread *threads;
+  struct sl_range_thread *latest; /* that a range was pushed on; NULL: gone */
   struct sl_range_domain *domains;
   struct sl_open_range *started;
 };

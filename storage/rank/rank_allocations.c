@@ -69,11 +69,16 @@ struct sl_allocation *sl_rank_allocation_add(struct sl_rank_builder *b, const st
                                              const struct sl_allocation *made) {
   void *grown =
       sl_rank_list_grow(b, b->allocations, b->allocation_count, &b->allocation_capacity, sizeof *b->allocations);
-  struct sl_allocation *a = grown ? malloc(sizeof *a) : NULL;
-  if (!a) {
+  if (grown) {
+    b->allocations = grown;
+    if (b->allocation_count == b->allocations_made)
+      b->allocations_made += (b->allocations[b->allocation_count] = malloc(sizeof **b->allocations)) != NULL;
+  }
+  if (!grown || b->allocation_count == b->allocations_made) {
     b->r = sl_no_memory(b->error);
     return NULL;
   }
+  struct sl_allocation *a = b->allocations[b->allocation_count++];
   *a = *made;
   a->id = ++b->next_allocation;
   a->period = b->current.row.period;
@@ -83,8 +88,6 @@ struct sl_allocation *sl_rank_allocation_add(struct sl_rank_builder *b, const st
   a->alloc_ns = event->time_ns;
   a->tag_category = -1;
   a->last_step = -1;
-  b->allocations = grown;
-  b->allocations[b->allocation_count++] = a;
   sl_block_map_set_user(b->maps[a->device], a);
   return a;
 }

@@ -170,6 +170,7 @@ struct sl_rank_builder {
 
   struct sl_allocation **allocations; /* alive, or made in this step */
   size_t allocation_count, allocation_capacity;
+  size_t allocations_made; /* structs that are there; those from allocation_count on are free to be used again */
   uint64_t next_allocation;
 
   struct sl_item *items;

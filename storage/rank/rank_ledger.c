@@ -199,7 +199,7 @@ struct sl_rank_builder *sl_rank_builder_free(struct sl_rank_builder *b) {
     return NULL;
   for (int i = 0; i < MAX_DEVICES; i++)
     b->maps[i] = sl_block_map_free(b->maps[i]);
-  for (size_t i = 0; i < b->allocation_count; i++)
+  for (size_t i = 0; i < b->allocations_made; i++)
     free(b->allocations[i]);
   for (int i = SL_CATEGORY_built_in; i < b->category_count; i++)
     free(b->user_categories[i]);

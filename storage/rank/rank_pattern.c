@@ -34,36 +34,68 @@ enum entry {
   ENTRY_figures,
 };
 
+/* Small pieces wait for each other: XXH3 takes some eighty instructions for each call, whatever it adds. */
+struct stream {
+  XXH3_state_t *state; /* owned */
+  size_t held;
+  char bytes[512];
+};
+
 struct thread_pattern { /* what one thread did in this step */
   uint32_t thread;
   uint32_t opened; /* ranges so far */
   uint64_t entries;
-  XXH3_state_t *state; /* owned */
+  struct stream stream;
   UT_hash_handle hh;
 };
 
 struct sl_rank_pattern {
-  XXH3_state_t *order; /* owned */
+  struct stream order;
   struct thread_pattern *threads, *latest;
   uint64_t entries;
 };
+
+static bool stream_open(struct stream *stream) {
+  stream->state = XXH3_createState();
+  return stream->state && XXH3_128bits_reset(stream->state) == XXH_OK;
+}
+
+static void stream_flush(struct stream *stream) {
+  XXH3_128bits_update(stream->state, stream->bytes, stream->held);
+  stream->held = 0;
+}
+
+static void stream_add(struct stream *stream, const void *bytes, size_t count) {
+  if (count > sizeof stream->bytes - stream->held)
+    stream_flush(stream);
+  if (count > sizeof stream->bytes) {
+    XXH3_128bits_update(stream->state, bytes, count);
+    return;
+  }
+  memcpy(stream->bytes + stream->held, bytes, count);
+  stream->held += count;
+}
+
+/* The hash of what was added since the last time. */
+static XXH128_hash_t stream_take(struct stream *stream) {
+  stream_flush(stream);
+  XXH128_hash_t hash = XXH3_128bits_digest(stream->state);
+  XXH3_128bits_reset(stream->state);
+  return hash;
+}
 
 struct sl_rank_pattern *sl_rank_pattern_new(void) {
   struct sl_rank_pattern *pattern = calloc(1, sizeof *pattern);
   if (!pattern)
     return NULL;
-  pattern->order = XXH3_createState();
-  if (!pattern->order)
-    return sl_rank_pattern_free(pattern);
-  XXH3_128bits_reset(pattern->order);
-  return pattern;
+  return stream_open(&pattern->order) ? pattern : sl_rank_pattern_free(pattern);
 }
 
 static void thread_free(struct sl_rank_pattern *pattern, struct thread_pattern *thread) {
   if (pattern->latest == thread)
     pattern->latest = NULL;
   HASH_DEL(pattern->threads, thread);
-  XXH3_freeState(thread->state);
+  XXH3_freeState(thread->stream.state);
   free(thread);
 }
 
@@ -72,31 +104,28 @@ struct sl_rank_pattern *sl_rank_pattern_free(struct sl_rank_pattern *pattern) {
     return NULL;
   struct thread_pattern *thread, *next;
   HASH_ITER(hh, pattern->threads, thread, next) thread_free(pattern, thread);
-  XXH3_freeState(pattern->order);
+  XXH3_freeState(pattern->order.state);
   free(pattern);
   return NULL;
 }
 
 /* ---- entries ---- */
 
-static void words_add(XXH3_state_t *state, const uint64_t *words, size_t bytes) {
-  XXH3_128bits_update(state, words, bytes);
-}
-#define ADD(state, ...) words_add(state, (const uint64_t[]){__VA_ARGS__}, sizeof((const uint64_t[]){__VA_ARGS__}))
+#define ADD(stream, ...) stream_add(stream, (const uint64_t[]){__VA_ARGS__}, sizeof((const uint64_t[]){__VA_ARGS__}))
 
-static void text_add(XXH3_state_t *state, const char *text) {
+static void text_add(struct stream *stream, const char *text) {
   size_t length = text ? strlen(text) : 0;
-  ADD(state, length);
-  XXH3_128bits_update(state, text, length);
+  ADD(stream, length);
+  stream_add(stream, text ? text : "", length);
 }
 
 /* A name but for the number at its end. */
-static void name_add(XXH3_state_t *state, const char *name) {
+static void name_add(struct stream *stream, const char *name) {
   size_t length = strlen(name);
   while (length && name[length - 1] >= '0' && name[length - 1] <= '9')
     length--;
-  ADD(state, length);
-  XXH3_128bits_update(state, name, length);
+  ADD(stream, length);
+  stream_add(stream, name, length);
 }
 
 static struct thread_pattern *thread_of(struct sl_rank_pattern *pattern, uint32_t number) {
@@ -106,14 +135,12 @@ static struct thread_pattern *thread_of(struct sl_rank_pattern *pattern, uint32_
   HASH_FIND(hh, pattern->threads, &number, sizeof number, thread);
   if (!thread) {
     thread = calloc(1, sizeof *thread);
-    XXH3_state_t *state = thread ? XXH3_createState() : NULL;
-    if (!state) {
+    if (!thread || !stream_open(&thread->stream)) {
       free(thread);
       return NULL;
     }
-    XXH3_128bits_reset(state);
     thread->thread = number;
-    thread->state = state;
+    XXH3_state_t *state = thread->stream.state;
     SL_HASH_ADD(pattern->threads, thread, thread);
     if (!thread) {
       XXH3_freeState(state);
@@ -130,14 +157,14 @@ static struct sl_rank_pattern *pattern_of(const struct sl_rank_builder *b) {
 }
 
 /* The stream of a thread; NULL, with the builder's failure set, when memory runs out. */
-static XXH3_state_t *stream_of(struct sl_rank_builder *b, uint32_t number) {
+static struct stream *stream_of(struct sl_rank_builder *b, uint32_t number) {
   struct thread_pattern *thread = thread_of(pattern_of(b), number);
   if (!thread) {
     b->r = sl_no_memory(b->error);
     return NULL;
   }
   thread->entries++;
-  return thread->state;
+  return &thread->stream;
 }
 
 /* Which phase, in one word: its number among those of its thread in the step in which it began, and what it is. */
@@ -150,7 +177,7 @@ static uint64_t module_word(const struct sl_phase *phase) {
 }
 
 void sl_rank_pattern_opened(struct sl_rank_builder *b, struct sl_phase *phase) {
-  XXH3_state_t *stream = pattern_of(b) ? stream_of(b, phase->thread) : NULL;
+  struct stream *stream = pattern_of(b) ? stream_of(b, phase->thread) : NULL;
   if (!stream)
     return;
   phase->number = ++pattern_of(b)->latest->opened;
@@ -160,7 +187,7 @@ void sl_rank_pattern_opened(struct sl_rank_builder *b, struct sl_phase *phase) {
 }
 
 void sl_rank_pattern_closed(struct sl_rank_builder *b, const struct sl_phase *phase) {
-  XXH3_state_t *stream = pattern_of(b) ? stream_of(b, phase->thread) : NULL;
+  struct stream *stream = pattern_of(b) ? stream_of(b, phase->thread) : NULL;
   if (stream)
     ADD(stream, ENTRY_closed, phase_word(phase), phase->module);
 }
@@ -172,7 +199,7 @@ void sl_rank_pattern_allocator(struct sl_rank_builder *b, int action, uint32_t p
     return;
   const struct sl_phase *phase = sl_rank_phase_of(b, event);
   const uint64_t what = (uint64_t)action | (uint64_t)place << 8;
-  XXH3_state_t *order = pattern->order;
+  struct stream *order = &pattern->order;
   pattern->entries++;
   if (!ended)
     ADD(order, ENTRY_allocator, what, bytes, block_bytes, phase_word(phase), module_word(phase));
@@ -190,7 +217,7 @@ void sl_rank_pattern_event(struct sl_rank_builder *b, const struct sl_event *eve
   switch (event->type) {
   case SL_EVENT_range_push: {
     const struct sl_event_range_push *push = event->payload;
-    XXH3_state_t *stream = sl_phases_ignores(b->phases, push->domain) ? stream_of(b, event->thread) : NULL;
+    struct stream *stream = sl_phases_ignores(b->phases, push->domain) ? stream_of(b, event->thread) : NULL;
     if (stream) {
       ADD(stream, ENTRY_call, push->domain);
       text_add(stream, sl_log_string(b->log, push->name));
@@ -199,16 +226,16 @@ void sl_rank_pattern_event(struct sl_rank_builder *b, const struct sl_event *eve
   }
   case SL_EVENT_range_payload: {
     const struct sl_event_range_payload *payload = event->payload;
-    XXH3_state_t *stream = sl_phases_ignores(b->phases, payload->domain) ? stream_of(b, event->thread) : NULL;
+    struct stream *stream = sl_phases_ignores(b->phases, payload->domain) ? stream_of(b, event->thread) : NULL;
     if (stream) {
       ADD(stream, ENTRY_payload, payload->schema, payload->length);
-      XXH3_128bits_update(stream, payload + 1, payload->length);
+      stream_add(stream, payload + 1, payload->length);
     }
     return;
   }
   case SL_EVENT_nccl_call: {
     const struct sl_event_nccl_call *call = event->payload;
-    XXH3_state_t *stream = stream_of(b, event->thread);
+    struct stream *stream = stream_of(b, event->thread);
     if (!stream)
       return;
     ADD(stream, ENTRY_call, call->communicator, call->count, call->root,
@@ -226,7 +253,7 @@ void sl_rank_pattern_event(struct sl_rank_builder *b, const struct sl_event *eve
 void sl_rank_pattern_snapshot(struct sl_rank_builder *b, const struct sl_item *item, int category, uint64_t bytes,
                               uint64_t tracker_bytes) {
   if (pattern_of(b))
-    ADD(pattern_of(b)->order, ENTRY_snapshot, (uint64_t)item->state << 32 | item->module,
+    ADD(&pattern_of(b)->order, ENTRY_snapshot, (uint64_t)item->state << 32 | item->module,
         (uint64_t)category << 32 | item->call_index, bytes, tracker_bytes);
 }
 
@@ -234,25 +261,25 @@ void sl_rank_pattern_peak(struct sl_rank_builder *b, uint64_t key, const struct 
                           const struct sl_own_bytes *own) {
   if (!pattern_of(b))
     return;
-  ADD(pattern_of(b)->order, ENTRY_peak, key, sample->allocated_bytes, own->alone, own->with_children);
+  ADD(&pattern_of(b)->order, ENTRY_peak, key, sample->allocated_bytes, own->alone, own->with_children);
   for (int c = 0; c < b->category_count; c++)
     if (sample->category_bytes[c])
-      ADD(pattern_of(b)->order, ENTRY_peak_category, (uint64_t)c, sample->category_bytes[c]);
+      ADD(&pattern_of(b)->order, ENTRY_peak_category, (uint64_t)c, sample->category_bytes[c]);
 }
 
 void sl_rank_pattern_owner(struct sl_rank_builder *b, const struct sl_memory_owner *owner) {
   if (!pattern_of(b))
     return;
-  ADD(pattern_of(b)->order, ENTRY_owner, (uint64_t)owner->category << 32 | owner->module, owner->bytes,
+  ADD(&pattern_of(b)->order, ENTRY_owner, (uint64_t)owner->category << 32 | owner->module, owner->bytes,
       owner->allocations);
-  text_add(pattern_of(b)->order, owner->detail);
-  text_add(pattern_of(b)->order, owner->phase);
+  text_add(&pattern_of(b)->order, owner->detail);
+  text_add(&pattern_of(b)->order, owner->phase);
 }
 
 /* ---- the end of a period ---- */
 
 void sl_rank_pattern_decisions(struct sl_rank_builder *b, const struct sl_rank_period *p) {
-  XXH3_state_t *order = p->pattern ? p->pattern->order : NULL;
+  struct stream *order = p->pattern ? &p->pattern->order : NULL;
   for (size_t i = b->allocation_count; i-- > 0 && b->allocations[i]->alloc_at > p->decided_at && order;) {
     const struct sl_allocation *a = b->allocations[i];
     if (p->ended_at && a->alloc_at > p->ended_at)
@@ -263,16 +290,16 @@ void sl_rank_pattern_decisions(struct sl_rank_builder *b, const struct sl_rank_p
   }
 }
 
-static void sums_add(XXH3_state_t *state, const struct sl_block_totals *sums) {
-  ADD(state, ENTRY_figures, sums->requested_bytes, sums->allocated_bytes, sums->active_bytes, sums->reserved_bytes);
+static void sums_add(struct stream *stream, const struct sl_block_totals *sums) {
+  ADD(stream, ENTRY_figures, sums->requested_bytes, sums->allocated_bytes, sums->active_bytes, sums->reserved_bytes);
 }
 
 void sl_rank_pattern_take(struct sl_rank_builder *b, const struct sl_rank_period *p, struct sl_period_pattern *out) {
   struct sl_rank_pattern *pattern = p->pattern;
   sl_rank_pattern_decisions(b, p);
-  ADD(pattern->order, ENTRY_figures, (uint64_t)p->row.kind);
-  sums_add(pattern->order, &p->row.peak);
-  sums_add(pattern->order, &p->row.end);
+  ADD(&pattern->order, ENTRY_figures, (uint64_t)p->row.kind);
+  sums_add(&pattern->order, &p->row.peak);
+  sums_add(&pattern->order, &p->row.end);
   *out = (struct sl_period_pattern){.allocator_events = pattern->entries};
   uint64_t low = 0, high = 0; /* a sum: threads in any order */
   struct thread_pattern *thread, *next;
@@ -281,17 +308,15 @@ void sl_rank_pattern_take(struct sl_rank_builder *b, const struct sl_rank_period
       thread_free(pattern, thread); /* it may have ended; of many threads few do something in each step */
       continue;
     }
-    XXH128_hash_t hash = XXH3_128bits_digest(thread->state);
+    XXH128_hash_t hash = stream_take(&thread->stream);
     low += hash.low64;
     high += hash.high64;
     out->range_events += thread->entries;
-    XXH3_128bits_reset(thread->state);
     thread->entries = thread->opened = 0;
   }
-  ADD(pattern->order, low, high);
-  XXH128_hash_t hash = XXH3_128bits_digest(pattern->order);
+  ADD(&pattern->order, low, high);
+  XXH128_hash_t hash = stream_take(&pattern->order);
   out->low = hash.low64;
   out->high = hash.high64;
-  XXH3_128bits_reset(pattern->order);
   pattern->entries = 0;
 }

@@ -225,11 +225,11 @@ static int needed_close(struct needed **all, const struct sl_rows *rows) {
     uint64_t id, parent;
   } *phases = NULL;
   size_t count = 0;
-  struct sl_row row;
+  const struct sl_row *row;
   int r = 0;
-  for (size_t at = 0; sl_rows_next(rows, &at, &row);) {
+  for (size_t at = 0; (row = sl_rows_next(rows, &at));) {
     struct phase_ids ids;
-    if (!sl_row_is_phase(&row, &ids.id, &ids.parent))
+    if (!sl_row_is_phase(row, &ids.id, &ids.parent))
       continue;
     struct phase_ids *grown = sl_list_grow(phases, count, sizeof *phases);
     if (!grown) {
@@ -285,21 +285,21 @@ static int closing_row(struct sl_rank_builder *b, const struct sl_row *row) {
 /* Drops the last period's rows, but for phases that others speak of. */
 static int last_leave_out(struct sl_rank_builder *b) {
   struct needed *all = NULL, *needed, *next;
-  struct sl_row row;
+  const struct sl_row *row;
   uint64_t id, parent;
   int r = needed_by_phases(&all, b);
   if (r == 0)
     r = needed_by_allocations(&all, b);
   if (r == 0 && all)
     r = needed_close(&all, &b->last.rows);
-  for (size_t at = 0; r == 0 && all && sl_rows_next(&b->last.rows, &at, &row);) {
-    if (!sl_row_is_phase(&row, &id, &parent))
+  for (size_t at = 0; r == 0 && all && (row = sl_rows_next(&b->last.rows, &at));) {
+    if (!sl_row_is_phase(row, &id, &parent))
       continue;
     HASH_FIND(hh, all, &id, sizeof id, needed);
     if (needed && needed->always)
-      r = sl_ledger_writer_put_row(b->writer, &row, b->error);
+      r = sl_ledger_writer_put_row(b->writer, row, b->error);
     else if (needed)
-      r = closing_row(b, &row);
+      r = closing_row(b, row);
   }
   HASH_ITER(hh, all, needed, next) {
     HASH_DEL(all, needed);

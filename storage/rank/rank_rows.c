@@ -238,7 +238,8 @@ static int allocation_write(struct sl_rank_builder *b, const struct sl_allocatio
   return sl_write_allocation(b->writer, a, place->stream, place->pool, sl_rank_category_name(b, a->category), b->error);
 }
 
-/* Writes and forgets what is freed for good; the rest goes on. UINT64_MAX: the log has ended, and everything with it.
+/* Writes what is freed for good and leaves it behind allocation_count; the rest goes on. UINT64_MAX: the log has ended,
+ * and everything with it.
  */
 int sl_rank_allocations_settle(struct sl_rank_builder *b, uint64_t until) {
   size_t kept = 0;
@@ -249,8 +250,8 @@ int sl_rank_allocations_settle(struct sl_rank_builder *b, uint64_t until) {
       r = allocation_write(b, a);
       sl_sweep_forget(b->sweep, a);
       sl_tracker_forget(b->tracker, a);
-      free(a);
     } else {
+      b->allocations[i] = b->allocations[kept];
       b->allocations[kept++] = a;
     }
   }

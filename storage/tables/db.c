@@ -79,7 +79,9 @@ static int full_path(sqlite3_vfs *self, const char *path, int size, char *out) {
   return strlen(path) < (size_t)size ? SQLITE_OK : SQLITE_CANTOPEN;
 }
 
-static void vfs_make(void) {
+/* Once, before the first file. Nobody asks how much memory SQLite has, and counting takes a lock for each piece. */
+static void sqlite_set_up(void) {
+  sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0);
   const sqlite3_vfs *usual = sqlite3_initialize() == SQLITE_OK ? sqlite3_vfs_find(NULL) : NULL;
   if (!usual)
     return;
@@ -176,7 +178,7 @@ int sl_db_open(const char *path, enum sl_db_mode mode, struct sl_db **out, struc
   char *name = NULL, *file = NULL;
   int r = 0;
   *out = NULL;
-  pthread_once(&once, vfs_make);
+  pthread_once(&once, sqlite_set_up);
   struct sl_db *db = calloc(1, sizeof(*db));
   if (!db)
     return sl_no_memory(error);
@@ -462,6 +464,15 @@ enum sl_value_type sl_column_type(struct sl_statement *statement, int column) {
 
 bool sl_column_is_null(struct sl_statement *statement, int column) {
   return sqlite3_column_type(statement->handle, column) == SQLITE_NULL;
+}
+
+struct sl_number sl_column_number(struct sl_statement *statement, int column) {
+  sqlite3_value *value = sqlite3_column_value(statement->handle, column);
+  switch (sqlite3_value_type(value)) {
+  case SQLITE_INTEGER: return (struct sl_number){SL_VALUE_int, sqlite3_value_int64(value), 0};
+  case SQLITE_FLOAT: return (struct sl_number){SL_VALUE_double, 0, sqlite3_value_double(value)};
+  default: return (struct sl_number){SL_VALUE_null, 0, 0};
+  }
 }
 
 int64_t sl_column_int(struct sl_statement *statement, int column) {

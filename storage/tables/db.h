@@ -138,7 +138,13 @@ int sl_column_count(struct sl_statement *statement);
 const char *sl_column_name(struct sl_statement *statement, int column);
 enum sl_value_type sl_column_type(struct sl_statement *statement, int column);
 bool sl_column_is_null(struct sl_statement *statement, int column);
-int64_t sl_column_int(struct sl_statement *statement, int column);      /* 0 for NULL */
+int64_t sl_column_int(struct sl_statement *statement, int column); /* 0 for NULL */
+struct sl_number {
+  enum sl_value_type type; /* null: it is no number */
+  int64_t whole;
+  double real;
+};
+struct sl_number sl_column_number(struct sl_statement *statement, int column);
 double sl_column_double(struct sl_statement *statement, int column);    /* 0 for NULL */
 const char *sl_column_text(struct sl_statement *statement, int column); /* "" for NULL, never NULL */
 const void *sl_column_blob(struct sl_statement *statement, int column, int *bytes);

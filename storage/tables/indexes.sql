@@ -15,7 +15,6 @@ CREATE UNIQUE INDEX step_by_number ON period(rank, step) WHERE kind = 'step';
 CREATE INDEX step_by_peak ON period(rank, peak_allocated_bytes DESC) WHERE kind = 'step';
 CREATE INDEX allocation_by_end ON allocation(rank, last_step, period) WHERE last_step IS NOT NULL;
 CREATE INDEX collective_total_by_step ON collective_total(rank, step);
-CREATE INDEX peak_owner_by_step ON peak_owner(rank, step);
 CREATE INDEX peak_owner_by_period ON peak_owner(rank, period);
 CREATE INDEX device_sample_by_time ON device_sample(rank, at_ns);
 CREATE INDEX device_sample_by_use ON device_sample(rank, used_bytes, at_ns);

@@ -23,11 +23,12 @@ struct sl_ledger_writer {
   uint32_t rank;
   uint64_t ids[SL_LEDGER_tables]; /* last one of this rank, of tables that number their rows themselves */
   struct sl_rank_sums sums;
-  int64_t kernels_before;   /* kernel.rowid of the last row of other ranks */
-  bool computes;            /* kernels other than NCCL's were written for this rank */
-  struct sl_row row;        /* being put together */
-  struct sl_rows *waiting;  /* where it goes; NULL: into its table */
-  sl_collective_sink *sink; /* NULL: none */
+  int64_t kernels_before;                /* kernel.rowid of the last row of other ranks */
+  bool computes;                         /* kernels other than NCCL's were written for this rank */
+  struct sl_row row;                     /* being put together */
+  struct sl_row bound[SL_LEDGER_tables]; /* what each of `inserts` has; texts may be gone */
+  struct sl_rows *waiting;               /* where it goes; NULL: into its table */
+  sl_collective_sink *sink;              /* NULL: none */
   void *sink_context;
 };
 

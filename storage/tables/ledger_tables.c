@@ -3,6 +3,8 @@
 
 #include "ledger_cells.h"
 
+#include <string.h>
+
 /* Ids are unique over ranks. */
 static int64_t id_of(const struct sl_ledger_writer *writer, uint64_t local) {
   return (int64_t)((uint64_t)writer->rank << 40 | local);
@@ -31,14 +33,20 @@ static void put_word(struct sl_ledger_writer *writer, const char *text) {
 
 int sl_ledger_writer_put_row(struct sl_ledger_writer *writer, const struct sl_row *row, struct sl_error *error) {
   struct sl_statement *statement = writer->inserts[row->table];
+  struct sl_row *bound = &writer->bound[row->table];
   if (!writer->db)
     return 0;
-  for (int i = 0; i < row->count; i++)
-    switch (sl_row_kind(row, i)) {
+  for (int i = 0; i < row->count; i++) {
+    const enum sl_cell_kind kind = sl_row_kind(row, i);
+    if (kind != SL_CELL_text && kind == sl_row_kind(bound, i) && row->cells[i].number == bound->cells[i].number)
+      continue; /* as in the row before: most of them */
+    switch (kind) {
     case SL_CELL_number: sl_bind_int(statement, i + 1, row->cells[i].number); break;
     case SL_CELL_text: sl_bind_text(statement, i + 1, row->cells[i].text); break;
     case SL_CELL_nothing: sl_bind_null(statement, i + 1); break;
     }
+  }
+  memcpy(bound, row, sl_row_bytes(row));
   return sl_statement_run(statement, error);
 }
 

@@ -142,10 +142,10 @@ bool sl_row_is_phase(const struct sl_row *row, uint64_t *id, uint64_t *parent) {
 }
 
 int sl_ledger_writer_put(struct sl_ledger_writer *writer, struct sl_rows *rows, struct sl_error *error) {
-  struct sl_row row;
+  const struct sl_row *row;
   int r = 0;
-  for (size_t at = 0; r == 0 && sl_rows_next(rows, &at, &row);)
-    r = sl_ledger_writer_put_row(writer, &row, error);
+  for (size_t at = 0; r == 0 && (row = sl_rows_next(rows, &at));)
+    r = sl_ledger_writer_put_row(writer, row, error);
   sl_rows_clear(rows);
   return r;
 }

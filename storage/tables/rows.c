@@ -8,12 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static size_t size_of(const struct sl_row *row) {
-  return offsetof(struct sl_row, cells) + row->count * sizeof row->cells[0];
-}
-
 int sl_rows_add(struct sl_rows *rows, const struct sl_row *row) {
-  size_t size = size_of(row);
+  size_t size = sl_row_bytes(row);
   if (rows->bytes + size > rows->capacity) {
     size_t capacity = rows->capacity ? 2 * rows->capacity : 1 << 16;
     char *grown = realloc(rows->data, capacity);
@@ -27,13 +23,12 @@ int sl_rows_add(struct sl_rows *rows, const struct sl_row *row) {
   return 0;
 }
 
-bool sl_rows_next(const struct sl_rows *rows, size_t *at, struct sl_row *out) {
+const struct sl_row *sl_rows_next(const struct sl_rows *rows, size_t *at) {
   if (*at == rows->bytes)
-    return false;
-  memcpy(out, rows->data + *at, offsetof(struct sl_row, cells));
-  memcpy(out, rows->data + *at, size_of(out));
-  *at += size_of(out);
-  return true;
+    return NULL;
+  const struct sl_row *row = (const void *)(rows->data + *at);
+  *at += sl_row_bytes(row);
+  return row;
 }
 
 void sl_rows_clear(struct sl_rows *rows) {

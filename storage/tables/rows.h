@@ -49,6 +49,11 @@ static inline enum sl_cell_kind sl_row_kind(const struct sl_row *row, int cell) 
   return (enum sl_cell_kind)(row->kinds >> 2 * cell & 3);
 }
 
+/* Without the cells that it does not use. */
+static inline size_t sl_row_bytes(const struct sl_row *row) {
+  return offsetof(struct sl_row, cells) + row->count * sizeof row->cells[0];
+}
+
 /* Zero-initialise; free with sl_rows_free. */
 struct sl_rows {
   char *data; /* owned */
@@ -57,8 +62,8 @@ struct sl_rows {
 
 int sl_rows_add(struct sl_rows *rows, const struct sl_row *row); /* 0 or -ENOMEM */
 
-/* Copies the row at *at (0: the first) and moves *at to the next one; false behind the last. */
-bool sl_rows_next(const struct sl_rows *rows, size_t *at, struct sl_row *out);
+/* The row at *at (0: the first), valid until one is added; moves *at to the next one. NULL behind the last. */
+const struct sl_row *sl_rows_next(const struct sl_rows *rows, size_t *at);
 
 void sl_rows_clear(struct sl_rows *rows); /* empty, its room kept for the next step */
 void sl_rows_free(struct sl_rows *rows);

@@ -48,7 +48,6 @@ struct fake_cupti {
   int buffers_taken;
   int buffers_out;   /* taken and not completed */
   int buffers_dirty; /* came with something else than zeros in them */
-  int allocation_source;
   size_t device_buffer_bytes;
   size_t device_buffer_limit;
   int attributes_after_enable; /* set too late to count */

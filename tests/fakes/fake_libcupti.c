@@ -173,11 +173,6 @@ CUptiResult cuptiSubscribe_v2(CUpti_SubscriberHandle *subscriber, CUpti_Callback
     strncpy(parameters->holder, the.holder, parameters->holder_size);
   return cuptiSubscribe(subscriber, callback, data);
 }
-
-CUptiResult cuptiActivityEnableAllocationSource(uint8_t enable) {
-  the.allocation_source = enable;
-  return CUPTI_SUCCESS;
-}
 #endif
 
 CUptiResult cuptiUnsubscribe(CUpti_SubscriberHandle subscriber) {

@@ -22,19 +22,18 @@ namespace {
 /* Sizes of the records by version: CUDA 12.0, 12.9 and 13.0. */
 struct Version {
   const char *name;
-  uint32_t version, kernel, memory, copy, peer_copy, set;
+  uint32_t version, kernel, copy, peer_copy, set;
 };
 const Version VERSIONS[] = {
-    {"12.0", 18, sizeof(CUpti_ActivityKernel9), sizeof(CUpti_ActivityMemory3), sizeof(CUpti_ActivityMemcpy5),
-     sizeof(CUpti_ActivityMemcpyPtoP4), sizeof(CUpti_ActivityMemset4)},
-    {"13.0", 130001, sizeof(CUpti_ActivityKernel10), sizeof(CUpti_ActivityMemory4), sizeof(CUpti_ActivityMemcpy6),
-     sizeof(CUpti_ActivityMemcpyPtoP4), sizeof(CUpti_ActivityMemset4)},
+    {"12.0", 18, sizeof(CUpti_ActivityKernel9), sizeof(CUpti_ActivityMemcpy5), sizeof(CUpti_ActivityMemcpyPtoP4),
+     sizeof(CUpti_ActivityMemset4)},
+    {"13.0", 130001, sizeof(CUpti_ActivityKernel10), sizeof(CUpti_ActivityMemcpy6), sizeof(CUpti_ActivityMemcpyPtoP4),
+     sizeof(CUpti_ActivityMemset4)},
 };
 
 void set_version(CuptiProcess &process, const Version &version) {
   process.cupti->version = version.version;
   process.cupti->record_bytes[CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL] = version.kernel;
-  process.cupti->record_bytes[CUPTI_ACTIVITY_KIND_MEMORY2] = version.memory;
   process.cupti->record_bytes[CUPTI_ACTIVITY_KIND_MEMCPY] = version.copy;
   process.cupti->record_bytes[CUPTI_ACTIVITY_KIND_MEMCPY2] = version.peer_copy;
   process.cupti->record_bytes[CUPTI_ACTIVITY_KIND_MEMSET] = version.set;
@@ -54,20 +53,6 @@ CUpti_ActivityKernel10 kernel(const char *name, uint64_t start = 1000, uint64_t 
   record.contextId = 2;
   record.streamId = 3;
   record.correlationId = 4;
-  return record;
-}
-
-CUpti_ActivityMemory4 memory() {
-  CUpti_ActivityMemory4 record = {};
-  record.kind = CUPTI_ACTIVITY_KIND_MEMORY2;
-  record.memoryOperationType = CUPTI_ACTIVITY_MEMORY_OPERATION_TYPE_ALLOCATION;
-  record.memoryKind = CUPTI_ACTIVITY_MEMORY_KIND_DEVICE;
-  record.address = 0x7000;
-  record.bytes = 4096;
-  record.timestamp = 77;
-  record.correlationId = 5;
-  record.deviceId = 1;
-  record.streamId = 3;
   return record;
 }
 
@@ -142,7 +127,6 @@ TEST(SourceCuptiActivity, RecordsOfEveryKindAndVersionAreReadAtTheEnd) {
     Recording log = record({{"SHARDLEDGER_KERNELS", "all"}}, [&] {
       Process process([&](CuptiProcess &p) { set_version(p, version); });
       add(process, kernel("_Z4gemmv"), version.kernel);
-      add(process, memory(), version.memory);
       add(process, copy(), version.copy);
       add(process, peer_copy(), version.peer_copy);
       add(process, set(), version.set);
@@ -159,14 +143,6 @@ TEST(SourceCuptiActivity, RecordsOfEveryKindAndVersionAreReadAtTheEnd) {
     EXPECT_EQ(kernels[0].stream, 3u);
     EXPECT_EQ(kernels[0].correlation, 4u);
     EXPECT_EQ(log.name(kernels[1].name), "last");
-    auto memories = ALL(log, activity_memory);
-    ASSERT_EQ(memories.size(), 1u);
-    EXPECT_EQ(memories[0].address, 0x7000u);
-    EXPECT_EQ(memories[0].bytes, 4096u);
-    EXPECT_EQ(memories[0].at_ns, 77u);
-    EXPECT_EQ(memories[0].operation, 1);
-    EXPECT_EQ(memories[0].kind, SL_MEMORY_DEVICE);
-    EXPECT_EQ(memories[0].owner, 0u);
     auto copies = ALL(log, memory_copy);
     ASSERT_EQ(copies.size(), 2u);
     EXPECT_EQ(copies[0].kind, 1);
@@ -202,7 +178,6 @@ TEST(SourceCuptiActivity, WithoutKernelsTheirKindIsNotEnabled) {
     Process process;
     EXPECT_EQ(fake_cupti_get(&process.cupti->active[CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL]), 0);
     EXPECT_EQ(fake_cupti_get(&process.cupti->active[CUPTI_ACTIVITY_KIND_KERNEL]), 0); /* it would serialise kernels */
-    EXPECT_EQ(fake_cupti_get(&process.cupti->active[CUPTI_ACTIVITY_KIND_MEMORY2]), 1);
     EXPECT_EQ(fake_cupti_get(&process.cupti->active[CUPTI_ACTIVITY_KIND_MEMCPY]), 1);
   });
 }
@@ -222,7 +197,7 @@ void run_steps(uint64_t count, const std::function<void(uint64_t step)> &probe) 
   }
 }
 
-TEST(SourceCuptiActivity, DeviceTimesAreTakenInTheStepsThatAreWantedAndMemoryAlways) {
+TEST(SourceCuptiActivity, DeviceTimesAreTakenInTheStepsThatAreWanted) {
   const int times[] = {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, CUPTI_ACTIVITY_KIND_MEMCPY, CUPTI_ACTIVITY_KIND_MEMCPY2,
                        CUPTI_ACTIVITY_KIND_MEMSET};
   record({{"NVTX_INJECTION64_PATH", PLUGIN}}, [&] {
@@ -234,7 +209,6 @@ TEST(SourceCuptiActivity, DeviceTimesAreTakenInTheStepsThatAreWantedAndMemoryAlw
           return fake_cupti_get(&process.cupti->active[kind]) == (step < 10 || step % 20 == 0);
         })) << step
             << ' ' << kind;
-      EXPECT_EQ(fake_cupti_get(&process.cupti->active[CUPTI_ACTIVITY_KIND_MEMORY2]), 1);
     });
   });
 }
@@ -249,7 +223,6 @@ TEST(SourceCuptiActivity, AHandOverKeepsToTheStepsThatAreWanted) {
       EXPECT_EQ(times(), 0);
       EXPECT_EQ(process.cupti_reacquire(), 0);
       EXPECT_EQ(times(), step < 2) << step;
-      EXPECT_EQ(fake_cupti_get(&process.cupti->active[CUPTI_ACTIVITY_KIND_MEMORY2]), 1);
     });
   });
 }
@@ -434,20 +407,13 @@ TEST(SourceCuptiActivity, WhenBuffersRunOutCuptiGetsReservesThatComeBackZeroed) 
   });
 }
 
-TEST(SourceCuptiActivity, ClockEventsHaveCuptisTime) {
-  Recording log = record({}, [] { Process process; });
-  ASSERT_FALSE(ALL(log, clock).empty());
-  sl_event_clock clock = ALL(log, clock)[0];
-  EXPECT_NEAR(double(int64_t(clock.cupti_ns - clock.realtime_ns)), 0, 100'000) << "the fake's is CLOCK_REALTIME";
-}
-
 /* ---- errors ---- */
 
 TEST(SourceCuptiActivity, AMissingKindLeavesTheOthers) {
   Recording log = record({}, [] {
     Process process([](CuptiProcess &p) {
       newest(p);
-      p.cupti->activity_enable[CUPTI_ACTIVITY_KIND_MEMORY2] = CUPTI_ERROR_INVALID_KIND;
+      p.cupti->activity_enable[CUPTI_ACTIVITY_KIND_MEMSET] = CUPTI_ERROR_INVALID_KIND;
       p.cupti->activity_enable[CUPTI_ACTIVITY_KIND_MEMCPY2] = CUPTI_ERROR_NOT_COMPATIBLE;
     });
     add(process, copy());
@@ -514,7 +480,7 @@ TEST(SourceCuptiActivity, AReleaseLeavesNothingOfOursInCupti) {
   EXPECT_EQ(log.name(gaps[0].source), "cupti_activity");
 }
 
-TEST(SourceCuptiActivity, ReacquiredWhileTheOtherToolKeepsTheSeatItRecordsActivityWithOwners) {
+TEST(SourceCuptiActivity, ReacquiredWhileTheOtherToolKeepsTheSeatItRecordsActivity) {
   Recording log = record({}, [] {
     Process process;
     EXPECT_EQ(process.cupti_reacquire(), 0); /* nothing was released */
@@ -524,17 +490,9 @@ TEST(SourceCuptiActivity, ReacquiredWhileTheOtherToolKeepsTheSeatItRecordsActivi
     EXPECT_EQ(process.cupti_reacquire(), 0);
     EXPECT_EQ(fake_cupti_get(&process.cupti->buffers_registered), 2);
     EXPECT_EQ(fake_cupti_get(&process.cupti->active[CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL]), 1);
-    EXPECT_EQ(fake_cupti_get(&process.cupti->allocation_source), 1);
-    CUpti_ActivityMemory4 allocation = memory();
-    allocation.source = "/usr/lib/libnccl.so.2";
-    add(process, allocation);
-    allocation.source = nullptr;
-    add(process, allocation);
+    add(process, copy());
   });
-  auto memories = ALL(log, activity_memory);
-  ASSERT_EQ(memories.size(), 2u);
-  EXPECT_EQ(log.name(memories[0].owner), "libnccl.so.2");
-  EXPECT_EQ(memories[1].owner, 0u);
+  EXPECT_EQ(ALL(log, memory_copy).size(), 1u);
   EXPECT_EQ(log.state("cupti_activity"), std::string("on: without callbacks, which another tool keeps; ") + SAMPLED);
   EXPECT_EQ(log.state("cupti_callback"), "failed: PyTorch uses CUPTI, which serves one tool per process");
 }

@@ -562,7 +562,7 @@ TEST(SourceCuptiCallback, TheSeatIsGivenUpAtTheEnd) {
     static CuptiProcess process;
     process.cupti->at_exit = [] {
       if (fake_cupti_get(&process.cupti->subscribed) ||
-          fake_cupti_get(&process.cupti->active[CUPTI_ACTIVITY_KIND_MEMORY2]))
+          fake_cupti_get(&process.cupti->active[CUPTI_ACTIVITY_KIND_MEMCPY]))
         _exit(1);
     };
     allocate(process, 0x1000, 1);

@@ -190,7 +190,7 @@ class Bridge:
         self.has_table = has_table
         self.started = self.asked_for_workspaces = 0
 
-    def slb_start_allocator(self, function):
+    def start_allocator(self, function):
         if self.not_yet:
             self.not_yet -= 1
             return 1
@@ -207,7 +207,7 @@ class Bridge:
         self.asked_for_workspaces += 1
         return self.has_table
 
-    def slb_error(self):
+    def error(self):
         return b"no luck"
 
 

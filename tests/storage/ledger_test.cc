@@ -115,15 +115,15 @@ TEST_F(Ledger, ADifferenceFromPyTorchsStatisticsIsNotHidden) {
   EXPECT_EQ(rows("SELECT checked FROM step"), (std::vector<std::string>{"0"}));
 }
 
-TEST_F(Ledger, TheOwnersOfAStepAreFoundByAnIndex) {
+TEST_F(Ledger, TheOwnersOfAPeriodAreFoundByAnIndex) {
   {
     LogBuilder log(directory / "host-1-1", 50);
     job(log);
   }
   ASSERT_EQ(build(), 0) << error.text;
-  auto plan = rows("EXPLAIN QUERY PLAN SELECT * FROM peak_owner WHERE rank = 0 AND step = 0");
+  auto plan = rows("EXPLAIN QUERY PLAN SELECT * FROM peak_owner WHERE rank = 0 AND period = 0");
   ASSERT_EQ(plan.size(), 1u);
-  EXPECT_NE(plan[0].find("USING INDEX peak_owner_by_step (rank=? AND step=?)"), std::string::npos) << plan[0];
+  EXPECT_NE(plan[0].find("USING INDEX peak_owner_by_period (rank=? AND period=?)"), std::string::npos) << plan[0];
 }
 
 TEST_F(Ledger, WhereAllocationsWereNotRecordedSumsAreUnknownAndNotZero) {

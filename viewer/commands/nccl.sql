@@ -3,12 +3,9 @@
 -- alike, are added up the same way, so that bandwidths are right. Medians are of the ranks' calls.
 
 -- name: nccl_calls
--- The first four columns say in which part a call is. Of the others the part gets number, sum and greatest; of the first
--- three of these all values, too.
-SELECT rank, operation, comm, module_id, duration_ns, delay_ns, spread_ns,
-  iif(others_waited_ns IS NULL, NULL, spread_ns), bytes, share_ns, exposed_share_ns,
-  iif(exposed_share_ns IS NULL, NULL, share_ns), iif(transfer_ns > 0, transfer_ns, NULL),
-  iif(transfer_ns > 0, algorithm_bytes, NULL), iif(transfer_ns > 0, bus_bytes, NULL), others_waited_ns, nranks
+-- The first four columns say in which part a call is. The others are added up there: nccl_parts.c says how.
+SELECT rank, operation, comm, module_id, duration_ns, delay_ns, spread_ns, bytes, share_ns, exposed_share_ns, transfer_ns,
+  algorithm_bytes, bus_bytes, others_waited_ns, nranks
 FROM collective_cost WHERE (:rank IS NULL OR rank = :rank) AND (:step IS NULL OR step = :step)
 
 -- name: nccl_part_table
@@ -17,7 +14,7 @@ CREATE TEMP TABLE part(rank, operation, comm, module_id, calls, has_rows, durati
   algorithm_bytes, bus_bytes, others_waited_ns)
 
 -- name: nccl_part_add
--- Parameters: the four, calls, three lists of values, then number, sum and greatest of each column from the fifth on.
+-- Parameters: the four, calls, three lists of values, then number, sum and greatest of each sum.
 INSERT INTO part VALUES (?1, ?2, ?3, ?4, ?5, 1, ?6, ?7, ?8, ?9, ?15, ?17, ?18, ?19, ?20, ?47, ?22, ?25, ?28, ?31, ?34,
   ?37, ?40, ?43)
 
@@ -74,34 +71,37 @@ SELECT min(rank), iif(length(rank_ranges(rank)) > 40, count(*) || ' ranks', rank
 FROM met GROUP BY iif(:text AND last = 0, -1, rank) ORDER BY waited DESC, min(rank)
 
 -- name: nccl_slowest
--- One row for all ranks of a collective: what took longest on any of them.
+-- One row for all ranks of a collective: what took longest on any of them. top: so many of the longest calls that they are
+-- of as many collectives as are asked for.
+WITH top AS MATERIALIZED (
+  SELECT id, end_ns - start_ns AS longest_ns FROM collective
+  WHERE (:rank IS NULL OR rank = :rank) AND (:step IS NULL OR step = :step) AND end_ns - start_ns IS NOT NULL
+  ORDER BY end_ns - start_ns DESC, id LIMIT :slowest * coalesce(
+    (SELECT max(calls) FROM (SELECT count(*) AS calls FROM collective_meeting GROUP BY meeting_id)), 1))
 SELECT c.step, iif(c.comm IS NULL, NULL, printf('%016x', c.comm)), c.seq, c.operation, iif(:text, n.label, n.fqn), c.bytes,
   c.duration_ns, c.rank, e.exposed_ns, cast(c.transfer_ns AS INTEGER),
   iif(c.transfer_ns > 0, c.bus_bytes / c.transfer_ns, NULL), c.spread_ns,
   (SELECT min(o.rank) FROM collective_cost o WHERE o.comm = c.comm AND o.seq = c.seq AND o.meeting_id = c.meeting_id
     AND o.is_last)
 FROM (SELECT id, longest_ns FROM (
-    SELECT e.id, row_number() OVER (PARTITION BY meeting_id ORDER BY end_ns - start_ns DESC, e.id) AS place,
-      end_ns - start_ns AS longest_ns FROM collective e LEFT JOIN collective_meeting m ON m.collective_id = e.id
-    WHERE (:rank IS NULL OR rank = :rank) AND (:step IS NULL OR step = :step) AND end_ns - start_ns IS NOT NULL)
+    SELECT t.id, longest_ns, row_number() OVER (PARTITION BY meeting_id ORDER BY longest_ns DESC, t.id) AS place
+    FROM top t LEFT JOIN collective_meeting m ON m.collective_id = t.id)
   WHERE place = 1 ORDER BY longest_ns DESC, id LIMIT :slowest) l
 JOIN collective_cost c ON c.id = l.id JOIN collective e ON e.id = l.id LEFT JOIN module_name n ON n.id = c.module_id
 ORDER BY l.longest_ns DESC, l.id
 
 -- name: nccl_coverage
--- In one pass. A host's clock is aligned where a call of its ranks has an instant on the first host's: a rank's ids begin with
+-- A host's clock is aligned where a call of its ranks has an instant on the first host's: a rank's ids begin with
 -- its number. The last three: of the calls that were asked for and tell it, what was exposed, their whole time, and the share.
 SELECT calls, joined, (SELECT count(*) FROM kernel WHERE name GLOB '*nccl*Kernel*'), repeated, repeated_timed, hosts,
   1 + (SELECT count(DISTINCT host) FROM rank r WHERE host <> (SELECT host FROM rank ORDER BY rank LIMIT 1) AND EXISTS (
     SELECT 1 FROM collective_meeting m WHERE m.collective_id BETWEEN r.rank << 40 AND r.rank << 40 | 0xffffffffff
       AND m.arrival_ns IS NOT NULL)),
   cast(round(exposed_ns) AS INTEGER), cast(round(whole_ns) AS INTEGER), exposed_ns / whole_ns
-FROM (
-  SELECT count(*) AS calls, count(joined_by) AS joined, sum(exposed_ns * 1.0 / kernel_calls) FILTER (WHERE told)
-      AS exposed_ns, sum((end_ns - start_ns) * 1.0 / kernel_calls) FILTER (WHERE told) AS whole_ns
-  FROM (
-    SELECT *, exposed_ns IS NOT NULL AND end_ns - start_ns IS NOT NULL AND (:rank IS NULL OR rank = :rank)
-      AND (:step IS NULL OR step = :step) AS told FROM collective)),
+FROM (SELECT count(*) AS calls, count(joined_by) AS joined FROM collective),
+  (SELECT sum(exposed_ns * 1.0 / kernel_calls) AS exposed_ns, sum((end_ns - start_ns) * 1.0 / kernel_calls) AS whole_ns
+    FROM collective WHERE exposed_ns IS NOT NULL AND end_ns - start_ns IS NOT NULL AND (:rank IS NULL OR rank = :rank)
+      AND (:step IS NULL OR step = :step)),
   (SELECT coalesce(sum(calls), 0) AS repeated, coalesce(sum(timed), 0) AS repeated_timed FROM rank_collectives),
   (SELECT count(DISTINCT coalesce(host, '')) AS hosts FROM rank)
 

@@ -8,7 +8,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { KEYS = 4, RANK = 0, OPERATION, COMM, MODULE, LISTS = 3, SUMS = 13 };
+/* Columns of nccl_calls. */
+enum { RANK, OPERATION, COMM, MODULE, KEYS };
+enum { DURATION, DELAY, SPREAD, BYTES, SHARE, EXPOSED, TRANSFER, ALGORITHM, BUS, WAITED, NRANKS, VALUES };
+
+/* What a part has of its calls: number, sum and greatest of a value, where another one is known, too. */
+static const struct {
+  int value, where;
+} sums[] = {{DURATION, DURATION}, {DELAY, DELAY},     {SPREAD, SPREAD}, {SPREAD, WAITED},     {BYTES, BYTES},
+            {SHARE, SHARE},       {EXPOSED, EXPOSED}, {SHARE, EXPOSED}, {TRANSFER, TRANSFER}, {ALGORITHM, TRANSFER},
+            {BUS, TRANSFER},      {WAITED, WAITED},   {NRANKS, NRANKS}};
+enum { SUMS = sizeof sums / sizeof sums[0], LISTS = 3 }; /* of the first three all values, too, for medians */
 
 struct numbers {
   int64_t *values; /* owned */
@@ -90,18 +100,23 @@ static struct part *part_of(struct parts *parts, struct sl_statement *call) {
 }
 
 static int part_add(struct part *part, struct sl_statement *call) {
+  struct sl_number numbers[VALUES];
   part->calls++;
+  for (int i = 0; i < VALUES; i++)
+    numbers[i] = sl_column_number(call, KEYS + i);
+  if (numbers[TRANSFER].type == SL_VALUE_int ? numbers[TRANSFER].whole <= 0 : numbers[TRANSFER].real <= 0)
+    numbers[TRANSFER].type = SL_VALUE_null;
   for (int i = 0; i < SUMS; i++) {
-    const enum sl_value_type type = sl_column_type(call, KEYS + i);
-    if (type == SL_VALUE_null)
+    const struct sl_number *number = &numbers[sums[i].value];
+    if (number->type == SL_VALUE_null || numbers[sums[i].where].type == SL_VALUE_null)
       continue;
     part->sums[i].count++;
-    if (type != SL_VALUE_int) {
-      part->sums[i].real += sl_column_double(call, KEYS + i);
+    if (number->type != SL_VALUE_int) {
+      part->sums[i].real += number->real;
       part->sums[i].is_real = true;
       continue;
     }
-    const int64_t value = sl_column_int(call, KEYS + i);
+    const int64_t value = number->whole;
     part->sums[i].whole += value;
     if (part->sums[i].count == 1 || value > part->sums[i].most)
       part->sums[i].most = value;

@@ -413,9 +413,9 @@ int sl_watch_print(struct sl_output *out, const struct sl_live_run *run, const s
 bool sl_watch_ended(const struct sl_live_run *run) {
   bool ended = run->count > 0;
   for (size_t i = 0; i < run->count && ended; i++) {
-    const char *size = sl_log_info(sl_live_rank_log(run->processes[i].live), "world_size");
-    ended = sl_live_rank_ended(run->processes[i].live) && !run->processes[i].more &&
-            (!size || (int64_t)run->count >= strtoll(size, NULL, 10));
+    const struct sl_live_rank *live = run->processes[i].live;
+    ended = sl_live_rank_ended(live) && !run->processes[i].more &&
+            (int64_t)run->count >= sl_live_rank_world_size(live);
   }
   return ended;
 }

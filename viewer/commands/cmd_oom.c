@@ -16,7 +16,7 @@
 #include <string.h>
 
 struct selection {
-  int64_t rank; /* -1: all */
+  struct sl_ranks ranks;
 };
 
 /* ---- which one ---- */
@@ -25,7 +25,7 @@ struct selection {
 static int read_request(struct sl_db *db, const struct selection *selection, struct sl_death *out,
                         struct sl_error *error) {
   struct sl_statement *statement = NULL;
-  int r = sl_db_ask_first(db, sl_sql_oom_first, SL_WITH(SL_GIVEN(":rank", selection->rank)), &statement, error);
+  int r = sl_db_ask_first(db, sl_sql_oom_first, SL_WITH(SL_RANKS(&selection->ranks)), &statement, error);
   if (r > 0) {
     *out = (struct sl_death){
         .rank = sl_column_int(statement, 0),
@@ -57,7 +57,7 @@ static int read_request(struct sl_db *db, const struct selection *selection, str
 /* A rank whose log just stops; the one that stopped first. */
 static int read_end(struct sl_db *db, const struct selection *selection, struct sl_death *out, struct sl_error *error) {
   struct sl_statement *statement = NULL;
-  int r = sl_db_ask_first(db, sl_sql_oom_end, SL_WITH(SL_GIVEN(":rank", selection->rank)), &statement, error);
+  int r = sl_db_ask_first(db, sl_sql_oom_end, SL_WITH(SL_RANKS(&selection->ranks)), &statement, error);
   if (r > 0)
     *out = (struct sl_death){
         .rank = sl_column_int(statement, 0),
@@ -284,7 +284,7 @@ static int print_categories(struct sl_db *db, struct sl_output *out, const struc
 static int print_oom(struct sl_db *db, struct sl_output *out, void *context, struct sl_error *error) {
   const struct selection *selection = context;
   struct sl_death death = {0};
-  int r = sl_check_selection(db, selection->rank, -1, error);
+  int r = sl_check_selection(db, &selection->ranks, -1, error);
   if (r < 0)
     return r;
   r = sl_add_requests(db, error);
@@ -292,7 +292,7 @@ static int print_oom(struct sl_db *db, struct sl_output *out, void *context, str
     r = sl_print_coverage(db, out, error);
   sl_output_document(out);
   if (r == 0 && out->format != SL_FORMAT_text)
-    r = (int)sl_print_listing(db, out, &requests, SL_WITH(SL_GIVEN(":rank", selection->rank)), error);
+    r = (int)sl_print_listing(db, out, &requests, SL_WITH(SL_RANKS(&selection->ranks)), error);
   if (r >= 0)
     r = read_request(db, selection, &death, error);
   if (r == 0)
@@ -322,7 +322,7 @@ static int print_oom(struct sl_db *db, struct sl_output *out, void *context, str
 }
 
 int sl_print_death(struct sl_db *db, struct sl_output *out, struct sl_error *error) {
-  const struct selection all = {-1};
+  const struct selection all = {.ranks = {.text = NULL}};
   struct sl_death death = {0};
   int r = sl_add_requests(db, error);
   if (r == 0)
@@ -337,9 +337,10 @@ int sl_print_death(struct sl_db *db, struct sl_output *out, struct sl_error *err
 
 int sl_cmd_oom(const struct sl_command *command, int argc, char **argv) {
   struct sl_output_arguments format = {0};
-  struct selection selection = {-1};
+  struct selection selection = {.ranks = {.text = NULL}};
   const struct sl_argument arguments[] = {
-      {"rank", 0, "R", "this rank, also when it ended in order", SL_ARGUMENT_NUMBER, &selection.rank},
+      {"rank", 0, "RANKS", "these ranks, such as 7 or 0-3,7; also when they ended in order", SL_ARGUMENT_RANKS,
+       &selection.ranks.text},
       SL_OUTPUT_ARGUMENTS(format),
   };
   const char *path = NULL;

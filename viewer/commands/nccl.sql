@@ -9,7 +9,7 @@ SELECT rank, operation, comm, module_id, duration_ns, delay_ns, spread_ns,
   iif(others_waited_ns IS NULL, NULL, spread_ns), bytes, share_ns, exposed_share_ns,
   iif(exposed_share_ns IS NULL, NULL, share_ns), iif(transfer_ns > 0, transfer_ns, NULL),
   iif(transfer_ns > 0, algorithm_bytes, NULL), iif(transfer_ns > 0, bus_bytes, NULL), others_waited_ns, nranks
-FROM collective_cost WHERE (:rank IS NULL OR rank = :rank) AND (:step IS NULL OR step = :step)
+FROM collective_cost WHERE (:rank IS NULL OR rank_in(rank, :rank)) AND (:step IS NULL OR step = :step)
 
 -- name: nccl_part_table
 CREATE TEMP TABLE part(rank, operation, comm, module_id, calls, has_rows, durations, delays, spreads, timed, met,
@@ -29,7 +29,7 @@ SELECT rank, operation, comm, 0, sum(calls), sum(bytes), sum(timed), sum(iif(tim
   UNION ALL
   SELECT rank, operation, comm, calls, bytes, timed, duration_ns
   FROM rank_steps CROSS JOIN collective_total USING (rank) WHERE step = :step AND NOT before)
-WHERE :rank IS NULL OR rank = :rank GROUP BY rank, operation, comm
+WHERE (:rank IS NULL OR rank_in(rank, :rank)) GROUP BY rank, operation, comm
 
 -- name: nccl_operations
 SELECT operation, count(DISTINCT rank), sum(calls),
@@ -59,7 +59,7 @@ SELECT iif(p.comm IS NULL, '(unknown)', printf('%016x', p.comm)), k.name, coales
   iif(sum(exposable_ns) > 0, sum(exposed_ns) / sum(exposable_ns), NULL), sum(algorithm_bytes) / sum(transfer_ns),
   sum(bus_bytes) / sum(transfer_ns), median(delays), median(spreads), max(max_spread_ns)
 FROM part p LEFT JOIN (SELECT comm, max(name) AS name, max(nranks) AS nranks, max(device_bytes) AS device_bytes
-  FROM communicator WHERE :rank IS NULL OR rank = :rank GROUP BY comm) k ON k.comm = p.comm
+  FROM communicator WHERE (:rank IS NULL OR rank_in(rank, :rank)) GROUP BY comm) k ON k.comm = p.comm
 GROUP BY p.comm ORDER BY sum(share_ns) DESC, p.comm
 
 -- name: nccl_stragglers
@@ -79,7 +79,7 @@ SELECT c.step, iif(c.comm IS NULL, NULL, printf('%016x', c.comm)), c.seq, c.oper
 FROM (SELECT id, longest_ns FROM (
     SELECT e.id, row_number() OVER (PARTITION BY meeting_id ORDER BY end_ns - start_ns DESC, e.id) AS place,
       end_ns - start_ns AS longest_ns FROM collective e LEFT JOIN collective_meeting m ON m.collective_id = e.id
-    WHERE (:rank IS NULL OR rank = :rank) AND (:step IS NULL OR step = :step) AND end_ns - start_ns IS NOT NULL)
+    WHERE (:rank IS NULL OR rank_in(rank, :rank)) AND (:step IS NULL OR step = :step) AND end_ns - start_ns IS NOT NULL)
   WHERE place = 1 ORDER BY longest_ns DESC, id LIMIT :slowest) l
 JOIN collective_cost c ON c.id = l.id JOIN collective e ON e.id = l.id LEFT JOIN module_name n ON n.id = c.module_id
 ORDER BY l.longest_ns DESC, l.id
@@ -96,7 +96,7 @@ FROM (
   SELECT count(*) AS calls, count(joined_by) AS joined, sum(exposed_ns * 1.0 / kernel_calls) FILTER (WHERE told)
       AS exposed_ns, sum((end_ns - start_ns) * 1.0 / kernel_calls) FILTER (WHERE told) AS whole_ns
   FROM (
-    SELECT *, exposed_ns IS NOT NULL AND end_ns - start_ns IS NOT NULL AND (:rank IS NULL OR rank = :rank)
+    SELECT *, exposed_ns IS NOT NULL AND end_ns - start_ns IS NOT NULL AND (:rank IS NULL OR rank_in(rank, :rank))
       AND (:step IS NULL OR step = :step) AS told FROM collective)),
   (SELECT coalesce(sum(calls), 0) AS repeated, coalesce(sum(timed), 0) AS repeated_timed FROM rank_collectives),
   (SELECT count(DISTINCT coalesce(host, '')) AS hosts FROM rank)

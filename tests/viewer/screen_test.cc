@@ -195,6 +195,38 @@ TEST_F(Long, RanksThatFailACheckInTheSameWayShareASentence) {
   EXPECT_EQ(lines(shardledger({"check", base, "--against", run, "--csv"}).out), 1 + 12);
 }
 
+TEST_F(Long, ExportsTakeRanges) {
+  EXPECT_EQ(shardledger({"export", run, "--format", "kineto", "-o", directory / "traces", "--rank", "2-3,7"}).status,
+            0);
+  std::set<std::string> files;
+  for (const auto &file : fs::directory_iterator(directory / "traces"))
+    files.insert(file.path().filename());
+  EXPECT_EQ(files,
+            (std::set<std::string>{"rank2.pt.trace.json.gz", "rank3.pt.trace.json.gz", "rank7.pt.trace.json.gz"}));
+  const std::string nsys = directory / "few.sqlite";
+  EXPECT_EQ(shardledger({"export", run, "--format", "nsys", "-o", nsys, "--rank", "2-3,7"}).status, 0);
+  EXPECT_EQ(ledger_cells(nsys, "SELECT count(*) FROM PROCESSES")[0][0], "3");
+  const CommandResult none = shardledger({"export", run, "--format", "nsys", "-o", nsys, "--rank", "70"});
+  EXPECT_EQ(none.status, 2);
+  EXPECT_NE(none.error.find("there is no rank 70"), std::string::npos) << none.error;
+}
+
+TEST_F(Screen, AnExportOfManyRanksSaysWhichAreWritten) {
+  Fleet fleet;
+  fleet.ranks = 80;
+  fleet.steps = 3;
+  fleet.blocks = 2;
+  fleet.more.push_back({{77}, 1 << 20, 1, 1});
+  write_fleet(run, fleet);
+  const CommandResult result = shardledger({"export", run, "--format", "snapshot", "-o", directory / "few"});
+  EXPECT_EQ(result.status, 0) << result.error;
+  EXPECT_NE(result.error.find(" of 80 ranks are written, "), std::string::npos) << result.error;
+  EXPECT_TRUE(fs::exists(directory / "few/rank77.pickle"));
+  EXPECT_FALSE(fs::exists(directory / "few/rank76.pickle"));
+  EXPECT_EQ(shardledger({"export", run, "--format", "snapshot", "-o", directory / "all", "--rank", "0-79"}).error, "");
+  EXPECT_TRUE(fs::exists(directory / "all/rank76.pickle"));
+}
+
 // ---- watch ----
 
 TEST_F(Screen, WatchOnceOf1024RanksTakesLittleTimeAndMemory) {

@@ -74,7 +74,7 @@ static const char *applies_to(const struct sl_user_rule *rule) {
   return rule->type == SL_USER_RULE_module_category ? "module" : "range";
 }
 
-enum { PART = 12 }; /* rows of a part that text shows, so that there is room for the others */
+enum { PART = 8 }; /* rows of a part that text shows, so that there is room for the others */
 
 static void print_user_rules(struct sl_output *out, const struct sl_user_rules *rules) {
   static const struct sl_column columns[] = {

@@ -60,6 +60,10 @@ static const struct sl_argument *find(const struct sl_argument *arguments, int c
   for (int i = 0; i < count; i++)
     if (strlen(arguments[i].name) == length && strncmp(arguments[i].name, name, length) == 0)
       return &arguments[i];
+  /* Several ranks may be called so. */
+  for (int i = 0; i < count && length == strlen("ranks") && strncmp(name, "ranks", length) == 0; i++)
+    if (arguments[i].kind == SL_ARGUMENT_RANKS && strcmp(arguments[i].name, "rank") == 0)
+      return &arguments[i];
   return NULL;
 }
 
@@ -92,6 +96,27 @@ static int read_choice(const char *words, const char *text) {
   return -1;
 }
 
+/* "0-3,7": numbers and ranges, the lower end first. */
+static bool are_ranks(const char *text) {
+  for (;; text++) {
+    char *end = NULL;
+    errno = 0;
+    if (*text < '0' || *text > '9')
+      return false;
+    const long long first = strtoll(text, &end, 10);
+    if (*end == '-') {
+      text = end + 1;
+      if (*text < '0' || *text > '9' || strtoll(text, &end, 10) < first)
+        return false;
+    }
+    if (errno)
+      return false;
+    text = end;
+    if (*text != ',')
+      return *text == '\0';
+  }
+}
+
 static int set_value(const struct sl_command *command, const struct sl_argument *a, const char *text) {
   struct sl_text_list *list = a->target; /* of a list only */
   char *end = NULL;
@@ -120,6 +145,20 @@ static int set_value(const struct sl_command *command, const struct sl_argument 
     if (sl_parse_bytes(text, a->target) == 0)
       return 0;
     sl_complain("%s: --%s takes a size such as 40GiB, 512MiB or 4096, not '%s'", command->name, a->name, text);
+    return -EINVAL;
+  case SL_ARGUMENT_LIMIT:
+    errno = 0;
+    *(int64_t *)a->target = strcmp(text, "all") == 0 ? SL_ALL_ROWS : strtoll(text, &end, 10);
+    if (!end || (*text >= '1' && *text <= '9' && *end == '\0' && errno == 0))
+      return 0;
+    sl_complain("%s: --%s takes a number from 1, or all, not '%s'", command->name, a->name, text);
+    return -EINVAL;
+  case SL_ARGUMENT_RANKS:
+    if (are_ranks(text)) {
+      *(const char **)a->target = text;
+      return 0;
+    }
+    sl_complain("%s: --%s takes ranks such as 7 or 0-3,7, not '%s'", command->name, a->name, text);
     return -EINVAL;
   case SL_ARGUMENT_LIST:
     if (list->count == (int)(sizeof(list->items) / sizeof(list->items[0]))) {
@@ -247,10 +286,16 @@ int sl_output_begin(struct sl_output *out, const struct sl_output_arguments *arg
     sl_complain("--csv and --json exclude each other");
     return -EINVAL;
   }
+  if (arguments->sort && (arguments->csv || arguments->json)) {
+    sl_complain("--sort is for text: CSV and JSON come in the ledger's order");
+    return -EINVAL;
+  }
   sl_output_open(out,
                  arguments->csv    ? SL_FORMAT_csv
                  : arguments->json ? SL_FORMAT_json
                                    : SL_FORMAT_text,
                  arguments->bytes);
+  out->limit = arguments->limit;
+  out->sort = arguments->sort;
   return 0;
 }

@@ -58,6 +58,8 @@ enum sl_argument_kind {
   SL_ARGUMENT_CHOICE, /* target: int, the index in value, "a|b|c" */
   SL_ARGUMENT_SIZE,   /* target: int64_t, bytes: 40GiB */
   SL_ARGUMENT_LIST,   /* target: struct sl_text_list; may be given several times */
+  SL_ARGUMENT_LIMIT,  /* target: int64_t, 1 or more, or "all": SL_ALL_ROWS */
+  SL_ARGUMENT_RANKS,  /* target: const char *, such as 0-3,7: for rank_in in SQL */
 };
 
 struct sl_text_list {
@@ -96,11 +98,20 @@ enum sl_keep { SL_KEEP_changes, SL_KEEP_all };
 /* How tables are printed; and with the choice of the run, the options of every command that asks a ledger. */
 struct sl_output_arguments {
   bool csv, json, bytes;
-  const char *run; /* of several in a run directory: a number or an id; NULL: the newest */
+  int64_t limit;    /* 0: not given, as in struct sl_output */
+  const char *sort; /* NULL: not given */
+  const char *run;  /* of several in a run directory: a number or an id; NULL: the newest */
 };
+#define SL_LIMIT_ARGUMENT(out)                                                                                         \
+  {                                                                                                                    \
+    "limit", 0, "N|all", "rows of a table that text shows (default: a screen of them)", SL_ARGUMENT_LIMIT,             \
+        &(out).limit                                                                                                   \
+  }
 #define SL_FORMAT_ARGUMENTS(out)                                                                                       \
-  {"csv", 0, NULL, "print CSV", SL_ARGUMENT_FLAG, &(out).csv},                                                         \
-      {"json", 0, NULL, "print JSON", SL_ARGUMENT_FLAG, &(out).json}, {                                                \
+  SL_LIMIT_ARGUMENT(out),                                                                                              \
+      {"sort", 0, "COLUMN", "text: rows by this column, the largest first", SL_ARGUMENT_TEXT, &(out).sort},            \
+      {"csv", 0, NULL, "print CSV: all rows", SL_ARGUMENT_FLAG, &(out).csv},                                           \
+      {"json", 0, NULL, "print JSON: all rows", SL_ARGUMENT_FLAG, &(out).json}, {                                      \
     "bytes", 0, NULL, "print sizes exactly, in bytes", SL_ARGUMENT_FLAG, &(out).bytes                                  \
   }
 #define SL_OUTPUT_ARGUMENTS(out) SL_RUN_ARGUMENT((out).run), SL_FORMAT_ARGUMENTS(out)

@@ -79,7 +79,7 @@ const struct sl_command sl_commands[] = {
      "shardledger nccl shardledger-out --slowest 10 --csv",
      sl_cmd_nccl},
     {"device", "the whole device, line by line: PyTorch, NCCL, cuBLAS, the CUDA context, other processes",
-     "[DIR|FILE] [--segments] [--at N|peak|last|oom] [--by step] [--rank R] [options]",
+     "[DIR|FILE] [--segments] [--at N|peak|last|oom] [--by step] [--rank RANKS] [options]",
      "used = PyTorch's tensors + its cache + NCCL + … + unexplained; then what made it grow, how fragmented the cache\n"
      "is and what keeps its segments, and memory on GPUs of other ranks. docs/device.md explains the owners.\n"
      "With --segments: a map of PyTorch's segments, or their sums step by step.",
@@ -87,7 +87,7 @@ const struct sl_command sl_commands[] = {
      "shardledger device shardledger-out --at last --csv\n"
      "shardledger device shardledger-out --segments --at peak",
      sl_cmd_device},
-    {"oom", "the post-mortem of an out-of-memory error, a kill or a crash", "[DIR|FILE] [--rank R] [options]",
+    {"oom", "the post-mortem of an out-of-memory error, a kill or a crash", "[DIR|FILE] [--rank RANKS] [options]",
      "What was asked for and by whom, why it did not fit, what would help (estimates from what was alive), what was "
      "alive\n"
      "by category, module and size, and what had changed since the step before. Of a process that was killed: what "
@@ -95,7 +95,7 @@ const struct sl_command sl_commands[] = {
      "alive when its log ended.",
      "shardledger oom shardledger-out\nshardledger oom shardledger-out --rank 1 --json", sl_cmd_oom},
     {"survivors", "what outlives its step and the next one, and what of it grows: the leak finder",
-     "[DIR|FILE] [--step N] [--rank R] [--min SIZE] [options]",
+     "[DIR|FILE] [--step N] [--rank RANKS] [--min SIZE] [options]",
      "Growth is what a rank holds more at the end of its last step than at the end of an early one, by owner: where several\n"
      "periods made some that stays. Below it is what outlives its step and the next one: from every step, from some, once\n"
      "(optimizer state, workspaces), or passing.",
@@ -113,7 +113,8 @@ const struct sl_command sl_commands[] = {
      "small run; of a long one the first three, those with a peak, and the last. Every step's peak is exact.",
      "shardledger report shardledger-out -o report.html\nshardledger report run.sqlite --step 812 -o step812.html",
      sl_cmd_report},
-    {"export", "write the timeline for other tools", "[DIR|FILE] --format nsys|kineto|perfetto|snapshot -o FILE",
+    {"export", "write the timeline for other tools",
+     "[DIR|FILE] --format nsys|kineto|perfetto|snapshot -o FILE [--rank RANKS]",
      "nsys: the SQLite file of Nsight Systems' own export, for everything that reads such files.\n"
      "kineto: torch.profiler's JSON, one file a rank in a directory, for HTA and Perfetto.\n"
      "perfetto: one trace for ui.perfetto.dev: memory by category and module over time, phases, kernels, collectives.\n"
@@ -124,7 +125,7 @@ const struct sl_command sl_commands[] = {
      "shardledger export shardledger-out --format perfetto -o run.pftrace",
      sl_cmd_export},
     {"diff", "what changed between two runs, or differs between two ranks or periods: the largest first",
-     "A [B] [--step N] [--rank R] [--other-rank R] [--period P] [--other-period Q] [options]",
+     "A [B] [--step N] [--rank RANKS] [--other-rank R] [--period P] [--other-period Q] [options]",
      "Peaks of steps are aligned by number, those outside of steps by the step before, modules by FQN and phase,\n"
      "categories by name. Modules and categories are those of each side's highest period, of --step, or of --period.",
      "shardledger diff before-change after-change\n"
@@ -142,7 +143,7 @@ const struct sl_command sl_commands[] = {
      "shardledger check shardledger-out --against base.sqlite --tolerance 1% --junit memory.xml",
      sl_cmd_check},
     {"watch", "a running job, live: memory, step, phase, peak so far, who is behind",
-     "[DIR] [--once] [--interval S] [--rank R] [options]",
+     "[DIR] [--once] [--interval S] [--rank RANKS] [options]",
      "Reads the logs only, at the lowest priority. DIR need not be there yet. What is provisional is marked with ~: "
      "its\n"
      "category is decided at the end of the step. Ends with the job, or with Ctrl-C.",

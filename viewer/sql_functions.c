@@ -3,6 +3,7 @@
 #include "storage/rank_ranges.h"
 
 #include <sqlite3.h>
+#include <stdbool.h>
 #include <stdlib.h>
 
 static void rank_ranges_step(sqlite3_context *context, int count, sqlite3_value **values) {
@@ -28,11 +29,31 @@ static void rank_ranges_end(sqlite3_context *context) {
   free(ranges->list);
 }
 
+/* "0-3,7", which the command line has checked; a number is that rank. */
+static bool is_in_ranges(sqlite3_int64 rank, const char *ranges) {
+  for (char *end; *ranges; ranges = *end ? end + 1 : end) {
+    const long long first = strtoll(ranges, &end, 10);
+    const long long last = *end == '-' ? strtoll(end + 1, &end, 10) : first;
+    if (rank >= first && rank <= last)
+      return true;
+    if (*end && *end != ',')
+      return false;
+  }
+  return false;
+}
+
+static void rank_in(sqlite3_context *context, int count, sqlite3_value **values) {
+  const char *ranges = (const char *)sqlite3_value_text(values[1]);
+  sqlite3_result_int(context, !ranges || is_in_ranges(sqlite3_value_int64(values[0]), ranges));
+}
+
 int sl_add_functions(struct sl_db *db, struct sl_error *error) {
   const int flags = SQLITE_UTF8 | SQLITE_DETERMINISTIC | SQLITE_INNOCUOUS;
   for (int values = 1; values <= 2; values++)
     if (sqlite3_create_function(sl_db_handle(db), "rank_ranges", values, flags, NULL, NULL, rank_ranges_step,
                                 rank_ranges_end) != SQLITE_OK)
       return sl_no_memory(error);
+  if (sqlite3_create_function(sl_db_handle(db), "rank_in", 2, flags, NULL, rank_in, NULL, NULL) != SQLITE_OK)
+    return sl_no_memory(error);
   return 0;
 }

@@ -7,8 +7,9 @@
 
 /*
  * rank_ranges(rank), rank_ranges(first, last): an aggregate that writes ranks, in any order and repeated or not, as
- * "64-71,80"; of the second form those from first to last. NULL counts for nothing; NULL without any rank. 0 or
- * -ENOMEM.
+ * "64-71,80"; of the second form those from first to last. NULL counts for nothing; NULL without any rank.
+ *
+ * rank_in(rank, ranges): whether it is one of "0-3,7", or the number; ranges NULL: any is. 0 or -ENOMEM.
  */
 int sl_add_functions(struct sl_db *db, struct sl_error *error);
 

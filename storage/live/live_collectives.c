@@ -7,8 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { STEPS = 3 };
-
 struct part { /* of a collective, on one rank */
   struct sl_live_collective call;
   size_t process;
@@ -78,30 +76,40 @@ static bool is_told(const struct sl_live_run *run, const struct part *parts, siz
   return count > 1 || run->count == 1 || strcmp(operation, "Send") == 0 || strcmp(operation, "Recv") == 0;
 }
 
+/* Those of the last steps of all ranks, and only as much memory. NULL: no memory. */
+static struct part *parts_collect(const struct sl_live_run *run, struct sl_live_collective *calls, size_t *count) {
+  int64_t newest = -1;
+  size_t most = 0;
+  *count = 0;
+  for (size_t i = 0; i < run->count; i++) {
+    const size_t found = sl_live_rank_collectives(run->processes[i].live, calls, SL_LIVE_COLLECTIVES);
+    most += found;
+    for (size_t c = 0; c < found; c++)
+      if (calls[c].step > newest)
+        newest = calls[c].step;
+  }
+  struct part *parts = calloc(most ? most : 1, sizeof *parts);
+  for (size_t i = 0; i < run->count && parts; i++) {
+    const char *host = sl_live_rank_host(run->processes[i].live);
+    const size_t found = sl_live_rank_collectives(run->processes[i].live, calls, SL_LIVE_COLLECTIVES);
+    for (size_t c = 0; c < found; c++)
+      if (calls[c].step > newest - SL_LIVE_COLLECTIVE_STEPS)
+        parts[(*count)++] = (struct part){calls[c], i, host ? host : ""};
+  }
+  return parts;
+}
+
 size_t sl_live_run_collectives(const struct sl_live_run *run, struct sl_live_slow *slow, size_t capacity,
                                struct sl_live_late *late) {
   struct sl_live_collective *calls = calloc(SL_LIVE_COLLECTIVES, sizeof *calls);
-  struct part *parts = calloc(run->count * SL_LIVE_COLLECTIVES, sizeof *parts);
+  struct part *parts = NULL;
   struct sl_live_slow *all = NULL;
-  size_t count = 0, groups = 0, kept = 0;
-  int64_t newest = -1;
+  size_t groups = 0, kept = 0;
   memset(late, 0, run->count * sizeof *late);
-  if (!calls || !parts) {
+  if (!calls || !(parts = parts_collect(run, calls, &kept))) {
     groups = SIZE_MAX;
     goto finish;
   }
-  for (size_t i = 0; i < run->count; i++) {
-    const char *host = sl_log_info(sl_live_rank_log(run->processes[i].live), "host");
-    size_t found = sl_live_rank_collectives(run->processes[i].live, calls, SL_LIVE_COLLECTIVES);
-    for (size_t c = 0; c < found; c++) {
-      parts[count++] = (struct part){calls[c], i, host ? host : ""};
-      if (calls[c].step > newest)
-        newest = calls[c].step;
-    }
-  }
-  for (size_t i = 0; i < count; i++)
-    if (parts[i].call.step > newest - STEPS)
-      parts[kept++] = parts[i];
   if (kept)
     qsort(parts, kept, sizeof *parts, compare_parts);
   all = calloc(kept ? kept : 1, sizeof *all);

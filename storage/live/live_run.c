@@ -5,9 +5,11 @@
 #include "live_run.h"
 
 #include "storage/grow.h"
+#include "storage/run/jobs.h"
 #include "storage/run/run_directory.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -84,7 +86,7 @@ static char *list_processes(const char *directory, size_t *count, int *r) {
   return text;
 }
 
-/* Takes the process over from where it is watched already, else opens it. */
+/* Takes the process over from where it is watched already, else begins with it. */
 static int process_take(struct sl_live_run *run, const struct sl_run_process *found, struct sl_live_process *out,
                         struct sl_error *error) {
   *out = (struct sl_live_process){.rank = found->rank, .start_ns = found->start_ns};
@@ -94,14 +96,12 @@ static int process_take(struct sl_live_run *run, const struct sl_run_process *fo
       run->processes[i] = (struct sl_live_process){0};
       return 0;
     }
-  int r = sl_live_rank_open(found->path, run->rules, &out->live, error);
-  if (r == 0 && !(out->path = strdup(found->path)))
-    r = sl_no_memory(error);
-  return r;
+  out->path = strdup(found->path);
+  return out->path ? 0 : sl_no_memory(error);
 }
 
 /* Which processes are the run is the same question as for the ledger. */
-static int processes_open(struct sl_live_run *run, struct sl_error *error) {
+static int processes_find(struct sl_live_run *run, struct sl_error *error) {
   struct sl_run found = {0};
   struct sl_live_process *processes = NULL;
   size_t count = 0;
@@ -130,6 +130,14 @@ finish:
   return r;
 }
 
+/* From this one on they are to be tried at the next look. */
+static void processes_forget(struct sl_live_run *run, size_t from) {
+  while (run->count > from)
+    process_close(&run->processes[--run->count]);
+  free(run->listing);
+  run->listing = NULL;
+}
+
 int sl_live_run_look(struct sl_live_run *run, uint64_t now_ns, struct sl_error *error) {
   size_t count = 0;
   int r = 0;
@@ -143,15 +151,19 @@ int sl_live_run_look(struct sl_live_run *run, uint64_t now_ns, struct sl_error *
   run->listing = listing;
   if (changed || incomplete) {
     run->opened_ns = now_ns;
-    r = processes_open(run, error);
-    if (r < 0) { /* to be tried at the next look */
-      free(run->listing);
-      run->listing = NULL;
+    r = processes_find(run, error);
+    if (r < 0) {
+      processes_forget(run, run->count);
       return r;
     }
   }
-  for (size_t i = 0; i < run->count && r == 0; i++)
-    r = sl_live_rank_look(run->processes[i].live, error);
+  for (size_t i = 0; i < run->count && r == 0; i++) {
+    struct sl_live_process *process = &run->processes[i];
+    if (process->live)
+      r = sl_live_rank_look(process->live, error);
+    else if ((r = sl_live_rank_open(process->path, run->rules, &process->live, error)) < 0)
+      processes_forget(run, i);
+  }
   return r;
 }
 
@@ -162,25 +174,87 @@ int sl_live_run_look(struct sl_live_run *run, uint64_t now_ns, struct sl_error *
 static int process_read(struct sl_live_process *process, uint64_t now_ns, uint64_t events, struct sl_error *error) {
   const uint64_t there_ns = now_ns + process->ahead_ns;
   int r = sl_live_rank_read(process->live, there_ns - SL_LIVE_DELAY_NS, events, error);
-  if (r == 0 && sl_log_held(sl_live_rank_log(process->live)) > there_ns + FUTURE_NS) {
+  if (r == 0 && sl_live_rank_held(process->live) > there_ns + FUTURE_NS) {
     r = sl_live_rank_read(process->live, UINT64_MAX, UINT64_MAX, error);
     process->ahead_ns = sl_live_rank_last_ns(process->live) - now_ns;
   }
+  if (r < 0)
+    return r;
   uint64_t last_ns = sl_live_rank_last_ns(process->live);
   if (last_ns != process->last_ns)
     process->news_ns = process->last_ns ? now_ns : last_ns;
   process->last_ns = last_ns;
+  process->more = r > 0;
   return r;
+}
+
+static int process_settle(struct sl_live_process *process, struct sl_error *error) {
+  return sl_live_rank_settle(process->live) < 0 ? sl_no_memory(error) : 0;
 }
 
 int sl_live_run_read(struct sl_live_run *run, uint64_t now_ns, uint64_t events, struct sl_error *error) {
   bool more = false;
   for (size_t i = 0; i < run->count; i++) {
-    int r = process_read(&run->processes[i], now_ns, events, error);
+    struct sl_live_process *process = &run->processes[i];
+    int r = process_read(process, now_ns, events, error);
+    more |= r > 0;
+    if (r == 0 && sl_live_rank_ended(process->live) && !sl_live_rank_held(process->live))
+      r = process_settle(process, error);
     if (r < 0)
       return r;
-    run->processes[i].more = r > 0;
-    more |= r > 0;
   }
   return more;
+}
+
+struct reading {
+  struct sl_live_run *run;
+  uint64_t now_ns;
+  pthread_mutex_t mutex; /* for what follows */
+  size_t next;           /* process that nobody has taken yet */
+  size_t failed_at;      /* the lowest that failed */
+  int r;
+  struct sl_error *error;
+};
+
+static bool process_take_next(struct reading *reading, size_t *at) {
+  pthread_mutex_lock(&reading->mutex);
+  *at = reading->next;
+  const bool taken = reading->r == 0 && *at < reading->run->count;
+  reading->next += taken;
+  pthread_mutex_unlock(&reading->mutex);
+  return taken;
+}
+
+static void reading_failed(struct reading *reading, size_t at, int r, const struct sl_error *error) {
+  pthread_mutex_lock(&reading->mutex);
+  if (reading->r == 0 || at < reading->failed_at) {
+    reading->r = r;
+    reading->failed_at = at;
+    *reading->error = *error;
+  }
+  pthread_mutex_unlock(&reading->mutex);
+}
+
+static void processes_read(void *context) {
+  struct reading *reading = context;
+  for (size_t at; process_take_next(reading, &at);) {
+    struct sl_live_process *process = &reading->run->processes[at];
+    struct sl_error error = {{0}};
+    int r = sl_live_rank_open(process->path, reading->run->rules, &process->live, &error);
+    if (r == 0)
+      r = process_read(process, reading->now_ns, UINT64_MAX, &error);
+    if (r == 0)
+      r = process_settle(process, &error);
+    if (r < 0)
+      reading_failed(reading, at, r, &error);
+  }
+}
+
+int sl_live_run_read_once(struct sl_live_run *run, uint64_t now_ns, struct sl_error *error) {
+  struct reading reading = {.run = run, .now_ns = now_ns, .mutex = PTHREAD_MUTEX_INITIALIZER, .error = error};
+  const int r = processes_find(run, error);
+  if (r < 0)
+    return r;
+  sl_jobs_run(sl_job_count(0, run->count), processes_read, &reading);
+  return reading.r;
 }

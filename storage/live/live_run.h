@@ -43,8 +43,18 @@ struct sl_live_run *sl_live_run_free(struct sl_live_run *run); /* returns NULL *
  */
 int sl_live_run_look(struct sl_live_run *run, uint64_t now_ns, struct sl_error *error);
 
-/* Reads at most `events` of each rank. 1: there is more; 0: that was all; or a negative errno. */
+/*
+ * Reads at most `events` of each rank. 1: there is more; 0: that was all; or a negative errno. A rank that has ended is
+ * settled once it is read.
+ */
 int sl_live_run_read(struct sl_live_run *run, uint64_t now_ns, uint64_t events, struct sl_error *error);
+
+/*
+ * Instead of looking and reading: reads all there is, for good, as many ranks at once as there are processors, each of
+ * them settled before the next, so that memory is that of these. As sl_live_run_look, or what the lowest rank failed
+ * with.
+ */
+int sl_live_run_read_once(struct sl_live_run *run, uint64_t now_ns, struct sl_error *error);
 
 struct sl_live_slow { /* one collective, over its ranks */
   const char *operation, *module;

@@ -4,6 +4,7 @@
  */
 #include "rank_live.h"
 
+#include "storage/grow.h"
 #include "storage/log/log_past.h"
 #include "storage/rank/rank_builder.h"
 
@@ -28,9 +29,17 @@ struct sl_live_rank {
 
   struct sl_live_share shares[SL_CATEGORY_limit]; /* of the step whose row comes next */
   size_t share_count;
-  struct sl_live_collective collectives[SL_LIVE_COLLECTIVES]; /* a ring */
+  struct sl_live_collective *collectives; /* a ring of SL_LIVE_COLLECTIVES, with as much room as is in use */
   uint64_t collective_count;
-  struct sl_live_state state; /* what is kept of it between reads */
+  struct sl_live_state state; /* what is kept of it between reads; once it is settled, all there is to tell */
+  bool settled;
+  struct sl_own_texts {
+    struct own_text {
+      const char *of; /* the log's */
+      char *text;
+    } * texts;
+    size_t count;
+  } own; /* once it is settled */
 };
 
 static const char *module_name(const struct sl_rank_builder *b, uint32_t id) {
@@ -97,6 +106,12 @@ static void on_collective(void *context, const struct sl_collective_row *row) {
   struct sl_live_rank *rank = context;
   if (!row->start_ns || !row->end_ns || !row->has_comm || row->seq < 0)
     return;
+  if (rank->collective_count < SL_LIVE_COLLECTIVES) {
+    void *grown = sl_list_grow(rank->collectives, rank->collective_count, sizeof *rank->collectives);
+    if (!grown)
+      return; /* it is of those that are not known */
+    rank->collectives = grown;
+  }
   rank->collectives[rank->collective_count++ % SL_LIVE_COLLECTIVES] = (struct sl_live_collective){
       .operation = row->operation,
       .module = module_name(rank->builder, row->module),
@@ -149,6 +164,13 @@ static void event_note(struct sl_live_rank *rank, const struct sl_event *event) 
 }
 
 /* ---- reading ---- */
+
+static void own_texts_free(struct sl_own_texts *own) {
+  for (size_t i = 0; i < own->count; i++)
+    free(own->texts[i].text);
+  free(own->texts);
+  *own = (struct sl_own_texts){0};
+}
 
 static void rank_stop(struct sl_live_rank *rank) {
   rank->builder = sl_rank_builder_free(rank->builder);
@@ -203,13 +225,15 @@ struct sl_live_rank *sl_live_rank_close(struct sl_live_rank *rank) {
   if (!rank)
     return NULL;
   rank_stop(rank);
+  free(rank->collectives);
+  own_texts_free(&rank->own);
   free(rank->directory);
   free(rank);
   return NULL;
 }
 
 int sl_live_rank_look(struct sl_live_rank *rank, struct sl_error *error) {
-  return sl_log_follow(rank->log, error);
+  return rank->settled ? 0 : sl_log_follow(rank->log, error);
 }
 
 /* What must be known before the first event of the allocator, and changes what all of them mean. */
@@ -260,6 +284,8 @@ static bool is_snapshot_partial(const struct sl_rank_builder *b) {
 
 int sl_live_rank_read(struct sl_live_rank *rank, uint64_t until_ns, uint64_t events, struct sl_error *error) {
   bool again = false;
+  if (rank->settled)
+    return 0;
   int r = definitions_read(rank, &again, error);
   if (r == 0 && again) {
     again = false;
@@ -315,8 +341,10 @@ static void frames_find(struct sl_live_rank *rank, struct sl_live_state *out) {
 void sl_live_rank_state(struct sl_live_rank *rank, struct sl_live_state *out) {
   struct sl_rank_builder *b = rank->builder;
   struct sl_log_counts counts;
-  sl_log_counts(rank->log, &counts);
   *out = rank->state;
+  if (rank->settled)
+    return;
+  sl_log_counts(rank->log, &counts);
   out->world_size = info_number(rank->log, "world_size");
   out->pid = info_number(rank->log, "pid");
   out->host = sl_log_info(rank->log, "host");
@@ -342,6 +370,8 @@ void sl_live_rank_state(struct sl_live_rank *rank, struct sl_live_state *out) {
 }
 
 int sl_live_rank_categories(struct sl_live_rank *rank, struct sl_live_state *out) {
+  if (rank->settled)
+    return 0; /* they came with the state */
   const size_t count = sl_live_categories(rank->builder, out->categories, SL_LIVE_CATEGORIES);
   out->category_count = count == SIZE_MAX ? 0 : count;
   return count == SIZE_MAX ? -ENOMEM : 0;
@@ -355,14 +385,89 @@ uint64_t sl_live_rank_last_ns(const struct sl_live_rank *rank) {
   return rank->state.last_ns;
 }
 
+uint64_t sl_live_rank_held(const struct sl_live_rank *rank) {
+  return rank->settled ? 0 : sl_log_held(rank->log);
+}
+
+int64_t sl_live_rank_world_size(const struct sl_live_rank *rank) {
+  return rank->settled ? rank->state.world_size : info_number(rank->log, "world_size");
+}
+
+const char *sl_live_rank_host(const struct sl_live_rank *rank) {
+  return rank->settled ? rank->state.host : sl_log_info(rank->log, "host");
+}
+
 size_t sl_live_rank_collectives(const struct sl_live_rank *rank, struct sl_live_collective *out, size_t capacity) {
-  uint64_t kept = rank->collective_count < SL_LIVE_COLLECTIVES ? rank->collective_count : SL_LIVE_COLLECTIVES;
-  size_t count = kept < capacity ? (size_t)kept : capacity;
-  for (size_t i = 0; i < count; i++)
-    out[i] = rank->collectives[(rank->collective_count - count + i) % SL_LIVE_COLLECTIVES];
+  const uint64_t all = rank->collective_count;
+  const uint64_t kept = all < SL_LIVE_COLLECTIVES ? all : SL_LIVE_COLLECTIVES;
+  size_t count = 0;
+  int64_t newest = -1;
+  for (uint64_t i = all - kept; i < all; i++)
+    if (rank->collectives[i % SL_LIVE_COLLECTIVES].step > newest)
+      newest = rank->collectives[i % SL_LIVE_COLLECTIVES].step;
+  for (uint64_t i = all - kept; i < all && count < capacity; i++)
+    if (rank->collectives[i % SL_LIVE_COLLECTIVES].step > newest - SL_LIVE_COLLECTIVE_STEPS)
+      out[count++] = rank->collectives[i % SL_LIVE_COLLECTIVES];
   return count;
 }
 
-const struct sl_log *sl_live_rank_log(const struct sl_live_rank *rank) {
-  return rank->log;
+/* ---- settling ---- */
+
+/* A copy of a text of the log, one for all that have the same. false: no memory. */
+static bool text_own(struct sl_own_texts *own, const char **text) {
+  for (size_t i = 0; i < own->count; i++)
+    if (own->texts[i].of == *text) {
+      *text = own->texts[i].text;
+      return true;
+    }
+  struct own_text *grown = *text ? sl_list_grow(own->texts, own->count, sizeof *grown) : NULL;
+  char *copy = grown ? strdup(*text) : NULL;
+  own->texts = grown ? grown : own->texts;
+  if (!copy)
+    return !*text;
+  own->texts[own->count++] = (struct own_text){*text, copy};
+  *text = copy;
+  return true;
+}
+
+static bool state_own(struct sl_own_texts *own, struct sl_live_state *state) {
+  bool all = text_own(own, &state->host) && text_own(own, &state->device_name) && text_own(own, &state->gap) &&
+             text_own(own, &state->last.name);
+  for (size_t i = 0; i < state->frame_count; i++)
+    all = all && text_own(own, &state->frames[i].name) && text_own(own, &state->frames[i].module);
+  return all;
+}
+
+int sl_live_rank_settle(struct sl_live_rank *rank) {
+  struct sl_live_state *state = rank->settled ? NULL : calloc(1, sizeof *state);
+  struct sl_live_collective *calls = rank->settled ? NULL : calloc(SL_LIVE_COLLECTIVES, sizeof *calls);
+  struct sl_own_texts own = {0};
+  size_t count = 0;
+  int r = rank->settled || (state && calls) ? 0 : -ENOMEM;
+  if (r < 0 || rank->settled)
+    goto finish;
+  sl_live_rank_state(rank, state);
+  r = sl_live_rank_categories(rank, state);
+  count = sl_live_rank_collectives(rank, calls, SL_LIVE_COLLECTIVES);
+  for (size_t i = 0; i < count && r == 0; i++)
+    r = text_own(&own, &calls[i].operation) && text_own(&own, &calls[i].module) ? 0 : -ENOMEM;
+  if (r < 0 || !state_own(&own, state)) {
+    r = -ENOMEM;
+    goto finish;
+  }
+  rank_stop(rank);
+  rank->settled = true;
+  rank->state = *state;
+  rank->own = own;
+  own = (struct sl_own_texts){0};
+  rank->collective_count = count;
+  free(rank->collectives);
+  struct sl_live_collective *less = count ? reallocarray(calls, count, sizeof *calls) : NULL;
+  rank->collectives = less ? less : calls;
+  calls = NULL;
+finish:
+  own_texts_free(&own);
+  free(calls);
+  free(state);
+  return r;
 }

@@ -14,7 +14,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { SL_LIVE_FRAMES = 6, SL_LIVE_CATEGORIES = 24, SL_LIVE_COLLECTIVES = 1024 };
+enum {
+  SL_LIVE_FRAMES = 6,
+  SL_LIVE_CATEGORIES = 24,
+  SL_LIVE_COLLECTIVES = 1024,  /* so many are kept at most … */
+  SL_LIVE_COLLECTIVE_STEPS = 3 /* … of so many steps */
+};
 
 struct sl_live_place { /* names are the rank's own, valid until it is read again */
   const char *phase;   /* word of a kind; NULL: outside of everything */
@@ -95,18 +100,25 @@ int sl_live_rank_look(struct sl_live_rank *rank, struct sl_error *error);
  */
 int sl_live_rank_read(struct sl_live_rank *rank, uint64_t until_ns, uint64_t events, struct sl_error *error);
 
+/*
+ * Keeps what the functions below tell, some 20 KiB, and gives back all else, the log too. Nothing is read of the rank
+ * any more: looking and reading find nothing new. 0 or -ENOMEM, and all is as it was.
+ */
+int sl_live_rank_settle(struct sl_live_rank *rank);
+
 /* Fills *out, but for the categories; its pointers are the rank's, valid until it is read again. */
 void sl_live_rank_state(struct sl_live_rank *rank, struct sl_live_state *out);
 
 /* What is alive now by category, the largest first. Looks at everything that is alive. 0 or -ENOMEM. */
 int sl_live_rank_categories(struct sl_live_rank *rank, struct sl_live_state *out);
 
-bool sl_live_rank_ended(const struct sl_live_rank *rank);       /* in order */
-uint64_t sl_live_rank_last_ns(const struct sl_live_rank *rank); /* of the last event that was read; 0: none */
+bool sl_live_rank_ended(const struct sl_live_rank *rank);         /* in order */
+uint64_t sl_live_rank_last_ns(const struct sl_live_rank *rank);   /* of the last event that was read; 0: none */
+uint64_t sl_live_rank_held(const struct sl_live_rank *rank);      /* as sl_log_held */
+int64_t sl_live_rank_world_size(const struct sl_live_rank *rank); /* -1: unknown */
+const char *sl_live_rank_host(const struct sl_live_rank *rank);   /* NULL: unknown */
 
-/* The last collectives whose times are known, in the order in which these became known. */
+/* Collectives of the last steps whose times are known, in the order in which these became known. */
 size_t sl_live_rank_collectives(const struct sl_live_rank *rank, struct sl_live_collective *out, size_t capacity);
-
-const struct sl_log *sl_live_rank_log(const struct sl_live_rank *rank);
 
 #endif

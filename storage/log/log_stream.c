@@ -203,6 +203,7 @@ static void stream_take_next_part(struct sl_log *log, struct stream *stream) {
 /* The next segment, or false at the thread's end. A segment that is missing or can't be loaded becomes a gap. */
 static bool stream_load(struct sl_log *log, struct stream *stream) {
   if (stream->next == stream->end) {
+    sl_segments_rest(&log->segments);
     /* Else it is read again, or the segment may get more records. */
     if (log->opened && (!log->following || stream->records.checked))
       sl_stream_release(log, stream);

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <unistd.h>
+#include <zstd.h>
 
 void sl_segments_damaged(struct sl_segments *segments, uint64_t bytes) {
   segments->damaged++;
@@ -39,6 +40,14 @@ void sl_records_free(struct sl_records *records) {
   *records = (struct sl_records){0};
 }
 
+void sl_segments_rest(struct sl_segments *segments) {
+  free(segments->compressed);
+  segments->compressed = NULL;
+  segments->compressed_size = 0;
+  ZSTD_freeDCtx(segments->decompressor);
+  segments->decompressor = NULL;
+}
+
 void sl_segments_close(struct sl_segments *segments) {
   for (uint32_t i = 0; i < segments->sealed_count; i++)
     if (segments->sealed[i].fd >= 0)
@@ -49,6 +58,6 @@ void sl_segments_close(struct sl_segments *segments) {
     close(segments->place);
   free(segments->directory);
   free(segments->entries);
-  free(segments->compressed);
+  sl_segments_rest(segments);
   *segments = (struct sl_segments){0};
 }

@@ -51,6 +51,7 @@ struct sl_segments {
   uint64_t raw_damaged, raw_damaged_bytes; /* the part of the damage that the next look counts again */
   void *compressed;                        /* owned; room for loading */
   size_t compressed_size;
+  struct ZSTD_DCtx_s *decompressor; /* owned; NULL before the first frame is loaded */
 };
 
 /*
@@ -61,6 +62,9 @@ int sl_segments_take(struct sl_segments *segments, const struct sl_segment_heade
 
 /* A file or frame that nothing else is known of. */
 void sl_segments_damaged(struct sl_segments *segments, uint64_t bytes);
+
+/* Gives back what loading has kept for the next time. */
+void sl_segments_rest(struct sl_segments *segments);
 
 void sl_records_free(struct sl_records *records);
 void sl_segments_close(struct sl_segments *segments);

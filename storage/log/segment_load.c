@@ -77,7 +77,12 @@ static int load_frame(struct sl_segments *segments, const struct sl_segment_entr
   records->data = data;
   if (!sl_frame_read(segments, fd, &frame, entry->frame_at))
     return -EBADMSG;
-  size_t bytes = ZSTD_decompress(data, frame.raw_bytes, segments->compressed, frame.compressed_bytes);
+  if (!segments->decompressor && !(segments->decompressor = ZSTD_createDCtx())) {
+    sl_segment_file_unreadable(ENOMEM);
+    return -ENOMEM;
+  }
+  size_t bytes =
+      ZSTD_decompressDCtx(segments->decompressor, data, frame.raw_bytes, segments->compressed, frame.compressed_bytes);
   if (ZSTD_getErrorCode(bytes) == ZSTD_error_memory_allocation)
     sl_segment_file_unreadable(ENOMEM);
   if (ZSTD_isError(bytes) || bytes != frame.raw_bytes || frame.encoding > SL_FRAME_DIFFERENCES)

@@ -154,8 +154,9 @@ struct sl_rank_builder {
   struct sl_block_totals private_pools[MAX_DEVICES]; /* of CUDA graphs and MemPools, part of the maps' totals */
   struct sl_event_device devices[MAX_DEVICES];
   struct place *places;
-  int stream_places; /* so many of them are made here, for streams (drivers_pool) */
-  int device;        /* the rank's own: that of its first allocator event; -1 before */
+  int stream_places;     /* so many of them are made here, for streams (drivers_pool) */
+  uint32_t named_places; /* none from here on has a pool with a name */
+  int device;            /* the rank's own: that of its first allocator event; -1 before */
   uint64_t replay_unknown;
   struct restored restored[MAX_DEVICES];
   bool restoring;    /* until the definitions end */

@@ -210,7 +210,7 @@ struct sl_rank_builder *sl_rank_builder_free(struct sl_rank_builder *b) {
   }
   free(b->allocations);
   sl_rank_gap_free(&b->gap);
-  for (int i = 0; b->places && i < MAX_PLACES; i++)
+  for (uint32_t i = 0; i < b->named_places; i++)
     free(b->places[i].pool);
   struct sl_rank_period *const periods[] = {&b->current, &b->outside, &b->last};
   for (size_t i = 0; i < sizeof periods / sizeof periods[0]; i++) {

@@ -233,6 +233,8 @@ static int allocation_write(struct sl_rank_builder *b, const struct sl_allocatio
     place->pool = NULL;
     return sl_no_memory(b->error);
   }
+  if (place->pool && a->place >= b->named_places)
+    b->named_places = a->place + 1;
   if (!sl_rank_hold_since(b, a->alloc_at))
     phase_need(a->free_phase);
   return sl_write_allocation(b->writer, a, place->stream, place->pool, sl_rank_category_name(b, a->category), b->error);

@@ -1,14 +1,12 @@
 /* One lock for who takes which rank and whose turn it is; a rank's work itself shares nothing with another's. */
 #include "rank_jobs.h"
 
+#include "jobs.h"
 #include "storage/log/log_reader.h"
 #include "storage/rank/rank_ledger.h"
 
 #include <pthread.h>
-#include <sched.h>
 #include <stdbool.h>
-#include <stdlib.h>
-#include <unistd.h>
 
 struct jobs {
   struct sl_run *run;
@@ -29,26 +27,6 @@ struct job { /* a rank in the making */
   size_t at;
   uint64_t done; /* bytes of its log that are in jobs->done */
 };
-
-/* Processors that this process may use. */
-static size_t processor_count(void) {
-  cpu_set_t set;
-  long online;
-  if (sched_getaffinity(0, sizeof set, &set) == 0)
-    return (size_t)CPU_COUNT(&set);
-  online = sysconf(_SC_NPROCESSORS_ONLN); /* More of them than fit into a set. */
-  return online > 0 ? (size_t)online : 1;
-}
-
-static size_t job_count(const struct sl_ledger_options *options, size_t ranks) {
-  size_t count = options->jobs;
-  if (count == 0) {
-    count = processor_count();
-    if (count > SL_LEDGER_JOBS_MAX)
-      count = SL_LEDGER_JOBS_MAX;
-  }
-  return count < ranks ? count : ranks;
-}
 
 static void progress_add(void *context, uint64_t read, uint64_t total) {
   struct job *job = context;
@@ -130,13 +108,12 @@ static void rank_make(struct jobs *jobs, size_t at, bool is_turn) {
   turn_end(jobs, r, &error);
 }
 
-static void *thread_run(void *context) {
+static void ranks_make(void *context) {
   struct jobs *jobs = context;
   size_t at;
   bool is_turn;
   while (rank_take(jobs, &at, &is_turn))
     rank_make(jobs, at, is_turn);
-  return NULL;
 }
 
 int sl_rank_jobs_run(struct sl_run *run, struct sl_ledger_writer *ledger, const struct sl_ledger_options *options,
@@ -147,16 +124,8 @@ int sl_rank_jobs_run(struct sl_run *run, struct sl_ledger_writer *ledger, const 
                       .mutex = PTHREAD_MUTEX_INITIALIZER,
                       .turned = PTHREAD_COND_INITIALIZER,
                       .error = error};
-  size_t count = job_count(options, run->count), started = 0;
-  pthread_t *threads = calloc(count, sizeof *threads);
   for (size_t i = 0; i < run->count; i++)
     jobs.total += run->processes[i].bytes;
-  /* This thread is one of them. Where no more can be had, those that there are do it all. */
-  while (threads && started + 1 < count && pthread_create(&threads[started], NULL, thread_run, &jobs) == 0)
-    started++;
-  thread_run(&jobs);
-  while (started > 0)
-    pthread_join(threads[--started], NULL);
-  free(threads);
+  sl_jobs_run(sl_job_count(options->jobs, run->count), ranks_make, &jobs);
   return jobs.r;
 }

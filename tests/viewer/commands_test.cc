@@ -182,7 +182,7 @@ TEST_F(Commands, QueryHandlesEveryTypeOfValue) {
 
 TEST_F(Commands, QueryOfManyRowsStreams) {
   std::string sql = "WITH RECURSIVE n(i) AS (VALUES(1) UNION ALL SELECT i + 1 FROM n WHERE i < 5000) SELECT i FROM n";
-  std::string out = shardledger({"query", sql, ledger}).out;
+  std::string out = shardledger({"query", sql, ledger, "--limit", "all"}).out;
   EXPECT_EQ(std::count(out.begin(), out.end(), '\n'), 5001);
   EXPECT_EQ(out.substr(out.size() - 5), "5000\n");
 }

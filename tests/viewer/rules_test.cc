@@ -87,7 +87,7 @@ TEST_F(Rules, ARunDirectoryThatCannotBeWrittenStillGivesALedgerElsewhere) {
 
 TEST_F(Rules, TheTableInForceStartsWithOnesOwn) {
   ASSERT_EQ(shardledger({"ingest", run, "--rules", file}).status, 0);
-  CommandResult result = shardledger({"rules", run});
+  CommandResult result = shardledger({"rules", run, "--limit", "all"});
   EXPECT_EQ(result.status, 0);
   EXPECT_EQ(result.error, "");
   size_t own = result.out.find("my gather"), table = result.out.find("FSDP::all_gather_copy_out"),

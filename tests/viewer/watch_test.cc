@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include <string>
 
 namespace {
@@ -37,21 +39,37 @@ protected:
   std::filesystem::path run = directory.path + "/run";
 };
 
-TEST_F(Watch, WhereNotAllRanksFitTroubleAndTheHighestPeaksAreShown) {
+TEST_F(Watch, WhereNotAllRanksFitTroubleTheHighestAndTheLowestPeaksAreShown) {
   for (int i = 0; i < 24; i++)
     rank(i, (i + 1) * 2 * kMiB, 24, "Block", i == 1);
   CommandResult result = watch({}, true); // it draws, sees that the job has ended, and prints everything
   EXPECT_EQ(result.status, 0);
   const std::string drawn = result.out.substr(0, result.out.find("\033[?1049l"));
-  EXPECT_NE(drawn.find("20 of 24 ranks: those in trouble, then the highest peaks"), std::string::npos) << drawn;
+  EXPECT_NE(drawn.find("24 ranks, alike in status and peak in 24 rows, of which the highest and the lowest are here"),
+            std::string::npos)
+      << drawn;
   auto shows = [](const std::string &text, int number) {
-    return text.find("\n" + std::string(number < 10 ? "   " : "  ") + std::to_string(number) + "  ended") !=
-           std::string::npos;
+    const std::string word = std::to_string(number);
+    return text.find("\n" + word + std::string(7 - word.size(), ' ') + "ended") != std::string::npos;
   };
   for (int i = 0; i < 24; i++) {
-    EXPECT_EQ(shows(drawn, i), i == 1 || i > 4) << i;
-    EXPECT_TRUE(shows(result.out.substr(drawn.size()), i)) << i;
+    EXPECT_EQ(shows(drawn, i), i < 2 || i > 5) << i; // 20 rows
+    EXPECT_EQ(shows(result.out.substr(drawn.size()), i), i < 2 || i > 9) << i;
   }
+}
+
+TEST_F(Watch, RanksThatAreAlikeShareARowUnlessAllAreAskedFor) {
+  for (int i = 0; i < 40; i++)
+    rank(i, (i == 7 ? 3 : 2) * kMiB, 40, "Block", i == 1 || i == 2);
+  const std::string out = watch({"--once"}).out, all = watch({"--once", "--limit", "all"}).out;
+  EXPECT_NE(out.find("\nRanks 1-2: out of memory, step 0, forward Block"), std::string::npos) << out;
+  EXPECT_NE(out.find("\n1-2 "), std::string::npos) << out;
+  EXPECT_NE(out.find("\n7 "), std::string::npos) << out;
+  EXPECT_NE(out.find("\n0,3-6,8-39 "), std::string::npos) << out;
+  EXPECT_LT(std::count(out.begin(), out.end(), '\n'), 20);
+  EXPECT_NE(all.find("\n  39  ended"), std::string::npos) << all;
+  const std::string csv = watch({"--once", "--csv"}).out;
+  EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 41);
 }
 
 TEST_F(Watch, TheRankOfTheHighestPeakIsShownInDetailOrTheOneThatWasNamed) {

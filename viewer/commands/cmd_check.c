@@ -5,6 +5,7 @@
 #include "open_ledger.h"
 #include "output/units.h"
 #include "storage/grow.h"
+#include "storage/rank_ranges.h"
 #include "storage/rules/categories.h"
 #include "viewer_sql.h"
 
@@ -33,6 +34,7 @@ struct verdict {
   int64_t rank; /* -1: none that stands out */
   int64_t bytes, limit;
   char reason[768]; /* why it failed, or in what it was kept */
+  size_t of_any;    /* where the part of the reason begins that does not name the rank; 0: there is none */
 };
 
 struct verdicts {
@@ -156,7 +158,7 @@ static int check_growth(struct sl_db *db, int64_t limit, struct verdicts *verdic
     r = sl_error_set(error, -ENODATA, "growth can't be told from %lld step%s; four are the least", (long long)steps,
                      steps == 1 ? "" : "s");
   if (r == 0)
-    r = sl_db_ask_first(db, sl_sql_survivors_growth, SL_WITH(SL_GIVEN(":rank", -1)), &statement, error);
+    r = sl_db_ask_first(db, sl_sql_survivors_growth, SL_WITH(SL_WORD(":rank", NULL)), &statement, error);
   struct verdict *v = r < 0 ? NULL : add_verdict(verdicts, error);
   if (!v) {
     statement = sl_statement_close(statement);
@@ -228,7 +230,8 @@ static int compare_ranks(struct sl_db *db, double tolerance, struct verdicts *ve
     v->limit = base + (int64_t)((double)base * tolerance);
     snprintf(v->name, sizeof(v->name), "against rank %lld", (long long)v->rank);
     snprintf(name, sizeof(name), "limit (base and %.4g%%)", tolerance * 100);
-    snprintf(v->reason, sizeof(v->reason), "the peak of rank %lld is %s and was %s: %s", (long long)v->rank,
+    v->of_any = (size_t)snprintf(v->reason, sizeof(v->reason), "the peak of rank %lld", (long long)v->rank);
+    snprintf(v->reason + v->of_any, sizeof(v->reason) - v->of_any, " is %s and was %s: %s",
              sl_format_bytes(bytes, v->bytes, false), sl_format_bytes(before, base, false), distance(end, v, name));
     if (!is_kept(v))
       r = explain_difference(db, v, error);
@@ -293,6 +296,43 @@ struct context {
   int failed; /* out: budgets that were not kept */
 };
 
+/* They say the same of two ranks. */
+static bool are_alike(const struct verdict *a, const struct verdict *b) {
+  return a->of_any && b->of_any && a->bytes == b->bytes && a->limit == b->limit &&
+         strcmp(a->reason + a->of_any, b->reason + b->of_any) == 0;
+}
+
+static bool is_first(const struct verdicts *verdicts, int at) {
+  for (int i = 0; i < at; i++)
+    if (are_alike(&verdicts->items[i], &verdicts->items[at]))
+      return false;
+  return true;
+}
+
+/* "against ranks 0-7,9" of those that say the same, of which this is the first. Owned by the caller; NULL: no memory.
+ */
+static char *name_of_alike(const struct verdicts *verdicts, int first) {
+  enum { RANGES = 8 };
+  const struct verdict *items = verdicts->items;
+  struct sl_rank_ranges ranks = {0};
+  char *text = NULL, *name = NULL;
+  int r = 0, count = 1;
+  for (int i = first + 1; i < verdicts->count && r == 0; i++)
+    if (are_alike(&items[first], &items[i])) {
+      r = sl_rank_ranges_add(&ranks, items[i].rank, items[i].rank);
+      count++;
+    }
+  if (count == 1)
+    return strdup(items[first].name);
+  if (r == 0 && sl_rank_ranges_add(&ranks, items[first].rank, items[first].rank) == 0)
+    text = sl_rank_ranges_text(&ranks, RANGES);
+  if (text && asprintf(&name, "against ranks %s", text) < 0)
+    name = NULL;
+  free(text);
+  free(ranks.list);
+  return name;
+}
+
 static void print_verdicts(struct sl_output *out, const struct verdicts *verdicts) {
   static const struct sl_column columns[] = {
       {"check", "Check", SL_UNIT_text, 0},
@@ -302,10 +342,17 @@ static void print_verdicts(struct sl_output *out, const struct verdicts *verdict
       {"limit_bytes", "Limit", SL_UNIT_bytes, 0},
       {"reason", "Reason", SL_UNIT_text, SL_COLUMN_DATA_ONLY},
   };
+  enum { SENTENCES = 12 };
+  const bool text = out->format == SL_FORMAT_text;
+  int sentences = 0;
   struct sl_table *table = sl_table_begin(out, "checks", columns, sizeof(columns) / sizeof(columns[0]));
   for (int i = 0; i < verdicts->count; i++) {
     const struct verdict *v = &verdicts->items[i];
-    sl_cell_text(table, v->name);
+    if (text && !is_first(verdicts, i))
+      continue;
+    char *name = text ? name_of_alike(verdicts, i) : strdup(v->name);
+    sl_cell_text(table, name ? name : v->name);
+    free(name);
     sl_cell_text(table, is_kept(v) ? "kept" : "failed");
     if (v->rank >= 0)
       sl_cell_int(table, v->rank);
@@ -318,9 +365,18 @@ static void print_verdicts(struct sl_output *out, const struct verdicts *verdict
   table = sl_table_end(table);
   if (verdicts->failed > 0)
     sl_output_line(out, "%s", "");
-  for (int i = 0; i < verdicts->count; i++)
-    if (!is_kept(&verdicts->items[i]))
-      sl_output_styled(out, SL_STYLE_red, "%s: %s", verdicts->items[i].name, verdicts->items[i].reason);
+  for (int i = 0; i < verdicts->count && text; i++) {
+    const struct verdict *v = &verdicts->items[i];
+    if (is_kept(v) || !is_first(verdicts, i) || (sentences++ >= SENTENCES && out->limit != SL_ALL_ROWS))
+      continue;
+    char *name = name_of_alike(verdicts, i);
+    const bool several = name && strcmp(name, v->name) != 0;
+    sl_output_styled(out, SL_STYLE_red, "%s: %s%s", name ? name : v->name, several ? "the peak of each" : "",
+                     several ? v->reason + v->of_any : v->reason);
+    free(name);
+  }
+  if (sentences > SENTENCES && out->limit != SL_ALL_ROWS)
+    sl_output_line(out, "%d reasons more; all of them with --limit all, --csv or --json", sentences - SENTENCES);
 }
 
 static int check_budgets(struct sl_db *db, struct sl_output *out, void *context, struct sl_error *error) {

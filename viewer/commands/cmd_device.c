@@ -17,9 +17,9 @@ enum { LARGEST = 12, STEPS_SIDE_BY_SIDE = 8 };
 
 struct selection {
   const char *at; /* NULL, "peak", "last", or a step's number */
-  int64_t rank;   /* -1: all */
-  int by;         /* -1, or 0: step */
-  int64_t step;   /* -1: at is a word */
+  struct sl_ranks ranks;
+  int by;       /* -1, or 0: step */
+  int64_t step; /* -1: at is a word */
   bool last;
   bool segments, oom;
   int64_t after_ns; /* so long after the rank's beginning; -1: not asked for */
@@ -38,10 +38,10 @@ struct moment { /* the sample of the rank that the text is about */
 static int read_moment(struct sl_db *db, const struct selection *selection, struct moment *out,
                        struct sl_error *error) {
   struct sl_statement *statement = NULL;
-  int r = sl_db_tell(db, sl_sql_device_choose,
-                     SL_WITH(SL_GIVEN(":rank", selection->rank), SL_GIVEN(":step", selection->step),
-                             SL_NUMBER(":last", selection->last)),
-                     error);
+  int r = sl_db_tell(
+      db, sl_sql_device_choose,
+      SL_WITH(SL_RANKS(&selection->ranks), SL_GIVEN(":step", selection->step), SL_NUMBER(":last", selection->last)),
+      error);
   if (r == 0)
     r = sl_db_ask_first(db, sl_sql_device_moment, NULL, &statement, error);
   if (r > 0)
@@ -95,7 +95,7 @@ static int print_balance(struct sl_db *db, struct sl_output *out, const struct s
   struct sl_statement *samples = NULL, *statement = NULL;
   struct sl_table *table = NULL;
   int64_t rows = 0;
-  int r = sl_db_ask(db, sl_sql_device_samples, SL_WITH(SL_GIVEN(":rank", selection->rank)), &samples, error);
+  int r = sl_db_ask(db, sl_sql_device_samples, SL_WITH(SL_RANKS(&selection->ranks)), &samples, error);
   /* Asked sample by sample with the numbers bound, since only then SQLite takes them inside the view. */
   if (r == 0)
     r = sl_db_prepare(db, sl_sql_device_balance, &statement, error);
@@ -162,34 +162,38 @@ static const struct sl_column pinned_columns[] = {
 
 /* NCCL's line by communicator, where there are several: the most that each held. */
 static const struct sl_listing communicators = {
-    "communicators", SL_COLUMNS(communicator_columns), sl_sql_device_communicators, NULL, true, LARGEST};
+    "communicators", SL_COLUMNS(communicator_columns), sl_sql_device_communicators, NULL, true, LARGEST, NULL};
 /* What made it grow. */
 static const struct sl_listing growth = {"growth",
                                          SL_COLUMNS(growth_columns),
                                          sl_sql_device_growth,
                                          "What came, beyond PyTorch's own (of GPU code the images' size)",
                                          true,
-                                         LARGEST};
+                                         LARGEST,
+                                         NULL};
 static const struct sl_listing kept = {"kept_segments",
                                        SL_COLUMNS(kept_columns),
                                        sl_sql_device_kept_segments,
                                        "Segments that are kept for less than a tenth of them",
                                        true,
-                                       LARGEST};
+                                       LARGEST,
+                                       NULL};
 /* Beside the GPU's memory: what CPU offload, data loaders and libraries pin on the host. */
 static const struct sl_listing pinned = {"pinned",
                                          SL_COLUMNS(pinned_columns),
                                          sl_sql_device_pinned,
                                          "Pinned host memory at that time (the host's, not the GPU's)",
                                          true,
-                                         LARGEST};
+                                         LARGEST,
+                                         NULL};
 /* What should not be there. */
 static const struct sl_listing foreign = {"foreign_devices",
                                           SL_COLUMNS(foreign_columns),
                                           sl_sql_device_foreign,
                                           "On GPUs of others (a context alone takes about half a GiB of that GPU)",
                                           true,
-                                          LARGEST};
+                                          LARGEST,
+                                          NULL};
 
 static int print_cache(struct sl_db *db, struct sl_output *out, const struct moment *moment, struct sl_error *error) {
   struct sl_statement *statement = NULL;
@@ -283,7 +287,7 @@ static int print_segments(struct sl_db *db, struct sl_output *out, const struct 
             : selection->at        ? SL_SEGMENTS_peak
                                    : SL_SEGMENTS_fitting,
       .step = selection->step,
-      .rank = selection->rank,
+      .ranks = &selection->ranks,
       .by_step = selection->by == 0,
   };
   return sl_print_segments(db, out, &question, error);
@@ -292,14 +296,14 @@ static int print_segments(struct sl_db *db, struct sl_output *out, const struct 
 static int print_device(struct sl_db *db, struct sl_output *out, void *context, struct sl_error *error) {
   struct selection *selection = context;
   struct moment moment = {0};
-  int r = sl_check_selection(db, selection->rank, selection->step, error);
+  int r = sl_check_selection(db, &selection->ranks, selection->step, error);
   if (r < 0)
     return r;
   if (selection->segments)
     return print_segments(db, out, selection, error);
   r = sl_print_coverage(db, out, error);
   if (r == 0 && selection->after_ns >= 0)
-    return sl_print_device_around(db, out, selection->rank, selection->after_ns, error);
+    return sl_print_device_around(db, out, &selection->ranks, selection->after_ns, error);
   if (r == 0)
     r = read_moment(db, selection, &moment, error);
   if (r < 0)
@@ -317,7 +321,7 @@ static int print_device(struct sl_db *db, struct sl_output *out, void *context, 
   if (selection->by == 0)
     return print_by_step(db, out, &moment, error);
   if (out->format == SL_FORMAT_text)
-    selection->rank = moment.rank;
+    sl_ranks_narrow(&selection->ranks, moment.rank);
   sl_output_document(out);
   r = print_balance(db, out, selection, error);
   if (r == 0 && out->format == SL_FORMAT_text)
@@ -349,7 +353,7 @@ static bool is_moment(const char *text, int64_t *out_ns) {
 
 int sl_cmd_device(const struct sl_command *command, int argc, char **argv) {
   struct sl_output_arguments format = {0};
-  struct selection selection = {.rank = -1, .by = -1, .step = -1, .after_ns = -1};
+  struct selection selection = {.by = -1, .step = -1, .after_ns = -1};
   const struct sl_argument arguments[] = {
       {"at", 0, "N|peak|last|oom|SECONDSs",
        "the end of step N, the highest sample (the default), the last one, or those before and after a moment, as 12.5s after the rank's beginning; of segments, the highest allocated bytes, the last step's end, or where memory ran out",
@@ -358,7 +362,7 @@ int sl_cmd_device(const struct sl_command *command, int argc, char **argv) {
        &selection.by},
       {"segments", 0, NULL, "PyTorch's segments: what is in each, and what keeps it from being returned",
        SL_ARGUMENT_FLAG, &selection.segments},
-      {"rank", 0, "R", "this rank only", SL_ARGUMENT_NUMBER, &selection.rank},
+      SL_RANKS_ARGUMENT(selection.ranks),
       SL_OUTPUT_ARGUMENTS(format),
   };
   const char *path = NULL;

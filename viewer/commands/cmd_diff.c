@@ -10,15 +10,19 @@
 #include <string.h>
 
 struct selection {
-  const char *other;       /* ledger or run directory of the second side; NULL: the same as the first */
-  int64_t step, rank, min; /* -1: not given */
-  int64_t other_rank;      /* -1: the same ranks as on the first side */
-  int64_t period;          /* -1: not given */
-  int64_t other_period;    /* -1: the same as on the first side */
-  const char *other_run;   /* of several in the other's directory; NULL: the newest */
+  const char *other;                  /* ledger or run directory of the second side; NULL: the same as the first */
+  int64_t step, min;                  /* -1: not given */
+  struct sl_ranks ranks, other_ranks; /* other_ranks: all for the same as on the first side */
+  int64_t period;                     /* -1: not given */
+  int64_t other_period;               /* -1: the same as on the first side */
+  const char *other_run;              /* of several in the other's directory; NULL: the newest */
 };
 
-#define LARGEST 12 /* rows of a section that text shows */
+#define LARGEST 10 /* rows of a section that text shows */
+
+static bool is_one_rank(const struct sl_ranks *ranks) {
+  return ranks->text && !strpbrk(ranks->text, "-,");
+}
 
 static const struct sl_column columns[] = {
     {"what", "", SL_UNIT_text, SL_COLUMN_DATA_ONLY},
@@ -54,8 +58,8 @@ static const struct sl_listing changes = {"changes", columns, COLUMNS, sl_sql_di
 /* What is compared, in temporary tables. */
 static int gather(struct sl_db *db, const struct selection *selection, struct sl_error *error) {
   const struct sl_parameter *parameters =
-      SL_WITH(SL_GIVEN(":rank_0", selection->rank),
-              SL_GIVEN(":rank_1", selection->other_rank >= 0 ? selection->other_rank : selection->rank),
+      SL_WITH(SL_WORD(":rank_0", selection->ranks.text), SL_NUMBER(":one", is_one_rank(&selection->ranks)),
+              SL_WORD(":rank_1", selection->other_ranks.text ? selection->other_ranks.text : selection->ranks.text),
               SL_GIVEN(":step", selection->step), SL_GIVEN(":period_0", selection->period),
               SL_GIVEN(":period_1", selection->other_period >= 0 ? selection->other_period : selection->period));
   const char *const statements[] = {sl_sql_diff_chosen, sl_sql_diff_choose, sl_sql_diff_cells, sl_sql_diff_fill};
@@ -99,7 +103,7 @@ static int print_verdict(struct sl_db *db, struct sl_output *out, const struct s
                         peaks[0] < 0 ? "the first" : "the second", selection->step >= 0 ? "step" : "period",
                         selection->step >= 0 ? "'shardledger peaks --by step'"
                                              : "'shardledger query \"SELECT * FROM period_place\"'");
-  if (r == 0 && selection->rank < 0)
+  if (r == 0 && !selection->ranks.text)
     r = count_alone(db, alone, error);
   if (r < 0 || out->format != SL_FORMAT_text)
     return r;
@@ -120,7 +124,6 @@ static int print_verdict(struct sl_db *db, struct sl_output *out, const struct s
 static int print_section(struct sl_output *out, struct sl_statement *statement, struct sl_error *error) {
   const char *heading = "";
   char what[16];
-  int64_t rows = 0;
   int r = 1;
   snprintf(what, sizeof(what), "%s", sl_column_text(statement, WHAT));
   for (size_t i = 0; i < sizeof(headings) / sizeof(headings[0]); i++)
@@ -129,14 +132,12 @@ static int print_section(struct sl_output *out, struct sl_statement *statement, 
   sl_output_line(out, "%s", "");
   sl_output_styled(out, SL_STYLE_bold, "%s", heading);
   struct sl_table *table = sl_table_begin(out, what, columns, COLUMNS);
+  sl_table_keep(table, LARGEST, NULL);
   while (r > 0 && strcmp(sl_column_text(statement, WHAT), what) == 0) {
-    if (rows++ < LARGEST)
-      sl_cell_columns(table, statement, 0, COLUMNS - 1);
+    sl_cell_columns(table, statement, 0, COLUMNS - 1);
     r = sl_statement_step(statement, error);
   }
   table = sl_table_end(table);
-  if (rows > LARGEST)
-    sl_output_line(out, "and %lld smaller changes, all of them in --csv", (long long)(rows - LARGEST));
   return r;
 }
 
@@ -146,8 +147,8 @@ static int open_other(const struct selection *selection, struct sl_db **out, str
   int r = sl_open_run(selection->other, selection->other_run, out, error);
   if (r < 0)
     return sl_say_other(r, error);
-  r = sl_check_selection(*out, selection->other_rank >= 0 ? selection->other_rank : selection->rank, selection->step,
-                         &wrong);
+  r = sl_check_selection(*out, selection->other_ranks.text ? &selection->other_ranks : &selection->ranks,
+                         selection->step, &wrong);
   if (r < 0) {
     sl_error_set(error, r, "%s: %s", selection->other, wrong.text);
     *out = sl_db_close(*out);
@@ -161,7 +162,7 @@ static int print_diff(struct sl_db *db, struct sl_output *out, void *context, st
   struct sl_statement *statement = NULL;
   struct sl_db *other = NULL;
   int64_t rows = 0;
-  int r = sl_check_selection(db, selection->rank, selection->step, error);
+  int r = sl_check_selection(db, &selection->ranks, selection->step, error);
   if (r < 0)
     return r;
   if (selection->other) {
@@ -172,7 +173,7 @@ static int print_diff(struct sl_db *db, struct sl_output *out, void *context, st
       r = sl_print_coverage(other, out, error);
     other = sl_db_close(other);
   } else {
-    r = sl_check_selection(db, selection->other_rank, selection->step, error);
+    r = sl_check_selection(db, &selection->other_ranks, selection->step, error);
     if (r == 0)
       r = sl_print_coverage(db, out, error);
   }
@@ -186,7 +187,7 @@ static int print_diff(struct sl_db *db, struct sl_output *out, void *context, st
   if (r < 0)
     return r;
   const struct sl_parameter *parameters =
-      SL_WITH(SL_GIVEN(":rank_0", selection->rank), SL_NUMBER(":min", selection->min),
+      SL_WITH(SL_NUMBER(":one", is_one_rank(&selection->ranks)), SL_NUMBER(":min", selection->min),
               SL_NUMBER(":text", out->format == SL_FORMAT_text));
   if (out->format != SL_FORMAT_text) {
     rows = sl_print_listing(db, out, &changes, parameters, error);
@@ -202,16 +203,16 @@ static int print_diff(struct sl_db *db, struct sl_output *out, void *context, st
 
 int sl_cmd_diff(const struct sl_command *command, int argc, char **argv) {
   struct sl_output_arguments format = {0};
-  struct selection selection = {.rank = -1, .step = -1, .min = 1, .other_rank = -1, .period = -1, .other_period = -1};
+  struct selection selection = {.step = -1, .min = 1, .period = -1, .other_period = -1};
   const struct sl_argument arguments[] = {
       {"step", 0, "N", "this step of both instead of each side's highest period", SL_ARGUMENT_NUMBER, &selection.step},
       {"period", 0, "P", "this period of both instead of each side's highest; period_place lists them",
        SL_ARGUMENT_NUMBER, &selection.period},
       {"other-period", 0, "Q", "this period of B against --period of A; without B: of the same run", SL_ARGUMENT_NUMBER,
        &selection.other_period},
-      {"rank", 0, "R", "this rank only", SL_ARGUMENT_NUMBER, &selection.rank},
-      {"other-rank", 0, "R", "this rank of B against --rank of A; without B: of the same run", SL_ARGUMENT_NUMBER,
-       &selection.other_rank},
+      SL_RANKS_ARGUMENT(selection.ranks),
+      {"other-rank", 0, "R", "this rank of B against --rank of A; without B: of the same run", SL_ARGUMENT_RANKS,
+       &selection.other_ranks.text},
       {"min", 0, "SIZE", "leave out smaller changes; 0 shows what is equal too", SL_ARGUMENT_SIZE, &selection.min},
       {"other-run", 0, "RUN", "this run of B against --run of A; without B: of the same directory", SL_ARGUMENT_TEXT,
        &selection.other_run},
@@ -222,8 +223,8 @@ int sl_cmd_diff(const struct sl_command *command, int argc, char **argv) {
   if (r < 0)
     return sl_parse_exit(r);
   selection.other = words[1];
-  if (selection.other_rank >= 0 && selection.rank < 0) {
-    sl_complain("diff: --other-rank goes with --rank");
+  if (selection.other_ranks.text && !(is_one_rank(&selection.ranks) && is_one_rank(&selection.other_ranks))) {
+    sl_complain("diff: --other-rank goes with --rank; each takes one rank");
     return SL_EXIT_USAGE;
   }
   if (selection.other_period >= 0 && selection.period < 0) {
@@ -236,7 +237,7 @@ int sl_cmd_diff(const struct sl_command *command, int argc, char **argv) {
   }
   if (!words[1] && selection.other_run)
     selection.other = words[0] ? words[0] : sl_default_directory();
-  if (!selection.other && selection.other_rank < 0 && selection.other_period < 0) {
+  if (!selection.other && !selection.other_ranks.text && selection.other_period < 0) {
     sl_complain("diff: name two runs, or two ranks or periods of one: diff A B, diff A --rank 0 --other-rank 1, or "
                 "diff A --period 3 --other-period 5");
     return SL_EXIT_USAGE;

@@ -11,9 +11,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { SCREEN = 40 }; /* records where no limit is given */
+
 struct selection {
   int type;      /* enum sl_event_type; 0: all */
-  int64_t limit; /* records left to print; -1: no end */
+  int64_t limit; /* records left to print */
 };
 
 static const char *action_name(uint64_t action) {
@@ -137,8 +139,7 @@ static int dump_process(const char *directory, struct selection *selection, stru
       out->failed = errno ? -errno : -EIO;
     if (out->failed)
       break;
-    if (selection->limit > 0)
-      selection->limit--;
+    selection->limit--;
   }
   sl_log_counts(log, &counts);
   fflush(stdout);
@@ -182,11 +183,11 @@ static int find_type(const char *name) {
 }
 
 int sl_cmd_dump(const struct sl_command *command, int argc, char **argv) {
-  struct selection selection = {0, -1};
+  struct selection selection = {0, 0};
   const char *type = NULL;
   const struct sl_argument arguments[] = {
       {"type", 0, "NAME", "only events of this type", SL_ARGUMENT_TEXT, &type},
-      {"limit", 0, "N", "stop after this many lines", SL_ARGUMENT_NUMBER, &selection.limit},
+      {"limit", 0, "N|all", "stop after this many lines (default: 40)", SL_ARGUMENT_LIMIT, &selection.limit},
   };
   const char *directory = sl_default_directory();
   struct sl_error error = {{0}};
@@ -210,6 +211,9 @@ int sl_cmd_dump(const struct sl_command *command, int argc, char **argv) {
   if (count == 0)
     sl_complain("%s: no logs here; record a run with 'shardledger run -- CMD'", directory);
   r = count == 0 ? -ENODATA : 0;
+  const bool is_screen = selection.limit == 0;
+  if (is_screen)
+    selection.limit = SCREEN;
   for (int i = 0; i < count && selection.limit != 0 && out.failed == 0; i++) {
     int process = dump_process(processes[i], &selection, &out, &error);
     if (process < 0) {
@@ -218,5 +222,7 @@ int sl_cmd_dump(const struct sl_command *command, int argc, char **argv) {
     }
   }
   sl_free_names(processes, count);
+  if (is_screen && selection.limit == 0)
+    sl_output_line(&out, "The first %d records; the others with --limit all", SCREEN);
   return sl_output_close(&out) < 0 || r < 0 ? SL_EXIT_USAGE : SL_EXIT_OK;
 }

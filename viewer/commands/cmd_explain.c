@@ -20,7 +20,8 @@ struct question {
   int64_t number;   /* an id, or an address */
   bool is_address;  /* written with 0x; else an id is looked for first */
   const char *word; /* as the user wrote it */
-  int64_t rank, at; /* -1: not given */
+  struct sl_ranks ranks;
+  int64_t at; /* -1: not given */
 };
 
 /* The columns of explain_story. */
@@ -307,14 +308,14 @@ static int print_explanation(struct sl_db *db, struct sl_output *out, void *cont
   const struct question *question = context;
   struct sl_statement *statement = NULL;
   int64_t count = 0, left_out = 0;
-  int r = sl_check_selection(db, question->rank, -1, error);
+  int r = sl_check_selection(db, &question->ranks, -1, error);
   if (r == 0)
     r = sl_print_coverage(db, out, error);
   for (int by_address = question->is_address; r == 0 && count == 0 && by_address < 2; by_address++) {
     statement = sl_statement_close(statement);
     r = sl_db_ask(db, sl_sql_explain_story,
                   SL_WITH(SL_NUMBER(":number", question->number), SL_NUMBER(":by_address", by_address),
-                          SL_GIVEN(":rank", question->rank), SL_GIVEN(":at", question->at)),
+                          SL_RANKS(&question->ranks), SL_GIVEN(":at", question->at)),
                   &statement, error);
     if (r == 0)
       r = count_rows(statement, &count, error);
@@ -326,7 +327,7 @@ static int print_explanation(struct sl_db *db, struct sl_output *out, void *cont
                      "no allocation %s %s%s%s; ids and addresses are in: shardledger query \"SELECT id, rank, address,"
                      " bytes FROM allocation\"%s",
                      question->is_address ? "had" : "has the id or had the address", question->word,
-                     question->at >= 0 ? " at that instant" : "", question->rank >= 0 ? " on that rank" : "",
+                     question->at >= 0 ? " at that instant" : "", question->ranks.text ? " on that rank" : "",
                      left_out ? ". Those of steps that repeat another one are kept by 'shardledger ingest --keep all'"
                               : "");
   else if (r == 0 && out->format != SL_FORMAT_text)
@@ -352,9 +353,9 @@ static bool read_number(const char *word, struct question *out) {
 
 int sl_cmd_explain(const struct sl_command *command, int argc, char **argv) {
   struct sl_output_arguments format = {0};
-  struct question question = {.rank = -1, .at = -1};
+  struct question question = {.at = -1};
   const struct sl_argument arguments[] = {
-      {"rank", 0, "R", "this rank only: addresses of ranks are alike", SL_ARGUMENT_NUMBER, &question.rank},
+      SL_RANKS_ARGUMENT(question.ranks),
       {"at", 0, "NS", "the one that was alive at this instant, in ns since the epoch", SL_ARGUMENT_NUMBER,
        &question.at},
       SL_OUTPUT_ARGUMENTS(format),

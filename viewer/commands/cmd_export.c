@@ -1,9 +1,11 @@
+#include "ask_ledger.h"
 #include "command.h"
 #include "exports/export.h"
 #include "open_ledger.h"
 #include "viewer_sql.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const struct {
@@ -25,6 +27,34 @@ static int count_rows(struct sl_export *export, struct sl_error *error) {
   return r;
 }
 
+enum { RANKS = 64 }; /* that are written unless it is said which */
+
+/*
+ * Without --rank all of a few ranks; of more one that speaks for each group of alike ones, where the ledger knows
+ * groups, and else those with the highest peaks. *chosen is the caller's, for export->ranks.
+ */
+static int choose_ranks(struct sl_export *export, char **chosen, struct sl_error *error) {
+  struct sl_statement *row = NULL;
+  int64_t ranks = 0, groups = 0;
+  int r = sl_db_int(export->db, sl_sql_export_rank_count, &ranks, error);
+  if (r < 0 || ranks <= RANKS)
+    return r;
+  r = sl_db_int(export->db, sl_sql_export_has_groups, &groups, error);
+  if (r == 0)
+    r = groups ? sl_db_ask_first(export->db, sl_sql_export_representatives, NULL, &row, error)
+               : sl_db_ask_first(export->db, sl_sql_export_highest, SL_WITH(SL_NUMBER(":most", RANKS)), &row, error);
+  if (r > 0) {
+    *chosen = strdup(sl_column_text(row, 0));
+    r = *chosen ? 0 : sl_no_memory(error);
+    sl_complain("export: %lld of %lld ranks are written, %s; others with --rank RANKS",
+                (long long)sl_column_int(row, 1), (long long)ranks,
+                groups ? "one of each group of alike ones" : "those with the highest peaks");
+  }
+  export->ranks = *chosen;
+  row = sl_statement_close(row);
+  return r;
+}
+
 /* A timeline with holes says so. */
 static int tell_left_out(struct sl_db *db, struct sl_error *error) {
   int64_t steps = 0, left_out = 0;
@@ -42,13 +72,19 @@ static int tell_left_out(struct sl_db *db, struct sl_error *error) {
 int sl_cmd_export(const struct sl_command *command, int argc, char **argv) {
   struct sl_export export = {0};
   struct sl_error error = {{0}};
+  struct sl_ranks ranks = {.text = NULL};
   const char *path = NULL, *run = NULL;
+  char *chosen = NULL;
   int format = -1;
   const struct sl_argument arguments[] = {
       {"format", 'f', FORMATS, "what to write", SL_ARGUMENT_CHOICE, &format},
       {"output", 'o', "FILE", "where to write it; replaced when it is there. Of kineto and snapshot a directory",
        SL_ARGUMENT_TEXT, &export.output},
       SL_RUN_ARGUMENT(run),
+      {"rank", 0, "RANKS",
+       "these ranks, such as 7 or 0-3,7 (default: all up to 64; of more, one of each group of alike "
+       "ones or the highest)",
+       SL_ARGUMENT_RANKS, &ranks.text},
   };
   int r = sl_parse(command, arguments, sizeof(arguments) / sizeof(arguments[0]), argc, argv, &path, 1);
   if (r < 0)
@@ -60,6 +96,9 @@ int sl_cmd_export(const struct sl_command *command, int argc, char **argv) {
     return SL_EXIT_USAGE;
   }
   r = sl_open_run(path ? path : sl_default_directory(), run, &export.db, &error);
+  export.ranks = ranks.text;
+  if (r == 0)
+    r = ranks.text ? sl_check_selection(export.db, &ranks, -1, &error) : choose_ranks(&export, &chosen, &error);
   if (r == 0)
     r = count_rows(&export, &error);
   if (r == 0)
@@ -68,6 +107,7 @@ int sl_cmd_export(const struct sl_command *command, int argc, char **argv) {
     r = formats[format].write(&export, &error);
   sl_progress_clear();
   export.db = sl_db_close(export.db);
+  free(chosen);
   if (r < 0)
     sl_complain("%s", error.text);
   else

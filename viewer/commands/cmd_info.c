@@ -101,12 +101,12 @@ static const struct sl_column retry_columns[] = {
 };
 
 static const struct sl_listing tables[] = {
-    {"ranks", SL_COLUMNS(rank_columns), sl_sql_info_ranks, .heading = NULL},
-    {"attempts", SL_COLUMNS(attempt_columns), sl_sql_info_attempts, .only_with_rows = true},
+    {"ranks", SL_COLUMNS(rank_columns), sl_sql_info_ranks, .most = 12},
+    {"attempts", SL_COLUMNS(attempt_columns), sl_sql_info_attempts, .only_with_rows = true, .most = 8},
     {"versions", SL_COLUMNS(version_columns), sl_sql_info_versions, .only_with_rows = true},
     {"sources", SL_COLUMNS(source_columns), sl_sql_info_sources, .only_with_rows = true},
-    {"gaps", SL_COLUMNS(gap_columns), sl_sql_info_gaps, .only_with_rows = true},
-    {"retries", SL_COLUMNS(retry_columns), sl_sql_info_retries, .only_with_rows = true},
+    {"gaps", SL_COLUMNS(gap_columns), sl_sql_info_gaps, .only_with_rows = true, .most = 8},
+    {"retries", SL_COLUMNS(retry_columns), sl_sql_info_retries, .only_with_rows = true, .most = 8},
 };
 
 static int print_missing(struct sl_db *db, struct sl_output *out, struct sl_error *error) {

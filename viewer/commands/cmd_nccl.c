@@ -12,8 +12,9 @@
 enum view { VIEW_default = -1, VIEW_operation, VIEW_module, VIEW_communicator };
 
 struct selection {
-  int view;                    /* enum view */
-  int64_t slowest, step, rank; /* -1: not given */
+  int view;              /* enum view */
+  int64_t slowest, step; /* -1: not given */
+  struct sl_ranks ranks;
 };
 
 /* What a group of calls cost: the last columns of each question by group. */
@@ -74,8 +75,9 @@ static const struct sl_listing by_module = {"modules", SL_COLUMNS(module_columns
 static const struct sl_listing by_communicator = {"communicators", SL_COLUMNS(communicator_columns),
                                                   sl_sql_nccl_communicators, .most = MOST_ROWS};
 static const struct sl_listing stragglers = {"stragglers", SL_COLUMNS(straggler_columns), sl_sql_nccl_stragglers,
-                                             .most = MOST_ROWS};
-static const struct sl_listing slowest = {"slowest", SL_COLUMNS(slowest_columns), sl_sql_nccl_slowest, .heading = NULL};
+                                             .most = 16, .by = "others_waited_ns"};
+static const struct sl_listing slowest = {"slowest", SL_COLUMNS(slowest_columns), sl_sql_nccl_slowest,
+                                          .most = SL_WHOLE};
 
 /* Why calls have no device times, most frequent first: "3 calls without: 2 captured in …, 1 launched …". */
 static int print_untimed(struct sl_db *db, struct sl_output *out, struct sl_error *error) {
@@ -120,7 +122,7 @@ static int print_coverage(struct sl_db *db, struct sl_output *out, const struct 
   row = sl_statement_close(row);
   if (r < 0)
     return r;
-  if (selection->step >= 0 || selection->rank >= 0)
+  if (selection->step >= 0 || selection->ranks.text)
     sl_output_line(out, "In the whole run:");
   if (!n[REPEATED]) {
     sl_output_line(out,
@@ -163,7 +165,7 @@ static int print_tables(struct sl_db *db, struct sl_output *out, const struct se
     one[0] = (const struct sl_listing *[]){&by_operation, &by_module, &by_communicator}[selection->view];
   } else if (selection->slowest < 0) {
     shown = all;
-    tables = selection->step >= 0 || selection->rank >= 0 ? 2 : 3; /* who was late is a question to the whole run */
+    tables = selection->step >= 0 || selection->ranks.text ? 2 : 3; /* who was late is a question to the whole run */
     sl_output_document(out);
   }
   for (int i = 0; i < tables && rows >= 0; i++) {
@@ -176,9 +178,9 @@ static int print_tables(struct sl_db *db, struct sl_output *out, const struct se
 static int print_nccl(struct sl_db *db, struct sl_output *out, void *context, struct sl_error *error) {
   const struct selection *selection = context;
   const struct sl_parameter *parameters =
-      SL_WITH(SL_GIVEN(":rank", selection->rank), SL_GIVEN(":step", selection->step),
+      SL_WITH(SL_RANKS(&selection->ranks), SL_GIVEN(":step", selection->step),
               SL_NUMBER(":slowest", selection->slowest), SL_NUMBER(":text", out->format == SL_FORMAT_text));
-  int r = sl_check_selection(db, selection->rank, selection->step, error);
+  int r = sl_check_selection(db, &selection->ranks, selection->step, error);
   if (r == 0)
     r = print_coverage(db, out, selection, parameters, error);
   return r < 0 ? r : print_tables(db, out, selection, parameters, error);
@@ -186,12 +188,12 @@ static int print_nccl(struct sl_db *db, struct sl_output *out, void *context, st
 
 int sl_cmd_nccl(const struct sl_command *command, int argc, char **argv) {
   struct sl_output_arguments format = {0};
-  struct selection selection = {VIEW_default, -1, -1, -1};
+  struct selection selection = {.view = VIEW_default, .slowest = -1, .step = -1};
   const struct sl_argument arguments[] = {
       {"by", 0, "operation|module|communicator", "one line each of these", SL_ARGUMENT_CHOICE, &selection.view},
       {"slowest", 0, "N", "the N collectives that took longest", SL_ARGUMENT_NUMBER, &selection.slowest},
       {"step", 0, "N", "calls of this step only", SL_ARGUMENT_NUMBER, &selection.step},
-      {"rank", 0, "R", "calls of this rank only", SL_ARGUMENT_NUMBER, &selection.rank},
+      SL_RANKS_ARGUMENT(selection.ranks),
       SL_OUTPUT_ARGUMENTS(format),
   };
   const char *path = NULL;

@@ -16,8 +16,8 @@
 #include <string.h>
 
 struct selection {
-  int64_t rank; /* -1: all */
-  bool deaths;  /* only who died when, rank by rank */
+  struct sl_ranks ranks;
+  bool deaths; /* only who died when, rank by rank */
 };
 
 /* ---- which one ---- */
@@ -26,7 +26,7 @@ struct selection {
 static int read_request(struct sl_db *db, const struct selection *selection, struct sl_death *out,
                         struct sl_error *error) {
   struct sl_statement *statement = NULL;
-  int r = sl_db_ask_first(db, sl_sql_oom_first, SL_WITH(SL_GIVEN(":rank", selection->rank)), &statement, error);
+  int r = sl_db_ask_first(db, sl_sql_oom_first, SL_WITH(SL_RANKS(&selection->ranks)), &statement, error);
   if (r > 0) {
     *out = (struct sl_death){
         .rank = sl_column_int(statement, 0),
@@ -58,7 +58,7 @@ static int read_request(struct sl_db *db, const struct selection *selection, str
 /* A rank whose log just stops; the one that stopped first. */
 static int read_end(struct sl_db *db, const struct selection *selection, struct sl_death *out, struct sl_error *error) {
   struct sl_statement *statement = NULL;
-  int r = sl_db_ask_first(db, sl_sql_oom_end, SL_WITH(SL_GIVEN(":rank", selection->rank)), &statement, error);
+  int r = sl_db_ask_first(db, sl_sql_oom_end, SL_WITH(SL_RANKS(&selection->ranks)), &statement, error);
   if (r > 0)
     *out = (struct sl_death){
         .rank = sl_column_int(statement, 0),
@@ -357,7 +357,7 @@ static int print_in_order(struct sl_db *db, struct sl_output *out, struct sl_err
 static int print_oom(struct sl_db *db, struct sl_output *out, void *context, struct sl_error *error) {
   const struct selection *selection = context;
   struct sl_death death = {0};
-  int r = sl_check_selection(db, selection->rank, -1, error);
+  int r = sl_check_selection(db, &selection->ranks, -1, error);
   if (r < 0)
     return r;
   r = sl_add_requests(db, error);
@@ -369,7 +369,7 @@ static int print_oom(struct sl_db *db, struct sl_output *out, void *context, str
     return r < 0 ? r : 0;
   }
   if (r == 0 && out->format != SL_FORMAT_text)
-    r = (int)sl_print_listing(db, out, &requests, SL_WITH(SL_GIVEN(":rank", selection->rank)), error);
+    r = (int)sl_print_listing(db, out, &requests, SL_WITH(SL_RANKS(&selection->ranks)), error);
   if (r >= 0 && out->format != SL_FORMAT_text)
     r = print_deaths(db, out, true, error);
   if (r >= 0)
@@ -400,7 +400,7 @@ static int print_oom(struct sl_db *db, struct sl_output *out, void *context, str
 }
 
 int sl_print_death(struct sl_db *db, struct sl_output *out, struct sl_error *error) {
-  const struct selection all = {.rank = -1};
+  const struct selection all = {.ranks = {.text = NULL}};
   struct sl_death death = {0};
   int r = sl_add_requests(db, error);
   if (r == 0)
@@ -415,9 +415,10 @@ int sl_print_death(struct sl_db *db, struct sl_output *out, struct sl_error *err
 
 int sl_cmd_oom(const struct sl_command *command, int argc, char **argv) {
   struct sl_output_arguments format = {0};
-  struct selection selection = {.rank = -1};
+  struct selection selection = {.ranks = {.text = NULL}};
   const struct sl_argument arguments[] = {
-      {"rank", 0, "R", "this rank, also when it ended in order", SL_ARGUMENT_NUMBER, &selection.rank},
+      {"rank", 0, "RANKS", "these ranks, such as 7 or 0-3,7; also when they ended in order", SL_ARGUMENT_RANKS,
+       &selection.ranks.text},
       {"deaths", 0, NULL, "only who died when and how, each rank", SL_ARGUMENT_FLAG, &selection.deaths},
       SL_OUTPUT_ARGUMENTS(format),
   };

@@ -17,8 +17,9 @@
 enum view { VIEW_default = -1, VIEW_module, VIEW_category, VIEW_step, VIEW_rank };
 
 struct selection {
-  int view;                          /* enum view */
-  int64_t step, period, rank, depth; /* -1: all; step and period: the highest period of each rank */
+  int view;                    /* enum view */
+  int64_t step, period, depth; /* -1: all; step and period: the highest period of each rank */
+  struct sl_ranks ranks;
 };
 
 /* Whether rows of a selection were printed; so many, or a negative errno. */
@@ -28,11 +29,13 @@ static int say_rows(int64_t rows) {
   return rows < 0 ? (int)rows : 0;
 }
 
+/* by: of many rows those are shown that are the largest by this; NULL: the first. */
 static int print_query(struct sl_db *db, struct sl_output *out, const char *name, const struct sl_column *columns,
-                       int count, const char *sql, const struct selection *selection, struct sl_error *error) {
-  const struct sl_listing listing = {name, columns, count, sql, .heading = NULL};
+                       int count, const char *sql, const char *by, const struct selection *selection,
+                       struct sl_error *error) {
+  const struct sl_listing listing = {name, columns, count, sql, .by = by};
   return say_rows(sl_print_listing(db, out, &listing,
-                                   SL_WITH(SL_GIVEN(":rank", selection->rank), SL_GIVEN(":step", selection->step),
+                                   SL_WITH(SL_RANKS(&selection->ranks), SL_GIVEN(":step", selection->step),
                                            SL_GIVEN(":period", selection->period), SL_GIVEN(":depth", selection->depth),
                                            SL_NUMBER(":text", out->format == SL_FORMAT_text)),
                                    error));
@@ -45,10 +48,10 @@ static int print_query(struct sl_db *db, struct sl_output *out, const char *name
 static int read_categories(struct sl_db *db, const struct selection *selection, char **names, struct sl_error *error) {
   struct sl_statement *statement = NULL;
   int count = 0;
-  int r = sl_db_ask(db, sl_sql_peaks_categories,
-                    SL_WITH(SL_GIVEN(":rank", selection->rank), SL_GIVEN(":step", selection->step),
-                            SL_GIVEN(":period", selection->period)),
-                    &statement, error);
+  int r = sl_db_ask(
+      db, sl_sql_peaks_categories,
+      SL_WITH(SL_RANKS(&selection->ranks), SL_GIVEN(":step", selection->step), SL_GIVEN(":period", selection->period)),
+      &statement, error);
   for (int i = 0; i < SL_CATEGORY_built_in && r == 0; i++)
     names[count++] = strdup(sl_categories[i].name);
   while (r >= 0 && (r = sl_statement_step(statement, error)) > 0 && count < SL_CATEGORY_limit)
@@ -81,7 +84,7 @@ static int print_modules_and_phases(struct sl_db *db, struct sl_output *out, con
   int count = read_categories(db, selection, names, error);
   int r = count < 0 ? count
                     : sl_db_ask(db, sl_sql_peaks_by_phase,
-                                SL_WITH(SL_GIVEN(":rank", selection->rank), SL_GIVEN(":step", selection->step),
+                                SL_WITH(SL_RANKS(&selection->ranks), SL_GIVEN(":step", selection->step),
                                         SL_GIVEN(":period", selection->period), SL_GIVEN(":depth", selection->depth),
                                         SL_NUMBER(":text", out->format == SL_FORMAT_text)),
                                 &statement, error);
@@ -89,6 +92,7 @@ static int print_modules_and_phases(struct sl_db *db, struct sl_output *out, con
     for (int i = 0; i < count; i++)
       columns[OWN + i] = (struct sl_column){names[i], names[i], SL_UNIT_bytes, SL_COLUMN_HIDE_EMPTY};
     struct sl_table *table = sl_table_begin(out, "peaks", columns, OWN + count);
+    sl_table_keep(table, 0, "allocated_bytes");
     rows = sl_table_pivot(table, statement, OWN, error);
     table = sl_table_end(table);
   }
@@ -117,7 +121,7 @@ static int print_by_module(struct sl_db *db, struct sl_output *out, const struct
       {"module_id", "Module's id", SL_UNIT_number, SL_COLUMN_DATA_ONLY},
   };
   return print_query(db, out, "modules", columns, sizeof(columns) / sizeof(columns[0]), sl_sql_peaks_by_module,
-                     selection, error);
+                     "own_bytes", selection, error);
 }
 
 static int print_by_category(struct sl_db *db, struct sl_output *out, const struct selection *selection,
@@ -134,7 +138,7 @@ static int print_by_category(struct sl_db *db, struct sl_output *out, const stru
   struct sl_statement *statement = NULL;
   struct sl_table *table = NULL;
   int r = sl_db_ask(db, sl_sql_peaks_by_category,
-                    SL_WITH(SL_GIVEN(":rank", selection->rank), SL_GIVEN(":step", selection->step),
+                    SL_WITH(SL_RANKS(&selection->ranks), SL_GIVEN(":step", selection->step),
                             SL_GIVEN(":period", selection->period), SL_NUMBER(":text", out->format == SL_FORMAT_text)),
                     &statement, error);
   if (r < 0)
@@ -167,8 +171,8 @@ static int print_by_step(struct sl_db *db, struct sl_output *out, const struct s
       {"period", "Period", SL_UNIT_number, SL_COLUMN_DATA_ONLY},
       {"place", "Place", SL_UNIT_text, SL_COLUMN_DATA_ONLY},
   };
-  return print_query(db, out, "steps", columns, sizeof(columns) / sizeof(columns[0]), sl_sql_peaks_by_step, selection,
-                     error);
+  return print_query(db, out, "steps", columns, sizeof(columns) / sizeof(columns[0]), sl_sql_peaks_by_step,
+                     "allocated_bytes", selection, error);
 }
 
 static int print_by_rank(struct sl_db *db, struct sl_output *out, const struct selection *selection,
@@ -187,8 +191,8 @@ static int print_by_rank(struct sl_db *db, struct sl_output *out, const struct s
       {"period", "Period", SL_UNIT_number, SL_COLUMN_DATA_ONLY},
       {"place", "Place", SL_UNIT_text, SL_COLUMN_DATA_ONLY},
   };
-  return print_query(db, out, "ranks", columns, sizeof(columns) / sizeof(columns[0]), sl_sql_peaks_by_rank, selection,
-                     error);
+  return print_query(db, out, "ranks", columns, sizeof(columns) / sizeof(columns[0]), sl_sql_peaks_by_rank,
+                     "allocated_bytes", selection, error);
 }
 
 /*
@@ -197,18 +201,17 @@ static int print_by_rank(struct sl_db *db, struct sl_output *out, const struct s
  */
 static int choose_rank(struct sl_db *db, struct sl_output *out, struct selection *selection, struct sl_error *error) {
   const int64_t limit = selection->view == VIEW_default ? 2 : SL_RANKS_SIDE_BY_SIDE;
-  int64_t ranks = 0;
-  int r = 0;
-  if (out->format != SL_FORMAT_text || selection->rank >= 0)
+  struct sl_statement *highest = NULL;
+  if (out->format != SL_FORMAT_text)
     return 0;
-  r = sl_db_int(db, sl_sql_peaks_rank_count, &ranks, error);
-  if (r < 0 || ranks <= limit)
-    return r;
-  r = sl_db_int(db, sl_sql_peaks_highest_rank, &selection->rank, error);
-  if (r == 0)
-    sl_output_line(out, "Rank %lld of %lld, the highest; the others with --rank R", (long long)selection->rank,
-                   (long long)ranks);
-  return r;
+  int r = sl_db_ask_first(db, sl_sql_peaks_highest_rank, SL_WITH(SL_RANKS(&selection->ranks)), &highest, error);
+  if (r > 0 && sl_column_int(highest, 1) > limit) {
+    sl_ranks_narrow(&selection->ranks, sl_column_int(highest, 0));
+    sl_output_line(out, "Rank %s of %lld, the highest; the others with --rank R", selection->ranks.text,
+                   (long long)sl_column_int(highest, 1));
+  }
+  highest = sl_statement_close(highest);
+  return r < 0 ? r : 0;
 }
 
 /* Periods count from 0 on each rank; ranks may have different ones. */
@@ -216,9 +219,9 @@ static int check_period(struct sl_db *db, const struct selection *selection, str
   struct sl_statement *statement = NULL;
   if (selection->period < 0)
     return 0;
-  int r = sl_db_ask_first(db, sl_sql_peaks_has_period,
-                          SL_WITH(SL_NUMBER(":period", selection->period), SL_GIVEN(":rank", selection->rank)),
-                          &statement, error);
+  int r =
+      sl_db_ask_first(db, sl_sql_peaks_has_period,
+                      SL_WITH(SL_NUMBER(":period", selection->period), SL_RANKS(&selection->ranks)), &statement, error);
   if (r > 0)
     r = sl_column_int(statement, 0)
             ? 0
@@ -233,7 +236,7 @@ static int check_period(struct sl_db *db, const struct selection *selection, str
 static int print_peaks(struct sl_db *db, struct sl_output *out, void *context, struct sl_error *error) {
   struct selection *selection = context;
   int64_t peaks = 0;
-  int r = sl_check_selection(db, selection->rank, selection->step, error);
+  int r = sl_check_selection(db, &selection->ranks, selection->step, error);
   if (r == 0)
     r = check_period(db, selection, error);
   if (r == 0)
@@ -241,8 +244,9 @@ static int print_peaks(struct sl_db *db, struct sl_output *out, void *context, s
   if (r == 0)
     r = sl_db_int(db, sl_sql_summary_has_peaks, &peaks, error);
   if (r == 0 && !peaks && selection->view != VIEW_step)
-    return sl_print_driver_peak(db, out, selection->rank, "'shardledger info' says why", error);
-  if (r == 0 && selection->view == VIEW_default && selection->step < 0 && selection->period < 0 && selection->rank < 0)
+    return sl_print_driver_peak(db, out, &selection->ranks, "'shardledger info' says why", error);
+  if (r == 0 && selection->view == VIEW_default && selection->step < 0 && selection->period < 0 &&
+      !selection->ranks.text)
     r = sl_print_summary(db, out, false, error);
   if (r == 0 && (selection->view == VIEW_default || selection->view == VIEW_module || selection->view == VIEW_category))
     r = sl_print_repeated(db, out, selection->step, error);
@@ -265,13 +269,13 @@ static int print_peaks(struct sl_db *db, struct sl_output *out, void *context, s
 
 int sl_cmd_peaks(const struct sl_command *command, int argc, char **argv) {
   struct sl_output_arguments format = {0};
-  struct selection selection = {VIEW_default, -1, -1, -1, -1};
+  struct selection selection = {.view = VIEW_default, .step = -1, .period = -1, .depth = -1};
   const struct sl_argument arguments[] = {
       {"by", 0, "module|category|step|rank", "one line each of these", SL_ARGUMENT_CHOICE, &selection.view},
       {"step", 0, "N", "this step instead of the highest period of each rank", SL_ARGUMENT_NUMBER, &selection.step},
       {"period", 0, "N", "the same of any period: column 'period' of the view period_place", SL_ARGUMENT_NUMBER,
        &selection.period},
-      {"rank", 0, "R", "this rank only", SL_ARGUMENT_NUMBER, &selection.rank},
+      SL_RANKS_ARGUMENT(selection.ranks),
       {"depth", 0, "D", "modules down to this depth, 0 is the root; 'With children' counts what is deeper, too",
        SL_ARGUMENT_NUMBER, &selection.depth},
       SL_OUTPUT_ARGUMENTS(format),

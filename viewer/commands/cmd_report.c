@@ -25,7 +25,7 @@ static int begin_page(struct sl_page *page, struct sl_error *error) {
     r = sl_db_int(page->db, sl_sql_report_first_instant, &page->first_ns, error);
   if (r == 0)
     r = sl_db_int(page->db, sl_sql_report_rows, &page->rows, error);
-  return r == 0 ? sl_check_selection(page->db, -1, page->step, error) : r;
+  return r == 0 ? sl_check_selection(page->db, &(const struct sl_ranks){0}, page->step, error) : r;
 }
 
 /* json_length JSON, samples, deflated and as base64. The caller frees *out. */

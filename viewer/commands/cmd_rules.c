@@ -74,6 +74,8 @@ static const char *applies_to(const struct sl_user_rule *rule) {
   return rule->type == SL_USER_RULE_module_category ? "module" : "range";
 }
 
+enum { PART = 8 }; /* rows of a part that text shows, so that there is room for the others */
+
 static void print_user_rules(struct sl_output *out, const struct sl_user_rules *rules) {
   static const struct sl_column columns[] = {
       {"line", "Line", SL_UNIT_number, 0},
@@ -110,6 +112,7 @@ static void print_range_rules(struct sl_output *out) {
   sl_output_line(out, "%s", "");
   sl_output_line(out, "Then what record_function's names mean, the first that fits");
   struct sl_table *table = sl_table_begin(out, "range_rules", columns, 2);
+  sl_table_keep(table, PART, NULL);
   for (size_t i = 0; i < sizeof(range_rules) / sizeof(range_rules[0]); i++) {
     sl_cell_text(table, range_rules[i].prefix);
     sl_cell_text(table, range_rules[i].kind);
@@ -150,6 +153,7 @@ static void print_attribution_rules(struct sl_output *out) {
   sl_output_line(out, "%s", "");
   sl_output_line(out, "Who decides the category of an allocation, the first that fits (allocation.decided_by)");
   struct sl_table *table = sl_table_begin(out, "attribution_rules", columns, 3);
+  sl_table_keep(table, PART, NULL);
   for (int i = 0; i < SL_RULE_count; i++) {
     sl_cell_text(table, sl_rules[i].name);
     sl_cell_text(table, category_of(i, category));
@@ -226,6 +230,7 @@ static void print_data(struct sl_output *out, const struct sl_user_rules *rules)
 int sl_cmd_rules(const struct sl_command *command, int argc, char **argv) {
   struct sl_output_arguments format = {0};
   const struct sl_argument arguments[] = {
+      SL_LIMIT_ARGUMENT(format),
       {"csv", 0, NULL, "print CSV", SL_ARGUMENT_FLAG, &format.csv},
       {"json", 0, NULL, "print JSON", SL_ARGUMENT_FLAG, &format.json},
   };
@@ -233,7 +238,7 @@ int sl_cmd_rules(const struct sl_command *command, int argc, char **argv) {
   struct sl_user_rules *rules = NULL;
   struct sl_error error = {{0}};
   struct sl_output out;
-  int r = sl_parse(command, arguments, 2, argc, argv, &path, 1);
+  int r = sl_parse(command, arguments, 3, argc, argv, &path, 1);
   if (r < 0)
     return sl_parse_exit(r);
   if (sl_output_begin(&out, &format) < 0)

@@ -11,7 +11,8 @@
 
 struct selection {
   const char *module; /* GLOB pattern; NULL: all */
-  int64_t step, rank; /* -1: all */
+  int64_t step;       /* -1: all */
+  struct sl_ranks ranks;
 };
 
 /* FSDPMemTracker's words in the order of our categories, each once, what is other last. Returns their number. */
@@ -53,14 +54,14 @@ static int print_snapshots(struct sl_db *db, struct sl_output *out, void *contex
   struct sl_statement *steps = NULL, *statement = NULL;
   struct sl_table *table = NULL;
   int64_t rows = 0;
-  int r = sl_check_selection(db, selection->rank, selection->step, error);
+  int r = sl_check_selection(db, &selection->ranks, selection->step, error);
   if (r == 0)
     r = sl_print_coverage(db, out, error);
   if (r == 0)
     r = sl_print_repeated(db, out, selection->step, error);
   if (r == 0)
-    r = sl_db_ask(db, sl_sql_snapshots_steps,
-                  SL_WITH(SL_GIVEN(":rank", selection->rank), SL_GIVEN(":step", selection->step)), &steps, error);
+    r = sl_db_ask(db, sl_sql_snapshots_steps, SL_WITH(SL_RANKS(&selection->ranks), SL_GIVEN(":step", selection->step)),
+                  &steps, error);
   if (r == 0)
     r = sl_db_prepare(db, sl_sql_snapshots_states, &statement, error);
   if (r < 0)
@@ -99,10 +100,10 @@ finish:
 
 int sl_cmd_snapshots(const struct sl_command *command, int argc, char **argv) {
   struct sl_output_arguments format = {0};
-  struct selection selection = {NULL, -1, -1};
+  struct selection selection = {.step = -1};
   const struct sl_argument arguments[] = {
       {"step", 0, "N", "this step instead of the highest of each rank", SL_ARGUMENT_NUMBER, &selection.step},
-      {"rank", 0, "R", "this rank only", SL_ARGUMENT_NUMBER, &selection.rank},
+      SL_RANKS_ARGUMENT(selection.ranks),
       SL_OUTPUT_ARGUMENTS(format),
   };
   const char *words[2] = {NULL, NULL};

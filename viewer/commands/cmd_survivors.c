@@ -7,10 +7,11 @@
 #include <string.h>
 
 struct selection {
-  int64_t step, rank, min; /* -1: all */
+  int64_t step, min; /* -1: all */
+  struct sl_ranks ranks;
 };
 
-#define LARGEST 10        /* groups of a section that text shows; of what every step adds it shows all */
+#define LARGEST 10        /* groups of a section that text shows; of what every step adds it shows what fits */
 #define SMALL_GROWTH 4096 /* a few kept losses a step: a GiB after 262144 of them */
 
 /* Columns of the query that text shows, in its order; the names are those of CSV and JSON. */
@@ -32,7 +33,7 @@ static const struct sl_column columns[] = {
     {"steps", "Steps", SL_UNIT_number, SL_COLUMN_DATA_ONLY},
     {"possible_steps", "Possible", SL_UNIT_number, SL_COLUMN_DATA_ONLY},
 };
-enum { COLUMNS = sizeof(columns) / sizeof(columns[0]), PATTERN = 0, RANK = 1, BYTES = 9 };
+enum { COLUMNS = sizeof(columns) / sizeof(columns[0]), PATTERN = 0, RANK = 1 };
 
 static const struct {
   const char *pattern, *heading;
@@ -109,21 +110,20 @@ static int print_growth(struct sl_db *db, struct sl_output *out, const struct se
       {"births", "In periods", SL_UNIT_number, 0},
   };
   static const struct sl_listing owners = {"growth", SL_COLUMNS(owner_columns), sl_sql_survivors_owners,
-                                           .only_with_rows = true};
+                                           .only_with_rows = true, .most = LARGEST};
   struct sl_statement *statement = NULL;
-  int64_t steps = 0, more = 0;
+  int64_t steps = 0;
   int r = sl_db_int(db, sl_sql_survivors_steps, &steps, error);
   if (r == 0)
-    r = sl_db_ask_first(db, sl_sql_survivors_growth, SL_WITH(SL_GIVEN(":rank", selection->rank)), &statement, error);
+    r = sl_db_ask_first(db, sl_sql_survivors_growth, SL_WITH(SL_RANKS(&selection->ranks)), &statement, error);
   if (r < 0)
     return r;
   *grows = r > 0;
   sl_output_line(out, "%s", "");
   if (*grows) {
     *rank = sl_column_int(statement, 0);
-    more = sl_column_int(statement, 6) - LARGEST;
     print_headline(out, statement);
-    print_growing(out, statement, ranks, selection->rank >= 0);
+    print_growing(out, statement, ranks, selection->ranks.text != NULL);
   } else if (steps < 4) {
     sl_output_line(out, "%lld step%s: too few to tell what grows from what comes once; four are the least",
                    (long long)steps, steps == 1 ? "" : "s");
@@ -133,63 +133,56 @@ static int print_growth(struct sl_db *db, struct sl_output *out, const struct se
   statement = sl_statement_close(statement);
   if (!*grows)
     return 0;
-  const int64_t rows =
-      sl_print_listing(db, out, &owners, SL_WITH(SL_NUMBER(":rank", *rank), SL_NUMBER(":limit", LARGEST)), error);
-  if (rows >= 0 && more > 0)
-    sl_output_line(out, "and %lld smaller one%s, all of them in the view owner_growth", (long long)more,
-                   more == 1 ? "" : "s");
+  const int64_t rows = sl_print_listing(db, out, &owners, SL_WITH(SL_NUMBER(":rank", *rank)), error);
   return rows < 0 ? (int)rows : 0;
 }
 
-/* rank -1: of all, in text of the one that keeps most. */
-static int ask_survivors(struct sl_db *db, struct sl_output *out, const struct selection *selection, int64_t rank,
-                         struct sl_statement **statement, struct sl_error *error) {
+/* Of the ranks, in text of the one that keeps most. */
+static int ask_survivors(struct sl_db *db, struct sl_output *out, const struct selection *selection,
+                         const struct sl_ranks *ranks, struct sl_statement **statement, struct sl_error *error) {
   return sl_db_ask(db, sl_sql_survivors_told,
-                   SL_WITH(SL_GIVEN(":rank", rank), SL_GIVEN(":step", selection->step),
-                           SL_GIVEN(":min", selection->min), SL_NUMBER(":text", out->format == SL_FORMAT_text)),
+                   SL_WITH(SL_RANKS(ranks), SL_GIVEN(":step", selection->step), SL_GIVEN(":min", selection->min),
+                           SL_NUMBER(":text", out->format == SL_FORMAT_text)),
                    statement, error);
 }
 
 /* Rows of one section in text; the statement is at its first row and then at what follows. Returns as step does. */
 static int print_section(struct sl_output *out, struct sl_statement *statement, struct sl_error *error) {
-  char pattern[16], bytes[SL_UNIT_CHARS];
-  int64_t rows = 0, left_out = 0, left_out_bytes = 0;
+  char pattern[16];
   int r = 1;
   snprintf(pattern, sizeof pattern, "%s", sl_column_text(statement, PATTERN));
   print_heading(out, pattern);
   struct sl_table *table = sl_table_begin(out, pattern, columns, COLUMNS);
+  sl_table_keep(table, strcmp(pattern, "growth") == 0 ? 0 : LARGEST, NULL);
+  sl_table_add_up(table, "bytes");
   while (r > 0 && strcmp(sl_column_text(statement, PATTERN), pattern) == 0) {
-    if (rows++ < LARGEST || strcmp(pattern, "growth") == 0) {
-      sl_cell_columns(table, statement, 0, COLUMNS - 1);
-    } else {
-      left_out++;
-      left_out_bytes += sl_column_int(statement, BYTES);
-    }
+    sl_cell_columns(table, statement, 0, COLUMNS - 1);
     r = sl_statement_step(statement, error);
   }
   table = sl_table_end(table);
-  if (left_out)
-    sl_output_line(out, "and %lld smaller one%s with %s together, all of them in --csv", (long long)left_out,
-                   left_out == 1 ? "" : "s", sl_format_bytes(bytes, left_out_bytes, out->exact_bytes));
   return r;
 }
 
 static int print_text(struct sl_db *db, struct sl_output *out, const struct selection *selection, int64_t *rows,
                       struct sl_error *error) {
   struct sl_statement *statement = NULL;
-  int64_t ranks = 0, rank = selection->rank;
+  struct sl_ranks chosen = selection->ranks;
+  int64_t ranks = 0, rank = -1;
   bool grows = false;
   int r = sl_db_int(db, sl_sql_survivors_ranks, &ranks, error);
   if (r == 0)
     r = print_growth(db, out, selection, ranks, &rank, &grows, error);
-  if (r == 0)
-    r = ask_survivors(db, out, selection, rank, &statement, error);
+  if (r == 0) {
+    if (grows)
+      sl_ranks_narrow(&chosen, rank);
+    r = ask_survivors(db, out, selection, &chosen, &statement, error);
+  }
   if (r < 0)
     return r;
   r = sl_statement_step(statement, error);
   if (r > 0 && !grows)
     print_rank(out, sl_column_int(statement, RANK), ranks,
-               selection->rank >= 0 ? "" : ", the one that keeps most; the others with --rank R");
+               selection->ranks.text ? "" : ", the one that keeps most; the others with --rank R");
   for (; r > 0; ++*rows)
     r = print_section(out, statement, error);
   statement = sl_statement_close(statement);
@@ -199,7 +192,7 @@ static int print_text(struct sl_db *db, struct sl_output *out, const struct sele
 static int print_data(struct sl_db *db, struct sl_output *out, const struct selection *selection, int64_t *rows,
                       struct sl_error *error) {
   struct sl_statement *statement = NULL;
-  int r = ask_survivors(db, out, selection, selection->rank, &statement, error);
+  int r = ask_survivors(db, out, selection, &selection->ranks, &statement, error);
   if (r < 0)
     return r;
   struct sl_table *table = sl_table_begin(out, "survivors", columns, COLUMNS);
@@ -213,23 +206,23 @@ static int print_data(struct sl_db *db, struct sl_output *out, const struct sele
 static int print_survivors(struct sl_db *db, struct sl_output *out, void *context, struct sl_error *error) {
   const struct selection *selection = context;
   int64_t rows = 0;
-  int r = sl_check_selection(db, selection->rank, selection->step, error);
+  int r = sl_check_selection(db, &selection->ranks, selection->step, error);
   if (r == 0)
     r = sl_print_coverage(db, out, error);
   if (r == 0)
     r = out->format == SL_FORMAT_text ? print_text(db, out, selection, &rows, error)
                                       : print_data(db, out, selection, &rows, error);
-  if (r == 0 && rows == 0 && (selection->step >= 0 || selection->rank >= 0 || selection->min >= 0))
+  if (r == 0 && rows == 0 && (selection->step >= 0 || selection->ranks.text || selection->min >= 0))
     sl_complain("nothing matches: 'shardledger survivors' without options shows what there is");
   return r;
 }
 
 int sl_cmd_survivors(const struct sl_command *command, int argc, char **argv) {
   struct sl_output_arguments format = {0};
-  struct selection selection = {-1, -1, -1};
+  struct selection selection = {.step = -1, .min = -1};
   const struct sl_argument arguments[] = {
       {"step", 0, "N", "what was allocated in this step only", SL_ARGUMENT_NUMBER, &selection.step},
-      {"rank", 0, "R", "this rank only", SL_ARGUMENT_NUMBER, &selection.rank},
+      SL_RANKS_ARGUMENT(selection.ranks),
       {"min", 0, "SIZE", "leave out what has fewer bytes together", SL_ARGUMENT_SIZE, &selection.min},
       SL_OUTPUT_ARGUMENTS(format),
   };

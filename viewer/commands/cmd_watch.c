@@ -38,15 +38,15 @@ static uint64_t clock_ns(clockid_t clock) {
   return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* Looks once and reads on, all of it or for a while. 1: there is more; 0: all is read; or a negative errno. */
-static int read_on(struct sl_live_run *run, bool all, struct sl_error *error) {
+/* Looks once and reads on for a while. 1: there is more; 0: all is read; or a negative errno. */
+static int read_on(struct sl_live_run *run, struct sl_error *error) {
   const uint64_t begin = clock_ns(CLOCK_MONOTONIC), now_ns = clock_ns(CLOCK_REALTIME);
   int r = sl_live_run_look(run, now_ns, error);
   if (r < 0)
     return r;
   do
     r = sl_live_run_read(run, now_ns, PIECE, error);
-  while (r > 0 && (all || clock_ns(CLOCK_MONOTONIC) - begin < READING_NS));
+  while (r > 0 && clock_ns(CLOCK_MONOTONIC) - begin < READING_NS);
   return r;
 }
 
@@ -169,7 +169,7 @@ static int follow(struct sl_live_run *run, struct sl_watch_view *view, int64_t i
   if (screen)
     fputs(ENTER, stdout);
   while (!stopped && !ended) {
-    r = read_on(run, false, &error);
+    r = read_on(run, &error);
     view->now_ns = clock_ns(CLOCK_REALTIME);
     ended = r == 0 && sl_watch_ended(run);
     if (screen) {
@@ -201,9 +201,10 @@ static int follow(struct sl_live_run *run, struct sl_watch_view *view, int64_t i
 
 static int once(struct sl_live_run *run, struct sl_watch_view *view, struct sl_output *out) {
   struct sl_error error = {{0}};
-  int r = read_on(run, true, &error);
+  const uint64_t now_ns = clock_ns(CLOCK_REALTIME);
+  int r = sl_live_run_read_once(run, now_ns, &error);
   view->now_ns = clock_ns(CLOCK_REALTIME);
-  if (r == -ENOENT && !strstr(error.text, "no such directory"))
+  if (r == -ENOENT && strstr(error.text, "no such directory"))
     sl_complain("%s: no such directory; record a run with 'shardledger run -o %s -- CMD'", run->directory,
                 run->directory);
   else if (r < 0)

@@ -9,7 +9,7 @@ JOIN device_sample d ON d.rowid = CASE
     ORDER BY o.at_ns DESC LIMIT 1)
   ELSE (SELECT rowid FROM device_sample o WHERE o.rank = r.rank AND o.device IS r.device
     ORDER BY o.used_bytes DESC, o.at_ns DESC LIMIT 1) END
-WHERE :rank IS NULL OR r.rank = :rank
+WHERE (:rank IS NULL OR rank_in(r.rank, :rank))
 
 -- name: device_moment
 -- Of these the one that text is about.
@@ -23,7 +23,7 @@ SELECT p.rank, (SELECT count(*) FROM sample), p.device, p.at_ns, p.used_bytes, p
 FROM sample p ORDER BY p.used_bytes DESC, p.rank LIMIT 1
 
 -- name: device_samples
-SELECT rank, device, at_ns, used_bytes FROM sample WHERE :rank IS NULL OR rank = :rank ORDER BY rank
+SELECT rank, device, at_ns, used_bytes FROM sample WHERE (:rank IS NULL OR rank_in(rank, :rank)) ORDER BY rank
 
 -- name: device_balance
 SELECT b.rank, b.device, b.at_ns, b.owner, b.bytes, b.bytes * 1.0 / :used,
@@ -141,7 +141,7 @@ SELECT count(*) FROM device_sample
 -- name: device_moment_around
 -- The samples before and after the moment :after nanoseconds from the beginning, of :rank or the first that was sampled.
 WITH moment AS (
-  SELECT rank, device, start_ns + :after AS at_ns FROM rank r WHERE (:rank IS NULL OR rank = :rank)
+  SELECT rank, device, start_ns + :after AS at_ns FROM rank r WHERE (:rank IS NULL OR rank_in(rank, :rank))
     AND EXISTS (SELECT 1 FROM device_sample d WHERE d.rank = r.rank AND d.device IS r.device) ORDER BY rank LIMIT 1)
 SELECT m.rank, m.device, m.at_ns,
   (SELECT max(d.at_ns) FROM device_sample d WHERE d.rank = m.rank AND d.device = m.device AND d.at_ns <= m.at_ns),

@@ -13,10 +13,11 @@ struct around {
 };
 
 /* 1; 0: no rank was sampled. */
-static int read_around(struct sl_db *db, int64_t rank, int64_t after_ns, struct around *out, struct sl_error *error) {
+static int read_around(struct sl_db *db, const struct sl_ranks *ranks, int64_t after_ns, struct around *out,
+                       struct sl_error *error) {
   struct sl_statement *statement = NULL;
-  int r = sl_db_ask_first(db, sl_sql_device_moment_around,
-                          SL_WITH(SL_GIVEN(":rank", rank), SL_NUMBER(":after", after_ns)), &statement, error);
+  int r = sl_db_ask_first(db, sl_sql_device_moment_around, SL_WITH(SL_RANKS(ranks), SL_NUMBER(":after", after_ns)),
+                          &statement, error);
   if (r > 0)
     *out = (struct around){
         .rank = sl_column_int(statement, 0),
@@ -55,11 +56,11 @@ static int print_lines(struct sl_db *db, struct sl_output *out, const struct aro
   return rows < 0 ? (int)rows : 0;
 }
 
-int sl_print_device_around(struct sl_db *db, struct sl_output *out, int64_t rank, int64_t after_ns,
+int sl_print_device_around(struct sl_db *db, struct sl_output *out, const struct sl_ranks *ranks, int64_t after_ns,
                            struct sl_error *error) {
   struct around around;
   char instant[SL_UNIT_CHARS], length[SL_UNIT_CHARS];
-  int r = read_around(db, rank, after_ns, &around, error);
+  int r = read_around(db, ranks, after_ns, &around, error);
   if (r <= 0)
     return r < 0 ? r
                  : sl_error_set(error, -ENODATA,

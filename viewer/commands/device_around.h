@@ -2,11 +2,12 @@
 #ifndef SHARDLEDGER_DEVICE_AROUND_H
 #define SHARDLEDGER_DEVICE_AROUND_H
 
+#include "ask_ledger.h"
 #include "output/table.h"
 #include "storage/tables/db.h"
 
-/* rank -1: the first that was sampled. after_ns: since its beginning. 0 or a negative errno. */
-int sl_print_device_around(struct sl_db *db, struct sl_output *out, int64_t rank, int64_t after_ns,
+/* Of ranks the first that was sampled. after_ns: since its beginning. 0 or a negative errno. */
+int sl_print_device_around(struct sl_db *db, struct sl_output *out, const struct sl_ranks *ranks, int64_t after_ns,
                            struct sl_error *error);
 
 #endif

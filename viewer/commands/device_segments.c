@@ -38,8 +38,8 @@ static const char *const instant_sql[] = {
 static int find_instant(struct sl_db *db, enum sl_segments_at at, const struct sl_segments_question *question,
                         struct instant *out, struct sl_error *error) {
   struct sl_statement *row = NULL;
-  int r = sl_db_ask_first(db, instant_sql[at],
-                          SL_WITH(SL_GIVEN(":rank", question->rank), SL_NUMBER(":step", question->step)), &row, error);
+  int r = sl_db_ask_first(db, instant_sql[at], SL_WITH(SL_RANKS(question->ranks), SL_NUMBER(":step", question->step)),
+                          &row, error);
   if (r > 0) {
     *out = (struct instant){
         .rank = sl_column_int(row, 0),

@@ -2,6 +2,7 @@
 #ifndef SHARDLEDGER_DEVICE_SEGMENTS_H
 #define SHARDLEDGER_DEVICE_SEGMENTS_H
 
+#include "ask_ledger.h"
 #include "output/table.h"
 
 enum sl_segments_at {
@@ -14,9 +15,9 @@ enum sl_segments_at {
 
 struct sl_segments_question {
   enum sl_segments_at at;
-  int64_t step; /* with SL_SEGMENTS_step */
-  int64_t rank; /* -1: the one that it fits best */
-  bool by_step; /* a line a step instead of a map */
+  int64_t step;                 /* with SL_SEGMENTS_step */
+  const struct sl_ranks *ranks; /* of these the one that it fits best */
+  bool by_step;                 /* a line a step instead of a map */
 };
 
 /* 0 or a negative errno; what can't be shown is said on stderr. */

@@ -1,27 +1,27 @@
 -- name: segments_at_oom
 SELECT o.rank, o.device, o.at_ns, o.step, o.step FROM oom AS o
-WHERE (:rank IS NULL OR o.rank = :rank) AND o.reserved_bytes IS NOT NULL
+WHERE (:rank IS NULL OR rank_in(o.rank, :rank)) AND o.reserved_bytes IS NOT NULL
 ORDER BY EXISTS (SELECT 1 FROM step AS s WHERE s.rank = o.rank AND s.start_ns > o.at_ns), o.at_ns LIMIT 1
 
 -- name: segments_at_step
 SELECT s.rank, r.device, (
     SELECT own.end_ns FROM step AS own WHERE own.rank = s.rank AND own.step = coalesce(s.same_as, s.step)),
   coalesce(s.same_as, s.step), s.step FROM step AS s JOIN rank AS r ON r.rank = s.rank
-WHERE s.step = :step AND (:rank IS NULL OR s.rank = :rank) AND s.end_reserved_bytes IS NOT NULL
+WHERE s.step = :step AND (:rank IS NULL OR rank_in(s.rank, :rank)) AND s.end_reserved_bytes IS NOT NULL
 ORDER BY s.end_reserved_bytes DESC, s.rank LIMIT 1
 
 -- name: segments_at_last
 SELECT s.rank, r.device, (
     SELECT own.end_ns FROM step AS own WHERE own.rank = s.rank AND own.step = coalesce(s.same_as, s.step)),
   coalesce(s.same_as, s.step), s.step FROM step AS s JOIN rank AS r ON r.rank = s.rank
-WHERE (:rank IS NULL OR s.rank = :rank) AND s.end_reserved_bytes IS NOT NULL
+WHERE (:rank IS NULL OR rank_in(s.rank, :rank)) AND s.end_reserved_bytes IS NOT NULL
 ORDER BY s.step DESC, s.end_reserved_bytes DESC, s.rank LIMIT 1
 
 -- name: segments_at_peak
 SELECT s.rank, r.device, (
     SELECT own.peak_ns FROM step AS own WHERE own.rank = s.rank AND own.step = coalesce(s.same_as, s.step)),
   coalesce(s.same_as, s.step), s.step FROM step AS s JOIN rank AS r ON r.rank = s.rank
-WHERE (:rank IS NULL OR s.rank = :rank) AND s.peak_reserved_bytes IS NOT NULL
+WHERE (:rank IS NULL OR rank_in(s.rank, :rank)) AND s.peak_reserved_bytes IS NOT NULL
 ORDER BY s.peak_allocated_bytes DESC, s.same_as IS NOT NULL, s.rank, s.step LIMIT 1
 
 -- name: segments_known

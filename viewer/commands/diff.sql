@@ -1,5 +1,5 @@
 -- Two runs, or two ranks: side 0 is the first one (main), 1 the second (other). key_rank is what the sides are aligned by:
--- the rank itself, or 0 where one rank is held against another one.
+-- the rank itself, or 0 where it is about one rank (:one), which may be held against another one.
 
 -- name: diff_chosen
 -- Of each rank the period that is compared: the highest of its life, :step, or :period_0 and :period_1. place: in words, outside
@@ -8,21 +8,21 @@ CREATE TEMP TABLE chosen(side, rank, key_rank, period, step, rows_of, place, kin
 
 -- name: diff_choose
 INSERT INTO chosen
-SELECT 0, p.rank, iif(:rank_0 IS NULL, p.rank, 0), p.period, w.step, w.rows_of, iif(w.kind = 'step', NULL, w.place), p.kind,
+SELECT 0, p.rank, iif(:one, 0, p.rank), p.period, w.step, w.rows_of, iif(w.kind = 'step', NULL, w.place), p.kind,
   p.peak_allocated_bytes
 FROM main.life l JOIN main.period p ON p.rank = l.rank AND p.period = CASE WHEN :period_0 IS NOT NULL THEN :period_0
   WHEN :step IS NOT NULL THEN (SELECT s.period FROM main.step s WHERE s.rank = l.rank AND s.step = :step)
   ELSE l.peak_period END
 JOIN main.period_place w ON w.rank = p.rank AND w.period = p.period
-WHERE (:rank_0 IS NULL OR p.rank = :rank_0) AND p.peak_allocated_bytes IS NOT NULL
+WHERE rank_in(p.rank, :rank_0) AND p.peak_allocated_bytes IS NOT NULL
 UNION ALL
-SELECT 1, p.rank, iif(:rank_1 IS NULL, p.rank, 0), p.period, w.step, w.rows_of, iif(w.kind = 'step', NULL, w.place), p.kind,
+SELECT 1, p.rank, iif(:one, 0, p.rank), p.period, w.step, w.rows_of, iif(w.kind = 'step', NULL, w.place), p.kind,
   p.peak_allocated_bytes
 FROM other.life l JOIN other.period p ON p.rank = l.rank AND p.period = CASE WHEN :period_1 IS NOT NULL THEN :period_1
   WHEN :step IS NOT NULL THEN (SELECT s.period FROM other.step s WHERE s.rank = l.rank AND s.step = :step)
   ELSE l.peak_period END
 JOIN other.period_place w ON w.rank = p.rank AND w.period = p.period
-WHERE (:rank_1 IS NULL OR p.rank = :rank_1) AND p.peak_allocated_bytes IS NOT NULL
+WHERE rank_in(p.rank, :rank_1) AND p.peak_allocated_bytes IS NOT NULL
 
 -- name: diff_cells
 -- Modules are aligned by FQN and, where several models have the same one, by their order; periods by what they are (align).
@@ -30,12 +30,12 @@ CREATE TEMP TABLE cells(side, what, key_rank, step, place, align, module, nth, l
 
 -- name: diff_fill
 INSERT INTO cells
-SELECT 0, iif(kind = 'step', 'step', 'period'), iif(:rank_0 IS NULL, rank, 0), iif(kind = 'step', step, NULL),
+SELECT 0, iif(kind = 'step', 'step', 'period'), iif(:one, 0, rank), iif(kind = 'step', step, NULL),
   iif(kind = 'step', NULL, (SELECT place FROM main.period_place w WHERE w.rank = q.rank AND w.period = q.period)),
   kind || iif(kind IN ('step', 'between', 'cut'), ' ' || coalesce(step, ''), '') || ' ' || nth, NULL, 0, NULL, NULL, NULL,
   peak_allocated_bytes, NULL
 FROM (SELECT p.*, row_number() OVER (PARTITION BY rank, kind, step ORDER BY period) AS nth FROM main.period p) q
-WHERE (:rank_0 IS NULL OR rank = :rank_0) AND peak_allocated_bytes IS NOT NULL AND :period_0 IS NULL
+WHERE rank_in(rank, :rank_0) AND peak_allocated_bytes IS NOT NULL AND :period_0 IS NULL
   AND (:step IS NULL OR kind = 'step' AND step = :step)
 UNION ALL
 SELECT 0, 'category', c.key_rank, c.step, c.place, NULL, NULL, 0, NULL, NULL, b.category, b.bytes, NULL
@@ -48,12 +48,12 @@ FROM chosen c JOIN main.peak p ON p.rank = c.rank AND p.period = c.rows_of
 JOIN (SELECT id, fqn, row_number() OVER (PARTITION BY rank, fqn ORDER BY id) AS nth FROM main.module) m
   ON m.id = p.module_id WHERE c.side = 0
 UNION ALL
-SELECT 1, iif(kind = 'step', 'step', 'period'), iif(:rank_1 IS NULL, rank, 0), iif(kind = 'step', step, NULL),
+SELECT 1, iif(kind = 'step', 'step', 'period'), iif(:one, 0, rank), iif(kind = 'step', step, NULL),
   iif(kind = 'step', NULL, (SELECT place FROM other.period_place w WHERE w.rank = q.rank AND w.period = q.period)),
   kind || iif(kind IN ('step', 'between', 'cut'), ' ' || coalesce(step, ''), '') || ' ' || nth, NULL, 0, NULL, NULL, NULL,
   peak_allocated_bytes, NULL
 FROM (SELECT p.*, row_number() OVER (PARTITION BY rank, kind, step ORDER BY period) AS nth FROM other.period p) q
-WHERE (:rank_1 IS NULL OR rank = :rank_1) AND peak_allocated_bytes IS NOT NULL AND :period_0 IS NULL
+WHERE rank_in(rank, :rank_1) AND peak_allocated_bytes IS NOT NULL AND :period_0 IS NULL
   AND (:step IS NULL OR kind = 'step' AND step = :step)
 UNION ALL
 SELECT 1, 'category', c.key_rank, c.step, c.place, NULL, NULL, 0, NULL, NULL, b.category, b.bytes, NULL
@@ -81,7 +81,7 @@ told AS (
     coalesce(own_b, 0) - coalesce(own_a, 0) AS own_change,
     CASE what WHEN 'step' THEN 0 WHEN 'period' THEN 1 WHEN 'category' THEN 2 ELSE 3 END AS place FROM pairs),
 both AS (SELECT key_rank FROM chosen WHERE side = 0 INTERSECT SELECT key_rank FROM chosen WHERE side = 1)
-SELECT what, iif(:rank_0 IS NULL, min(key_rank), NULL), CASE WHEN :rank_0 IS NOT NULL THEN NULL
+SELECT what, iif(:one, NULL, min(key_rank)), CASE WHEN :one THEN NULL
     WHEN count(*) > 1 AND count(*) = (SELECT count(*) FROM both) THEN 'all'
     WHEN length(rank_ranges(key_rank)) > 24 THEN count(*) || ' ranks' ELSE rank_ranges(key_rank) END,
   step_a, step_b, place_a, place_b, iif(:text, label, module), phase, category, a, b, change, own_a, own_b, iif(what = 'module', own_change, NULL)

@@ -11,7 +11,7 @@ FROM (
   SELECT * FROM allocation WHERE :by_address AND address <= :number AND address + bytes > :number
     AND (:at IS NULL OR (alloc_ns <= :at AND (free_ns IS NULL OR free_ns > :at)))) a
 LEFT JOIN module_name n ON n.id = a.module_id LEFT JOIN step s ON s.rank = a.rank AND s.step = a.step
-WHERE :rank IS NULL OR a.rank = :rank ORDER BY a.rank, a.id
+WHERE (:rank IS NULL OR rank_in(a.rank, :rank)) ORDER BY a.rank, a.id
 
 -- name: explain_moment
 SELECT step, start_ns, end_ns FROM step WHERE rank = :rank AND start_ns <= :at ORDER BY step DESC LIMIT 1

@@ -6,7 +6,7 @@
 -- The first four columns say in which part a call is. The others are added up there: nccl_parts.c says how.
 SELECT rank, operation, comm, module_id, duration_ns, delay_ns, spread_ns, bytes, share_ns, exposed_share_ns, transfer_ns,
   algorithm_bytes, bus_bytes, others_waited_ns, nranks
-FROM collective_cost WHERE (:rank IS NULL OR rank = :rank) AND (:step IS NULL OR step = :step)
+FROM collective_cost WHERE (:rank IS NULL OR rank_in(rank, :rank)) AND (:step IS NULL OR step = :step)
 
 -- name: nccl_part_table
 CREATE TEMP TABLE part(rank, operation, comm, module_id, calls, has_rows, durations, delays, spreads, timed, met,
@@ -26,7 +26,7 @@ SELECT rank, operation, comm, 0, sum(calls), sum(bytes), sum(timed), sum(iif(tim
   UNION ALL
   SELECT rank, operation, comm, calls, bytes, timed, duration_ns
   FROM rank_steps CROSS JOIN collective_total USING (rank) WHERE step = :step AND NOT before)
-WHERE :rank IS NULL OR rank = :rank GROUP BY rank, operation, comm
+WHERE (:rank IS NULL OR rank_in(rank, :rank)) GROUP BY rank, operation, comm
 
 -- name: nccl_operations
 SELECT operation, count(DISTINCT rank), sum(calls),
@@ -57,7 +57,7 @@ SELECT iif(p.comm IS NULL, '(unknown)', printf('%016x', p.comm)), k.name, coales
   iif(sum(exposable_ns) > 0, sum(exposed_ns) / sum(exposable_ns), NULL), sum(algorithm_bytes) / sum(transfer_ns),
   sum(bus_bytes) / sum(transfer_ns), median(delays), median(spreads), max(max_spread_ns)
 FROM part p LEFT JOIN (SELECT comm, max(name) AS name, max(nranks) AS nranks, max(device_bytes) AS device_bytes
-  FROM communicator WHERE :rank IS NULL OR rank = :rank GROUP BY comm) k ON k.comm = p.comm
+  FROM communicator WHERE (:rank IS NULL OR rank_in(rank, :rank)) GROUP BY comm) k ON k.comm = p.comm
 GROUP BY p.comm ORDER BY sum(share_ns) DESC, p.comm
 
 -- name: nccl_stragglers
@@ -100,7 +100,7 @@ SELECT calls, joined, (SELECT count(*) FROM kernel WHERE name GLOB '*nccl*Kernel
   cast(round(exposed_ns) AS INTEGER), cast(round(whole_ns) AS INTEGER), exposed_ns / whole_ns
 FROM (SELECT count(*) AS calls, count(joined_by) AS joined FROM collective),
   (SELECT sum(exposed_ns * 1.0 / kernel_calls) AS exposed_ns, sum((end_ns - start_ns) * 1.0 / kernel_calls) AS whole_ns
-    FROM collective WHERE exposed_ns IS NOT NULL AND end_ns - start_ns IS NOT NULL AND (:rank IS NULL OR rank = :rank)
+    FROM collective WHERE exposed_ns IS NOT NULL AND end_ns - start_ns IS NOT NULL AND (:rank IS NULL OR rank_in(rank, :rank))
       AND (:step IS NULL OR step = :step)),
   (SELECT coalesce(sum(calls), 0) AS repeated, coalesce(sum(timed), 0) AS repeated_timed FROM rank_collectives),
   (SELECT count(DISTINCT coalesce(host, '')) AS hosts FROM rank)

@@ -2,8 +2,8 @@
 -- By the first rank's host's clock where that can be told of all, else by each host's own.
 SELECT o.rank, o.at_ns, coalesce(o.step, -1), coalesce(o.phase_id, 0), o.requested_bytes, o.free_bytes, o.reserved_bytes
   - o.active_bytes, o.allocated_bytes, o.reserved_bytes, o.largest_free_bytes, o.other_bytes, count(*) OVER (),
-  iif(:rank IS NULL, (SELECT count(*) FROM rank), 1), o.source, o.reason, o.deadly AS deadly, o.wanted_bytes
-FROM request AS o WHERE :rank IS NULL OR o.rank = :rank ORDER BY deadly DESC, iif(deadly, 1, -1) * (o.at_ns - coalesce((SELECT h.offset_ns FROM rank k
+  (SELECT count(*) FROM rank WHERE (:rank IS NULL OR rank_in(rank, :rank))), o.source, o.reason, o.deadly AS deadly, o.wanted_bytes
+FROM request AS o WHERE (:rank IS NULL OR rank_in(o.rank, :rank)) ORDER BY deadly DESC, iif(deadly, 1, -1) * (o.at_ns - coalesce((SELECT h.offset_ns FROM rank k
   JOIN host_clock h ON h.host = k.host WHERE k.rank = o.rank), 0)) LIMIT 1
 
 -- name: oom_end
@@ -11,7 +11,7 @@ SELECT r.rank, coalesce(p.step, -1), coalesce(p.id, 0), (SELECT count(*) FROM ra
   FROM allocation AS a WHERE a.rank = r.rank AND a.free_ns IS NULL)
 FROM rank AS r LEFT JOIN phase AS p ON p.id = (SELECT id FROM phase AS o WHERE o.rank = r.rank AND o.end_ns IS NULL
   ORDER BY start_ns DESC, id DESC LIMIT 1)
-WHERE (:rank IS NOT NULL AND r.rank = :rank) OR (:rank IS NULL AND NOT r.clean_exit)
+WHERE (:rank IS NULL OR rank_in(r.rank, :rank)) AND (:rank IS NOT NULL OR NOT r.clean_exit)
 ORDER BY (SELECT d.how = 'waiting' FROM rank_death d WHERE d.rank = r.rank),
   r.end_ns - coalesce((SELECT h.offset_ns FROM host_clock h WHERE h.host = r.host), 0) LIMIT 1
 
@@ -58,7 +58,7 @@ SELECT path FROM range_path WHERE id = :phase
 SELECT o.rank, o.at_ns, o.step, o.source, o.device, o.requested_bytes, o.free_bytes, o.allocated_bytes,
   o.reserved_bytes, o.largest_free_bytes, o.reason, o.deadly, m.name,
   (SELECT path FROM range_path WHERE id = o.phase_id) FROM request AS o LEFT JOIN module_name AS m ON m.id = o.module_id
-WHERE :rank IS NULL OR o.rank = :rank ORDER BY o.at_ns
+WHERE (:rank IS NULL OR rank_in(o.rank, :rank)) ORDER BY o.at_ns
 
 -- name: oom_largest
 SELECT a.id, a.bytes, a.category || coalesce('/' || a.detail, ''), a.name, m.name, a.step,

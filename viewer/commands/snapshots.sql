@@ -1,5 +1,5 @@
 -- name: snapshots_steps
-SELECT rank, step FROM shown_step WHERE asked IS :step AND (:rank IS NULL OR rank = :rank) ORDER BY rank
+SELECT rank, step FROM shown_step WHERE asked IS :step AND (:rank IS NULL OR rank_in(rank, :rank)) ORDER BY rank
 
 -- name: snapshots_states
 -- The view's rows of one rank and step, one for each word. Asked step by step with the numbers bound, since only then SQLite

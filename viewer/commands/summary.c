@@ -318,11 +318,12 @@ static int print_device_use(struct sl_db *db, struct sl_output *out, const char 
 }
 
 /* Returns how many ranks there are, or a negative errno. */
-static int64_t print_driver_headline(struct sl_db *db, struct sl_output *out, int64_t *rank, struct sl_error *error) {
+static int64_t print_driver_headline(struct sl_db *db, struct sl_output *out, struct sl_ranks *chosen,
+                                     struct sl_error *error) {
   struct sl_statement *statement = NULL;
   char bytes[SL_UNIT_CHARS], lowest[SL_UNIT_CHARS];
   int64_t ranks = 0;
-  int r = sl_db_ask_first(db, sl_sql_summary_driver_highest, SL_WITH(SL_GIVEN(":rank", *rank)), &statement, error);
+  int r = sl_db_ask_first(db, sl_sql_summary_driver_highest, SL_WITH(SL_RANKS(chosen)), &statement, error);
   if (r > 0) {
     ranks = sl_column_int(statement, 4);
     const int64_t highest = sl_column_int(statement, 1), least = sl_column_int(statement, 5);
@@ -331,17 +332,17 @@ static int64_t print_driver_headline(struct sl_db *db, struct sl_output *out, in
                      sl_format_bytes(bytes, highest, out->exact_bytes), (long long)sl_column_int(statement, 0),
                      sl_column_text(statement, 2), *range ? ", in " : "", range);
     sl_output_line(out, "     PyTorch's allocations are not in this record; these are cudaMalloc's and its like");
-    if (ranks > 1 && *rank < 0)
+    if (ranks > 1 && !chosen->text)
       sl_output_line(out, "     Lowest peak of %lld ranks: %s", (long long)ranks,
                      sl_format_bytes(lowest, least, out->exact_bytes));
-    if (ranks > SL_RANKS_SIDE_BY_SIDE && *rank < 0 && out->format == SL_FORMAT_text)
-      *rank = sl_column_int(statement, 0);
+    if (ranks > SL_RANKS_SIDE_BY_SIDE && !chosen->text && out->format == SL_FORMAT_text)
+      sl_ranks_narrow(chosen, sl_column_int(statement, 0));
   }
   statement = sl_statement_close(statement);
   return r < 0 ? r : ranks;
 }
 
-int sl_print_driver_peak(struct sl_db *db, struct sl_output *out, int64_t rank, const char *why,
+int sl_print_driver_peak(struct sl_db *db, struct sl_output *out, const struct sl_ranks *ranks, const char *why,
                          struct sl_error *error) {
   static const struct sl_column columns[] = {
       {"rank", "Rank", SL_UNIT_number, 0},
@@ -357,12 +358,13 @@ int sl_print_driver_peak(struct sl_db *db, struct sl_output *out, int64_t rank, 
   if (r < 0)
     return r;
   sl_output_line(out, "%s", "");
-  const int64_t ranks = print_driver_headline(db, out, &rank, error);
-  if (ranks < 0)
-    return (int)ranks;
-  if (ranks == 0 && out->format == SL_FORMAT_text)
+  struct sl_ranks chosen = *ranks;
+  const int64_t count = print_driver_headline(db, out, &chosen, error);
+  if (count < 0)
+    return (int)count;
+  if (count == 0 && out->format == SL_FORMAT_text)
     return print_device_use(db, out, why, error);
-  const int64_t rows = sl_print_listing(db, out, &owners, SL_WITH(SL_GIVEN(":rank", rank)), error);
+  const int64_t rows = sl_print_listing(db, out, &owners, SL_WITH(SL_RANKS(&chosen)), error);
   return rows < 0 ? (int)rows : 0;
 }
 
@@ -376,7 +378,8 @@ int sl_print_summary(struct sl_db *db, struct sl_output *out, bool in_info, stru
   if (r < 0)
     goto finish;
   if (peaks.count == 0) {
-    r = sl_print_driver_peak(db, out, -1, in_info ? "what follows says why" : "'shardledger info' says why", error);
+    r = sl_print_driver_peak(db, out, &(const struct sl_ranks){0},
+                             in_info ? "what follows says why" : "'shardledger info' says why", error);
     goto finish;
   }
   sl_output_line(out, "%s", "");

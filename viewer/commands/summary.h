@@ -3,6 +3,7 @@
 #ifndef SHARDLEDGER_SUMMARY_H
 #define SHARDLEDGER_SUMMARY_H
 
+#include "ask_ledger.h"
 #include "output/table.h"
 
 #define SL_RANKS_SIDE_BY_SIDE 8 /* of more, reports show the highest and the spread */
@@ -20,10 +21,10 @@ int sl_print_coverage(struct sl_db *db, struct sl_output *out, struct sl_error *
 int sl_print_summary(struct sl_db *db, struct sl_output *out, bool in_info, struct sl_error *error);
 
 /*
- * Where PyTorch's allocations are not in the record: the highest point of the driver's, by library and range. rank -1:
- * all. why: where to read on when there are none either. Data has the table alone. 0 or a negative errno.
+ * Where PyTorch's allocations are not in the record: the highest point of the driver's, by library and range. ranks: of
+ * these; all. why: where to read on when there are none either. Data has the table alone. 0 or a negative errno.
  */
-int sl_print_driver_peak(struct sl_db *db, struct sl_output *out, int64_t rank, const char *why,
+int sl_print_driver_peak(struct sl_db *db, struct sl_output *out, const struct sl_ranks *ranks, const char *why,
                          struct sl_error *error);
 
 /*

@@ -71,14 +71,14 @@ FROM highest h WHERE h.place = 1 AND h.bytes > 0 ORDER BY h.bytes DESC, h.rank
 
 -- name: summary_driver_highest
 SELECT rank, bytes, place, range, (SELECT count(*) FROM driver_peak), (SELECT min(bytes) FROM driver_peak) FROM driver_peak
-WHERE :rank IS NULL OR rank = :rank ORDER BY bytes DESC, rank LIMIT 1
+WHERE (:rank IS NULL OR rank_in(rank, :rank)) ORDER BY bytes DESC, rank LIMIT 1
 
 -- name: summary_driver_owners
 SELECT s.rank, s.owner, coalesce(l.label, '(outside)'), sum(s.bytes) AS bytes, count(*), d.place
 FROM driver_peak d JOIN rank r ON r.rank = d.rank JOIN segment s ON s.rank = d.rank AND s.device = coalesce(r.device, s.device)
   AND s.alloc_ns <= d.at_ns AND (s.free_ns IS NULL OR s.free_ns > d.at_ns)
 LEFT JOIN range_label l ON l.id = s.phase_id
-WHERE :rank IS NULL OR d.rank = :rank
+WHERE (:rank IS NULL OR rank_in(d.rank, :rank))
 GROUP BY s.rank, s.owner, l.label ORDER BY s.rank, bytes DESC, 2, 3
 
 -- name: summary_has_peaks

@@ -9,7 +9,7 @@ told AS MATERIALIZED (
       iif(:step IS NULL, allocations, (SELECT sum(u.allocations) FROM of_step u WHERE u.rank = g.rank
         AND u.module = g.module AND u.phase IS g.phase AND u.category = g.category AND u.detail IS g.detail
         AND u.decided_by IS g.decided_by AND u.size_bytes = g.size_bytes)) AS told_allocations
-    FROM growth g WHERE :rank IS NULL OR rank = :rank)
+    FROM growth g WHERE (:rank IS NULL OR rank_in(rank, :rank)))
   WHERE told_bytes > 0 AND (:min IS NULL OR told_bytes >= :min))
 SELECT pattern, rank, module, phase, category, detail, decided_by, size_bytes, growth, told_bytes, kept_bytes,
   told_allocations, first_step, last_step, steps, possible FROM told
@@ -32,7 +32,7 @@ ORDER BY g.per_step_bytes DESC, g.rank, o.bytes DESC LIMIT 1
 -- name: survivors_owners
 SELECT module, phase, category, detail, bytes, CAST(round(per_step_bytes) AS INTEGER), allocations, births
 FROM owner_growth WHERE rank = :rank AND grows
-ORDER BY bytes DESC, module, phase, category LIMIT :limit
+ORDER BY bytes DESC, module, phase, category
 
 -- name: survivors_steps
 SELECT coalesce(max(steps), 0) FROM whole_steps

@@ -8,7 +8,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SLOWEST = 4, LINES = 8, WHERE_CHARS = 320 }; /* LINES: of trouble, so that it does not hide the rest */
+enum {
+  SLOWEST = 4,
+  LINES = 8,  /* of trouble, so that it does not hide the rest */
+  RANKS = 16, /* rows of ranks that are shown; of more, alike ones share a row */
+  RANGES = 6, /* of ranks, in one row */
+  WHERE_CHARS = 320
+};
 
 /* "forward blocks.2": what is known of a place. */
 static const char *place_words(char buffer[WHERE_CHARS], const char *phase, const char *module) {
@@ -118,22 +124,76 @@ static uint64_t importance(const struct sl_live_process *process, const struct s
   return (uint64_t)trouble << 63 | state->peak.bytes;
 }
 
-/* Whether fewer than limit ranks are more important; the lower rank counts as more where two are equal. */
-static bool fits(const struct sl_live_run *run, const struct sl_live_state *states, size_t i,
-                 const struct sl_watch_view *view) {
-  size_t above = 0;
-  uint64_t own = importance(&run->processes[i], &states[i], view->now_ns);
-  for (size_t other = 0; other < run->count && view->limit; other++) {
-    uint64_t theirs = importance(&run->processes[other], &states[other], view->now_ns);
-    above += theirs > own || (theirs == own && other < i);
+/* ---- ranks that say the same in one row ---- */
+
+struct row {
+  size_t first; /* whose figures it has */
+  struct sl_rank_ranges ranks;
+  uint64_t importance;
+};
+
+struct rows {
+  struct row *list;
+  size_t count, all; /* that are shown, and that there are */
+  bool joined;       /* of alike ranks there is one */
+};
+
+static bool are_alike(const struct sl_live_state *a, const struct sl_live_state *b) {
+  return a->peak.bytes == b->peak.bytes && a->ended == b->ended && !a->refusals == !b->refusals && a->lost == b->lost &&
+         a->peak.step == b->peak.step && a->peak.after == b->peak.after && strcmp(a->peak.module, b->peak.module) == 0;
+}
+
+static int most_important_first(const void *left, const void *right) {
+  const struct row *a = left, *b = right;
+  if (a->importance != b->importance)
+    return a->importance > b->importance ? -1 : 1;
+  return a->first < b->first ? -1 : a->first > b->first;
+}
+
+/* Of many ranks those in trouble, the highest and the lowest, each with all that are like it. 0 or -ENOMEM. */
+static int rows_make(const struct sl_live_run *run, const struct sl_live_state *states, const struct sl_output *out,
+                     const struct sl_watch_view *view, struct rows *rows) {
+  const size_t limit = view->limit ? view->limit : RANKS;
+  rows->joined = out->format == SL_FORMAT_text && !out->limit && run->count > limit;
+  rows->list = calloc(run->count, sizeof *rows->list);
+  int r = rows->list ? 0 : -ENOMEM;
+  for (size_t i = 0; i < run->count && r == 0; i++) {
+    const uint64_t own = importance(&run->processes[i], &states[i], view->now_ns);
+    size_t at = rows->joined ? 0 : rows->count;
+    while (at < rows->count &&
+           (rows->list[at].importance != own || !are_alike(&states[rows->list[at].first], &states[i])))
+      at++;
+    if (at == rows->count)
+      rows->list[rows->count++] = (struct row){.first = i, .importance = own};
+    r = sl_rank_ranges_add(&rows->list[at].ranks, run->processes[i].rank, run->processes[i].rank);
   }
-  return !view->limit || above < view->limit;
+  rows->all = rows->count;
+  if (rows->joined && r == 0) {
+    qsort(rows->list, rows->count, sizeof *rows->list, most_important_first);
+    if (rows->count > limit) {
+      const struct row lowest = rows->list[rows->count - 1];
+      rows->list[rows->count - 1] = rows->list[limit - 1];
+      rows->list[limit - 1] = lowest;
+      rows->count = limit;
+    }
+  }
+  return r;
+}
+
+static void rows_free(struct rows *rows) {
+  for (size_t i = 0; i < rows->all && rows->list; i++)
+    free(rows->list[i].ranks.list);
+  free(rows->list);
 }
 
 static void print_ranks(struct sl_output *out, const struct sl_live_run *run, const struct sl_live_state *states,
                         const struct sl_watch_view *view) {
-  static const struct sl_column columns[] = {
-      {"rank", "Rank", SL_UNIT_number, 0},
+  struct rows rows = {0};
+  if (rows_make(run, states, out, view, &rows) < 0)
+    out->failed = -ENOMEM;
+  const struct sl_column columns[] = {
+      {"rank", "Rank", SL_UNIT_number, rows.joined ? SL_COLUMN_DATA_ONLY : 0},
+      {"ranks", "Ranks", SL_UNIT_text, SL_COLUMN_TEXT_ONLY | (rows.joined ? 0 : SL_COLUMN_DATA_ONLY)},
       {"status", "Status", SL_UNIT_text, 0},
       {"step", "Step", SL_UNIT_number, 0},
       {"steps_ended", "Steps ended", SL_UNIT_number, SL_COLUMN_DATA_ONLY},
@@ -162,12 +222,14 @@ static void print_ranks(struct sl_output *out, const struct sl_live_run *run, co
   };
   char words[WHERE_CHARS];
   struct sl_table *table = sl_table_begin(out, "ranks", columns, sizeof columns / sizeof columns[0]);
-  for (size_t i = 0; i < run->count; i++) {
+  for (size_t row = 0; row < rows.count; row++) {
+    const size_t i = rows.list[row].first;
     const struct sl_live_state *s = &states[i];
     const bool cache = s->recorded && !s->drivers_pool;
-    if (out->format == SL_FORMAT_text && !fits(run, states, i, view))
-      continue;
+    char *ranks = sl_rank_ranges_text(&rows.list[row].ranks, RANGES);
     sl_cell_int(table, run->processes[i].rank);
+    sl_cell_text(table, ranks ? ranks : "");
+    free(ranks);
     sl_cell_text(table, status_words(words, &run->processes[i], s, view->now_ns));
     cell_step(table, s->step >= 0 ? s->step : s->last.step);
     sl_cell_int(table, (int64_t)s->steps);
@@ -196,9 +258,13 @@ static void print_ranks(struct sl_output *out, const struct sl_live_run *run, co
     sl_cell_text(table, s->peak.bytes ? words : NULL);
   }
   sl_table_end(table);
-  if (view->limit && run->count > view->limit)
-    sl_output_styled(out, SL_STYLE_dim, "%zu of %zu ranks: those in trouble, then the highest peaks", view->limit,
-                     run->count);
+  if (rows.joined)
+    sl_output_styled(out, SL_STYLE_dim,
+                     "%zu ranks, alike in status and peak in %zu row%s%s; figures are of the first rank; --limit all: "
+                     "each",
+                     run->count, rows.all, rows.all == 1 ? "" : "s",
+                     rows.count < rows.all ? ", of which the highest and the lowest are here" : "");
+  rows_free(&rows);
 }
 
 static const struct sl_live_share *share_of(const struct sl_live_state *state, const char *category) {
@@ -358,39 +424,73 @@ static void print_coverage(struct sl_output *out, const struct sl_live_run *run,
 /* Ranks that recorded nothing for a while, in one line. */
 static void print_silent(struct sl_output *out, const struct sl_live_run *run, const struct sl_live_state *states,
                          uint64_t now_ns) {
-  char ranks[128] = "";
-  size_t count = 0, used = 0;
+  struct sl_rank_ranges silent = {0};
   for (size_t i = 0; i < run->count; i++)
-    if (is_silent(&run->processes[i], &states[i], now_ns)) {
-      if (count++ < LINES)
-        used += (size_t)snprintf(ranks + used, sizeof ranks - used, "%s%u", used ? ", " : "", run->processes[i].rank);
-    }
-  if (count)
-    sl_output_styled(out, SL_STYLE_yellow, "Nothing new from rank%s %s%s: killed, stopped, or the machine is gone.",
-                     count == 1 ? "" : "s", ranks, count > LINES ? " and more" : "");
+    if (is_silent(&run->processes[i], &states[i], now_ns) &&
+        sl_rank_ranges_add(&silent, run->processes[i].rank, run->processes[i].rank) < 0)
+      out->failed = -ENOMEM;
+  char *ranks = silent.count ? sl_rank_ranges_text(&silent, RANGES) : NULL;
+  if (ranks)
+    sl_output_styled(out, SL_STYLE_yellow, "Nothing new from rank%s %s: killed, stopped, or the machine is gone.",
+                     strpbrk(ranks, ",-") ? "s" : "", ranks);
+  free(ranks);
+  free(silent.list);
 }
 
+/* What is wrong with one rank, in a sentence that goes on after its name. false: nothing. */
+static bool trouble_words(char buffer[2 * WHERE_CHARS], const struct sl_live_run *run, const struct sl_live_state *s,
+                          enum sl_style *style) {
+  char words[WHERE_CHARS], bytes[SL_UNIT_CHARS];
+  *style = s->refusals ? SL_STYLE_red : SL_STYLE_yellow;
+  if (s->refusals)
+    snprintf(buffer, 2 * WHERE_CHARS, "out of memory, %s, %s did not fit; 'shardledger oom %s' tells more.",
+             peak_words(words, &s->refused_at), sl_format_bytes(bytes, (int64_t)s->refused_bytes, false),
+             run->directory);
+  else if (s->gap)
+    snprintf(buffer, 2 * WHERE_CHARS, "%" PRIu64 " gap%s, the last: %s", s->gaps, s->gaps == 1 ? "" : "s", s->gap);
+  else if (!s->recorded && s->steps)
+    snprintf(buffer, 2 * WHERE_CHARS, "PyTorch's allocations are not recorded; see 'shardledger doctor'.");
+  else
+    return false;
+  return true;
+}
+
+/* Ranks with the same trouble in one line. */
 static void print_trouble(struct sl_output *out, const struct sl_live_run *run, const struct sl_live_state *states,
                           uint64_t now_ns) {
-  char words[WHERE_CHARS], bytes[SL_UNIT_CHARS];
-  int lines = 0;
-  for (size_t i = 0; i < run->count && lines < LINES; i++) {
-    const struct sl_live_state *s = &states[i];
-    if (s->refusals)
-      sl_output_styled(out, SL_STYLE_red,
-                       "Rank %u: out of memory, %s, %s did not fit; 'shardledger oom %s' tells more.",
-                       run->processes[i].rank, peak_words(words, &s->refused_at),
-                       sl_format_bytes(bytes, (int64_t)s->refused_bytes, false), run->directory);
-    if (s->gap)
-      sl_output_styled(out, SL_STYLE_yellow, "Rank %u: %" PRIu64 " gap%s, the last: %s", run->processes[i].rank,
-                       s->gaps, s->gaps == 1 ? "" : "s", s->gap);
-    const bool blind = !s->recorded && s->steps;
-    if (blind)
-      sl_output_styled(out, SL_STYLE_yellow,
-                       "Rank %u: PyTorch's allocations are not recorded; see 'shardledger doctor'.",
-                       run->processes[i].rank);
-    lines += (s->refusals != 0) + (s->gap != NULL) + blind;
+  struct {
+    char words[2 * WHERE_CHARS];
+    enum sl_style style;
+    struct sl_rank_ranges ranks;
+  } lines[LINES] = {0};
+  char words[2 * WHERE_CHARS];
+  enum sl_style style;
+  size_t count = 0, more = 0;
+  for (size_t i = 0; i < run->count; i++) {
+    if (!trouble_words(words, run, &states[i], &style))
+      continue;
+    size_t at = 0;
+    while (at < count && strcmp(lines[at].words, words) != 0)
+      at++;
+    more += at == LINES;
+    if (at == LINES)
+      continue;
+    if (at == count) {
+      strcpy(lines[count].words, words);
+      lines[count++].style = style;
+    }
+    if (sl_rank_ranges_add(&lines[at].ranks, run->processes[i].rank, run->processes[i].rank) < 0)
+      out->failed = -ENOMEM;
   }
+  for (size_t i = 0; i < count; i++) {
+    char *ranks = sl_rank_ranges_text(&lines[i].ranks, RANGES);
+    sl_output_styled(out, lines[i].style, "Rank%s %s: %s", ranks && strpbrk(ranks, ",-") ? "s" : "", ranks ? ranks : "",
+                     lines[i].words);
+    free(ranks);
+    free(lines[i].ranks.list);
+  }
+  if (more)
+    sl_output_line(out, "%zu rank%s more with other trouble: --csv", more, more == 1 ? "" : "s");
   print_silent(out, run, states, now_ns);
   if (run->note.text[0])
     sl_output_line(out, "%s", run->note.text);
@@ -435,9 +535,8 @@ int sl_watch_print(struct sl_output *out, const struct sl_live_run *run, const s
 bool sl_watch_ended(const struct sl_live_run *run) {
   bool ended = run->count > 0;
   for (size_t i = 0; i < run->count && ended; i++) {
-    const char *size = sl_log_info(sl_live_rank_log(run->processes[i].live), "world_size");
-    ended = sl_live_rank_ended(run->processes[i].live) && !run->processes[i].more &&
-            (!size || (int64_t)run->count >= strtoll(size, NULL, 10));
+    const struct sl_live_rank *live = run->processes[i].live;
+    ended = sl_live_rank_ended(live) && !run->processes[i].more && (int64_t)run->count >= sl_live_rank_world_size(live);
   }
   return ended;
 }

@@ -107,7 +107,7 @@ int sl_export_each_rank(struct sl_export *export, sl_export_rank *write, struct 
   struct sl_statement *ranks = NULL;
   if (mkdir(export->output, 0777) != 0 && errno != EEXIST)
     return sl_error_set(error, -errno, "%s can't be made: %s", export->output, strerror(errno));
-  int r = sl_db_prepare(export->db, sl_sql_export_ranks, &ranks, error);
+  int r = sl_db_ask(export->db, sl_sql_export_ranks, SL_WITH(SL_WORD(":ranks", export->ranks)), &ranks, error);
   while (r == 0 && (r = sl_statement_step(ranks, error)) > 0)
     r = write(export, ranks, error);
   ranks = sl_statement_close(ranks);

@@ -16,6 +16,7 @@
 struct sl_export {
   struct sl_db *db;
   const char *output; /* a file, or a directory for formats that write several */
+  const char *ranks;  /* those that are written, for rank_in in SQL */
   uint64_t rows, rows_done;
 };
 

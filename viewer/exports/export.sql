@@ -7,7 +7,27 @@ ORDER BY p.tid, p.start_ns, until_ns DESC, p.id
 WITH moved AS (
   SELECT r.*, coalesce((SELECT offset_ns FROM host_clock AS h WHERE h.host IS r.host), 0) AS offset_ns FROM rank AS r)
 SELECT rank, world_size, host, pid, coalesce(device, 0), coalesce(device_name, ''), device_bytes, start_ns, end_ns,
-  offset_ns + (SELECT min(start_ns - offset_ns) FROM moved), offset_ns, nccl_version FROM moved ORDER BY rank
+  offset_ns + (SELECT min(start_ns - offset_ns) FROM moved), offset_ns, nccl_version FROM moved
+WHERE rank_in(rank, :ranks) ORDER BY rank
+
+-- name: export_rank_count
+SELECT count(*) FROM rank
+
+-- name: export_has_groups
+SELECT EXISTS(SELECT 1 FROM sqlite_schema WHERE name = 'rank_group')
+
+-- name: export_representatives
+-- One rank of each group of alike ones, and those that are in none.
+SELECT rank_ranges(rank), count(*) FROM (
+    SELECT representative AS rank FROM rank_group UNION SELECT rank FROM rank WHERE rank NOT IN (SELECT rank FROM rank_group))
+
+-- name: export_highest
+SELECT rank_ranges(rank), count(*) FROM (
+    SELECT r.rank FROM rank AS r LEFT JOIN life AS l ON l.rank = r.rank ORDER BY l.peak_allocated_bytes DESC, r.rank
+    LIMIT :most)
+
+-- name: export_choose
+CREATE TEMP TABLE exported_rank AS SELECT rank FROM ledger.rank WHERE rank_in(rank, :ranks)
 
 -- name: export_kernels
 SELECT k.device, k.stream, k.name, k.correlation, k.start_ns, k.end_ns, c.id, c.operation, c.bytes, c.comm, c.seq,

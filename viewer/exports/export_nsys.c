@@ -1,6 +1,7 @@
 /* Nsight Systems' SQLite schema: nsys_schema.sql has its tables, nsys_fill.sql fills all but the NVTX ranges. */
 #include "exports/demangle.h"
 #include "exports/export.h"
+#include "sql_functions.h"
 #include "storage/part_file.h"
 #include "storage/tables/schema_check.h"
 #include "viewer_sql.h"
@@ -56,6 +57,10 @@ static int prepare_database(struct sl_db *db, struct sl_export *export, struct s
     sl_bind_named_text(attach, ":path", sl_db_attach_path(export->db));
     r = sl_statement_run(attach, error);
   }
+  if (r == 0)
+    r = sl_add_functions(db, error);
+  if (r == 0)
+    r = sl_db_tell(db, sl_sql_export_choose, SL_WITH(SL_WORD(":ranks", export->ranks)), error);
   attach = sl_statement_close(attach);
   return r;
 }

@@ -531,7 +531,7 @@ int sl_export_perfetto(struct sl_export *export, struct sl_error *error) {
   if (r < 0)
     return r;
   w.file = file.stream;
-  r = sl_db_prepare(export->db, sl_sql_export_ranks, &ranks, error);
+  r = sl_db_ask(export->db, sl_sql_export_ranks, SL_WITH(SL_WORD(":ranks", export->ranks)), &ranks, error);
   while (r == 0 && (r = sl_statement_step(ranks, error)) > 0)
     r = write_rank(&w, ranks, error);
   if (r == 0 && (w.packet.failed || w.event.failed || w.inner.failed))

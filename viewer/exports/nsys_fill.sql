@@ -19,7 +19,7 @@ SELECT rank, pid & 0xffffff AS pid, device, device_name, device_uuid, device_byt
       UNION ALL SELECT max(correlation) FROM ledger.memcpy k WHERE k.rank = r.rank
       UNION ALL SELECT max(correlation) FROM ledger.memset k WHERE k.rank = r.rank)))
     OVER (ORDER BY rank ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS first_correlation
-FROM shifted r;
+FROM shifted r WHERE rank IN exported_rank;
 CREATE UNIQUE INDEX temp.process_rank ON process(rank);
 
 CREATE TEMP TABLE used_device AS

@@ -1,8 +1,9 @@
-#include "output/table.h"
+#include "output/table_cells.h"
 #include "output/text.h"
 #include "output/units.h"
 
 #include <errno.h>
+#include <float.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
@@ -11,32 +12,6 @@
 
 #define BAR_WIDTH 24
 #define LEAST_TEXT_WIDTH 16 /* text columns are not squeezed below this on narrow terminals */
-
-struct cell { /* as text prints it */
-  char *text;
-  int width;
-  enum sl_style style;
-  size_t printed; /* bytes of a sentence that are in lines before */
-  double size;    /* 0 for NULL, 0 and ""; else how large the number is, for texts 1 */
-};
-
-struct sl_table {
-  struct sl_output *out;
-  char *name;
-  struct sl_column *columns;
-  int count;
-  bool skipped; /* a CSV document's second table and later ones */
-
-  int column; /* of the next cell */
-  int64_t rows;
-  bool value_printed; /* JSON, CSV: the row has a value already */
-
-  struct cell *cells; /* rows that wait, count cells each */
-  size_t cell_count, cell_capacity;
-  int *widths;        /* of columns, once they are fixed; -1 is hidden */
-  int stream_rows;    /* 0: wait for the end */
-  char left_out[256]; /* headers of the columns that a narrow terminal has no room for */
-};
 
 void sl_output_open(struct sl_output *out, enum sl_format format, bool exact_bytes) {
   memset(out, 0, sizeof(*out));
@@ -55,6 +30,11 @@ void sl_output_document(struct sl_output *out) {
 int sl_output_close(struct sl_output *out) {
   if (out->document && out->format == SL_FORMAT_json)
     fputs("}\n", out->file);
+  if (out->sort && !out->sorted && out->tables && out->failed == 0) {
+    sl_complain("--sort: no table here has a column '%s'; name one as its heading or as --csv does", out->sort);
+    out->failed = -EINVAL;
+    return out->failed;
+  }
   errno = 0;
   if ((fflush(out->file) != 0 || ferror(out->file)) && out->failed == 0)
     out->failed = errno ? -errno : -EIO;
@@ -75,7 +55,7 @@ static void output_line(struct sl_output *out, enum sl_style style, const char *
   clean = text ? sl_clean_text(text) : NULL;
   if (!clean)
     out->failed = out->failed ? out->failed : -ENOMEM;
-  else if (style == SL_STYLE_plain)
+  else if (out->lines++, style == SL_STYLE_plain)
     fprintf(out->file, "%s\n", clean);
   else
     fprintf(out->file, "%s%s%s\n", sl_style(&out->terminal, style), clean, sl_style(&out->terminal, SL_STYLE_plain));
@@ -328,6 +308,7 @@ static void print_row(struct sl_table *table, struct cell *cells) {
   bool first = true;
   for (bool more = true; more; first = false) {
     more = false;
+    table->out->lines++;
     for (int i = 0; i < table->count; i++) {
       struct cell line = cells[i];
       bool sentence = (table->columns[i].flags & SL_COLUMN_SENTENCE) && table->widths[i] > 0;
@@ -383,9 +364,12 @@ static void finish_row(struct sl_table *table) {
   case SL_FORMAT_text:
     if (table->stream_rows < 0) {
       print_waiting(table);
-    } else if (table->stream_rows > 0 && table->rows == table->stream_rows) {
+    } else if (table->stream_rows > 0 && table->out->limit == SL_ALL_ROWS && !table->out->sort &&
+               table->rows == table->stream_rows) {
       print_waiting(table);
       table->stream_rows = -1; /* widths are fixed: the other rows go out as they come */
+    } else {
+      sl_table_prune(table);
     }
     break;
   }
@@ -416,8 +400,11 @@ static void end_value(struct sl_table *table) {
     finish_row(table);
 }
 
-/* A text cell; text is owned by the table from here on. */
-static void add_cell(struct sl_table *table, char *text, enum sl_style style, double size) {
+#define NOTHING (-INFINITY) /* instead of a number: of NULL, 0 and "" */
+#define A_TEXT (-DBL_MAX)   /* of a text */
+
+/* A text cell; text is owned by the table from here on. order: of a number the number. */
+static void add_cell(struct sl_table *table, char *text, enum sl_style style, double order) {
   if (table->cell_count == table->cell_capacity) {
     size_t capacity = table->cell_capacity ? table->cell_capacity * 2 : 256;
     struct cell *cells = realloc(table->cells, capacity * sizeof(*cells));
@@ -435,8 +422,13 @@ static void add_cell(struct sl_table *table, char *text, enum sl_style style, do
     if (!text)
       return;
   }
-  table->cells[table->cell_count++] =
-      (struct cell){.text = text, .width = sl_text_width(text), .style = style, .size = size};
+  table->cells[table->cell_count++] = (struct cell){.text = text,
+                                                    .width = sl_text_width(text),
+                                                    .style = style,
+                                                    .order = order,
+                                                    .size = order == NOTHING  ? 0
+                                                            : order == A_TEXT ? 1
+                                                                              : fabs(order)};
   end_value(table);
 }
 
@@ -444,7 +436,7 @@ void sl_cell_null(struct sl_table *table) {
   if (!table || table->skipped)
     return;
   if (table->out->format == SL_FORMAT_text) {
-    add_cell(table, strdup(on_right(table->columns[table->column].unit) ? "-" : ""), SL_STYLE_dim, 0);
+    add_cell(table, strdup(on_right(table->columns[table->column].unit) ? "-" : ""), SL_STYLE_dim, NOTHING);
     return;
   }
   if (begin_value(table) && table->out->format == SL_FORMAT_json)
@@ -477,7 +469,7 @@ void sl_cell_int(struct sl_table *table, int64_t value) {
   case SL_UNIT_instant: sl_format_instant(text, value); break;
   default: snprintf(text, sizeof(text), "%" PRId64, value);
   }
-  add_cell(table, strdup(text), SL_STYLE_plain, fabs((double)value));
+  add_cell(table, strdup(text), SL_STYLE_plain, (double)value);
 }
 
 void sl_cell_double(struct sl_table *table, double value) {
@@ -500,7 +492,7 @@ void sl_cell_double(struct sl_table *table, double value) {
     sl_format_share(text, value);
   else
     snprintf(text, sizeof(text), table->columns[table->column].unit == SL_UNIT_rate ? "%.1f" : "%.6g", value);
-  add_cell(table, strdup(text), SL_STYLE_plain, fabs(value));
+  add_cell(table, strdup(text), SL_STYLE_plain, value);
 }
 
 void sl_cell_text(struct sl_table *table, const char *text) {
@@ -511,7 +503,7 @@ void sl_cell_text(struct sl_table *table, const char *text) {
     return;
   }
   if (table->out->format == SL_FORMAT_text) {
-    add_cell(table, sl_clean_text(text), SL_STYLE_plain, *text ? 1 : 0);
+    add_cell(table, sl_clean_text(text), SL_STYLE_plain, *text ? A_TEXT : NOTHING);
     return;
   }
   if (begin_value(table)) {
@@ -572,8 +564,11 @@ struct sl_table *sl_table_end(struct sl_table *table) {
   if (table->name && table->columns && table->widths && !table->skipped) {
     if (table->out->format == SL_FORMAT_json)
       fputs(table->out->document ? "\n]" : "\n]\n", table->out->file);
-    else if (table->out->format == SL_FORMAT_text && table->stream_rows >= 0 && table->count > 0)
+    else if (table->out->format == SL_FORMAT_text && table->stream_rows >= 0 && table->count > 0) {
+      sl_table_choose(table);
       print_waiting(table);
+      sl_table_say_left_out(table);
+    }
     if (table->left_out[0])
       sl_output_styled(table->out, SL_STYLE_dim, "No room for: %s (--csv has all)", table->left_out);
   }

@@ -40,6 +40,9 @@ enum sl_column_flags {
   SL_COLUMN_SENTENCE = 8,   /* on a narrow terminal the text goes on in the next line instead of losing its middle */
 };
 
+#define SL_ALL_ROWS INT64_MAX
+#define SL_WHOLE (-1) /* instead of a number of rows: all, since the question itself says how many */
+
 struct sl_column {
   const char *name;   /* in CSV and JSON; stays the same between versions */
   const char *header; /* in text */
@@ -52,9 +55,13 @@ struct sl_output {
   enum sl_format format;
   bool exact_bytes; /* text: bytes as plain numbers */
   struct sl_terminal terminal;
-  bool document; /* several named tables: one JSON object */
-  int tables;    /* printed so far */
-  int failed;    /* the first negative errno, or 0 */
+  int64_t limit;    /* text: rows of a table that are shown; 0: what a screen has room for */
+  const char *sort; /* text: the column, by name or heading, by which tables are sorted; NULL: as they come */
+  bool sorted;      /* a table had it */
+  int lines;        /* text: printed so far */
+  bool document;    /* several named tables: one JSON object */
+  int tables;       /* printed so far */
+  int failed;       /* the first negative errno, or 0 */
 };
 
 struct sl_table;
@@ -88,6 +95,17 @@ struct sl_table *sl_table_begin(struct sl_output *out, const char *name, const s
 struct sl_table *sl_table_end(struct sl_table *table);
 void sl_table_stream(struct sl_table *table, int rows);
 
+/*
+ * Text shows a screen of a table: the first rows, as many as there is room for below what was printed before, and a
+ * line that says how many there are and how to get them. With this it shows `most` rows at most (0: as before), and of
+ * more those whose cells in the column `by` are the largest (NULL: the first), in the order in which they came. by is
+ * the caller's. --limit and --sort of the command line come before both.
+ */
+void sl_table_keep(struct sl_table *table, int most, const char *by);
+
+/* The line says what the rows that are left out have together in this column of bytes. It is the caller's. */
+void sl_table_add_up(struct sl_table *table, const char *column);
+
 void sl_cell_null(struct sl_table *table);
 void sl_cell_int(struct sl_table *table, int64_t value);
 void sl_cell_double(struct sl_table *table, double value);
@@ -116,7 +134,8 @@ struct sl_listing {
   const char *sql;
   const char *heading; /* text: above it; NULL: none */
   bool only_with_rows; /* text: without rows there is no table, and with them a blank line above it */
-  int most;            /* text: rows that are shown, with a line that tells the others; 0: all */
+  int most;            /* as of sl_table_keep */
+  const char *by;      /* the same */
 };
 #define SL_COLUMNS(list) (list), (int)(sizeof(list) / sizeof((list)[0]))
 

@@ -1,7 +1,6 @@
 /* The rows of a statement as the rows of a table, and listings, which are a statement, its columns and its heading. */
 #include "output/table.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -55,12 +54,10 @@ int64_t sl_print_listing(struct sl_db *db, struct sl_output *out, const struct s
     if (listing->heading)
       sl_output_styled(out, SL_STYLE_bold, "%s", listing->heading);
     table = sl_table_begin(out, listing->name, listing->columns, listing->count);
-    for (; r > 0; r = sl_statement_step(statement, error))
-      if (rows++ < listing->most || !listing->most || !text)
-        sl_cell_columns(table, statement, 0, listing->count - 1);
+    sl_table_keep(table, listing->most, listing->by);
+    for (; r > 0; r = sl_statement_step(statement, error), rows++)
+      sl_cell_columns(table, statement, 0, listing->count - 1);
     table = sl_table_end(table);
-    if (listing->most && rows > listing->most)
-      sl_output_line(out, "and %" PRId64 " smaller, in --json", rows - listing->most);
   }
   statement = sl_statement_close(statement);
   return r < 0 ? r : rows;

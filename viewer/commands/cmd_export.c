@@ -10,12 +10,10 @@ static const struct {
   const char *name;
   sl_export_format *write;
 } formats[] = {
-    {"nsys", sl_export_nsys},
-    {"kineto", sl_export_kineto},
-    {"perfetto", sl_export_perfetto},
-    {"snapshot", sl_export_snapshot},
+    {"nsys", sl_export_nsys},         {"kineto", sl_export_kineto},   {"perfetto", sl_export_perfetto},
+    {"snapshot", sl_export_snapshot}, {"parquet", sl_export_parquet},
 };
-#define FORMATS "nsys|kineto|perfetto|snapshot"
+#define FORMATS "nsys|kineto|perfetto|snapshot|parquet"
 
 /* Rows that an export will go through; near enough for a bar. */
 static int count_rows(struct sl_export *export, struct sl_error *error) {
@@ -46,8 +44,14 @@ int sl_cmd_export(const struct sl_command *command, int argc, char **argv) {
   int format = -1;
   const struct sl_argument arguments[] = {
       {"format", 'f', FORMATS, "what to write", SL_ARGUMENT_CHOICE, &format},
-      {"output", 'o', "FILE", "where to write it; replaced when it is there. Of kineto and snapshot a directory",
+      {"output", 'o', "FILE",
+       "where to write it; replaced when it is there. Of kineto and snapshot a directory, of parquet a lake, "
+       "which keeps its other runs and ranks",
        SL_ARGUMENT_TEXT, &export.output},
+      {"run", 0, "NAME",
+       "of parquet: the run's name in the lake, the same for all of its nodes; default: by its communicator",
+       SL_ARGUMENT_TEXT, &export.run},
+      {"python", 0, "EXE", "of parquet: a Python that has DuckDB; default: python3", SL_ARGUMENT_TEXT, &export.python},
   };
   int r = sl_parse(command, arguments, sizeof(arguments) / sizeof(arguments[0]), argc, argv, &path, 1);
   if (r < 0)
@@ -58,10 +62,15 @@ int sl_cmd_export(const struct sl_command *command, int argc, char **argv) {
                 export.output ? export.output : "FILE");
     return SL_EXIT_USAGE;
   }
+  const bool tables = formats[format].write == sl_export_parquet; /* all rows as they are, and no timeline */
+  if (!tables && (export.run || export.python)) {
+    sl_complain("export: --%s is of --format parquet", export.run ? "run" : "python");
+    return SL_EXIT_USAGE;
+  }
   r = sl_open_ledger(path ? path : sl_default_directory(), &export.db, &error);
-  if (r == 0)
+  if (r == 0 && !tables)
     r = count_rows(&export, &error);
-  if (r == 0)
+  if (r == 0 && !tables)
     r = tell_left_out(export.db, &error);
   if (r == 0)
     r = formats[format].write(&export, &error);

@@ -113,16 +113,18 @@ const struct sl_command sl_commands[] = {
      "small run; of a long one the first three, those with a peak, and the last. Every step's peak is exact.",
      "shardledger report shardledger-out -o report.html\nshardledger report run.sqlite --step 812 -o step812.html",
      sl_cmd_report},
-    {"export", "write the timeline for other tools",
-     "[DIR|FILE] --format nsys|kineto|perfetto|snapshot -o FILE [--rank RANKS]",
+    {"export", "write the timeline for other tools, or all tables as Parquet",
+     "[DIR|FILE] --format nsys|kineto|perfetto|snapshot|parquet -o FILE [--rank RANKS]",
      "nsys: the SQLite file of Nsight Systems' own export, for everything that reads such files.\n"
      "kineto: torch.profiler's JSON, one file a rank in a directory, for HTA and Perfetto.\n"
      "perfetto: one trace for ui.perfetto.dev: memory by category and module over time, phases, kernels, collectives.\n"
      "snapshot: PyTorch's memory snapshot, one file a rank in a directory, for pytorch.org/memory_viz.\n"
-     "Docs: timelines.md says what is in each.",
+     "parquet: every table into a lake of many ranks and runs, for DuckDB and Spark; with Python and DuckDB.\n"
+     "Docs: timelines.md says what is in each, scale.md what a lake is.",
      "shardledger export shardledger-out --format nsys -o run-nsys.sqlite\n"
      "shardledger export shardledger-out --format kineto -o traces\n"
-     "shardledger export shardledger-out --format perfetto -o run.pftrace",
+     "shardledger export shardledger-out --format perfetto -o run.pftrace\n"
+     "shardledger export shardledger-out --format parquet -o lake --name before-change",
      sl_cmd_export},
     {"diff", "what changed between two runs, or differs between two ranks or periods: the largest first",
      "A [B] [--step N] [--rank RANKS] [--other-rank R] [--period P] [--other-period Q] [options]",

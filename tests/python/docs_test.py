@@ -50,12 +50,14 @@ def directory(tmp_path_factory):
         shutil.copytree(run, scratch / "tests" / "data" / run.name)
     for name in ("shardledger-out", "killed", "killed-job"):
         shutil.copytree(DATA / "fsdp2-2rank", scratch / name)
+    for node, process in enumerate(sorted(path for path in (DATA / "fsdp2-2rank").iterdir() if path.is_dir())):
+        shutil.copytree(process, scratch / f"node{node}" / "shardledger-out" / process.name)
     return scratch
 
 
 def environment():
     kept = {key: value for key, value in os.environ.items() if not key.startswith("SHARDLEDGER_")}
-    return dict(kept, PATH=f"{COMMAND.parent}:{os.environ['PATH']}")
+    return dict(kept, PATH=os.pathsep.join([str(COMMAND.parent), os.path.dirname(sys.executable), os.environ["PATH"]]))
 
 
 @needs_command
@@ -149,8 +151,8 @@ def test_the_decoded_record_is_in_the_recorded_log():
 
 
 def python_blocks(page):
-    """Those of a job; python.md's read what jobs recorded, and fleet_test.py runs them."""
-    return blocks(page, "python") if page.name != "python.md" else ()
+    """Those of a job; those of two pages read what jobs recorded, and fleet_test.py and lake_test.py run them."""
+    return blocks(page, "python") if page.name not in ("python.md", "scale.md") else ()
 
 
 def cpp_blocks(page):

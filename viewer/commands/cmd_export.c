@@ -12,12 +12,10 @@ static const struct {
   const char *name;
   sl_export_format *write;
 } formats[] = {
-    {"nsys", sl_export_nsys},
-    {"kineto", sl_export_kineto},
-    {"perfetto", sl_export_perfetto},
-    {"snapshot", sl_export_snapshot},
+    {"nsys", sl_export_nsys},         {"kineto", sl_export_kineto},   {"perfetto", sl_export_perfetto},
+    {"snapshot", sl_export_snapshot}, {"parquet", sl_export_parquet},
 };
-#define FORMATS "nsys|kineto|perfetto|snapshot"
+#define FORMATS "nsys|kineto|perfetto|snapshot|parquet"
 
 /* Rows that an export will go through; near enough for a bar. */
 static int count_rows(struct sl_export *export, struct sl_error *error) {
@@ -78,13 +76,19 @@ int sl_cmd_export(const struct sl_command *command, int argc, char **argv) {
   int format = -1;
   const struct sl_argument arguments[] = {
       {"format", 'f', FORMATS, "what to write", SL_ARGUMENT_CHOICE, &format},
-      {"output", 'o', "FILE", "where to write it; replaced when it is there. Of kineto and snapshot a directory",
+      {"output", 'o', "FILE",
+       "where to write it; replaced when it is there. Of kineto and snapshot a directory, of parquet a lake, "
+       "which keeps its other runs and ranks",
        SL_ARGUMENT_TEXT, &export.output},
       SL_RUN_ARGUMENT(run),
       {"rank", 0, "RANKS",
        "these ranks, such as 7 or 0-3,7 (default: all up to 64; of more, one of each group of alike "
        "ones or the highest)",
        SL_ARGUMENT_RANKS, &ranks.text},
+      {"name", 0, "NAME",
+       "of parquet: the run's name in the lake, the same for all of its nodes; default: by its communicator",
+       SL_ARGUMENT_TEXT, &export.name},
+      {"python", 0, "EXE", "of parquet: a Python that has DuckDB; default: python3", SL_ARGUMENT_TEXT, &export.python},
   };
   int r = sl_parse(command, arguments, sizeof(arguments) / sizeof(arguments[0]), argc, argv, &path, 1);
   if (r < 0)
@@ -95,13 +99,22 @@ int sl_cmd_export(const struct sl_command *command, int argc, char **argv) {
                 export.output ? export.output : "FILE");
     return SL_EXIT_USAGE;
   }
+  const bool tables = formats[format].write == sl_export_parquet; /* all rows as they are, and no timeline */
+  if (!tables && (export.name || export.python)) {
+    sl_complain("export: --%s is of --format parquet", export.name ? "name" : "python");
+    return SL_EXIT_USAGE;
+  }
+  if (tables && ranks.text) {
+    sl_complain("export: parquet has all ranks of the ledger; leave --rank out");
+    return SL_EXIT_USAGE;
+  }
   r = sl_open_run(path ? path : sl_default_directory(), run, &export.db, &error);
   export.ranks = ranks.text;
-  if (r == 0)
+  if (r == 0 && !tables)
     r = ranks.text ? sl_check_selection(export.db, &ranks, -1, &error) : choose_ranks(&export, &chosen, &error);
-  if (r == 0)
+  if (r == 0 && !tables)
     r = count_rows(&export, &error);
-  if (r == 0)
+  if (r == 0 && !tables)
     r = tell_left_out(export.db, &error);
   if (r == 0)
     r = formats[format].write(&export, &error);

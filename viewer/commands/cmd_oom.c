@@ -385,7 +385,7 @@ static int print_oom(struct sl_db *db, struct sl_output *out, void *context, str
     r = print_headline(db, out, &death, error);
   if (r == 0)
     r = print_retries(db, out, &death, error);
-  if (r == 0 && selection->rank < 0 && death.ranks > 1 && out->format == SL_FORMAT_text)
+  if (r == 0 && !selection->ranks.text && death.ranks > 1 && out->format == SL_FORMAT_text)
     r = print_deaths(db, out, false, error);
   const struct sl_parameter *parameters = SL_WITH(SL_NUMBER(":rank", death.rank), SL_GIVEN(":at", death.at_ns));
   if (r == 0)

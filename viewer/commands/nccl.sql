@@ -75,7 +75,7 @@ FROM met GROUP BY iif(:text AND last = 0, -1, rank) ORDER BY waited DESC, min(ra
 -- of as many collectives as are asked for.
 WITH top AS MATERIALIZED (
   SELECT id, end_ns - start_ns AS longest_ns FROM collective
-  WHERE (:rank IS NULL OR rank = :rank) AND (:step IS NULL OR step = :step) AND end_ns - start_ns IS NOT NULL
+  WHERE (:rank IS NULL OR rank_in(rank, :rank)) AND (:step IS NULL OR step = :step) AND end_ns - start_ns IS NOT NULL
   ORDER BY end_ns - start_ns DESC, id LIMIT :slowest * coalesce(
     (SELECT max(calls) FROM (SELECT count(*) AS calls FROM collective_meeting GROUP BY meeting_id)), 1))
 SELECT c.step, iif(c.comm IS NULL, NULL, printf('%016x', c.comm)), c.seq, c.operation, iif(:text, n.label, n.fqn), c.bytes,

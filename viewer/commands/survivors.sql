@@ -20,7 +20,7 @@ ORDER BY CASE pattern WHEN 'growth' THEN 0 WHEN 'some_steps' THEN 1 WHEN 'once' 
 
 -- name: survivors_growth
 -- How the rank that grows most does, or :rank, and its largest owner in words; last, how many grow, and which.
-WITH grown AS MATERIALIZED (SELECT * FROM rank_growth WHERE bytes > 0 AND (:rank IS NULL OR rank = :rank))
+WITH grown AS MATERIALIZED (SELECT * FROM rank_growth WHERE bytes > 0 AND (:rank IS NULL OR rank_in(rank, :rank)))
 SELECT g.rank, g.from_step, g.to_step, g.bytes, g.allocated_bytes, g.grown_bytes, g.owners,
   CAST((g.bytes + g.to_step - g.from_step - 1) / (g.to_step - g.from_step) AS INTEGER) AS per_step_bytes,
   o.bytes, o.per_step_bytes, o.category || coalesce('/' || o.detail, '') || iif(o.module = '', '', ' of ' || o.module)

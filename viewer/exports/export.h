@@ -18,6 +18,7 @@ struct sl_export {
   const char *output; /* a file, or a directory for formats that write several */
   const char *ranks;  /* those that are written, for rank_in in SQL */
   uint64_t rows, rows_done;
+  const char *run, *python; /* of parquet: the run's name in the lake, and who writes it; NULL: not said */
 };
 
 /* Writes the ledger. 0, or a negative errno with the sentence in error; nothing half-written is left at the output. */
@@ -27,6 +28,7 @@ sl_export_format sl_export_nsys;
 sl_export_format sl_export_kineto;
 sl_export_format sl_export_perfetto;
 sl_export_format sl_export_snapshot;
+sl_export_format sl_export_parquet; /* returns only when it failed */
 
 /* Counts rows that were written and shows how far the export is. */
 void sl_export_progress(struct sl_export *export, uint64_t rows);

@@ -121,6 +121,12 @@ class Ledger:
         """The report of `shardledger report`, which Jupyter displays inline; .save(path) keeps it."""
         return Report(self.path, _run_command)
 
+    def to_parquet(self, directory, run=None):
+        """Adds every table to a lake of Parquet files, as `shardledger export --format parquet`; returns the run's name there."""
+        from .lake import export
+
+        return export(self.path, directory, run)
+
     def _columns(self, name):
         return [column for (column,) in self._execute("SELECT name FROM pragma_table_info(?)", (name,))]
 

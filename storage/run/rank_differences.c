@@ -12,6 +12,7 @@
 struct pair { /* a period of the rank and the one of the base that it is compared with */
   struct sl_period_key key;
   int64_t period, base_period, peak, base_peak, end, base_end;
+  bool is_cut, base_is_cut; /* its peak may not have been reached */
 };
 
 struct pairs {
@@ -79,6 +80,8 @@ static int pairs_read(struct sl_db *db, uint32_t base, uint32_t rank, struct pai
           .base_peak = sl_column_int(x, SL_PERIOD_PEAK),
           .end = sl_column_int(y, SL_PERIOD_END),
           .base_end = sl_column_int(x, SL_PERIOD_END),
+          .is_cut = sl_column_int(y, SL_PERIOD_CUT) != 0,
+          .base_is_cut = sl_column_int(x, SL_PERIOD_CUT) != 0,
       };
     }
     if (order <= 0) {
@@ -112,7 +115,7 @@ static int find_growth(const struct pairs *pairs, int64_t noise, struct sl_rank_
   size_t count = 0;
   int r = -ENOMEM;
   for (size_t i = 0; steps && difference && i < pairs->count; i++)
-    if (is_step(&pairs->items[i])) {
+    if (is_step(&pairs->items[i]) && !pairs->items[i].is_cut && !pairs->items[i].base_is_cut) {
       last = &pairs->items[i];
       steps[count] = last->key.step;
       difference[count++] = last->end - last->base_end;
@@ -156,10 +159,13 @@ static void find_differences(const struct pairs *pairs, const struct sl_noise *n
   for (size_t i = 0; i < pairs->count; i++) {
     const struct pair *pair = &pairs->items[i];
     const enum sl_fact_kind kind = is_step(pair) ? SL_FACT_peak : SL_FACT_outside;
-    const int64_t after = pair->end - pair->base_end, more = pair->peak - pair->base_peak;
-    add(&facts[kind], pair, grows ? unexplained(more, before, after) : more, sl_tolerance(pair->base_peak, noise->peak),
-        &last[kind]);
-    if (!grows)
+    const bool is_whole = !pair->is_cut && !pair->base_is_cut;
+    const int64_t after = is_whole ? pair->end - pair->base_end : before;
+    const int64_t more = pair->peak - pair->base_peak, told = grows ? unexplained(more, before, after) : more;
+    /* Of a period that was cut off only what it has more is known. */
+    if (is_whole || (told > 0 ? !pair->base_is_cut : !pair->is_cut))
+      add(&facts[kind], pair, told, sl_tolerance(pair->base_peak, noise->peak), &last[kind]);
+    if (is_whole && !grows)
       add(&facts[SL_FACT_end], pair, after, sl_tolerance(pair->base_peak, noise->end), &last[SL_FACT_end]);
     before = after;
   }

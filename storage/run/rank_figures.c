@@ -45,7 +45,8 @@ static int lay_out(struct sl_db *db, struct sl_rank_figures *out, size_t *ranks,
     *ranks = (size_t)sl_column_int(row, 0);
     if (!sl_column_is_null(row, 1)) {
       out->first_step = sl_column_int(row, 1);
-      const uint64_t span = (uint64_t)sl_column_int(row, 2) - (uint64_t)out->first_step;
+      out->last_step = sl_column_int(row, 2);
+      const uint64_t span = (uint64_t)out->last_step - (uint64_t)out->first_step;
       out->steps_per_slot += (int64_t)(span / SL_FIGURE_STEPS_MAX);
       out->slots += 2 * (size_t)(span / (uint64_t)out->steps_per_slot + 1);
     }
@@ -54,15 +55,28 @@ static int lay_out(struct sl_db *db, struct sl_rank_figures *out, size_t *ranks,
   return r < 0 ? r : 0;
 }
 
-static void figure_add(struct sl_figure *figure, int64_t peak, int64_t end) {
+static void figure_add(struct sl_figure *figure, struct sl_statement *row) {
+  const int64_t peak = sl_column_int(row, SL_PERIOD_PEAK);
   if (peak > figure->peak)
     figure->peak = peak;
-  figure->end = end;
+  figure->end = sl_column_int(row, SL_PERIOD_CUT) ? SL_FIGURE_NONE : sl_column_int(row, SL_PERIOD_END);
+}
+
+/* A rank whose steps end within a slot has not reached what the others have there. */
+static void last_slot_cut(struct sl_rank_figures *out, int64_t rank_last_step) {
+  const struct sl_period_key key = {rank_last_step, SL_SLOT_steps, false};
+  struct sl_figure *own = out->figures + (out->count - 1) * out->slots;
+  const size_t slot = slot_of(out, &key);
+  const bool is_whole = ((uint64_t)rank_last_step - (uint64_t)out->first_step + 1) % (uint64_t)out->steps_per_slot == 0;
+  if (rank_last_step < out->first_step || rank_last_step >= out->last_step || is_whole || slot + 1 >= out->slots)
+    return;
+  own[slot].end = own[slot + 1].end = SL_FIGURE_NONE;
 }
 
 int sl_rank_figures_read(struct sl_db *db, struct sl_rank_figures *out, struct sl_error *error) {
   struct sl_statement *row = NULL;
   size_t room = 0;
+  int64_t last_step = INT64_MIN; /* of the rank that is being read */
   *out = (struct sl_rank_figures){0};
   int r = lay_out(db, out, &room, error);
   if (r < 0)
@@ -80,13 +94,20 @@ int sl_rank_figures_read(struct sl_db *db, struct sl_rank_figures *out, struct s
     const uint32_t rank = (uint32_t)sl_column_int(row, SL_PERIOD_RANK);
     if (!sl_period_key_read(row, &key))
       continue;
-    if (out->count == 0 || out->ranks[out->count - 1] != rank)
+    if (out->count == 0 || out->ranks[out->count - 1] != rank) {
+      if (out->count)
+        last_slot_cut(out, last_step);
       out->ranks[out->count++] = rank;
+      last_step = INT64_MIN;
+    }
     const size_t slot = slot_of(out, &key);
     if (slot < out->slots)
-      figure_add(out->figures + (out->count - 1) * out->slots + slot, sl_column_int(row, SL_PERIOD_PEAK),
-                 sl_column_int(row, SL_PERIOD_END));
+      figure_add(out->figures + (out->count - 1) * out->slots + slot, row);
+    if (key.slot == SL_SLOT_steps)
+      last_step = key.step;
   }
+  if (r == 0 && out->count)
+    last_slot_cut(out, last_step);
 finish:
   row = sl_statement_close(row);
   if (r < 0)

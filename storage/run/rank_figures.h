@@ -34,8 +34,8 @@ struct sl_period_key {
 struct sl_rank_figures {
   uint32_t *ranks; /* those with recorded allocations, upwards; owned */
   size_t count, slots;
-  int64_t first_step, steps_per_slot;
-  struct sl_figure *figures; /* count times slots; owned */
+  int64_t first_step, last_step, steps_per_slot; /* of all ranks */
+  struct sl_figure *figures;                     /* count times slots; owned */
 };
 
 /*
@@ -55,6 +55,6 @@ static inline const struct sl_figure *sl_rank_figures_of(const struct sl_rank_fi
  */
 int sl_rank_periods(struct sl_db *db, int64_t rank, struct sl_statement **out, struct sl_error *error);
 bool sl_period_key_read(struct sl_statement *row, struct sl_period_key *out);
-enum { SL_PERIOD_RANK, SL_PERIOD_NUMBER, SL_PERIOD_KIND, SL_PERIOD_STEP, SL_PERIOD_PEAK, SL_PERIOD_END };
+enum { SL_PERIOD_RANK, SL_PERIOD_NUMBER, SL_PERIOD_KIND, SL_PERIOD_STEP, SL_PERIOD_PEAK, SL_PERIOD_END, SL_PERIOD_CUT };
 
 #endif

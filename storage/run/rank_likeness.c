@@ -52,7 +52,7 @@ static void find_middle(struct likeness *k) {
       size_t count = 0;
       for (size_t rank = 0; rank < f->count; rank++) {
         const struct sl_figure *figure = &sl_rank_figures_of(f, rank)[slot];
-        if (k->out[rank].group == NOBODY && figure->peak != SL_FIGURE_NONE)
+        if (k->out[rank].group == NOBODY && figure->peak != SL_FIGURE_NONE && figure->end != SL_FIGURE_NONE)
           k->values[count++] = is_end ? figure->end : figure->peak;
       }
       const int64_t value = count ? median(k->values, count) : SL_FIGURE_NONE;
@@ -71,7 +71,7 @@ static int64_t rank_noise(struct likeness *k, size_t rank, bool is_end, int64_t 
   size_t count = 0;
   bool is_first = true;
   for (size_t slot = SL_SLOT_steps; slot < k->figures->slots; slot += 2) {
-    if (own[slot].peak == SL_FIGURE_NONE)
+    if (own[slot].peak == SL_FIGURE_NONE || own[slot].end == SL_FIGURE_NONE)
       continue;
     const int64_t away = figure_of(&own[slot], is_end) - figure_of(&k->middle[slot], is_end);
     if (!is_first)
@@ -112,11 +112,13 @@ static int are_alike(struct likeness *k, size_t leader, size_t rank) {
   for (size_t slot = 0; slot < k->figures->slots; slot++) {
     if (x[slot].peak == SL_FIGURE_NONE || y[slot].peak == SL_FIGURE_NONE)
       continue;
-    if (distance(x[slot].peak, y[slot].peak) > sl_tolerance(x[slot].peak, k->noise.peak) ||
-        distance(x[slot].end, y[slot].end) > sl_tolerance(x[slot].peak, k->noise.end))
+    const int64_t tolerance = sl_tolerance(x[slot].peak, k->noise.peak);
+    const bool x_cut = x[slot].end == SL_FIGURE_NONE, y_cut = y[slot].end == SL_FIGURE_NONE;
+    if ((!y_cut && x[slot].peak - y[slot].peak > tolerance) || (!x_cut && y[slot].peak - x[slot].peak > tolerance) ||
+        (!x_cut && !y_cut && distance(x[slot].end, y[slot].end) > sl_tolerance(x[slot].peak, k->noise.end)))
       return 0;
     common++;
-    if (slot >= SL_SLOT_steps && (slot - SL_SLOT_steps) % 2 == 0) {
+    if (!x_cut && !y_cut && slot >= SL_SLOT_steps && (slot - SL_SLOT_steps) % 2 == 0) {
       k->steps[steps] = k->figures->first_step + (int64_t)(slot - SL_SLOT_steps) / 2 * k->figures->steps_per_slot;
       ends[steps++] = y[slot].end - x[slot].end;
     }
@@ -160,7 +162,7 @@ static double from_middle(const struct likeness *k, size_t rank) {
   const struct sl_figure *own = sl_rank_figures_of(k->figures, rank);
   double sum = 0;
   for (size_t slot = 0; slot < k->figures->slots; slot++)
-    if (own[slot].peak != SL_FIGURE_NONE)
+    if (own[slot].peak != SL_FIGURE_NONE && own[slot].end != SL_FIGURE_NONE)
       sum +=
           (double)distance(own[slot].peak, k->middle[slot].peak) + (double)distance(own[slot].end, k->middle[slot].end);
   return sum;

@@ -146,6 +146,17 @@ TEST_F(RankGroups, ARankThatEndedEarlyIsComparedOverTheStepsThatItHas) {
   EXPECT_EQ(facts(), Rows{"1|peak|64||activation|blocks.1|forward|4||1"});
 }
 
+/* What a log ends in is not compared, but where it is higher already. */
+TEST_F(RankGroups, ARankThatDiesOfWhatItHasMoreIsDifferent) {
+  Fleet fleet;
+  fleet.more = {{{3}, 1024 * MiB, 1, 5}};
+  fleet.deaths = {{{3}, Fleet::End::refused, 5, 0}, {fleet_ranks("0-2,4-15"), Fleet::End::waits, 6, 0}};
+  build(fleet);
+  EXPECT_EQ(groups(), (Rows{"0|15|0|15", "1|1|3|3"}));
+  EXPECT_EQ(ask("SELECT kind, category, module, since_step, last_step FROM rank_difference"),
+            Rows{"peak|activation|blocks.1|5|"});
+}
+
 TEST_F(RankGroups, ALeakBelowTheToleranceIsToldAsASlope) {
   Fleet fleet;
   fleet.steps = 12;

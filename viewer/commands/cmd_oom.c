@@ -6,6 +6,7 @@
 #include "command.h"
 #include "commands/oom_options.h"
 #include "commands/oom_print.h"
+#include "commands/rank_lines.h"
 #include "commands/summary.h"
 #include "output/units.h"
 #include "viewer_sql.h"
@@ -383,6 +384,8 @@ static int print_oom(struct sl_db *db, struct sl_output *out, void *context, str
   r = read_place(db, &death, error);
   if (r == 0)
     r = print_headline(db, out, &death, error);
+  if (r == 0)
+    r = sl_print_rank_difference(db, out, death.rank, error);
   if (r == 0)
     r = print_retries(db, out, &death, error);
   if (r == 0 && !selection->ranks.text && death.ranks > 1 && out->format == SL_FORMAT_text)

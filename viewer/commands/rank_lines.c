@@ -218,3 +218,20 @@ int sl_print_rank_lines(struct sl_db *db, struct sl_output *out, int most, struc
 int sl_print_rank_heading(struct sl_db *db, struct sl_output *out, struct sl_error *error) {
   return out->format == SL_FORMAT_text ? print_lines(db, out, HEADING_GROUPS, SL_RANKS_SIDE_BY_SIDE + 1, error) : 0;
 }
+
+int sl_print_rank_difference(struct sl_db *db, struct sl_output *out, int64_t rank, struct sl_error *error) {
+  struct sl_statement *row = NULL;
+  char *ranks = NULL, *text = NULL;
+  int r = 0;
+  if (out->format != SL_FORMAT_text)
+    return 0;
+  r = sl_db_ask_first(db, sl_sql_ranks_difference_of, SL_WITH(SL_NUMBER(":rank", rank)), &row, error);
+  if (r > 0 && !(text = line_of(row, out->exact_bytes, &ranks)))
+    r = sl_no_memory(error);
+  if (r > 0)
+    sl_output_line(out, "Next to most ranks: %s", text);
+  free(ranks);
+  free(text);
+  row = sl_statement_close(row);
+  return r < 0 ? r : 0;
+}

@@ -15,4 +15,8 @@ int sl_print_rank_lines(struct sl_db *db, struct sl_output *out, int most, struc
  * alike. */
 int sl_print_rank_heading(struct sl_db *db, struct sl_output *out, struct sl_error *error);
 
+/* "Next to most ranks: +2.00 GiB …", if rank is in another group than the largest. Text output only. 0 or a negative
+ * errno. */
+int sl_print_rank_difference(struct sl_db *db, struct sl_output *out, int64_t rank, struct sl_error *error);
+
 #endif

@@ -35,6 +35,15 @@ LEFT JOIN period_place w ON w.rank = m.representative AND w.period = d.period
 WHERE NOT :first OR d.place = 0
 ORDER BY m.group_number, d.place
 
+-- name: ranks_difference_of
+-- The same of the group of one rank alone, where there are more than two ranks.
+SELECT g.group_number, '', 1, g.representative, NULL, NULL, d.kind, d.bytes, d.bytes_per_step,
+  d.category || coalesce('/' || d.detail, ''), d.module, d.phase, d.owner_bytes, d.since_step, d.last_step, d.steps, d.period,
+  w.place, d.place
+FROM rank_group g JOIN rank_difference d ON d.group_number = g.group_number AND d.place = 0
+LEFT JOIN period_place w ON w.rank = g.representative AND w.period = d.period
+WHERE g.rank = :rank AND (SELECT count(*) FROM rank_group) > 2
+
 -- name: ranks_missing
 -- How many ranks the job has (NULL: nobody said), and those that are not in the ledger.
 SELECT (SELECT max(world_size) FROM rank), rank_ranges(first, last), coalesce(sum(last - first + 1), 0) FROM missing_ranks

@@ -387,9 +387,8 @@ static void missing_words(const struct sl_live_run *run, char *words, size_t siz
   int64_t next = 0, world_size = 0;
   *words = 0;
   for (size_t i = 0; i < run->count; i++) {
-    const char *text = sl_log_info(sl_live_rank_log(run->processes[i].live), "world_size");
-    const int64_t its = text ? strtoll(text, NULL, 10) : 0;
-    world_size = its > world_size ? its : world_size;
+    if (run->processes[i].world_size > world_size)
+      world_size = run->processes[i].world_size;
     if (sl_rank_ranges_add(&missing, next, (int64_t)run->processes[i].rank - 1) < 0)
       break;
     next = (int64_t)run->processes[i].rank + 1;

@@ -18,7 +18,7 @@ struct sl_export {
   const char *output; /* a file, or a directory for formats that write several */
   const char *ranks;  /* those that are written, for rank_in in SQL */
   uint64_t rows, rows_done;
-  const char *run, *python; /* of parquet: the run's name in the lake, and who writes it; NULL: not said */
+  const char *name, *python; /* of parquet: the run's name in the lake, and who writes it; NULL: not said */
 };
 
 /* Writes the ledger. 0, or a negative errno with the sentence in error; nothing half-written is left at the output. */

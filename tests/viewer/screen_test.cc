@@ -48,6 +48,7 @@ const std::map<std::string, std::vector<Arguments>> kQuestions = {
       {"RUN", "--segments", "--by", "step"}}},
     {"oom", {{"RUN"}}},
     {"survivors", {{"RUN"}}},
+    {"ranks", {{"RUN"}, {"RUN", "--by", "host"}, {"RUN", "--by", "communicator"}, {"RUN", "--by", "mesh"}}},
     {"explain", {{"HELD", "RUN"}}},
     {"diff", {{"RUN", "BASE"}, {"RUN", "--rank", "0", "--other-rank", "1"}}},
     {"check", {{"RUN", "--max-peak", "1MiB"}, {"RUN", "--max-growth", "1KiB/step"}, {"RUN", "--against", "BASE"}}},

@@ -1,6 +1,7 @@
 #include "open_ledger.h"
 #include "output/terminal.h"
 #include "plugin/format/log_format.h"
+#include "sql_functions.h"
 #include "storage/grow.h"
 #include "storage/ledger.h"
 #include "storage/log/log_reader.h"
@@ -156,6 +157,8 @@ static int open_file(const char *path, enum sl_db_mode mode, struct sl_db **out,
     r = check_version(db, path, error);
   if (r == 0)
     r = sl_schema_check(db, path, error);
+  if (r == 0)
+    r = sl_add_functions(db, error);
   if (r < 0)
     db = sl_db_close(db);
   *out = db;

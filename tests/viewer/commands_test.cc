@@ -33,6 +33,17 @@ TEST_F(Commands, InfoShowsRanksVersionsSourcesAndWhatIsMissing) {
   EXPECT_TRUE(contains(result.out, "collectives              no NCCL call is in the record"));
 }
 
+TEST_F(Commands, QueriesWriteRanksAsRanges) {
+  const auto answer = [&](const std::string &what) {
+    return shardledger({"query", "SELECT rank_ranges(" + what, ledger, "--csv"}).out;
+  };
+  EXPECT_TRUE(
+      contains(answer("column1) AS ranks FROM (VALUES (9), (3), (1), (2), (NULL), (3))"), "ranks\n\"1-3,9\"\n"));
+  EXPECT_TRUE(contains(answer("column1, column2) AS ranks FROM (VALUES (64, 71), (80, 80), (5, 4))"), "\"64-71,80\""));
+  EXPECT_TRUE(contains(answer("rank) AS ranks FROM rank"), "0-1"));
+  EXPECT_TRUE(contains(answer("rank) IS NULL AS none FROM rank WHERE rank > 5"), "none\n1\n"));
+}
+
 TEST_F(Commands, InfoTellsAKilledRankAndADifferenceFromPyTorchsStatistics) {
   std::string path = directory / "killed.sqlite";
   {

@@ -237,6 +237,37 @@ static const struct sl_column device_columns[] = {
     {"bytes", "Bytes", SL_UNIT_bytes, 0},
 };
 
+static const struct sl_column death_columns[] = {
+    {"rank", "Rank", SL_UNIT_number, 0},
+    {"host", "Host", SL_UNIT_text, 0},
+    {"how", "How", SL_UNIT_text, 0},
+    {"at_ns", "At", SL_UNIT_instant, 0},
+    {"first_host_ns", "By the first host's clock", SL_UNIT_instant, 0},
+    {"after_ns", "After the first", SL_UNIT_duration, 0},
+    {"error_ns", "Within", SL_UNIT_duration, 0},
+    {"order", "Order", SL_UNIT_text, 0},
+    {"waiting_in", "Waiting in", SL_UNIT_text, 0},
+    {"waiting_comm", "Communicator", SL_UNIT_number, 0},
+    {"waiting_seq", "Call", SL_UNIT_number, 0},
+    {"waiting_module", "Module", SL_UNIT_text, 0},
+    {"waiting_since_ns", "Since", SL_UNIT_instant, 0},
+};
+static const struct sl_column death_group_columns[] = {
+    {"ranks", "Died", SL_UNIT_text, 0},
+    {"count", "Ranks", SL_UNIT_number, 0},
+    {"how", "How", SL_UNIT_text, 0},
+    {"after_ns", "After the first", SL_UNIT_duration, SL_COLUMN_HIDE_EMPTY},
+    {"until_ns", "until", SL_UNIT_duration, SL_COLUMN_HIDE_EMPTY},
+    {"order", "Order", SL_UNIT_text, SL_COLUMN_HIDE_EMPTY},
+    {"waiting_in", "Waiting in", SL_UNIT_text, SL_COLUMN_HIDE_EMPTY},
+    {"waiting_ns", "for", SL_UNIT_duration, SL_COLUMN_HIDE_EMPTY},
+};
+
+/* Every death, for CSV and JSON, and their groups, for text. */
+static const struct sl_listing deaths = {"deaths", SL_COLUMNS(death_columns), sl_sql_oom_deaths, .heading = NULL};
+static const struct sl_listing death_groups = {"deaths", SL_COLUMNS(death_group_columns), sl_sql_oom_death_groups,
+                                               .only_with_rows = true};
+
 /* Every refused request, for CSV and JSON. */
 static const struct sl_listing requests = {"requests", SL_COLUMNS(request_columns), sl_sql_oom_requests,
                                            .heading = NULL};
@@ -281,6 +312,47 @@ static int print_categories(struct sl_db *db, struct sl_output *out, const struc
   return r;
 }
 
+/* Who died in which order, where more than one rank was there. */
+static int print_deaths(struct sl_db *db, struct sl_output *out, struct sl_error *error) {
+  struct sl_statement *statement = NULL;
+  char clocks[SL_UNIT_CHARS];
+  int r = sl_db_tell(db, sl_sql_oom_deaths_make, NULL, error);
+  if (r == 0 && out->format != SL_FORMAT_text)
+    return (int)sl_print_listing(db, out, &deaths, NULL, error);
+  if (r == 0)
+    r = (int)sl_print_listing(db, out, &death_groups, NULL, error);
+  if (r <= 0)
+    return r;
+  r = sl_db_ask_first(db, sl_sql_oom_clocks, NULL, &statement, error);
+  if (r > 0 && !sl_column_is_null(statement, 1))
+    sl_output_line(out, "Other hosts' clocks are known to %s against %s's",
+                   sl_format_duration(clocks, sl_column_int(statement, 1)), sl_column_text(statement, 0));
+  if (r > 0 && !sl_column_is_null(statement, 2))
+    sl_output_line(out, "So ranks %s may have died before the first", sl_column_text(statement, 2));
+  if (r > 0 && !sl_column_is_null(statement, 3))
+    sl_output_line(out,
+                   "The order of ranks %s is unknown: no collective that ended joins their hosts to the first rank's",
+                   sl_column_text(statement, 3));
+  statement = sl_statement_close(statement);
+  return r < 0 ? r : 0;
+}
+
+/* What the last line may say of all ranks: not more than was recorded. */
+static int print_in_order(struct sl_db *db, struct sl_output *out, struct sl_error *error) {
+  struct sl_statement *statement = NULL;
+  int r = sl_db_ask_first(db, sl_sql_oom_in_order, NULL, &statement, error);
+  sl_output_line(out, "%s", "");
+  if (r > 0 && sl_column_is_null(statement, 0))
+    sl_output_line(out, "No request was refused, and every rank ended in order.");
+  else if (r > 0)
+    sl_output_line(out,
+                   "No request was refused on the ranks that were recorded, and they ended in order; how ranks %s did "
+                   "is not known.",
+                   sl_column_text(statement, 0));
+  statement = sl_statement_close(statement);
+  return r < 0 ? r : 0;
+}
+
 static int print_oom(struct sl_db *db, struct sl_output *out, void *context, struct sl_error *error) {
   const struct selection *selection = context;
   struct sl_death death = {0};
@@ -293,22 +365,23 @@ static int print_oom(struct sl_db *db, struct sl_output *out, void *context, str
   sl_output_document(out);
   if (r == 0 && out->format != SL_FORMAT_text)
     r = (int)sl_print_listing(db, out, &requests, SL_WITH(SL_GIVEN(":rank", selection->rank)), error);
+  if (r >= 0 && out->format != SL_FORMAT_text)
+    r = print_deaths(db, out, error);
   if (r >= 0)
     r = read_request(db, selection, &death, error);
   if (r == 0)
     r = read_end(db, selection, &death, error);
   if (r < 0)
     return r;
-  if (r == 0) {
-    sl_output_line(out, "%s", "");
-    sl_output_line(out, "No request was refused, and every rank ended in order.");
-    return 0;
-  }
+  if (r == 0)
+    return print_in_order(db, out, error);
   r = read_place(db, &death, error);
   if (r == 0)
     r = print_headline(db, out, &death, error);
   if (r == 0)
     r = print_retries(db, out, &death, error);
+  if (r == 0 && selection->rank < 0 && death.ranks > 1 && out->format == SL_FORMAT_text)
+    r = print_deaths(db, out, error);
   const struct sl_parameter *parameters = SL_WITH(SL_NUMBER(":rank", death.rank), SL_GIVEN(":at", death.at_ns));
   if (r == 0)
     r = sl_db_tell(db, sl_sql_oom_live, parameters, error);

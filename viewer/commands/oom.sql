@@ -1,8 +1,10 @@
 -- name: oom_first
+-- By the first rank's host's clock where that can be told of all, else by each host's own.
 SELECT o.rank, o.at_ns, coalesce(o.step, -1), coalesce(o.phase_id, 0), o.requested_bytes, o.free_bytes, o.reserved_bytes
   - o.active_bytes, o.allocated_bytes, o.reserved_bytes, o.largest_free_bytes, o.other_bytes, count(*) OVER (),
   iif(:rank IS NULL, (SELECT count(*) FROM rank), 1), o.source, o.reason, o.deadly AS deadly, o.wanted_bytes
-FROM request AS o WHERE :rank IS NULL OR o.rank = :rank ORDER BY deadly DESC, iif(deadly, o.at_ns, -o.at_ns) LIMIT 1
+FROM request AS o WHERE :rank IS NULL OR o.rank = :rank ORDER BY deadly DESC, iif(deadly, 1, -1) * (o.at_ns - coalesce((SELECT h.offset_ns FROM rank k
+  JOIN host_clock h ON h.host = k.host WHERE k.rank = o.rank), 0)) LIMIT 1
 
 -- name: oom_end
 SELECT r.rank, coalesce(p.step, -1), coalesce(p.id, 0), (SELECT count(*) FROM rank), r.clean_exit, (SELECT sum(bytes)
@@ -10,7 +12,38 @@ SELECT r.rank, coalesce(p.step, -1), coalesce(p.id, 0), (SELECT count(*) FROM ra
 FROM rank AS r LEFT JOIN phase AS p ON p.id = (SELECT id FROM phase AS o WHERE o.rank = r.rank AND o.end_ns IS NULL
   ORDER BY start_ns DESC, id DESC LIMIT 1)
 WHERE (:rank IS NOT NULL AND r.rank = :rank) OR (:rank IS NULL AND NOT r.clean_exit)
-ORDER BY r.end_ns LIMIT 1
+ORDER BY (SELECT d.how = 'waiting' FROM rank_death d WHERE d.rank = r.rank),
+  r.end_ns - coalesce((SELECT h.offset_ns FROM host_clock h WHERE h.host = r.host), 0) LIMIT 1
+
+-- name: oom_deaths_make
+-- In their order: by the first rank's host's clock; those whose order is unknown last.
+CREATE TEMP TABLE death AS
+SELECT *, row_number() OVER (ORDER BY first_host_ns IS NULL, first_host_ns, rank) AS place,
+  first_host_ns - min(first_host_ns) OVER () AS after_ns,
+  error_ns + first_value(error_ns) OVER (ORDER BY first_host_ns IS NULL, first_host_ns, rank) AS after_error_ns
+FROM rank_death
+
+-- name: oom_deaths
+SELECT rank, host, how, at_ns, first_host_ns, after_ns, after_error_ns, iif(first_host_ns IS NULL, 'unknown', 'known'), waiting_in, waiting_comm,
+  waiting_seq, waiting_module, waiting_since_ns FROM death ORDER BY place
+
+-- name: oom_death_groups
+-- The first, and of the others those that died in the same way.
+SELECT rank_ranges(rank), count(*), iif(place = 1 AND first_host_ns IS NOT NULL AND (SELECT count(*) FROM death) > 1, 'first: ', '') || how,
+  min(after_ns), nullif(max(after_ns), min(after_ns)), iif(count(first_host_ns) = 0, 'unknown', NULL),
+  waiting_in || coalesce(' of ' || waiting_module, '') || coalesce(printf(', call %d of communicator 0x%x', waiting_seq, waiting_comm), ''),
+  max(at_ns - waiting_since_ns)
+FROM death GROUP BY place = 1, how, waiting_in, waiting_comm, waiting_seq, first_host_ns IS NULL ORDER BY min(place)
+
+-- name: oom_clocks
+-- How well the order is known: the first one's host, how far other hosts' clocks may be off from its own, the ranks that may
+-- have died before it, and those of which nothing is known.
+SELECT f.host, max(d.after_error_ns), rank_ranges(iif(d.after_ns < d.after_error_ns, d.rank, NULL)),
+  rank_ranges(iif(d.first_host_ns IS NULL, d.rank, NULL))
+FROM death d JOIN death f ON f.place = 1 WHERE d.host IS NOT f.host HAVING count(*) > 0
+
+-- name: oom_in_order
+SELECT rank_ranges(first, last) FROM missing_ranks
 
 -- name: oom_place
 -- The period of an instant outside of steps (NULL: the last one of all) in words, and the step before it.

@@ -1,4 +1,7 @@
-/* Launchers name the same facts differently; the first variable that is set counts. */
+/*
+ * Launchers name the same facts differently; the first variable that is set counts. What they say of the run that the
+ * process is of goes into the log one by one: which of it tells two runs apart is the reader's (run_identity.h).
+ */
 #include "process_description.h"
 
 #include <stddef.h>
@@ -22,6 +25,17 @@ void sl_process_describe(uint64_t start_ns, uint64_t keep_last_bytes,
       {"world_size", {"WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE"}},
       {"local_rank", {"LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK"}},
       {"allocator_config", {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", NULL}},
+      {"torchelastic_run_id", {"TORCHELASTIC_RUN_ID", NULL, NULL}},
+      {"torchelastic_restart_count", {"TORCHELASTIC_RESTART_COUNT", NULL, NULL}},
+      {"slurm_job_id", {"SLURM_JOB_ID", "SLURM_JOBID", NULL}}, /* of a job array each element's own */
+      {"slurm_step_id", {"SLURM_STEP_ID", "SLURM_STEPID", NULL}},
+      {"slurm_restart_count", {"SLURM_RESTART_COUNT", NULL, NULL}},
+      {"pbs_job_id", {"PBS_JOBID", NULL, NULL}},
+      {"lsf_job_id", {"LSB_JOBID", NULL, NULL}},
+      {"lsf_job_index", {"LSB_JOBINDEX", NULL, NULL}},
+      {"mpi_job_id", {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", NULL}},
+      {"master_addr", {"MASTER_ADDR", NULL, NULL}},
+      {"master_port", {"MASTER_PORT", NULL, NULL}},
   };
   char host[256] = "";
   gethostname(host, sizeof(host) - 1);

@@ -1,4 +1,4 @@
-/* What the log says of the process that it is of: host, pid, rank and the settings that a reader needs. */
+/* What the log says of the process that it is of: host, pid, rank, run, and the settings that a reader needs. */
 #ifndef SHARDLEDGER_PROCESS_DESCRIPTION_H
 #define SHARDLEDGER_PROCESS_DESCRIPTION_H
 

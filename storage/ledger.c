@@ -13,6 +13,7 @@
 #include "storage/tables/ledger_writer.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -65,6 +66,42 @@ static int sources_write(struct sl_ledger_writer *writer, const char *const *dir
   return r;
 }
 
+static int attempts_write(struct sl_ledger_writer *writer, const struct sl_run *run, struct sl_error *error) {
+  static const char *const told_by[] = {
+      [SL_TOLD_launcher] = "launcher", [SL_TOLD_communicator] = "communicator", [SL_TOLD_time] = "rank and time"};
+  int r = 0;
+  for (size_t i = 0; i < run->attempt_count && r == 0; i++) {
+    const struct sl_attempt *attempt = &run->attempts[i];
+    r = sl_put_attempt(writer,
+                       &(struct sl_attempt_cells){
+                           .attempt = (int64_t)attempt->number,
+                           .name = attempt->name,
+                           .start_ns = (int64_t)attempt->start_ns,
+                           .ranks = (int64_t)attempt->count,
+                           .recorded = attempt->ranks,
+                           .world_size = attempt->world_size < 0 ? SL_NONE : attempt->world_size,
+                           .told_by = told_by[attempt->told_by],
+                           .is_this = i == run->chosen,
+                       },
+                       error);
+  }
+  return r;
+}
+
+int sl_ledger_place(const char *directory, const char *attempt, char **out, struct sl_error *error) {
+  struct sl_run run = {0};
+  struct sl_error note;
+  char name[64] = SL_LEDGER_NAME;
+  error->text[0] = 0;
+  int r = attempt ? sl_run_open(&directory, 1, attempt, &run, &note, error) : 0;
+  if (r == 0 && attempt && run.chosen + 1 < run.attempt_count)
+    snprintf(name, sizeof name, "ledger-%zu-%" PRIu64 ".sqlite", run.chosen + 1, run.attempts[run.chosen].start_ns);
+  sl_run_close(&run);
+  if (r == 0 && asprintf(out, "%s/%s", directory, name) < 0)
+    r = sl_no_memory(error);
+  return r;
+}
+
 int sl_ledger_build(const char *directory, const char *output, const struct sl_ledger_options *options,
                     struct sl_error *note, struct sl_error *error) {
   return sl_ledger_merge(&directory, 1, output, options, note, error);
@@ -78,7 +115,7 @@ int sl_ledger_merge(const char *const *directories, size_t count, const char *ou
   struct sl_ledger_writer *writer = NULL;
   struct sl_part_file part = SL_PART_FILE_NONE, staged = SL_PART_FILE_NONE; /* the ledger; the rules */
   error->text[0] = 0;
-  int r = sl_run_open(directories, count, &run, note, error);
+  int r = sl_run_open(directories, count, own.attempt, &run, note, error);
   if (r < 0)
     goto finish;
   if (!own.rules) {
@@ -102,6 +139,8 @@ int sl_ledger_merge(const char *const *directories, size_t count, const char *ou
     r = sl_check_one_job(sl_ledger_writer_db(writer), &run, directories, error);
   if (r == 0)
     r = sources_write(writer, directories, count, error);
+  if (r == 0)
+    r = attempts_write(writer, &run, error);
   if (r == 0)
     r = meta_write(writer, "shardledger_version", SL_VERSION, error);
   if (r == 0)

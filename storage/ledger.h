@@ -26,8 +26,9 @@ struct sl_ledger_options {
    * kept there, if there are any.
    */
   const struct sl_user_rules *rules;
-  bool keep_all; /* also the rows of steps that repeat another one */
-  size_t jobs;   /* ranks that are read at once; 0: as many as there are processors, at most SL_LEDGER_JOBS_MAX */
+  bool keep_all;       /* also the rows of steps that repeat another one */
+  const char *attempt; /* of several runs in the directory: its number or id (run_directory.h); NULL: the newest */
+  size_t jobs;         /* ranks that are read at once; 0: as many as there are processors, at most SL_LEDGER_JOBS_MAX */
 };
 
 /*
@@ -49,6 +50,13 @@ int sl_ledger_build(const char *directory, const char *output, const struct sl_l
  */
 int sl_ledger_merge(const char *const *directories, size_t count, const char *output,
                     const struct sl_ledger_options *options, struct sl_error *note, struct sl_error *error);
+
+/*
+ * Where the ledger of an attempt lies in its run directory: of the newest one, or NULL, SL_LEDGER_NAME, of an older one
+ * a name with its number and start, so that none is taken for another's. Owned by the caller. As sl_ledger_build for
+ * errors; -EINVAL: there is no such attempt.
+ */
+int sl_ledger_place(const char *directory, const char *attempt, char **out, struct sl_error *error);
 
 /* 1 when the ledger at output is missing or older than a log or the rules in directory, 0 when it is current, or a
  * negative errno.

@@ -14,7 +14,7 @@ int sl_print_report(const char *path, const struct sl_output_arguments *format, 
   path = path ? path : sl_default_directory();
   if (sl_output_begin(&out, format) < 0)
     return SL_EXIT_USAGE;
-  r = sl_open_ledger(path, &db, &error);
+  r = sl_open_run(path, format->run, &db, &error);
   if (r < 0) {
     sl_complain("%s", error.text);
     return SL_EXIT_USAGE;

@@ -85,15 +85,24 @@ enum sl_keep { SL_KEEP_changes, SL_KEEP_all };
 #define SL_JOBS_ARGUMENT(target)                                                                                       \
   { "jobs", 'j', "N", "ranks to ingest at once; default: one a processor, 16 at most", SL_ARGUMENT_NUMBER, &(target) }
 
-/* The options of every command that prints tables. */
+/* Which run of a run directory. target is a const char *. */
+#define SL_RUN_ARGUMENT(target)                                                                                        \
+  {                                                                                                                    \
+    "run", 0, "N|ID", "of several runs in DIR: the N-th, or that with the launcher's ID; default: the newest",         \
+        SL_ARGUMENT_TEXT, &(target)                                                                                    \
+  }
+
+/* How tables are printed; and with the choice of the run, the options of every command that asks a ledger. */
 struct sl_output_arguments {
   bool csv, json, bytes;
+  const char *run; /* of several in a run directory: a number or an id; NULL: the newest */
 };
-#define SL_OUTPUT_ARGUMENTS(out)                                                                                       \
+#define SL_FORMAT_ARGUMENTS(out)                                                                                       \
   {"csv", 0, NULL, "print CSV", SL_ARGUMENT_FLAG, &(out).csv},                                                         \
       {"json", 0, NULL, "print JSON", SL_ARGUMENT_FLAG, &(out).json}, {                                                \
     "bytes", 0, NULL, "print sizes exactly, in bytes", SL_ARGUMENT_FLAG, &(out).bytes                                  \
   }
+#define SL_OUTPUT_ARGUMENTS(out) SL_RUN_ARGUMENT((out).run), SL_FORMAT_ARGUMENTS(out)
 
 /*
  * Reads options and at most `limit` other words, which may come in any order; "--" ends the options. Returns the number

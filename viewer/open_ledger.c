@@ -65,10 +65,6 @@ int sl_list_processes(const char *directory, char ***out) {
   return names.count;
 }
 
-static int ledger_path(const char *directory, char **out) {
-  return asprintf(out, "%s/" SL_LEDGER_NAME, directory) < 0 ? -ENOMEM : 0;
-}
-
 /* What builders report by number only becomes a sentence with the next step. */
 static int explain_build(const char *directory, const char *output, int r, struct sl_error *error) {
   switch (r) {
@@ -111,13 +107,11 @@ int sl_ingest_job(const char *const *directories, int count, const char *output,
 int sl_ingest(const char *directory, const char *output, const struct sl_ledger_options *options,
               struct sl_error *error) {
   char *own_output = NULL;
-  if (!output) {
-    int r = ledger_path(directory, &own_output);
-    if (r < 0)
-      return sl_error_set(error, r, "out of memory");
-    output = own_output;
-  }
-  int r = sl_ingest_job(&directory, 1, output, options, error);
+  int r = output ? 0 : sl_ledger_place(directory, options->attempt, &own_output, error);
+  if (r < 0)
+    return r == -EINVAL ? r : explain_build(directory, directory, r, error);
+  output = output ? output : own_output;
+  r = sl_ingest_job(&directory, 1, output, options, error);
   if (r < 0)
     r = explain_build(directory, output, r, error);
   free(own_output);
@@ -183,7 +177,7 @@ static bool keeps_all(const char *path) {
 
 static bool is_outdated(const char *path) {
   int64_t version = ask(path, "PRAGMA user_version");
-  return version > 0 && version < SL_LEDGER_VERSION;
+  return version > 0 && (version < SL_LEDGER_VERSION || ask(path, sl_sql_lacks_tables));
 }
 
 /* Failures that say nothing of the older ledger: a newer version's log, and what may work the next time. */
@@ -192,6 +186,10 @@ static bool fails_for_now(int r) {
 }
 
 int sl_open_ledger(const char *path, struct sl_db **out, struct sl_error *error) {
+  return sl_open_run(path, NULL, out, error);
+}
+
+int sl_open_run(const char *path, const char *run, struct sl_db **out, struct sl_error *error) {
   struct stat status;
   char *ledger = NULL;
   int r = 0;
@@ -203,12 +201,15 @@ int sl_open_ledger(const char *path, struct sl_db **out, struct sl_error *error)
       return sl_error_set(error, r, "%s: no such file or directory; record a run with 'shardledger run -- CMD'", path);
     return sl_error_set(error, r, "%s: %s", path, strerror(-r));
   }
+  if (!S_ISDIR(status.st_mode) && run)
+    return sl_error_set(error, -EINVAL, "%s is the ledger of one run; --run chooses among those of a run directory",
+                        path);
   if (!S_ISDIR(status.st_mode))
     return open_file(path, SL_DB_READ, out, error);
 
-  r = ledger_path(path, &ledger);
+  r = sl_ledger_place(path, run, &ledger, error);
   if (r < 0)
-    return sl_error_set(error, r, "out of memory");
+    return r;
   bool has_ledger = lstat(ledger, &status) == 0;
   if (has_ledger && !S_ISREG(status.st_mode)) {
     r = sl_error_set(error, -EINVAL, "%s is %s, and is not read; remove it, and it is made again from the logs", ledger,
@@ -226,14 +227,15 @@ int sl_open_ledger(const char *path, struct sl_db **out, struct sl_error *error)
     r = explain_build(path, ledger, -ENODATA, error);
     goto finish;
   }
-  int stale = process_count > 0 && has_ledger && !is_outdated(ledger) ? sl_ledger_is_stale(path, ledger) : 1;
+  const bool current = has_ledger && !is_outdated(ledger) && (run || !ask(ledger, sl_sql_is_of_older_run));
+  int stale = process_count > 0 && current ? sl_ledger_is_stale(path, ledger) : 1;
   if (stale < 0) {
     r = sl_error_set(error, stale, "%s can't be read: %s", path, strerror(-stale));
     goto finish;
   }
   if (process_count > 0 && stale) {
-    const struct sl_ledger_options options = {.keep_all = has_ledger && keeps_all(ledger)};
-    r = sl_ingest(path, NULL, &options, error);
+    const struct sl_ledger_options options = {.keep_all = has_ledger && keeps_all(ledger), .attempt = run};
+    r = sl_ingest(path, ledger, &options, error);
     /* What was built before is better than nothing where nothing can be built. */
     if (r < 0 && has_ledger && !fails_for_now(r)) {
       sl_complain("using the older ledger: %s", error->text);
@@ -248,9 +250,13 @@ finish:
   return r;
 }
 
-int sl_attach_ledger(struct sl_db *db, const char *path, const char *name, struct sl_error *error) {
+int sl_attach_run(struct sl_db *db, const char *path, const char *run, const char *name, struct sl_error *error) {
   struct sl_db *other = NULL;
   /* Opening it alone first ingests it where needed, and refuses what is no ledger in words. */
-  int r = sl_open_ledger(path, &other, error);
+  int r = sl_open_run(path, run, &other, error);
   return r < 0 ? r : sl_db_attach(db, other, name, error);
+}
+
+int sl_attach_ledger(struct sl_db *db, const char *path, const char *name, struct sl_error *error) {
+  return sl_attach_run(db, path, NULL, name, error);
 }

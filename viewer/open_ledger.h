@@ -39,9 +39,16 @@ int sl_ingest_job(const char *const *directories, int count, const char *output,
 int sl_open_ledger(const char *path, struct sl_db **out, struct sl_error *error);
 
 /*
- * A second ledger beside an open one, found as by sl_open_ledger: its tables are then name.step and so on. name is a
- * plain SQL name. Reading only, as the first.
+ * The same of one of several runs in a run directory: run is its number or an id of its launcher, NULL the newest. A
+ * file is of one run only: -EINVAL with another word than NULL, as where there is no such run.
+ */
+int sl_open_run(const char *path, const char *run, struct sl_db **out, struct sl_error *error);
+
+/*
+ * A second ledger beside an open one, found as by sl_open_ledger and sl_open_run: its tables are then name.step and so
+ * on. name is a plain SQL name. Reading only, as the first.
  */
 int sl_attach_ledger(struct sl_db *db, const char *path, const char *name, struct sl_error *error);
+int sl_attach_run(struct sl_db *db, const char *path, const char *run, const char *name, struct sl_error *error);
 
 #endif

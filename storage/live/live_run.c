@@ -14,9 +14,9 @@
 #define FUTURE_NS 2000000000u /* beyond what may be recorded between the look at the clock and the one at the log */
 #define RETRY_NS 5000000000u  /* a process directory without a readable segment is tried again after that */
 
-struct sl_live_run *sl_live_run_new(const char *directory) {
+struct sl_live_run *sl_live_run_new(const char *directory, const char *attempt) {
   struct sl_live_run *run = calloc(1, sizeof *run);
-  if (run && !(run->directory = strdup(directory)))
+  if (run && (!(run->directory = strdup(directory)) || (attempt && !(run->attempt = strdup(attempt)))))
     return sl_live_run_free(run);
   return run;
 }
@@ -34,6 +34,7 @@ struct sl_live_run *sl_live_run_free(struct sl_live_run *run) {
   free(run->processes);
   free(run->listing);
   free(run->directory);
+  free(run->attempt);
   run->rules = sl_user_rules_free(run->rules);
   free(run);
   return NULL;
@@ -99,13 +100,13 @@ static int process_take(struct sl_live_run *run, const struct sl_run_process *fo
   return r;
 }
 
-/* Which processes are the run is the same question as for the ledger: the newest of each rank. */
+/* Which processes are the run is the same question as for the ledger. */
 static int processes_open(struct sl_live_run *run, struct sl_error *error) {
   struct sl_run found = {0};
   struct sl_live_process *processes = NULL;
   size_t count = 0;
   const char *directory = run->directory;
-  int r = sl_run_open(&directory, 1, &found, &run->note, error);
+  int r = sl_run_open(&directory, 1, run->attempt, &found, &run->note, error);
   if (r < 0)
     goto finish;
   if (!run->rules_read) {

@@ -20,6 +20,7 @@ struct sl_live_process {
 
 struct sl_live_run {
   char *directory;
+  char *attempt;               /* NULL: the newest, whichever that is at a look */
   struct sl_user_rules *rules; /* kept in the directory; NULL: none */
   bool rules_read;
   struct sl_live_process *processes; /* in order of rank */
@@ -32,8 +33,8 @@ struct sl_live_run {
 /* What the ranks did since then has not been read: what a thread does is seen in order only after a moment. */
 #define SL_LIVE_DELAY_NS 100000000u
 
-/* directory may not exist yet. NULL: no memory. */
-struct sl_live_run *sl_live_run_new(const char *directory);
+/* directory may not exist yet; attempt: as for sl_run_open. NULL: no memory. */
+struct sl_live_run *sl_live_run_new(const char *directory, const char *attempt);
 struct sl_live_run *sl_live_run_free(struct sl_live_run *run); /* returns NULL */
 
 /*

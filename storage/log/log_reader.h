@@ -95,6 +95,9 @@ const struct sl_segments *sl_log_segments(const struct sl_log *log);
 
 void sl_log_counts(const struct sl_log *log, struct sl_log_counts *out);
 
+/* The time of its last record, 0 without any. To be asked instead of sl_log_next: the log can only be closed then. */
+uint64_t sl_log_end_ns(struct sl_log *log);
+
 /* Bytes of log read and in all, for progress bars. */
 uint64_t sl_log_bytes_read(const struct sl_log *log);
 

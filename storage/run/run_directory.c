@@ -2,6 +2,7 @@
 #include "run_directory.h"
 
 #include "plugin/format/log_format.h"
+#include "run_attempts.h"
 #include "storage/grow.h"
 #include "storage/log/log_reader.h"
 
@@ -103,6 +104,7 @@ static int processes_visit(const char *directory, int (*visit)(void *context, co
 
 struct opening {
   struct sl_run *run;
+  size_t directory; /* number of the one that is looked into */
   struct sl_error *error;
   size_t empty; /* process directories without a readable segment */
 };
@@ -113,6 +115,12 @@ static int64_t number_of(const struct sl_log *log, const char *key) {
 }
 
 enum { RANK_MAX = (1 << 23) - 1 }; /* ids of rows, which have the rank in them, have room for it; others are no ranks */
+
+static void process_close(struct sl_run_process *process) {
+  free(process->path);
+  process->path = NULL;
+  sl_run_identity_free(&process->identity);
+}
 
 static int process_open(void *context, const char *path) {
   struct opening *opening = context;
@@ -128,135 +136,132 @@ static int process_open(void *context, const char *path) {
   struct sl_log_counts counts;
   sl_log_counts(log, &counts);
   int64_t rank = number_of(log, "rank"), start = number_of(log, "start_ns"), world_size = number_of(log, "world_size");
-  log = sl_log_close(log);
-  void *grown = sl_list_grow(run->processes, run->count, sizeof *run->processes);
-  char *copy = grown ? strdup(path) : NULL;
-  if (grown)
-    run->processes = grown;
-  if (!copy)
-    return sl_no_memory(opening->error);
-  run->processes[run->count++] = (struct sl_run_process){
-      .path = copy,
+  struct sl_run_process process = {
+      .path = strdup(path),
       .rank = rank < 0 || rank > RANK_MAX ? 0 : (uint32_t)rank,
       .bytes = counts.bytes,
       .start_ns = start < 0 ? 0 : (uint64_t)start,
       .world_size = world_size,
+      .directory = opening->directory,
   };
+  r = sl_run_identity_read(log, world_size, &process.identity);
+  log = sl_log_close(log);
+  void *grown = sl_list_grow(run->processes, run->count, sizeof *run->processes);
+  if (grown)
+    run->processes = grown;
+  if (r < 0 || !process.path || !grown) {
+    process_close(&process);
+    return sl_no_memory(opening->error);
+  }
+  run->processes[run->count++] = process;
   return 0;
 }
 
-static int newest_first(const void *a, const void *b) {
-  const struct sl_run_process *x = a, *y = b;
-  return x->start_ns < y->start_ns ? 1 : x->start_ns > y->start_ns ? -1 : strcmp(y->path, x->path);
-}
-
-static int by_rank(const void *a, const void *b) {
-  const struct sl_run_process *x = a, *y = b;
-  return x->rank < y->rank ? -1 : x->rank > y->rank;
-}
-
-static bool has_rank(const struct sl_run *run, size_t count, uint32_t rank) {
-  for (size_t i = 0; i < count; i++)
-    if (run->processes[i].rank == rank)
-      return true;
-  return false;
-}
-
-static void process_close(struct sl_run_process *process) {
-  free(process->path);
-  process->path = NULL;
-}
-
-static int directory_open(const char *directory, struct sl_run *out, struct sl_error *note, struct sl_error *error) {
+/* Adds the processes of one directory. */
+static int directory_open(const char *directory, size_t number, struct sl_run *out, struct sl_error *note,
+                          struct sl_error *error) {
   struct stat status;
+  const size_t before = out->count;
   if (stat(directory, &status) < 0 || !S_ISDIR(status.st_mode))
     return sl_error_set(error, -ENOENT, "%s: no such directory", directory);
-  struct opening opening = {out, error, 0};
+  struct opening opening = {out, number, error, 0};
   struct found found;
   int r = processes_visit(directory, process_open, &opening, &found);
   if (r < 0 && !error->text[0])
     sl_error_set(error, r, "%s: %s", directory, strerror(-r));
   if (r < 0)
     return r;
-  if (out->count == 0)
+  if (out->count == before)
     return sl_error_set(error, -ENODATA,
                         "%s: nothing was recorded here; record a run with 'shardledger run -o %s -- CMD'", directory,
                         directory);
-  /* From the newest process backwards, as long as no rank comes twice: a repeated rank belongs to an earlier run. */
-  qsort(out->processes, out->count, sizeof *out->processes, newest_first);
-  size_t kept = 0;
-  while (kept < out->count && !has_rank(out, kept, out->processes[kept].rank))
-    kept++;
-  if (kept < out->count && !note->text[0])
-    sl_error_set(note, 0,
-                 "%s holds more than one run: the newest is used (%zu process%s), %zu older process%s left out",
-                 directory, kept, kept == 1 ? "" : "es", out->count - kept, out->count - kept == 1 ? "" : "es");
   if (found.logs_beside && !note->text[0])
     sl_error_set(note, 0, "%s has log files beside its processes' directories, which are of no process: left out",
                  directory);
-  for (size_t i = kept; i < out->count; i++)
-    process_close(&out->processes[i]);
-  out->count = kept;
   return 0;
 }
 
-/* Takes the processes of one more directory over. */
-static int run_append(struct sl_run *run, struct sl_run *more, size_t directory) {
-  struct sl_run_process *grown = realloc(run->processes, (run->count + more->count) * sizeof *grown);
-  if (!grown)
-    return -ENOMEM;
-  run->processes = grown;
-  for (size_t i = 0; i < more->count; i++) {
-    more->processes[i].directory = directory;
-    run->processes[run->count++] = more->processes[i];
-  }
-  free(more->processes);
-  *more = (struct sl_run){0};
-  return 0;
+/* Leaves the processes of the chosen attempt alone. */
+static void attempt_keep(struct sl_run *run) {
+  const struct sl_attempt *chosen = &run->attempts[run->chosen];
+  struct sl_run_process *processes = run->processes;
+  for (size_t i = 0; i < run->count; i++)
+    if (i < chosen->first || i >= chosen->first + chosen->count)
+      process_close(&processes[i]);
+  if (chosen->first)
+    memmove(processes, processes + chosen->first, chosen->count * sizeof *processes);
+  run->count = chosen->count;
 }
 
-/* What shows before anything is read that the directories are not one job's. The processes are in order of rank. */
-static int check_one_job(const char *const *directories, const struct sl_run *run, struct sl_error *error) {
-  const struct sl_run_process *known = NULL; /* the first that knows the number of ranks */
-  for (size_t i = 0; i < run->count; i++) {
-    const struct sl_run_process *process = &run->processes[i];
-    if (i > 0 && process[-1].rank == process->rank)
+/* The newest process of a directory, which has one. */
+static const struct sl_run_process *newest_of(const struct sl_run *run, size_t directory) {
+  const struct sl_run_process *newest = NULL;
+  for (size_t i = 0; i < run->count; i++)
+    if (run->processes[i].directory == directory && (!newest || run->processes[i].start_ns > newest->start_ns))
+      newest = &run->processes[i];
+  return newest;
+}
+
+/* Each of several directories has ranks of the chosen attempt, or it is said why they are not one job's. */
+static int check_one_job(const char *const *directories, size_t count, const struct sl_run *run,
+                         struct sl_error *error) {
+  const struct sl_attempt *chosen = &run->attempts[run->chosen];
+  for (size_t directory = 0; directory < count; directory++) {
+    const struct sl_run_process *its = NULL, *other = &run->processes[chosen->first];
+    for (size_t i = chosen->first; i < chosen->first + chosen->count && !its; i++)
+      if (run->processes[i].directory == directory)
+        its = &run->processes[i];
+    if (its)
+      continue;
+    its = newest_of(run, directory);
+    const char *one = directories[directory], *another = directories[other->directory];
+    for (size_t i = chosen->first; i < chosen->first + chosen->count; i++)
+      if (run->processes[i].rank == its->rank)
+        return sl_error_set(error, -EINVAL,
+                            "rank %u is in %s and in %s: these are different runs, or one of them is named twice",
+                            its->rank, one, directories[run->processes[i].directory]);
+    if (its->world_size != other->world_size && its->world_size >= 0 && other->world_size >= 0)
       return sl_error_set(error, -EINVAL,
-                          "rank %u is in %s and in %s: these are different runs, or one of them is named twice",
-                          process->rank, directories[process[-1].directory], directories[process->directory]);
-    if (known && process->world_size >= 0 && process->world_size != known->world_size)
-      return sl_error_set(error, -EINVAL,
-                          "%s is of a job with %lld ranks and %s of one with %lld: these are different runs",
-                          directories[known->directory], (long long)known->world_size, directories[process->directory],
-                          (long long)process->world_size);
-    if (!known && process->world_size >= 0)
-      known = process;
+                          "%s is of a job with %lld ranks and %s of one with %lld: these are different runs", one,
+                          (long long)its->world_size, another, (long long)other->world_size);
+    if (strcmp(its->identity.name, other->identity.name) != 0)
+      return sl_error_set(error, -EINVAL, "%s is of the run '%s' and %s of '%s': these are different runs", one,
+                          its->identity.name, another, other->identity.name);
+    return sl_error_set(error, -EINVAL, "%s and %s %s: these are different runs", one, another,
+                        chosen->told_by == SL_TOLD_communicator ? "have no communicator in common"
+                                                                : "were recorded at different times");
   }
   return 0;
 }
 
-int sl_run_open(const char *const *directories, size_t count, struct sl_run *out, struct sl_error *note,
-                struct sl_error *error) {
-  struct sl_run one = {0};
+int sl_run_open(const char *const *directories, size_t count, const char *attempt, struct sl_run *out,
+                struct sl_error *note, struct sl_error *error) {
   int r = 0;
-  *out = one;
+  *out = (struct sl_run){0};
   note->text[0] = 0;
-  for (size_t i = 0; i < count && r == 0; i++) {
-    r = directory_open(directories[i], &one, note, error);
-    if (r == 0 && run_append(out, &one, i) < 0)
-      r = sl_no_memory(error);
-    sl_run_close(&one);
-  }
+  for (size_t i = 0; i < count && r == 0; i++)
+    r = directory_open(directories[i], i, out, note, error);
+  if (r == 0)
+    r = sl_run_sort(out, error);
+  if (r == 0)
+    r = sl_run_choose(out, directories[0], attempt, &out->chosen, error);
+  if (r == 0 && count > 1)
+    r = check_one_job(directories, count, out, error);
   if (r < 0)
     return r;
-  qsort(out->processes, out->count, sizeof *out->processes, by_rank);
-  return count > 1 ? check_one_job(directories, out, error) : 0;
+  if (out->attempt_count > 1)
+    sl_run_note(out, directories[0], count, note);
+  attempt_keep(out);
+  return 0;
 }
 
 void sl_run_close(struct sl_run *run) {
   for (size_t i = 0; i < run->count; i++)
     process_close(&run->processes[i]);
   free(run->processes);
+  for (size_t i = 0; i < run->attempt_count; i++)
+    sl_attempt_free(&run->attempts[i]);
+  free(run->attempts);
   *run = (struct sl_run){0};
 }
 

@@ -1,10 +1,11 @@
 /*
  * Which process directories make up a run. SHARDLEDGER_DIR may be used by one job after the other, so a directory can
- * hold several runs: the newest one counts, and what is left out is said.
+ * hold several runs (run_attempts.h): the newest one counts where none is chosen, and what is left out is said.
  */
 #ifndef SHARDLEDGER_RUN_DIRECTORY_H
 #define SHARDLEDGER_RUN_DIRECTORY_H
 
+#include "run_identity.h"
 #include "storage/error.h"
 
 #include <stddef.h>
@@ -17,22 +18,39 @@ struct sl_run_process {
   uint64_t start_ns;
   int64_t world_size; /* -1: unknown */
   size_t directory;   /* which of the directories that were opened it is in */
+  size_t attempt;     /* index of sl_run.attempts */
+  struct sl_run_identity identity;
+};
+
+enum sl_told_by { SL_TOLD_launcher, SL_TOLD_communicator, SL_TOLD_time };
+
+/* A start of a job: processes that ran together. */
+struct sl_attempt {
+  size_t number;           /* from 1, in the order of their beginnings */
+  uint64_t start_ns;       /* of its first process */
+  int64_t world_size;      /* -1: unknown */
+  size_t first, count;     /* its processes, before one is chosen; count: how many ranks were recorded */
+  char *name;              /* what launchers call it, or ""; owned */
+  char *ranks;             /* those that were recorded: "0-6,8"; owned */
+  enum sl_told_by told_by; /* what shows that these processes belong together */
 };
 
 struct sl_run {
-  struct sl_run_process *processes; /* in order of rank; owned */
+  struct sl_run_process *processes; /* of the chosen attempt, in order of rank; owned */
   size_t count;
+  struct sl_attempt *attempts; /* all of the directories, the newest last; owned */
+  size_t attempt_count, chosen;
 };
 
 /*
  * Looks into the run or process directories of one job, mostly one; of a job on several nodes there may be one a node.
  * No log stays open: there may be more ranks than files that may be open, and each takes memory.
- * note: one sentence about what was left out, or "". -ENOENT, -ENODATA, -EBADMSG, -EPROTO as in ledger.h; -EINVAL: a
- * rank is in several of the directories, or they speak of different numbers of ranks. Close with sl_run_close, also
- * after a failure.
+ * attempt: which one, by its number or an id that its launcher gave it; NULL: the newest. note: one sentence about what
+ * was left out, or "". -ENOENT, -ENODATA, -EBADMSG, -EPROTO as in ledger.h; -EINVAL: there is no such attempt, or one
+ * of the directories has nothing of it. Close with sl_run_close, also after a failure.
  */
-int sl_run_open(const char *const *directories, size_t count, struct sl_run *out, struct sl_error *note,
-                struct sl_error *error);
+int sl_run_open(const char *const *directories, size_t count, const char *attempt, struct sl_run *out,
+                struct sl_error *note, struct sl_error *error);
 void sl_run_close(struct sl_run *run);
 
 /*

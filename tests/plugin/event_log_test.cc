@@ -161,6 +161,39 @@ TEST(EventLog, DescribesTheProcess) {
     EXPECT_EQ(name.second.find("hunter2"), std::string::npos);
 }
 
+TEST(EventLog, DescribesTheRunAsLaunchersNameIt) {
+  Recording recording = record({{"TORCHELASTIC_RUN_ID", "nightly"},
+                                {"TORCHELASTIC_RESTART_COUNT", "2"},
+                                {"TORCHELASTIC_ERROR_FILE", "/tmp/hunter2"},
+                                {"SLURM_JOB_ID", "4711"},
+                                {"SLURM_STEPID", "3"},
+                                {"SLURM_RESTART_COUNT", "1"},
+                                {"SLURM_JOB_COMMENT", "hunter2"},
+                                {"PBS_JOBID", "12[3].host"},
+                                {"LSB_JOBID", "99"},
+                                {"LSB_JOBINDEX", "7"},
+                                {"PMIX_NAMESPACE", "prterun-host-42@1"},
+                                {"PMIX_SECURITY_MODE", "hunter2"},
+                                {"MASTER_ADDR", "gpu-node-01"},
+                                {"MASTER_PORT", "29500"}},
+                               [] { mark(1); });
+  const std::vector<std::pair<std::string, std::string>> facts = {{"torchelastic_run_id", "nightly"},
+                                                                  {"torchelastic_restart_count", "2"},
+                                                                  {"slurm_job_id", "4711"},
+                                                                  {"slurm_step_id", "3"},
+                                                                  {"slurm_restart_count", "1"},
+                                                                  {"pbs_job_id", "12[3].host"},
+                                                                  {"lsf_job_id", "99"},
+                                                                  {"lsf_job_index", "7"},
+                                                                  {"mpi_job_id", "prterun-host-42@1"},
+                                                                  {"master_addr", "gpu-node-01"},
+                                                                  {"master_port", "29500"}};
+  for (const auto &[key, value] : facts)
+    EXPECT_EQ(info(recording, key), value) << key;
+  for (const auto &name : recording.names)
+    EXPECT_EQ(name.second.find("hunter2"), std::string::npos);
+}
+
 TEST(EventLog, WritesTailsAndTheirPadding) {
   Recording recording = record({}, [] {
     for (uint32_t length : {0, 1, 7, 8, 9, 1024}) {

@@ -405,7 +405,7 @@ TEST_F(Ledger, OnlyTheNewestRunOfADirectoryCountsAndTheRestIsNamed) {
   }
   ASSERT_EQ(build(), 0) << error.text;
   EXPECT_EQ(rows("SELECT pid FROM rank"), (std::vector<std::string>{"41"}));
-  EXPECT_NE(std::string(note.text).find("1 older process left out"), std::string::npos) << note.text;
+  EXPECT_NE(std::string(note.text).find("holds 2 runs: the newest, run 2"), std::string::npos) << note.text;
 }
 
 TEST_F(Ledger, LossesAndUnknownMemoryAreCountedAsGaps) {

@@ -290,7 +290,7 @@ protected:
   }
   int look() {
     if (!run)
-      run = sl_live_run_new((directory / "run").c_str());
+      run = sl_live_run_new((directory / "run").c_str(), nullptr);
     now += 10'000'000'000; // beyond the time after which what could not be opened is tried again
     int r = sl_live_run_look(run, now, &error);
     return r < 0 ? r : sl_live_run_read(run, now, kAll, &error);

@@ -15,6 +15,7 @@ struct selection {
   int64_t other_rank;      /* -1: the same ranks as on the first side */
   int64_t period;          /* -1: not given */
   int64_t other_period;    /* -1: the same as on the first side */
+  const char *other_run;   /* of several in the other's directory; NULL: the newest */
 };
 
 #define LARGEST 12 /* rows of a section that text shows */
@@ -148,7 +149,7 @@ static int print_section(struct sl_output *out, struct sl_statement *statement, 
 /* What is wrong with B is said of B. */
 static int open_other(const struct selection *selection, struct sl_db **out, struct sl_error *error) {
   struct sl_error wrong = {{0}};
-  int r = sl_open_ledger(selection->other, out, error);
+  int r = sl_open_run(selection->other, selection->other_run, out, error);
   if (r < 0)
     return sl_say_other(r, error);
   r = sl_check_selection(*out, selection->other_rank >= 0 ? selection->other_rank : selection->rank, selection->step,
@@ -182,7 +183,8 @@ static int print_diff(struct sl_db *db, struct sl_output *out, void *context, st
       r = sl_print_coverage(db, out, error);
   }
   if (r == 0)
-    r = sl_attach_ledger(db, selection->other ? selection->other : sl_db_path(db), "other", error);
+    r = selection->other ? sl_attach_run(db, selection->other, selection->other_run, "other", error)
+                         : sl_attach_ledger(db, sl_db_path(db), "other", error);
   if (r == 0)
     r = gather(db, selection, error);
   if (r == 0)
@@ -206,7 +208,7 @@ static int print_diff(struct sl_db *db, struct sl_output *out, void *context, st
 
 int sl_cmd_diff(const struct sl_command *command, int argc, char **argv) {
   struct sl_output_arguments format = {0};
-  struct selection selection = {NULL, -1, -1, 1, -1, -1, -1};
+  struct selection selection = {.rank = -1, .step = -1, .min = 1, .other_rank = -1, .period = -1, .other_period = -1};
   const struct sl_argument arguments[] = {
       {"step", 0, "N", "this step of both instead of each side's highest period", SL_ARGUMENT_NUMBER, &selection.step},
       {"period", 0, "P", "this period of both instead of each side's highest; period_place lists them",
@@ -217,6 +219,8 @@ int sl_cmd_diff(const struct sl_command *command, int argc, char **argv) {
       {"other-rank", 0, "R", "this rank of B against --rank of A; without B: of the same run", SL_ARGUMENT_NUMBER,
        &selection.other_rank},
       {"min", 0, "SIZE", "leave out smaller changes; 0 shows what is equal too", SL_ARGUMENT_SIZE, &selection.min},
+      {"other-run", 0, "N|ID", "this run of B against --run of A; without B: of the same directory", SL_ARGUMENT_TEXT,
+       &selection.other_run},
       SL_OUTPUT_ARGUMENTS(format),
   };
   const char *words[2] = {NULL, NULL};
@@ -236,7 +240,9 @@ int sl_cmd_diff(const struct sl_command *command, int argc, char **argv) {
     sl_complain("diff: --period and --step both say what is compared; give one of them");
     return SL_EXIT_USAGE;
   }
-  if (!words[1] && selection.other_rank < 0 && selection.other_period < 0) {
+  if (!words[1] && selection.other_run)
+    selection.other = words[0] ? words[0] : sl_default_directory();
+  if (!selection.other && selection.other_rank < 0 && selection.other_period < 0) {
     sl_complain("diff: name two runs, or two ranks or periods of one: diff A B, diff A --rank 0 --other-rank 1, or "
                 "diff A --period 3 --other-period 5");
     return SL_EXIT_USAGE;

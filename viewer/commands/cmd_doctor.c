@@ -273,7 +273,7 @@ int sl_cmd_doctor(const struct sl_command *command, int argc, char **argv) {
   const struct sl_argument arguments[] = {
       {"output", 'o', "DIR", "the run directory that would be used", SL_ARGUMENT_TEXT, &directory},
       {"python", 0, "EXE", "the job's Python; default: python3", SL_ARGUMENT_TEXT, &interpreter},
-      SL_OUTPUT_ARGUMENTS(format),
+      SL_FORMAT_ARGUMENTS(format),
   };
   struct findings findings = {.count = 0};
   struct sl_output out;

@@ -42,12 +42,13 @@ static int tell_left_out(struct sl_db *db, struct sl_error *error) {
 int sl_cmd_export(const struct sl_command *command, int argc, char **argv) {
   struct sl_export export = {0};
   struct sl_error error = {{0}};
-  const char *path = NULL;
+  const char *path = NULL, *run = NULL;
   int format = -1;
   const struct sl_argument arguments[] = {
       {"format", 'f', FORMATS, "what to write", SL_ARGUMENT_CHOICE, &format},
       {"output", 'o', "FILE", "where to write it; replaced when it is there. Of kineto and snapshot a directory",
        SL_ARGUMENT_TEXT, &export.output},
+      SL_RUN_ARGUMENT(run),
   };
   int r = sl_parse(command, arguments, sizeof(arguments) / sizeof(arguments[0]), argc, argv, &path, 1);
   if (r < 0)
@@ -58,7 +59,7 @@ int sl_cmd_export(const struct sl_command *command, int argc, char **argv) {
                 export.output ? export.output : "FILE");
     return SL_EXIT_USAGE;
   }
-  r = sl_open_ledger(path ? path : sl_default_directory(), &export.db, &error);
+  r = sl_open_run(path ? path : sl_default_directory(), run, &export.db, &error);
   if (r == 0)
     r = count_rows(&export, &error);
   if (r == 0)

@@ -13,6 +13,9 @@ static const struct {
   const char *present; /* SQL that is 1 when it was recorded */
   const char *advice;
 } parts[] = {
+    {"all ranks", sl_sql_info_has_all_ranks,
+     "the first line names those whose logs are not in this directory; 'shardledger merge' joins those of several "
+     "nodes"},
     {"training steps", sl_sql_info_has_steps,
      "the companion package saw no optimizer step; mark steps with shardledger.step()"},
     {"modules", sl_sql_info_has_modules,
@@ -63,6 +66,16 @@ static const struct sl_column rank_columns[] = {
     {"world_size", "Of", SL_UNIT_number, SL_COLUMN_DATA_ONLY},
     {"local_rank", "Local rank", SL_UNIT_number, SL_COLUMN_DATA_ONLY},
 };
+static const struct sl_column attempt_columns[] = {
+    {"attempt", "--run", SL_UNIT_number, 0},
+    {"is_this", "", SL_UNIT_text, 0},
+    {"name", "Launcher's id", SL_UNIT_text, SL_COLUMN_HIDE_EMPTY},
+    {"start_ns", "Began", SL_UNIT_instant, 0},
+    {"ranks", "Ranks", SL_UNIT_number, 0},
+    {"world_size", "Of", SL_UNIT_number, SL_COLUMN_HIDE_EMPTY},
+    {"recorded", "Recorded", SL_UNIT_text, 0},
+    {"told_by", "Told apart by", SL_UNIT_text, 0},
+};
 static const struct sl_column version_columns[] = {
     {"what", "Run", SL_UNIT_text, 0},
     {"value", "", SL_UNIT_text, 0},
@@ -88,6 +101,7 @@ static const struct sl_column retry_columns[] = {
 };
 
 static const struct sl_listing tables[] = {
+    {"attempts", SL_COLUMNS(attempt_columns), sl_sql_info_attempts, .only_with_rows = true},
     {"ranks", SL_COLUMNS(rank_columns), sl_sql_info_ranks, .heading = NULL},
     {"versions", SL_COLUMNS(version_columns), sl_sql_info_versions, .only_with_rows = true},
     {"sources", SL_COLUMNS(source_columns), sl_sql_info_sources, .only_with_rows = true},

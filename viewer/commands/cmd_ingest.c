@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 int sl_cmd_ingest(const struct sl_command *command, int argc, char **argv) {
-  const char *output = NULL, *rules_path = NULL;
+  const char *output = NULL, *rules_path = NULL, *run = NULL;
   struct sl_user_rules *rules = NULL;
   int keep = SL_KEEP_changes;
   int64_t jobs = 0;
@@ -15,6 +15,7 @@ int sl_cmd_ingest(const struct sl_command *command, int argc, char **argv) {
        &rules_path},
       SL_KEEP_ARGUMENT(keep),
       SL_JOBS_ARGUMENT(jobs),
+      SL_RUN_ARGUMENT(run),
   };
   const char *directory = sl_default_directory();
   struct sl_error error = {{0}};
@@ -22,17 +23,16 @@ int sl_cmd_ingest(const struct sl_command *command, int argc, char **argv) {
   if (r < 0)
     return sl_parse_exit(r);
   r = rules_path ? sl_user_rules_read(rules_path, &rules, &error) : 0;
-  const struct sl_ledger_options options = {.rules = rules, .keep_all = keep == SL_KEEP_all, .jobs = (size_t)jobs};
+  const struct sl_ledger_options options = {
+      .rules = rules, .keep_all = keep == SL_KEEP_all, .attempt = run, .jobs = (size_t)jobs};
   if (r == 0)
     r = sl_ingest(directory, output, &options, &error);
   rules = sl_user_rules_free(rules);
+  char *made = NULL;
+  if (r == 0 && !output)
+    r = sl_ledger_place(directory, run, &made, &error);
   if (r < 0) {
     sl_complain("%s", error.text);
-    return SL_EXIT_USAGE;
-  }
-  char *made = NULL;
-  if (!output && asprintf(&made, "%s/" SL_LEDGER_NAME, directory) < 0) {
-    sl_complain("out of memory");
     return SL_EXIT_USAGE;
   }
   r = sl_print_path(output ? output : made);

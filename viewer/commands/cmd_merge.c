@@ -29,7 +29,7 @@ static int check_directories(const char *const *directories, int count) {
 }
 
 int sl_cmd_merge(const struct sl_command *command, int argc, char **argv) {
-  const char *output = NULL, *rules_path = NULL;
+  const char *output = NULL, *rules_path = NULL, *run = NULL;
   struct sl_user_rules *rules = NULL;
   int keep = SL_KEEP_changes;
   int64_t jobs = 0;
@@ -39,6 +39,7 @@ int sl_cmd_merge(const struct sl_command *command, int argc, char **argv) {
        SL_ARGUMENT_TEXT, &rules_path},
       SL_KEEP_ARGUMENT(keep),
       SL_JOBS_ARGUMENT(jobs),
+      SL_RUN_ARGUMENT(run),
   };
   struct sl_error error = {{0}};
   const char **directories = calloc(argc, sizeof(*directories));
@@ -60,7 +61,8 @@ int sl_cmd_merge(const struct sl_command *command, int argc, char **argv) {
   if (check_directories(directories, count) < 0)
     goto finish;
   int r = rules_path ? sl_user_rules_read(rules_path, &rules, &error) : 0;
-  const struct sl_ledger_options options = {.rules = rules, .keep_all = keep == SL_KEEP_all, .jobs = (size_t)jobs};
+  const struct sl_ledger_options options = {
+      .rules = rules, .keep_all = keep == SL_KEEP_all, .attempt = run, .jobs = (size_t)jobs};
   if (r == 0)
     r = sl_ingest_job(directories, count, output, &options, &error);
   if (r < 0) {

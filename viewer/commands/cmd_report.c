@@ -132,17 +132,18 @@ static int write_file(const char *output, const char *data, struct sl_error *err
 int sl_cmd_report(const struct sl_command *command, int argc, char **argv) {
   struct sl_page page = {.step = -1};
   struct sl_error error = {{0}};
-  const char *path = NULL, *output = "report.html";
+  const char *path = NULL, *output = "report.html", *run = NULL;
   char *data = NULL;
   const struct sl_argument arguments[] = {
       {"output", 'o', "FILE", "where to write it; replaced when it is there; default: report.html", SL_ARGUMENT_TEXT,
        &output},
       {"step", 0, "N", "hold every allocation of this step, too", SL_ARGUMENT_NUMBER, &page.step},
+      SL_RUN_ARGUMENT(run),
   };
   int r = sl_parse(command, arguments, sizeof(arguments) / sizeof(arguments[0]), argc, argv, &path, 1);
   if (r < 0)
     return sl_parse_exit(r);
-  r = sl_open_ledger(path ? path : sl_default_directory(), &page.db, &error);
+  r = sl_open_run(path ? path : sl_default_directory(), run, &page.db, &error);
   if (r == 0)
     r = gather(&page, &data, &error);
   if (r == 0)

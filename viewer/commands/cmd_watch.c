@@ -244,7 +244,7 @@ int sl_cmd_watch(const struct sl_command *command, int argc, char **argv) {
   }
   if (sl_output_begin(&out, &format) < 0)
     return SL_EXIT_USAGE;
-  struct sl_live_run *run = sl_live_run_new(directory);
+  struct sl_live_run *run = sl_live_run_new(directory, format.run);
   if (!run) {
     sl_complain("out of memory");
     return SL_EXIT_USAGE;

@@ -28,6 +28,14 @@ SELECT NOT EXISTS(SELECT 1 FROM collective) OR EXISTS(SELECT 1 FROM collective W
 -- name: info_has_kernels
 SELECT EXISTS(SELECT 1 FROM kernel)
 
+-- name: info_attempts
+-- Where there are several; the one that is shown is marked.
+SELECT attempt, iif(is_this, 'shown', NULL), name, start_ns, ranks, world_size, recorded, told_by FROM attempt
+WHERE (SELECT count(*) FROM attempt) > 1 ORDER BY attempt
+
+-- name: info_has_all_ranks
+SELECT NOT EXISTS(SELECT 1 FROM missing_ranks)
+
 -- name: info_ranks
 SELECT r.rank, host, pid, device, device_name, device_uuid, device_bytes, r.start_ns, r.end_ns, r.end_ns - r.start_ns,
   coalesce(steps, 0), coalesce(steps_in_full, 0), events, events_lost, clean_exit, (SELECT ended FROM rank_ending AS e
@@ -39,7 +47,8 @@ SELECT r.rank, host, pid, device, device_name, device_uuid, device_bytes, r.star
 FROM rank AS r LEFT JOIN rank_steps AS k ON k.rank = r.rank ORDER BY r.rank
 
 -- name: info_versions
-SELECT 'ranks recorded', count(*) || coalesce(' of ' || max(world_size), '') FROM rank
+SELECT 'ranks recorded', count(*) || coalesce(' of ' || max(world_size), '') ||
+  coalesce('; missing: ' || (SELECT rank_ranges(first, last) FROM missing_ranks), '') FROM rank
 UNION ALL
 SELECT 'PyTorch', group_concat(DISTINCT torch_version) FROM rank HAVING count(torch_version) > 0
 UNION ALL

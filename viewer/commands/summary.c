@@ -36,7 +36,7 @@ enum sl_style sl_category_style(const char *category) {
 
 int sl_print_coverage(struct sl_db *db, struct sl_output *out, struct sl_error *error) {
   struct sl_statement *statement = NULL;
-  char bytes[SL_UNIT_CHARS], share[SL_UNIT_CHARS];
+  char bytes[SL_UNIT_CHARS], share[SL_UNIT_CHARS], absent[192] = "", run[64] = "";
   int64_t unattributed = 0, allocated = 0, lost = 0, gaps = 0, ranks = 0, world_size = 0, reduced = 0;
   int r = sl_db_ask_first(db, sl_sql_summary_coverage, NULL, &statement, error);
   if (r > 0) {
@@ -47,21 +47,23 @@ int sl_print_coverage(struct sl_db *db, struct sl_output *out, struct sl_error *
     ranks = sl_column_int(statement, 4);
     world_size = sl_column_int(statement, 5);
     reduced = sl_column_int(statement, 6);
+    snprintf(absent, sizeof absent, "%s", sl_column_text(statement, 7));
+    snprintf(run, sizeof run, "%s", sl_column_text(statement, 8));
   }
   statement = sl_statement_close(statement);
   if (r < 0)
     return r;
 
-  char line[280], missing[200] = "", some[64] = "";
+  char line[480], missing[360] = "", some[64] = "";
   if (reduced && reduced < ranks)
     snprintf(some, sizeof(some), " on %lld of %lld ranks", (long long)reduced, (long long)ranks);
   size_t length = 0;
   if (reduced)
     length = (size_t)snprintf(missing, sizeof(missing), "reduced: allocations read from PyTorch's history%s; ", some);
-  if (ranks < world_size)
-    snprintf(missing + length, sizeof(missing) - length, "%lld of %lld ranks; ", (long long)ranks,
-             (long long)world_size);
-  snprintf(line, sizeof(line), "%s%lld event%s lost, %lld gap%s; %s (%s) unattributed at the peak", missing,
+  if (*absent)
+    snprintf(missing + length, sizeof(missing) - length, "%lld of %lld ranks, missing: %s; ", (long long)ranks,
+             (long long)world_size, absent);
+  snprintf(line, sizeof(line), "%s%s%lld event%s lost, %lld gap%s; %s (%s) unattributed at the peak", run, missing,
            (long long)lost, lost == 1 ? "" : "s", (long long)gaps, gaps == 1 ? "" : "s",
            sl_format_bytes(bytes, unattributed, out->exact_bytes),
            sl_format_share(share, sl_share(unattributed, allocated)));

@@ -5,7 +5,11 @@ whole AS (SELECT coalesce(sum(peak_allocated_bytes), 0) AS bytes FROM chosen)
 SELECT (SELECT coalesce(sum(events_lost), 0) FROM rank), (SELECT count(*) FROM gap), (SELECT coalesce(sum(o.bytes), 0)
   FROM chosen AS c JOIN peak_category AS o ON o.rank = c.rank AND o.period = c.rows_of AND o.module_id IS NULL AND
   o.phase = c.kind WHERE o.category = 'unattributed'), whole.bytes, (SELECT count(*) FROM rank), (SELECT
-  coalesce(max(world_size), 0) FROM rank), (SELECT count(*) FROM rank WHERE fidelity = 'history')
+  coalesce(max(world_size), 0) FROM rank), (SELECT count(*) FROM rank WHERE fidelity = 'history'),
+  (SELECT coalesce(rank_ranges(first, last), '') || iif((SELECT count(*) FROM missing_ranks) > 8, ',…', '')
+    FROM (SELECT * FROM missing_ranks ORDER BY first LIMIT 8)),
+  (SELECT 'run ' || attempt || ' of ' || (SELECT count(*) FROM attempt) || '; ' FROM attempt
+    WHERE is_this AND (SELECT count(*) FROM attempt) > 1)
 FROM whole
 
 -- name: summary_repeated

@@ -1,6 +1,7 @@
 #include "commands/watch_view.h"
 
 #include "output/units.h"
+#include "storage/rank_ranges.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -314,6 +315,26 @@ static void print_collectives(struct sl_output *out, const struct sl_live_run *r
   free(late);
 }
 
+/* "15 of 16 ranks, missing: 5; ", of up to eight ranges; "" where all are there. */
+static void missing_words(const struct sl_live_run *run, char *words, size_t size) {
+  struct sl_rank_ranges missing = {0};
+  int64_t next = 0, world_size = 0;
+  *words = 0;
+  for (size_t i = 0; i < run->count; i++) {
+    const char *text = sl_log_info(sl_live_rank_log(run->processes[i].live), "world_size");
+    const int64_t its = text ? strtoll(text, NULL, 10) : 0;
+    world_size = its > world_size ? its : world_size;
+    if (sl_rank_ranges_add(&missing, next, (int64_t)run->processes[i].rank - 1) < 0)
+      break;
+    next = (int64_t)run->processes[i].rank + 1;
+  }
+  char *text = sl_rank_ranges_add(&missing, next, world_size - 1) < 0 ? NULL : sl_rank_ranges_text(&missing, 8);
+  if (text && *text)
+    snprintf(words, size, "%zu of %" PRId64 " ranks, missing: %s; ", run->count, world_size, text);
+  free(text);
+  free(missing.list);
+}
+
 static void print_coverage(struct sl_output *out, const struct sl_live_run *run, const struct sl_live_state *states) {
   uint64_t lost = 0, gaps = 0, agreed = 0, differed = 0, unattributed = 0;
   for (size_t i = 0; i < run->count; i++) {
@@ -325,12 +346,13 @@ static void print_coverage(struct sl_output *out, const struct sl_live_run *run,
       if (strcmp(states[i].shares[s].category, "unattributed") == 0)
         unattributed += states[i].shares[s].bytes;
   }
-  char bytes[SL_UNIT_CHARS];
-  sl_output_styled(out, lost || gaps || differed ? SL_STYLE_yellow : SL_STYLE_plain,
-                   "%" PRIu64 " events lost, %" PRIu64 " gap%s; %s unattributed at the last peaks; %" PRIu64
+  char bytes[SL_UNIT_CHARS], missing[256];
+  missing_words(run, missing, sizeof missing);
+  sl_output_styled(out, lost || gaps || differed || *missing ? SL_STYLE_yellow : SL_STYLE_plain,
+                   "%s%" PRIu64 " events lost, %" PRIu64 " gap%s; %s unattributed at the last peaks; %" PRIu64
                    " of %" PRIu64 " checked steps exact",
-                   lost, gaps, gaps == 1 ? "" : "s", sl_format_bytes(bytes, (int64_t)unattributed, false), agreed,
-                   agreed + differed);
+                   missing, lost, gaps, gaps == 1 ? "" : "s", sl_format_bytes(bytes, (int64_t)unattributed, false),
+                   agreed, agreed + differed);
 }
 
 /* Ranks that recorded nothing for a while, in one line. */

@@ -11,9 +11,10 @@ function showCoverage(run, ranks, layers) {
   const line = document.getElementById("coverage");
   const reduced = run.ranks.filter((rank) => rank.fidelity === "history").length;
   const some = reduced < run.ranks.length ? ` on ${reduced} of ${plural(run.ranks.length, "rank")}` : "";
-  line.textContent = `${reduced ? `reduced: allocations read from PyTorch's history${some}; ` : ""}${plural(lost, "event")} lost, ${plural(run.gaps.length, "gap")}; ${formatBytes(unattributed)} (${
+  const absent = run.missing[0]?.ranks, all = Math.max(...run.ranks.map((rank) => rank.world_size));
+  line.textContent = `${absent ? `${run.ranks.length} of ${plural(all, "rank")}, missing: ${absent}; ` : ""}${reduced ? `reduced: allocations read from PyTorch's history${some}; ` : ""}${plural(lost, "event")} lost, ${plural(run.gaps.length, "gap")}; ${formatBytes(unattributed)} (${
     whole ? formatShare(unattributed, whole) : "0.0%"}) unattributed at the peak`;
-  line.classList.toggle("loss", reduced > 0 || lost > 0 || run.gaps.length > 0 || unattributed > 0);
+  line.classList.toggle("loss", Boolean(absent) || reduced > 0 || lost > 0 || run.gaps.length > 0 || unattributed > 0);
 }
 
 function showHead(run) {

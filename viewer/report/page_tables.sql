@@ -18,6 +18,9 @@ SELECT key, value FROM meta WHERE key IN ('shardledger_version', 'source_directo
 -- name: page_categories
 SELECT name, colour FROM category ORDER BY layer
 
+-- name: page_missing
+SELECT rank_ranges(first, last) AS ranks FROM missing_ranks HAVING count(*) > 0
+
 -- name: page_ranks
 SELECT r.rank, r.world_size, r.host, r.pid, r.device, r.device_name, r.device_bytes, r.start_ns - :zero AS start,
   r.end_ns - :zero AS "end", (SELECT ended FROM rank_ending AS e WHERE e.rank = r.rank) AS ended,

@@ -1,0 +1,137 @@
+#include "run_identity.h"
+
+#include "storage/log/nccl_payload.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define EVENTS_UNTIL_WORLD 1000000 /* the first collective makes it, which is in the first step at the latest */
+
+static const char *text_of(const struct sl_log *log, const char *key) {
+  const char *text = sl_log_info(log, key);
+  return text ? text : "";
+}
+
+static int64_t number_of(const struct sl_log *log, const char *key) {
+  const char *text = text_of(log, key);
+  return *text ? strtoll(text, NULL, 10) : -1;
+}
+
+/* "slurm 4711.0", "torchrun nightly": each part that is known; a part has no blank but its first. */
+static void add_part(FILE *name, const char *launcher, const char *id, const char *more) {
+  if (!*id)
+    return;
+  fprintf(name, "%s%s %s%s%s", ftell(name) > 0 ? ", " : "", launcher, id, *more ? "." : "", more);
+}
+
+int sl_run_identity_read(const struct sl_log *log, int64_t world_size, struct sl_run_identity *out) {
+  static const char *const keys[] = {"torchelastic_run_id", "slurm_job_id",  "slurm_restart_count", "pbs_job_id",
+                                     "lsf_job_id",          "lsf_job_index", "mpi_job_id",          "master_port"};
+  *out = (struct sl_run_identity){.parent_pid = number_of(log, "ppid"),
+                                  .restarts = number_of(log, "torchelastic_restart_count")};
+  const char *run_id = text_of(log, "torchelastic_run_id"), *step = text_of(log, "slurm_step_id");
+  size_t family_size = 0, name_size = 0;
+  const bool is_elastic = *run_id != 0; /* then each host may have a step of its own */
+  if (strcmp(run_id, "none") == 0)      /* torchrun's word where nobody gave an id */
+    run_id = "";
+  out->joins_launchers = *run_id != 0;
+  FILE *family = open_memstream(&out->family, &family_size), *name = open_memstream(&out->name, &name_size);
+  out->host = strdup(text_of(log, "host"));
+  if (family) {
+    fprintf(family, "%" PRId64, world_size);
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+      fprintf(family, "\n%s", text_of(log, keys[i]));
+    }
+    fprintf(family, "\n%s", is_elastic ? "" : step);
+  }
+  if (name) {
+    add_part(name, "torchrun", run_id, "");
+    add_part(name, "slurm", text_of(log, "slurm_job_id"), step);
+    add_part(name, "pbs", text_of(log, "pbs_job_id"), "");
+    add_part(name, "lsf", text_of(log, "lsf_job_id"), text_of(log, "lsf_job_index"));
+    if (!*text_of(log, "slurm_job_id")) /* whose PMIx has nothing more to say */
+      add_part(name, "mpi", text_of(log, "mpi_job_id"), "");
+  }
+  bool whole = family && name && out->host;
+  whole &= !family || fclose(family) == 0;
+  whole &= !name || fclose(name) == 0;
+  out->is_told = whole && *out->name;
+  return whole ? 0 : -ENOMEM;
+}
+
+void sl_run_identity_free(struct sl_run_identity *identity) {
+  free(identity->family);
+  free(identity->name);
+  free(identity->host);
+  *identity = (struct sl_run_identity){0};
+}
+
+bool sl_run_identity_is(const struct sl_run_identity *identity, const char *word) {
+  const size_t length = strlen(word);
+  if (length == 0)
+    return false;
+  if (strcmp(identity->name, word) == 0)
+    return true;
+  /* An id stands behind a blank, and before the next part, a step or the end. */
+  for (const char *at = identity->name; (at = strchr(at, ' ')); at++) {
+    const char *end = at + 1 + length;
+    if (strncmp(at + 1, word, length) == 0 && (*end == 0 || *end == ',' || *end == '.'))
+      return true;
+  }
+  return false;
+}
+
+/* ---- the record itself ---- */
+
+static int world_find(struct sl_log *log, struct sl_nccl_schemas *schemas, int64_t world_size, uint64_t *id,
+                      struct sl_error *error) {
+  struct sl_event event;
+  int r = 0;
+  for (int n = 0; n < EVENTS_UNTIL_WORLD && (r = sl_log_next(log, &event, error)) > 0; n++) {
+    if (event.type == SL_EVENT_nvtx_schema_entry) {
+      if (sl_nccl_schemas_add(schemas, event.payload) < 0)
+        return sl_no_memory(error);
+    } else if (event.type == SL_EVENT_range_payload) {
+      const struct sl_event_range_payload *e = event.payload;
+      struct sl_nccl_payload payload;
+      sl_nccl_payload_read(schemas, e->domain, e->schema, e + 1, e->length, &payload);
+      if (payload.has_communicator && payload.ranks == world_size) {
+        *id = payload.communicator;
+        return 0;
+      }
+    } else if (event.type == SL_EVENT_nccl_communicator) {
+      const struct sl_event_nccl_communicator *made = event.payload;
+      if ((int64_t)made->ranks == world_size) {
+        *id = made->communicator;
+        return 0;
+      }
+    }
+  }
+  return r < 0 ? r : 0;
+}
+
+int sl_run_world_communicator(const char *path, int64_t world_size, uint64_t *id, struct sl_error *error) {
+  struct sl_log *log = NULL;
+  *id = 0;
+  if (world_size < 2)
+    return 0;
+  int r = sl_log_open(path, &log, error);
+  struct sl_nccl_schemas *schemas = r < 0 ? NULL : sl_nccl_schemas_new(log);
+  if (r == 0)
+    r = schemas ? world_find(log, schemas, world_size, id, error) : sl_no_memory(error);
+  schemas = sl_nccl_schemas_free(schemas);
+  log = sl_log_close(log);
+  return r;
+}
+
+int sl_run_process_end(const char *path, uint64_t *end_ns, struct sl_error *error) {
+  struct sl_log *log = NULL;
+  int r = sl_log_open(path, &log, error);
+  if (r == 0)
+    *end_ns = sl_log_end_ns(log);
+  log = sl_log_close(log);
+  return r;
+}

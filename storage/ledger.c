@@ -76,7 +76,7 @@ static int attempts_write(struct sl_ledger_writer *writer, const struct sl_run *
                        &(struct sl_attempt_cells){
                            .attempt = (int64_t)attempt->number,
                            .name = attempt->name,
-                           .start_ns = (int64_t)attempt->start_ns,
+                           .began_ns = (int64_t)attempt->start_ns,
                            .ranks = (int64_t)attempt->count,
                            .recorded = attempt->ranks,
                            .world_size = attempt->world_size < 0 ? SL_NONE : attempt->world_size,

@@ -88,7 +88,7 @@ enum sl_keep { SL_KEEP_changes, SL_KEEP_all };
 /* Which run of a run directory. target is a const char *. */
 #define SL_RUN_ARGUMENT(target)                                                                                        \
   {                                                                                                                    \
-    "run", 0, "N|ID", "of several runs in DIR: the N-th, or that with the launcher's ID; default: the newest",         \
+    "run", 0, "RUN", "of several runs in DIR: its number, or an id that its launcher gave; default: the newest",       \
         SL_ARGUMENT_TEXT, &(target)                                                                                    \
   }
 

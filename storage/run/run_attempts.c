@@ -124,9 +124,14 @@ static int fit_find(struct sorting *s, size_t at, size_t attempt, struct fit *fi
     const struct evidence *its = &s->evidence[i];
     if (member->attempt != attempt)
       continue;
-    if (its->family != own->family || member->rank == process->rank) {
+    if (its->family != own->family) {
       fit->possible = false;
-      return its->family == own->family ? doubt(s, own->family) : 0;
+      return 0;
+    }
+    if (member->rank == process->rank) {
+      fit->possible = false;
+      r = its->host == own->host ? has_ended(s, i, process->start_ns) : 0;
+      return r == 0 ? doubt(s, own->family) : r < 0 ? r : 0; /* two at the same time: ranks of both come as they like */
     }
     if (its->host == own->host) {
       on_host = true;

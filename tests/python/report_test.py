@@ -153,6 +153,16 @@ def test_downsampling_keeps_every_peak(long):
     assert path.stat().st_size < 5e6
 
 
+def test_ranks_that_are_missing_are_named(tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(ROOT / "tests" / "data" / "fsdp2-2rank", run)
+    assert Page(report(run, tmp_path / "whole.html")).table("coverage") == [{"run": None, "missing": None}]
+    (gone,) = run.glob("vm-621-*")
+    shutil.rmtree(gone)
+    assert subprocess.run([COMMAND, "ingest", run], capture_output=True).returncode == 0
+    assert Page(report(run, tmp_path / "part.html")).table("coverage") == [{"run": None, "missing": "1"}]
+
+
 def owners_in_ledger(ledger, rank, at_ns):
     """{(module, category, detail): bytes} alive at an instant."""
     return {(module, category, detail or ""): size for module, category, detail, size in rows(

@@ -43,10 +43,10 @@ TEST_F(Deaths, TheFirstIsToldByOneClock) {
                 {fleet_ranks("0-3,8,10-15"), Fleet::End::waits, 2, 200 * ms}};
   const std::string out = oom();
   EXPECT_TRUE(contains(out, "Out of memory: rank 9, in step 2")) << out;
-  EXPECT_TRUE(contains(out, "\n9              1  first: out of memory                -")) << out;
-  EXPECT_TRUE(contains(out, "\n4-7            4  out of memory                100.00 ms")) << out;
+  EXPECT_TRUE(contains(out, "\n9                1  first: out of memory                -")) << out;
+  EXPECT_TRUE(contains(out, "\n4-7              4  out of memory                100.0 ms")) << out;
   EXPECT_TRUE(contains(
-      out, "\n0-3,8,10-15   11  waiting                         2.20 s  AllGather of Model.blocks.2, call 10 of "))
+      out, "\n0-3,8,10-15     11  waiting                        2.20 s  AllGather of Model.blocks.2, call 10 of "))
       << out;
   EXPECT_TRUE(contains(out, "Other hosts' clocks are known to ")) << out;
   EXPECT_FALSE(contains(out, "may have died before")) << out;
@@ -56,7 +56,7 @@ TEST_F(Deaths, AKillBeforeARefusalIsTheFirst) {
   job.deaths = {{{12}, Fleet::End::killed, 2, 0}, {{1}, Fleet::End::refused, 2, 50 * ms}};
   const std::string out = oom();
   EXPECT_TRUE(contains(out, "\n12        1  first: killed")) << out;
-  EXPECT_TRUE(contains(out, "\n1         1  out of memory              50.00 ms")) << out;
+  EXPECT_TRUE(contains(out, "\n1         1  out of memory          50.0 ms")) << out;
 }
 
 TEST_F(Deaths, OfJobsThatWaitTheKilledRankIsShown) {
@@ -76,9 +76,10 @@ TEST_F(Deaths, HostsAreComparedThroughOthers) {
   job.deaths = {{{11}, Fleet::End::refused, 2, 0}, {{0}, Fleet::End::refused, 2, 30 * ms}};
   const std::string out = oom();
   EXPECT_EQ(ask("SELECT host, offset_ns, hops, collectives, error_ns FROM host_clock ORDER BY host"),
-            "gpu-node-00,0,0,,0\ngpu-node-01,5000000000,1,10,900000\ngpu-node-02,-7000000000,2,10,1800000\n");
+            "gpu-node-00,0,0,,0\ngpu-node-01,5000000000,1,12,900000\ngpu-node-02,-7000000000,2,12,1800000\n");
   EXPECT_TRUE(contains(out, "Out of memory: rank 11")) << out;
-  EXPECT_EQ(ask("SELECT DISTINCT spread_ns FROM collective_cost"), "0\n") << "arrivals are on one clock, too";
+  EXPECT_EQ(ask("SELECT DISTINCT spread_ns FROM collective_cost WHERE spread_ns IS NOT NULL"), "0\n")
+      << "arrivals are on one clock, too";
 }
 
 TEST_F(Deaths, TheOrderIsUnknownWhereClocksCannotBeCompared) {
@@ -89,7 +90,8 @@ TEST_F(Deaths, TheOrderIsUnknownWhereClocksCannotBeCompared) {
   EXPECT_TRUE(contains(out, "The order of ranks 13 is unknown: no collective that ended joins their hosts to the first "
                             "rank's"))
       << out;
-  EXPECT_TRUE(contains(oom({"--csv"}), ",\"unknown\",")) << oom({"--csv"});
+  EXPECT_TRUE(contains(oom({"--deaths", "--csv"}), "13,gpu-node-03,out of memory,1699999941212250000,,,,unknown"))
+      << oom({"--deaths", "--csv"});
 }
 
 TEST_F(Deaths, WithinTheErrorOfTheClocksTheFirstIsInDoubt) {

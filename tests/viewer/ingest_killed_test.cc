@@ -145,7 +145,7 @@ TEST_F(IngestKilled, ARunOfWhichRanksAreMissingSaysSoFirst) {
     if (contains(entry.path().filename(), "vm-621"))
       fs::remove_all(entry.path());
   ASSERT_EQ(shardledger({"ingest", run}).status, 0);
-  EXPECT_EQ(shardledger({"peaks", run}).out.rfind("1 of 2 ranks; 0 events lost", 0), 0u);
+  EXPECT_EQ(shardledger({"peaks", run}).out.rfind("1 of 2 ranks, missing: 1; 0 events lost", 0), 0u);
   EXPECT_TRUE(contains(shardledger({"peaks", run, "--csv"}).error, "1 of 2 ranks"));
 }
 

@@ -219,7 +219,7 @@ int sl_cmd_diff(const struct sl_command *command, int argc, char **argv) {
       {"other-rank", 0, "R", "this rank of B against --rank of A; without B: of the same run", SL_ARGUMENT_NUMBER,
        &selection.other_rank},
       {"min", 0, "SIZE", "leave out smaller changes; 0 shows what is equal too", SL_ARGUMENT_SIZE, &selection.min},
-      {"other-run", 0, "N|ID", "this run of B against --run of A; without B: of the same directory", SL_ARGUMENT_TEXT,
+      {"other-run", 0, "RUN", "this run of B against --run of A; without B: of the same directory", SL_ARGUMENT_TEXT,
        &selection.other_run},
       SL_OUTPUT_ARGUMENTS(format),
   };

@@ -70,7 +70,7 @@ static const struct sl_column attempt_columns[] = {
     {"attempt", "--run", SL_UNIT_number, 0},
     {"is_this", "", SL_UNIT_text, 0},
     {"name", "Launcher's id", SL_UNIT_text, SL_COLUMN_HIDE_EMPTY},
-    {"start_ns", "Began", SL_UNIT_instant, 0},
+    {"began_ns", "Began", SL_UNIT_instant, 0},
     {"ranks", "Ranks", SL_UNIT_number, 0},
     {"world_size", "Of", SL_UNIT_number, SL_COLUMN_HIDE_EMPTY},
     {"recorded", "Recorded", SL_UNIT_text, 0},
@@ -101,8 +101,8 @@ static const struct sl_column retry_columns[] = {
 };
 
 static const struct sl_listing tables[] = {
-    {"attempts", SL_COLUMNS(attempt_columns), sl_sql_info_attempts, .only_with_rows = true},
     {"ranks", SL_COLUMNS(rank_columns), sl_sql_info_ranks, .heading = NULL},
+    {"attempts", SL_COLUMNS(attempt_columns), sl_sql_info_attempts, .only_with_rows = true},
     {"versions", SL_COLUMNS(version_columns), sl_sql_info_versions, .only_with_rows = true},
     {"sources", SL_COLUMNS(source_columns), sl_sql_info_sources, .only_with_rows = true},
     {"gaps", SL_COLUMNS(gap_columns), sl_sql_info_gaps, .only_with_rows = true},

@@ -17,6 +17,7 @@
 
 struct selection {
   int64_t rank; /* -1: all */
+  bool deaths;  /* only who died when, rank by rank */
 };
 
 /* ---- which one ---- */
@@ -312,15 +313,15 @@ static int print_categories(struct sl_db *db, struct sl_output *out, const struc
   return r;
 }
 
-/* Who died in which order, where more than one rank was there. */
-static int print_deaths(struct sl_db *db, struct sl_output *out, struct sl_error *error) {
+/* Who died in which order: in groups, or in text each rank. */
+static int print_deaths(struct sl_db *db, struct sl_output *out, bool each, struct sl_error *error) {
   struct sl_statement *statement = NULL;
   char clocks[SL_UNIT_CHARS];
   int r = sl_db_tell(db, sl_sql_oom_deaths_make, NULL, error);
-  if (r == 0 && out->format != SL_FORMAT_text)
-    return (int)sl_print_listing(db, out, &deaths, NULL, error);
   if (r == 0)
-    r = (int)sl_print_listing(db, out, &death_groups, NULL, error);
+    r = (int)sl_print_listing(db, out, each || out->format != SL_FORMAT_text ? &deaths : &death_groups, NULL, error);
+  if (out->format != SL_FORMAT_text)
+    return r;
   if (r <= 0)
     return r;
   r = sl_db_ask_first(db, sl_sql_oom_clocks, NULL, &statement, error);
@@ -363,10 +364,14 @@ static int print_oom(struct sl_db *db, struct sl_output *out, void *context, str
   if (r == 0)
     r = sl_print_coverage(db, out, error);
   sl_output_document(out);
+  if (r == 0 && selection->deaths) {
+    r = print_deaths(db, out, true, error);
+    return r < 0 ? r : 0;
+  }
   if (r == 0 && out->format != SL_FORMAT_text)
     r = (int)sl_print_listing(db, out, &requests, SL_WITH(SL_GIVEN(":rank", selection->rank)), error);
   if (r >= 0 && out->format != SL_FORMAT_text)
-    r = print_deaths(db, out, error);
+    r = print_deaths(db, out, true, error);
   if (r >= 0)
     r = read_request(db, selection, &death, error);
   if (r == 0)
@@ -381,7 +386,7 @@ static int print_oom(struct sl_db *db, struct sl_output *out, void *context, str
   if (r == 0)
     r = print_retries(db, out, &death, error);
   if (r == 0 && selection->rank < 0 && death.ranks > 1 && out->format == SL_FORMAT_text)
-    r = print_deaths(db, out, error);
+    r = print_deaths(db, out, false, error);
   const struct sl_parameter *parameters = SL_WITH(SL_NUMBER(":rank", death.rank), SL_GIVEN(":at", death.at_ns));
   if (r == 0)
     r = sl_db_tell(db, sl_sql_oom_live, parameters, error);
@@ -395,7 +400,7 @@ static int print_oom(struct sl_db *db, struct sl_output *out, void *context, str
 }
 
 int sl_print_death(struct sl_db *db, struct sl_output *out, struct sl_error *error) {
-  const struct selection all = {-1};
+  const struct selection all = {.rank = -1};
   struct sl_death death = {0};
   int r = sl_add_requests(db, error);
   if (r == 0)
@@ -410,9 +415,10 @@ int sl_print_death(struct sl_db *db, struct sl_output *out, struct sl_error *err
 
 int sl_cmd_oom(const struct sl_command *command, int argc, char **argv) {
   struct sl_output_arguments format = {0};
-  struct selection selection = {-1};
+  struct selection selection = {.rank = -1};
   const struct sl_argument arguments[] = {
       {"rank", 0, "R", "this rank, also when it ended in order", SL_ARGUMENT_NUMBER, &selection.rank},
+      {"deaths", 0, NULL, "only who died when and how, each rank", SL_ARGUMENT_FLAG, &selection.deaths},
       SL_OUTPUT_ARGUMENTS(format),
   };
   const char *path = NULL;

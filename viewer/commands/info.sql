@@ -30,7 +30,7 @@ SELECT EXISTS(SELECT 1 FROM kernel)
 
 -- name: info_attempts
 -- Where there are several; the one that is shown is marked.
-SELECT attempt, iif(is_this, 'shown', NULL), name, start_ns, ranks, world_size, recorded, told_by FROM attempt
+SELECT attempt, iif(is_this, 'shown', NULL), name, began_ns, ranks, world_size, recorded, told_by FROM attempt
 WHERE (SELECT count(*) FROM attempt) > 1 ORDER BY attempt
 
 -- name: info_has_all_ranks

@@ -11,8 +11,8 @@ function showCoverage(run, ranks, layers) {
   const line = document.getElementById("coverage");
   const reduced = run.ranks.filter((rank) => rank.fidelity === "history").length;
   const some = reduced < run.ranks.length ? ` on ${reduced} of ${plural(run.ranks.length, "rank")}` : "";
-  const absent = run.missing[0]?.ranks, all = Math.max(...run.ranks.map((rank) => rank.world_size));
-  line.textContent = `${absent ? `${run.ranks.length} of ${plural(all, "rank")}, missing: ${absent}; ` : ""}${reduced ? `reduced: allocations read from PyTorch's history${some}; ` : ""}${plural(lost, "event")} lost, ${plural(run.gaps.length, "gap")}; ${formatBytes(unattributed)} (${
+  const {run: which, missing: absent} = run.coverage[0], all = Math.max(...run.ranks.map((rank) => rank.world_size));
+  line.textContent = `${which ? `${which}; ` : ""}${absent ? `${run.ranks.length} of ${plural(all, "rank")}, missing: ${absent}; ` : ""}${reduced ? `reduced: allocations read from PyTorch's history${some}; ` : ""}${plural(lost, "event")} lost, ${plural(run.gaps.length, "gap")}; ${formatBytes(unattributed)} (${
     whole ? formatShare(unattributed, whole) : "0.0%"}) unattributed at the peak`;
   line.classList.toggle("loss", Boolean(absent) || reduced > 0 || lost > 0 || run.gaps.length > 0 || unattributed > 0);
 }

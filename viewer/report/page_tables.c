@@ -17,7 +17,7 @@ static const struct page_table {
     {"meta", sl_sql_page_meta, true, NULL},
     {"categories", sl_sql_page_categories, true, NULL},
     {"ranks", sl_sql_page_ranks, false, NULL},
-    {"missing", sl_sql_page_missing, true, NULL},
+    {"coverage", sl_sql_page_coverage, true, NULL},
     {"life", sl_sql_page_life, false, NULL},
     {"life_category", sl_sql_page_life_category, false, NULL},
     {"steps", sl_sql_page_steps, false, NULL},

@@ -18,8 +18,10 @@ SELECT key, value FROM meta WHERE key IN ('shardledger_version', 'source_directo
 -- name: page_categories
 SELECT name, colour FROM category ORDER BY layer
 
--- name: page_missing
-SELECT rank_ranges(first, last) AS ranks FROM missing_ranks HAVING count(*) > 0
+-- name: page_coverage
+-- Which of several runs it is, and which ranks are not there.
+SELECT (SELECT 'run ' || attempt || ' of ' || (SELECT count(*) FROM attempt) FROM attempt
+    WHERE is_this AND (SELECT count(*) FROM attempt) > 1) AS run, (SELECT rank_ranges(first, last) FROM missing_ranks) AS missing
 
 -- name: page_ranks
 SELECT r.rank, r.world_size, r.host, r.pid, r.device, r.device_name, r.device_bytes, r.start_ns - :zero AS start,

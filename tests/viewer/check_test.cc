@@ -38,7 +38,7 @@ TEST_F(Check, AFailedBudgetExitsWithOneAndSaysByHowMuchAndWhere) {
   EXPECT_EQ(result.status, 1);
   EXPECT_TRUE(contains(result.out, "max-peak: the peak is 1.79 GiB (rank 0, step 3, backward of blocks.1): "))
       << result.out;
-  EXPECT_TRUE(contains(result.out, "over the budget of 1.00 GiB\n"));
+  EXPECT_TRUE(contains(result.out, "over the budget of 1.00 GiB; 2 ranks are over it: 0-1\n"));
   EXPECT_TRUE(
       contains(result.out, "activation has 616.0 MiB at the peak of step 3 on rank 0: 16.0 MiB over the budget of"))
       << result.out;

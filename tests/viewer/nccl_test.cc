@@ -162,8 +162,8 @@ TEST_F(Nccl, TextHasTheSameTableWithStragglersBelow) {
       << out;
   EXPECT_TRUE(contains(out, "ffffffffffffffff  data     2       48.0 MiB")) << out;
   EXPECT_TRUE(contains(out, "Rank  Host   Met others in  Arrived last  Share  Late, mean  Late, most  Others waited\n"
-                            "   1  node1              3             2  66.7%     30.0 us     30.0 us        60.0 us\n"
-                            "   0  node1              3             1  33.3%      5.0 us      5.0 us         5.0 us\n"))
+                            "1     node1              3             2  66.7%     30.0 us     30.0 us        60.0 us\n"
+                            "0     node1              3             1  33.3%      5.0 us      5.0 us         5.0 us\n"))
       << out;
 }
 

@@ -162,6 +162,29 @@ def test_nodes_export_their_own_ranks_and_make_one_run(nodes, fleet, lake_module
             assert ordered(database.execute(f"SELECT * FROM {source}").fetchall()) == ordered(expected), source
 
 
+def test_a_packed_run_has_one_file_a_table_and_the_same_rows(nodes, lake_module, tmp_path):
+    lake = tmp_path / "lake"
+    for node in nodes:
+        export(node, lake, "--run", "one")
+    export(nodes[0], lake, "--run", "other")
+    before = files_of(lake)
+
+    def answers():
+        with contextlib.closing(lake_module.connect(lake, "one")) as database:
+            names = [name for (name,) in database.execute("SELECT view_name FROM duckdb_views() WHERE NOT internal").fetchall()]
+            return {name: ordered(database.execute(f"SELECT * FROM {name}").fetchall()) for name in names}
+
+    expected = answers()
+    assert lake_module.pack(lake, "one") == len([path for path in before if "/run=one/" in path])
+    assert answers() == expected
+    after = files_of(lake)
+    packed = [path for path in after if "/run=one/" in path]
+    assert packed and all(path.endswith("/run=one/ranks-00000-00023.parquet") for path in packed)
+    assert {path: time for path, time in after.items() if "/run=one/" not in path} == {
+        path: time for path, time in before.items() if "/run=one/" not in path}
+    assert "which the ledger lacks" in export(nodes[0], lake, "--run", "one", status=2)
+
+
 def test_a_rerun_replaces_its_own_ranks_of_its_own_run(nodes, lake_module, tmp_path):
     lake = tmp_path / "lake"
     (late,) = (process for process in nodes[0].iterdir() if "-1007-" in process.name)

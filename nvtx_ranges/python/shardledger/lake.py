@@ -23,6 +23,7 @@ from .ledger import LedgerError
 _NONE = "run=__HIVE_DEFAULT_PARTITION__"  # Hive's way to say NULL
 _SQL = os.path.join(os.path.dirname(os.path.abspath(__file__)), "sql")
 _MEMORY = "1GB"  # what does not fit goes to a temporary file
+_COMMON = {"category", "meta"}  # have no rank: every node has their rows
 _VIEWS = ("views.duckdb.sql", "views.spark.sql")
 
 # The communicator of all ranks has the same id on all nodes, so these need not agree on a name.
@@ -46,14 +47,38 @@ def export(ledger, directory, run=None):
         ranks = [rank for (rank,) in database.execute("SELECT rank FROM ledger.rank ORDER BY rank").fetchall()]
         if not ranks:
             raise LedgerError(f"{ledger} has no ranks")
-        name = f"ranks-{ranks[0]:05d}-{ranks[-1]:05d}.parquet"
-        try:
-            _export(database, directory, f"run={run}", name, ranks)
-        except OSError as error:
-            raise LedgerError(f"{directory} can't be written: {error.strerror}; choose another directory") from None
-        except _duckdb().IOException as error:
-            raise LedgerError(f"{directory} can't be written: {str(error).splitlines()[0]}") from None
+        name = _file_name(ranks)
+        with _writing(directory):
+            replaced = {name, *_files_of(database, os.path.join(directory, "rank", f"run={run}"), ranks)}
+            tables = [table for (table,) in database.execute(
+                "SELECT table_name FROM duckdb_tables() WHERE database_name = 'ledger'").fetchall()]
+            for table in tables:
+                _keep_columns(database, directory, table)
+            _replace(database, directory, run, name, replaced, {table: f"FROM ledger.{table}" for table in tables})
+            for file in _VIEWS:
+                part = _part(directory, file)
+                shutil.copyfile(os.path.join(_SQL, file), part)
+                os.replace(part, os.path.join(directory, file))
     return run
+
+
+def pack(directory, run=None):
+    """Makes one file a table of all that the nodes of a run wrote, when they have; returns how many files it replaced.
+
+    Answers stay the same, and come faster from a tenth of the space. A reader meanwhile may see rows twice.
+    """
+    directory, run = os.fspath(directory), _chosen(directory, run)
+    with _connection() as database, _writing(directory):
+        files = {os.path.basename(place): sorted(glob.glob(os.path.join(glob.escape(place), f"run={run}", "ranks-*.parquet")))
+                 for place in glob.glob(os.path.join(glob.escape(directory), "*")) if os.path.isdir(place)}
+        rows = "SELECT * FROM read_parquet([{}], hive_partitioning = false)"
+        queries = {table: rows.format(", ".join(map(_text, paths))) for table, paths in files.items() if paths}
+        for table in _COMMON & set(queries):
+            queries[table] = queries[table].replace("SELECT", "SELECT DISTINCT", 1)
+        ranks = [rank for (rank,) in database.execute(f"SELECT rank FROM ({queries['rank']}) ORDER BY rank").fetchall()]
+        before = [path for paths in files.values() for path in paths]
+        _replace(database, directory, run, _file_name(ranks), set(map(os.path.basename, before)), queries)
+    return len(before)
 
 
 def runs(directory):
@@ -110,25 +135,35 @@ def ranges(ranks):
 # ---- writing ----
 
 
-def _export(database, directory, run, name, ranks):
-    """Every table is written beside its place first. `rank` takes its place last: by it a later export tells what is there."""
-    tables = [table for (table,) in database.execute(
-        "SELECT table_name FROM duckdb_tables() WHERE database_name = 'ledger' ORDER BY table_name = 'rank'").fetchall()]
-    replaced = {name, *_files_of(database, os.path.join(directory, "rank", run), ranks)}
-    for table in tables:
-        _keep_columns(database, directory, table)
+@contextlib.contextmanager
+def _writing(directory):
+    duckdb = _duckdb()
+    try:
+        yield
+    except OSError as error:
+        raise LedgerError(f"{directory} can't be written: {error.strerror}; choose another directory") from None
+    except duckdb.IOException as error:
+        raise LedgerError(f"{directory} can't be written: {str(error).splitlines()[0]}") from None
+
+
+def _file_name(ranks):
+    return f"ranks-{ranks[0]:05d}-{ranks[-1]:05d}.parquet"
+
+
+def _replace(database, directory, run, name, replaced, queries):
+    """Each table's rows are written beside their place first, then take it, in the stead of the replaced files. `rank` is the
+    last to: by it a later export tells what is there."""
     written = {}
     try:
-        for table in tables:
-            place = os.path.join(directory, table, run)
+        for table in sorted(queries, key=lambda table: (table == "rank", table)):
+            place = os.path.join(directory, table, f"run={run}")
             os.makedirs(place, exist_ok=True)
-            written[table] = part = _part(place, name)
-            rows = _copy(database, f"SELECT * FROM ledger.{table}", part)
-            if rows == 0:
+            part = written[table] = _part(place, name)
+            if _copy(database, queries[table], part) == 0:
                 os.remove(part)
                 written[table] = None
         for table, part in written.items():
-            place = os.path.join(directory, table, run)
+            place = os.path.join(directory, table, f"run={run}")
             if part:
                 os.replace(part, os.path.join(place, name))
             for old in replaced - ({name} if part else set()):
@@ -136,10 +171,6 @@ def _export(database, directory, run, name, ranks):
     finally:
         for part in filter(None, written.values()):
             _remove(part)
-    for file in _VIEWS:
-        part = _part(directory, file)
-        shutil.copyfile(os.path.join(_SQL, file), part)
-        os.replace(part, os.path.join(directory, file))
 
 
 def _copy(database, query, path):
@@ -299,13 +330,17 @@ def main(arguments=None):
     ask = commands.add_parser("different", help="which ranks differ from the others, in what, since when")
     ask.add_argument("lake")
     ask.add_argument("--at-least", type=int, default=1 << 20, metavar="BYTES", help="less is alike; default: 1 MiB")
-    for command in (add, ask):
+    one = commands.add_parser("pack", help="make one file a table of all that the nodes of a run wrote")
+    one.add_argument("lake")
+    for command in (add, ask, one):
         command.add_argument("--run", metavar="NAME")
     asked = parser.parse_args(arguments)
     try:
         if asked.command == "export":
             export(asked.ledger, asked.output, asked.run)
             print(asked.output)
+        elif asked.command == "pack":
+            print(f"{pack(asked.lake, asked.run)} files replaced")
         else:
             _print_different(different(asked.lake, asked.run, asked.at_least))
     except LedgerError as error:

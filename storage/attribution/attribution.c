@@ -80,8 +80,8 @@ static bool is_cublas_workspace(const struct sl_allocation *allocation, const st
 }
 
 /*
- * Of a step in which no optimizer steps: what outlives the backward pass and is not used up in another one. Where the log
- * ends in the step, an error may have let go of what was in use.
+ * Of a step in which no optimizer steps: what outlives the backward pass and is not used up in another one. Where the
+ * log ends in the step, an error may have let go of what was in use.
  */
 static bool is_kept_without_optimizer(const struct sl_allocation *allocation, const struct sl_step_facts *facts,
                                       const struct sl_phase *backward) {

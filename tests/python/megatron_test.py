@@ -30,6 +30,9 @@ class Stream:
     wait = record = query = synchronize = wait_stream = wait_event = _nothing
 
 
+made = []
+
+
 @pytest.fixture
 def two_ranks(monkeypatch):
     for name, stand_in in {
@@ -44,6 +47,10 @@ def two_ranks(monkeypatch):
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
     yield
     dist.destroy_process_group()
+    for model in made:  # their hooks keep them alive, and other tests look for all models that hold something
+        for part in model.modules():
+            part._parameters.clear()
+    made.clear()
 
 
 class Block(nn.Module):
@@ -58,6 +65,7 @@ class Block(nn.Module):
 class Model(nn.Module):
     def __init__(self):
         super().__init__()
+        made.append(self)
         self.blocks = nn.ModuleList(Block() for _ in range(2))
         self.head = nn.Linear(16, 4)
 

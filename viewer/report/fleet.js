@@ -22,7 +22,7 @@ function shortRuns(numbers) {
   return `${text.slice(0, text.lastIndexOf(",", 40))}, … (${plural(numbers.length, "rank")})`;
 }
 
-const BINS_MOST = 16;
+const BIN_ROWS = 16;
 
 // How many ranks have how high a peak in their life. Empty stretches are one row.
 function showHistogram(all) {
@@ -31,16 +31,21 @@ function showHistogram(all) {
   const low = Math.min(...peaks), high = Math.max(...peaks);
   box.parentElement.hidden = known.length <= FEW_RANKS || low === high;
   if (box.parentElement.hidden) return;
-  let width = 1;
-  while (Math.floor(high / width) - Math.floor(low / width) >= BINS_MOST) width *= 2;
-  const bins = groupBy(known.map((view) => ({view, bin: Math.floor(view.life.allocated / width)})), "bin");
+  let width = 2 ** Math.max(0, Math.floor(Math.log2(high / 100))), bins;
+  for (;; width *= 2) {
+    bins = groupBy(known.map((view) => ({view, bin: Math.floor(view.life.allocated / width)})), "bin");
+    const gaps = [...bins.keys()].filter((bin) => !bins.has(bin - 1)).length - 1;
+    if (bins.size + gaps <= BIN_ROWS) break;
+  }
+  const stretch = (from, to) => element("span", {title: `from ${formatExact(from * width)}, less than ${formatExact(to * width)}`},
+                                        `${formatTick(from * width)} to ${formatTick(to * width)}`);
   const most = Math.max(...[...bins.values()].map((bin) => bin.length));
   const rows = [];
   let before = null;
   for (const bin of [...bins.keys()].sort((a, b) => a - b)) {
-    if (before !== null && bin > before + 1) rows.push([`${formatTick((before + 1) * width)} to ${formatTick(bin * width)}`, "", "0", ""]);
+    if (before !== null && bin > before + 1) rows.push([stretch(before + 1, bin), "", "0", ""]);
     const ranks = bins.get(bin).map(({view}) => view.rank);
-    rows.push([`${formatTick(bin * width)} to ${formatTick((bin + 1) * width)}`,
+    rows.push([stretch(bin, bin + 1),
                element("div", {class: "bar", "aria-hidden": "true"}, element("span", {style: {width: `${(ranks.length / most) * 100}%`, background: "var(--less-3)"}})),
                ranks.length.toLocaleString("en-US"), shortRuns(ranks)]);
     before = bin;
@@ -239,13 +244,11 @@ class HeatMap {
       ctx.fillText(row.unit, 0, middle, this.left - 8);
     });
     ctx.textBaseline = "top";
-    free = 0;
-    this.steps.forEach(([first], x) => {
-      const text = x === 0 ? `step ${first}` : `${first}`, at = this.left + x * this.cell;
-      if (at < free || at + ctx.measureText(text).width > width) return;
-      ctx.fillText(text, at, height + 6);
-      free = at + ctx.measureText(text).width + 26;
-    });
+    const each = roundUp(Math.max(1, 70 / this.cell));
+    for (let x = 0; x < this.steps.length; x += each) {
+      const text = x === 0 ? `step ${this.steps[x][0]}` : `${this.steps[x][0]}`, at = this.left + x * this.cell;
+      if (at + ctx.measureText(text).width <= width) ctx.fillText(text, at, height + 6);
+    }
   }
 
   drawChosen(ctx) {

@@ -200,7 +200,7 @@ class App {
     document.getElementById("legend").replaceChildren(...this.layers.slice().reverse().map((layer) =>
       named(categoryColour(layer), layer)));
     document.getElementById("steps-lead").textContent = `What was allocated at the highest point of each step of rank ${this.view.rank}, by category; dashed: reserved by PyTorch${
-      this.ranks.length > 1 ? `; thin lines: the ${this.ranks.length < this.all.length ? `peaks of ${this.ranks.length - 1} ranks that stand for others or stand out` : "other ranks’ peaks"}` : ""}. Click a step to see inside.`;
+      this.ranks.length > 1 ? `; thin lines: ${this.ranks.length < this.all.length ? "the peaks of the other ranks that are drawn" : "the other ranks’ peaks"}` : ""}. Click a step to see inside.`;
   }
 
   // Where a moment is, in words.

@@ -20,7 +20,7 @@ class RankStrips {
   // Of many ranks, how many a drawn one stands for.
   alike(view) {
     const group = this.groups.find((one) => one.representative === view.rank);
-    return group ? element("span", {class: "quiet detail", title: `ranks ${group.ranks}`}, `${group.count.toLocaleString("en-US")} alike`) : "";
+    return group ? element("span", {class: "quiet detail", title: `ranks ${group.ranks}`}, group.count > 1 ? `${group.count.toLocaleString("en-US")} alike` : "alone") : "";
   }
 
   place() {

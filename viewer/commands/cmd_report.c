@@ -18,14 +18,15 @@
 /* ---- the data block ---- */
 
 static int begin_page(struct sl_page *page, struct sl_error *error) {
-  int r = sl_db_int(page->db, sl_sql_report_rank_count, &page->ranks, error);
-  if (r == 0 && page->ranks == 0)
+  int64_t ranks = 0;
+  int r = sl_db_int(page->db, sl_sql_report_rank_count, &ranks, error);
+  if (r == 0 && ranks == 0)
     r = sl_error_set(error, -ENODATA, "the ledger has no rank: nothing to report");
   if (r == 0)
-    r = sl_db_int(page->db, sl_sql_report_first_instant, &page->first_ns, error);
+    r = sl_check_selection(page->db, &page->ranks, -1, error);
   if (r == 0)
-    r = sl_db_int(page->db, sl_sql_report_rows, &page->rows, error);
-  return r == 0 ? sl_check_selection(page->db, &(const struct sl_ranks){0}, page->step, error) : r;
+    r = sl_check_selection(page->db, &(const struct sl_ranks){0}, page->step, error);
+  return r == 0 ? sl_page_begin(page, error) : r;
 }
 
 /* json_length JSON, samples, deflated and as base64. The caller frees *out. */
@@ -79,6 +80,8 @@ static int gather(struct sl_page *page, char **out, struct sl_error *error) {
     return sl_no_memory(error);
   fputs("{\"version\":\"" SL_VERSION "\"", page->json);
   r = sl_page_tables(page, error);
+  if (r == 0)
+    r = sl_page_heat(page, error);
   if (r == 0)
     r = sl_page_timeline(page, error);
   fputs("}", page->json);
@@ -138,6 +141,7 @@ int sl_cmd_report(const struct sl_command *command, int argc, char **argv) {
       {"output", 'o', "FILE", "where to write it; replaced when it is there; default: report.html", SL_ARGUMENT_TEXT,
        &output},
       {"step", 0, "N", "hold every allocation of this step, too", SL_ARGUMENT_NUMBER, &page.step},
+      {"rank", 0, "RANKS", "of more than 8 ranks: draw these, too, such as 7 or 0-3,7", SL_ARGUMENT_RANKS, &page.ranks.text},
       SL_RUN_ARGUMENT(run),
   };
   int r = sl_parse(command, arguments, sizeof(arguments) / sizeof(arguments[0]), argc, argv, &path, 1);

@@ -15,31 +15,14 @@ async function readData() {
   const whole = await inflate(document.getElementById("data").textContent);
   const length = new DataView(whole.buffer).getUint32(0, true);
   const data = JSON.parse(new TextDecoder().decode(whole.subarray(4, 4 + length)));
-  const run = {version: data.version, samples: whole.subarray(4 + length), timeline: data.timeline, byRank: {}};
+  const run = {version: data.version, samples: whole.subarray(4 + length), timeline: data.timeline, heat: data.heat,
+               rank_lines: data.rank_lines, byRank: {}};
   for (const [name, table] of Object.entries(data))
     if (table.columns) {
       run[name] = table.rows.map((row) => asObject(table.columns, row));
       run.byRank[name] = groupBy(run[name], "rank");
     }
-  tellLateness(run.collectives);
   return run;
-}
-
-// late: how long after the first rank a collective began on the device, as the view collective_cost has it; null: nobody to compare.
-function tellLateness(calls) {
-  const meetings = new Map();
-  for (const call of calls) {
-    call.late = null;
-    if (call.start === null || call.comm === null || call.seq === null || ["Send", "Recv"].includes(call.operation)) continue;
-    const key = `${call.comm} ${call.seq} ${call.operation} ${call.bytes}`;
-    if (meetings.has(key)) meetings.get(key).push(call);
-    else meetings.set(key, [call]);
-  }
-  for (const meeting of meetings.values()) {
-    if (meeting.length < 2) continue;
-    const first = meeting.reduce((least, call) => Math.min(least, call.start), Infinity);
-    for (const call of meeting) call.late = call.start - first;
-  }
 }
 
 function asObject(columns, row) {
@@ -69,14 +52,19 @@ function lastNotAbove(count, at, value) {
   return low;
 }
 
-// Everything about one rank, looked up once. Times are nanoseconds on the page's clock.
-function rankView(run, rank, layers) {
-  const of = (table) => run.byRank[table].get(rank) || [];
-  const steps = of("steps");
-  const index = run.timeline.find((item) => item.rank === rank);
+/*
+ * Everything about one rank, looked up once. Times are nanoseconds on the page's clock. Of one that is not drawn (page.h) there
+ * is the highest point of its life: what was alive then, category to bytes.
+ */
+function rankView(run, facts, layers) {
+  const {rank} = facts, of = (table) => run.byRank[table].get(rank) || [];
+  const known = {rank, facts, drawn: false, recorded: facts.group !== null, life: of("life")[0] || null,
+                 heldAtPeak: new Map(of("life_category").map((row) => [row.category, row.bytes]))};
+  const index = run.timeline.find((item) => item.rank === rank), steps = of("steps");
+  if (!index) return known;
   const view = {
-    rank,
-    facts: run.ranks.find((row) => row.rank === rank),
+    ...known,
+    drawn: true,
     steps,
     stepByNumber: new Map(steps.map((step) => [step.step, step])),
     memory: new RankMemory(index, run.samples, layers),
@@ -98,9 +86,6 @@ function rankView(run, rank, layers) {
   view.outer = view.phases.filter((phase) => phase.outer);
   view.longestOuter = longest(view.outer);
   view.highest = steps.reduce((best, step) => (step.allocated !== null && step.allocated > (best ? best.allocated : -1) ? step : best), null);
-  // The highest point of its life, in a step or not, and what was alive then: category to bytes.
-  view.life = of("life")[0] || null;
-  view.heldAtPeak = new Map(of("life_category").map((row) => [row.category, row.bytes]));
   view.recorded = view.memory.owners.length > 0; // allocations of tensors were
   return view;
 }

@@ -5,7 +5,9 @@ class App {
   constructor(run) {
     this.run = run;
     this.layers = layersOf(run);
-    this.ranks = run.ranks.map((facts) => rankView(run, facts.rank, this.layers));
+    this.all = run.ranks.map((facts) => rankView(run, facts, this.layers));
+    this.byRank = new Map(this.all.map((view) => [view.rank, view]));
+    this.ranks = this.all.filter((view) => view.drawn);
     const actions = {zoom: (from, to) => this.zoom(from, to), select: (at) => this.select(at),
                      zoomStep: (step) => this.showStep(step)};
     this.modules = new ModulesTable(document.getElementById("modules"), run.modules);
@@ -15,7 +17,8 @@ class App {
                            {...actions, hover: (item, event) => this.hoverLane(item, event)});
     this.device = new DevicePart(run, document.getElementById("device"), (at) => this.showPlace(at, null));
     this.steps = new StepsChart(document.getElementById("steps-chart"), this.layers, (step) => this.showStep(step));
-    this.strips = new RankStrips(document.getElementById("strips"), this.layers, (rank) => this.showRank(rank));
+    this.strips = new RankStrips(document.getElementById("strips"), this.layers, this.all.length > FEW_RANKS ? run.groups : [], (rank) => this.showRank(rank));
+    this.heat = new HeatMap(this, document.getElementById("heat"));
     this.owners = new SortedTable(element("div", {class: "scroll"}), [
       {name: "Module", value: (row) => this.modules.short(row.module) || "", cell: (row) => element("span", {class: "fqn", title: this.modules.name(row.module)}, ...breakable(this.modules.short(row.module) || "no module"))},
       {name: "Category", value: (row) => row.category, cell: (row) => element("span", {}, named(categoryColour(row.category), row.category),
@@ -27,13 +30,17 @@ class App {
   }
 
   start() {
-    showCoverage(this.run, this.ranks, this.layers);
+    showCoverage(this.run, this.all, this.layers);
     showHead(this.run);
     showAlerts(this.run, this);
-    showFigures(this.ranks);
+    showAlike(this.run);
+    showFigures(this.all);
+    showHistogram(this.all);
+    startRanks(this);
     showMissing(this.run, this);
     const select = document.getElementById("rank");
-    select.append(...this.ranks.map((view) => element("option", {value: view.rank}, `${view.rank}`)));
+    select.append(...this.all.map((view) => element("option", {value: view.rank, disabled: !this.standFor(view.rank)},
+      view.drawn ? `${view.rank}` : this.standFor(view.rank) ? `${view.rank} (as ${view.facts.representative})` : `${view.rank} (not drawn)`)));
     select.addEventListener("change", () => this.showRank(Number(select.value)));
     document.getElementById("module-filter").addEventListener("input", (event) => this.modules.filter(event.target.value));
     for (const button of document.querySelectorAll("[data-do]"))
@@ -46,13 +53,14 @@ class App {
       width = innerWidth;
     });
     this.open();
+    this.heat.draw();
     document.getElementById("about").textContent = `Written by shardledger ${this.run.version}. Sizes are exact: hover a size for its bytes. Charts: uPlot 1.6.31, Copyright (c) 2022 Leon Sorokin, MIT licence.`;
   }
 
   // What people come for first: the moment at which memory ran out, else the highest peak. Only then the whole run.
   open() {
     const worst = this.ranks.reduce((a, b) => ((b.life?.allocated ?? -1) > (a.life?.allocated ?? -1) ? b : a));
-    const fatal = this.run.oom.filter((oom) => this.ranks.find((view) => view.rank === oom.rank).facts.ended === "out of memory");
+    const fatal = this.run.oom.filter((oom) => this.byRank.get(oom.rank).drawn && this.byRank.get(oom.rank).facts.ended === "out of memory");
     const first = fatal.reduce((a, b) => (a === null || b.at < a.at ? b : a), null);
     this.showRank(first ? first.rank : worst.rank);
     if (first) this.showPlace(first.at, first.step);
@@ -66,15 +74,22 @@ class App {
             Math.max(...this.ranks.map((view) => Math.max(view.facts.end, view.memory.end, view.facts.start + 1)))];
   }
 
+  // Whose picture shows a rank: its own, that of its group's representative, or null.
+  standFor(rank) {
+    const asked = this.byRank.get(rank), view = asked.drawn ? asked : this.byRank.get(asked.facts.representative);
+    return view?.drawn ? view : null;
+  }
+
   showRank(rank) {
-    const view = this.ranks.find((one) => one.rank === rank);
+    const view = this.standFor(rank);
     const before = this.view;
     this.view = view;
     document.getElementById("rank").value = rank;
+    document.getElementById("stand").textContent = view.rank === rank ? "" : `Rank ${rank} is alike rank ${view.rank}, whose picture stands for it. 'shardledger report --rank ${rank}' draws it.`;
     this.lanes.prepare(view, (id) => this.modules.name(id));
     this.steps.show(view, this.ranks.filter((other) => other !== view));
     this.device.show(view);
-    showRanks(this.ranks, this.layers, this);
+    showRanks(this);
     showCollectives(this.run, view);
     this.showHeld();
     this.legend();
@@ -149,7 +164,8 @@ class App {
     });
     const numbers = formatRuns(inside.map((step) => step.step));
     const words = inside.length ? `step${inside.length > 1 ? "s" : ""} ${numbers}` : "between steps";
-    document.getElementById("strips-lead").textContent = `Allocated bytes over the time in view above (${words} of rank ${this.view.rank}), on one scale; at the end of each line its highest in view.`;
+    document.getElementById("strips-lead").textContent = `Allocated bytes over the time in view above (${words} of rank ${this.view.rank}), on one scale; at the end of each line its highest in view.${
+      this.ranks.length < this.all.length ? ` ${this.ranks.length} of ${plural(this.all.length, "rank")}: those that stand for others, and those that stand out.` : ""}`;
     document.getElementById("view").textContent = `Rank ${this.view.rank} · ${words} · ${formatTime(to - from)}${
       this.chart.baseStep ? `, from step ${this.chart.baseStep.step}’s start` : this.chart.dense ? ", narrow steps at their highest" : ""}`;
   }
@@ -184,7 +200,7 @@ class App {
     document.getElementById("legend").replaceChildren(...this.layers.slice().reverse().map((layer) =>
       named(categoryColour(layer), layer)));
     document.getElementById("steps-lead").textContent = `What was allocated at the highest point of each step of rank ${this.view.rank}, by category; dashed: reserved by PyTorch${
-      this.ranks.length > 1 ? "; thin lines: the other ranks’ peaks" : ""}. Click a step to see inside.`;
+      this.ranks.length > 1 ? `; thin lines: ${this.ranks.length < this.all.length ? "the peaks of the other ranks that are drawn" : "the other ranks’ peaks"}` : ""}. Click a step to see inside.`;
   }
 
   // Where a moment is, in words.
@@ -302,10 +318,11 @@ class App {
   redraw() {
     this.chart.remake();
     this.lanes.draw();
+    this.heat.draw();
     this.strips.show(this.ranks, this.view, this.chart.from, this.chart.to);
     this.steps.show(this.view, this.ranks.filter((other) => other !== this.view));
     this.steps.choose(stepAt(this.view, this.at));
-    showRanks(this.ranks, this.layers, this);
+    showRanks(this);
     this.legend();
     this.showOwners(stepAt(this.view, this.at));
     this.device.show(this.view);

@@ -47,7 +47,7 @@ function showAlerts(run, app) {
         formatBytes(oom.reserved)} reserved, largest free block ${formatBytes(oom.largest_free)}; ${
         formatBytes(oom.free)} of the device free.${oom.place ? ` In ${oom.place.replaceAll(" > ", " › ")}.` : ""} Why it did not fit, and what would help: `,
       element("code", {}, "shardledger oom"), " ",
-      element("button", {type: "button", onclick: () => app.showMoment(oom.rank, oom.at, oom.step)}, "Show the moment")));
+      app.byRank.get(oom.rank).drawn ? element("button", {type: "button", onclick: () => app.showMoment(oom.rank, oom.at, oom.step)}, "Show the moment") : ""));
   if (refused.length > 3)
     box.append(element("div", {class: "alert alarm"}, `${plural(refused.length - 3, "more refused request")}: shardledger oom lists them.`));
   const cut = run.ranks.filter((rank) => rank.ended === "cut off");
@@ -59,16 +59,16 @@ function showAlerts(run, app) {
     box.append(element("div", {class: "alert"}, element("b", {}, `${plural(run.gaps.length, "gap")} in the record`),
                        `, ${plural(lost, "event")} lost there: listed at the end of this page, marked in the timeline.`));
   }
-  const blind = app.ranks.filter((view) => !view.recorded), coarse = run.ranks.filter((rank) => rank.fidelity === "history");
+  const blind = app.all.filter((view) => !view.recorded), coarse = run.ranks.filter((rank) => rank.fidelity === "history");
   if (blind.length)
     box.append(element("div", {class: "alert"}, element("b", {}, `${rankWords(blind)}: allocations of tensors were not recorded.`),
                        " What is missing, and why, is at the end of this page."));
   if (coarse.length)
     box.append(element("div", {class: "alert"}, `${rankWords(coarse)}: allocations were read from PyTorch’s history at step ends, without their thread.`));
-  const unchecked = run.steps.filter((step) => step.checked === 0);
-  if (unchecked.length)
-    box.append(element("div", {class: "alert"}, `In ${plural(unchecked.length, "step")} PyTorch’s own statistics differ from the ledger: rank ${
-      unchecked[0].rank}, step ${unchecked[0].step} first.`));
+  const [unchecked] = run.unchecked;
+  if (unchecked)
+    box.append(element("div", {class: "alert"}, `In ${plural(unchecked.steps, "step")} PyTorch’s own statistics differ from the ledger: rank ${
+      unchecked.rank}, step ${unchecked.step} first.`));
 }
 
 function figure(name, value, note, title) {
@@ -104,19 +104,57 @@ function showFigures(ranks) {
   box.append(...figures.filter(Boolean));
 }
 
-function showRanks(ranks, layers, app) {
+// Ranks as people write them, "64-71,137", or a part of a host's name.
+function rankFilter(text) {
+  const words = text.trim().toLowerCase();
+  if (!/^\d[\d\s,–-]*$/.test(words)) return (view) => (view.facts.host || "").toLowerCase().includes(words);
+  const runs = words.split(",").map((run) => run.split(/[–-]/).map(Number));
+  return (view) => runs.some(([first, last]) => view.rank >= first && view.rank <= (last || first));
+}
+
+// The table of all ranks, made once, so that it keeps its order.
+function startRanks(app) {
   const box = document.getElementById("ranks");
-  const known = ranks.filter((view) => view.life);
-  box.parentElement.hidden = !known.length;
+  const known = app.all.filter((view) => view.life), most = Math.max(...known.map((view) => view.life.allocated));
+  box.closest("section").hidden = !known.length;
   if (!known.length) return;
-  const most = Math.max(...known.map((view) => view.life.allocated));
+  const {groups} = app.run, usual = groups.length > 1 ? app.byRank.get(groups[0].representative) : null;
+  const several = new Set(known.map((view) => view.facts.host)).size > 1;
+  const apart = (view) => (usual ? view.life.allocated - usual.life.allocated : null);
+  const columns = [
+    {name: "Rank", number: false, value: (view) => view.rank, cell: (view) => (app.standFor(view.rank) ?
+      element("button", {type: "button", "aria-pressed": view.rank === app.view.rank, onclick: () => app.showRank(view.rank)}, `${view.rank}`) : `${view.rank}`)},
+    {name: "", cell: (view) => stackedBar(app.layers.map((layer) => ({bytes: view.heldAtPeak.get(layer) || 0, fill: categoryColour(layer), name: layer})), most)},
+    several && {name: "Host", value: (view) => view.facts.host, cell: (view) => element("span", {class: "host"}, view.facts.host ?? "–")},
+    usual && {name: "Group", number: true, value: (view) => view.facts.group, cell: (view) => (view.facts.group === null ? "–" :
+      element("span", {title: `ranks ${groups[view.facts.group].ranks}`}, `${view.facts.group}`))},
+    {name: "Peak", number: true, value: (view) => view.life.allocated, cell: (view) => bytesCell(view.life.allocated)},
+    usual && {name: `Against ${usual.rank}`, number: true, value: apart, help: "what the peak is more than that of the rank which speaks for the largest group",
+              cell: (view) => element("span", {title: formatExact(apart(view))}, apart(view) === 0 ? "0" : `${apart(view) > 0 ? "+" : ""}${formatBytes(apart(view))}`)},
+    {name: "Step", value: (view) => view.life.step, cell: (view) => (view.life.step === null ? "–" : `${view.life.step}`)},
+    {name: "Where", value: (view) => view.life.where},
+    {name: "Reserved", number: true, value: (view) => view.life.reserved, cell: (view) => bytesCell(view.life.reserved)},
+    {name: "Device", number: true, value: (view) => view.life.device, cell: (view) => bytesCell(view.life.device)},
+    {name: "Ended", value: (view) => view.facts.ended}].filter(Boolean);
+  const table = new SortedTable(element("div", {class: "scroll bars"}), columns, {most: 32, fixed: known.length < 2});
+  table.rows = known;
+  if (usual && known.length > FEW_RANKS) Object.assign(table, {sorted: columns.findIndex((one) => one.value === apart), descending: true});
+  app.rankTable = table;
+  const filter = document.getElementById("rank-filter");
+  filter.parentElement.parentElement.hidden = known.length <= FEW_RANKS;
+  filter.addEventListener("input", () => table.show(known.filter(rankFilter(filter.value))));
+  box.replaceChildren(table.box, element("div", {class: "scroll", id: "categories", style: {marginTop: "14px"}}));
+}
+
+const CATEGORY_RANKS = 10; // a column each
+
+function showRanks(app) {
+  if (!app.rankTable) return;
+  app.rankTable.render();
+  const drawn = app.ranks.filter((view) => view.life), {layers} = app;
+  const known = drawn.slice(0, CATEGORY_RANKS);
+  if (app.view.life && !known.includes(app.view)) known[known.length - 1] = app.view;
   const holds = (view, layer) => view.heldAtPeak.get(layer) || 0;
-  const bars = plainTable(["Rank", "", "Peak", "Step", "Where", "Reserved", "Device", "Ended"], known.map((view) => [
-    element("button", {type: "button", "aria-pressed": view === app.view, onclick: () => app.showRank(view.rank)}, `${view.rank}`),
-    stackedBar(layers.map((layer) => ({bytes: holds(view, layer), fill: categoryColour(layer), name: layer})), most),
-    bytesCell(view.life.allocated), view.life.step === null ? "–" : `${view.life.step}`, view.life.where, bytesCell(view.life.reserved),
-    bytesCell(view.life.device), view.facts.ended]), [2, 3, 5, 6]);
-  bars.classList.add("bars");
   const shown = layers.filter((layer) => known.some((view) => holds(view, layer) > 0));
   shown.sort((a, b) => holds(app.view, b) - holds(app.view, a));
   const total = app.view.life ? app.view.life.allocated : 0;
@@ -125,7 +163,7 @@ function showRanks(ranks, layers, app) {
                           formatShare(holds(app.view, layer), total)]), [...known.map((_, i) => i + 1), known.length + 1]);
   categories.append(element("tfoot", {}, element("tr", {}, element("th", {scope: "row"}, "allocated"),
     ...known.map((view) => element("td", {class: "number"}, bytesCell(view.life.allocated))), element("td", {class: "number"}, "100.0%"))));
-  box.replaceChildren(element("div", {class: "scroll"}, bars), element("div", {class: "scroll", id: "categories", style: {marginTop: "14px"}}, categories));
+  document.getElementById("categories").replaceChildren(categories);
 }
 
 function showCollectives(run, view) {
@@ -156,7 +194,7 @@ function showMissing(run, app) {
     return;
   }
   new SortedTable(box, [
-    {name: "At", number: true, value: (row) => row.at, cell: (row) => (row.at === null ? "" :
+    {name: "At", number: true, value: (row) => row.at, cell: (row) => (row.at === null ? "" : !app.byRank.get(row.rank).drawn ? formatTime(row.at) :
       element("button", {type: "button", onclick: () => app.showMoment(row.rank, row.at, null)}, formatTime(row.at)))},
     {name: "Rank", number: true, value: (row) => row.rank, cell: (row) => `${row.rank}`},
     {name: "Source", value: (row) => row.source},

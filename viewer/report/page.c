@@ -1,6 +1,7 @@
 /* What the parts of a report's data share: a buffer, the progress, the ranks with their clocks. */
 #include "report/page.h"
 
+#include "commands/oom_death.h"
 #include "output/terminal.h"
 #include "storage/tables/db.h"
 #include "viewer_sql.h"
@@ -32,6 +33,28 @@ void sl_bytes_free(struct sl_bytes *bytes) {
   *bytes = (struct sl_bytes){0};
 }
 
+void sl_bytes_add_number(struct sl_bytes *bytes, uint64_t value) {
+  uint8_t coded[10];
+  size_t size = 0;
+  do {
+    coded[size] = (uint8_t)(value & 0x7f) | (value > 0x7f ? 0x80 : 0);
+    value >>= 7;
+    size++;
+  } while (value);
+  sl_bytes_add(bytes, coded, size);
+}
+
+void sl_bytes_add_signed(struct sl_bytes *bytes, int64_t value) {
+  sl_bytes_add_number(bytes, ((uint64_t)value << 1) ^ (uint64_t)(value >> 63));
+}
+
+uint64_t sl_bytes_hash(const struct sl_bytes *bytes) {
+  uint64_t hash = 0xcbf29ce484222325u; /* FNV-1a */
+  for (size_t i = 0; i < bytes->size; i++)
+    hash = (hash ^ bytes->data[i]) * 0x100000001b3u;
+  return hash;
+}
+
 void sl_page_progress(struct sl_page *page, int64_t rows) {
   static const int64_t between = 1 << 15; /* rows between two looks at the terminal */
   int64_t before = page->rows_done / between;
@@ -40,9 +63,23 @@ void sl_page_progress(struct sl_page *page, int64_t rows) {
     sl_progress_show_count("reading", (uint64_t)page->rows_done, (uint64_t)page->rows, "rows");
 }
 
-int sl_page_each_rank(struct sl_page *page, sl_page_rank *write, void *context, struct sl_error *error) {
+int sl_page_begin(struct sl_page *page, struct sl_error *error) {
+  int r = sl_add_requests(page->db, error);
+  if (r == 0)
+    r = sl_db_tell(page->db, sl_sql_page_clocks, NULL, error);
+  if (r == 0)
+    r = sl_db_tell(page->db, sl_sql_page_drawn, SL_WITH(SL_RANKS(&page->ranks)), error);
+  if (r == 0)
+    r = sl_db_int(page->db, sl_sql_page_drawn_count, &page->drawn, error);
+  if (r == 0)
+    r = sl_db_int(page->db, sl_sql_page_first_instant, &page->first_ns, error);
+  return r == 0 ? sl_db_int(page->db, sl_sql_page_rows, &page->rows, error) : r;
+}
+
+int sl_page_each_rank(struct sl_page *page, bool is_drawn, sl_page_rank *write, void *context, struct sl_error *error) {
   struct sl_statement *ranks = NULL;
-  int r = sl_db_ask(page->db, sl_sql_page_clocks, SL_WITH(SL_NUMBER(":first", page->first_ns)), &ranks, error);
+  int r = sl_db_ask(page->db, sl_sql_page_each_rank,
+                    SL_WITH(SL_NUMBER(":first", page->first_ns), SL_NUMBER(":drawn", is_drawn)), &ranks, error);
   if (r < 0)
     return r;
   while (r == 0 && (r = sl_statement_step(ranks, error)) > 0)

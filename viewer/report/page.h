@@ -3,11 +3,14 @@
  *
  *   base64(deflate(length of the JSON as 4 bytes, little-endian; JSON; samples))
  *
- * The JSON has the small tables (page_tables.c) and the index of the samples (page_timeline.c).
+ * The JSON has the small tables (page_tables.c) and the indexes of the samples: peaks of all steps (page_heat.c), and
+ * memory over time (page_timeline.c). Of up to 8 ranks each is drawn. Of more those are that speak for others or stand
+ * out: the rest has a row in a few tables and its peaks, and the page shows the rank that stands for it.
  */
 #ifndef SHARDLEDGER_PAGE_H
 #define SHARDLEDGER_PAGE_H
 
+#include "ask_ledger.h"
 #include "storage/error.h"
 #include "storage/tables/db.h"
 
@@ -26,15 +29,22 @@ void sl_bytes_free(struct sl_bytes *bytes);
 struct sl_page {
   struct sl_db *db;
   int64_t step; /* to be held in full whatever the budget says; -1: none */
-  int64_t ranks;
+  struct sl_ranks ranks; /* to be drawn whatever they resemble; without text: none */
+  int64_t drawn;
   int64_t first_ns; /* start of the page's clock, which is that of the first rank's host */
   int64_t rows, rows_done;
   FILE *json;              /* the object is open: members may be added */
   struct sl_bytes samples; /* what the JSON points into */
 };
 
+/* Chooses the ranks that are drawn, and finds the page's clock. First of all. 0 or a negative errno, as below. */
+int sl_page_begin(struct sl_page *page, struct sl_error *error);
+
 /* Adds the tables, as members. 0, or a negative errno with the sentence in error. */
 int sl_page_tables(struct sl_page *page, struct sl_error *error);
+
+/* Adds the member "heat" and its samples: what was allocated at the peak of each step of each rank. */
+int sl_page_heat(struct sl_page *page, struct sl_error *error);
 
 /* Adds the member "timeline" and the samples. */
 int sl_page_timeline(struct sl_page *page, struct sl_error *error);
@@ -42,8 +52,14 @@ int sl_page_timeline(struct sl_page *page, struct sl_error *error);
 /* Counts rows and shows how far the report is. */
 void sl_page_progress(struct sl_page *page, int64_t rows);
 
-/* Calls write for each rank; zero_ns is what to subtract from its times to have them on the page's clock. */
+/* LEB128, as all numbers among the samples; a signed one is zigzag. */
+void sl_bytes_add_number(struct sl_bytes *bytes, uint64_t value);
+void sl_bytes_add_signed(struct sl_bytes *bytes, int64_t value);
+uint64_t sl_bytes_hash(const struct sl_bytes *bytes);
+
+/* Calls write for each rank, or each one that is drawn; zero_ns is what to subtract from its times to have them on the
+ * page's clock. */
 typedef int sl_page_rank(struct sl_page *page, int64_t rank, int64_t zero_ns, void *context, struct sl_error *error);
-int sl_page_each_rank(struct sl_page *page, sl_page_rank *write, void *context, struct sl_error *error);
+int sl_page_each_rank(struct sl_page *page, bool is_drawn, sl_page_rank *write, void *context, struct sl_error *error);
 
 #endif

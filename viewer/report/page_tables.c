@@ -1,5 +1,5 @@
 /* The small tables of the report's page: each is a query, its columns named by the query itself. */
-#include "commands/oom_death.h"
+#include "commands/rank_lines.h"
 #include "output/text.h"
 #include "report/page.h"
 #include "viewer_sql.h"
@@ -11,30 +11,33 @@
 
 static const struct page_table {
   const char *name, *sql;
-  bool once;         /* for the run, not for each rank */
-  const char *needs; /* a table without which there are no rows; NULL: it is always there */
+  enum { FOR_RUN, FOR_EACH, FOR_DRAWN } who; /* once, for each rank, or for each that is drawn */
+  const char *needs;                         /* a table without which there are no rows; NULL: it is always there */
 } tables[] = {
-    {"meta", sl_sql_page_meta, true, NULL},
-    {"categories", sl_sql_page_categories, true, NULL},
-    {"ranks", sl_sql_page_ranks, false, NULL},
-    {"coverage", sl_sql_page_coverage, true, NULL},
-    {"life", sl_sql_page_life, false, NULL},
-    {"life_category", sl_sql_page_life_category, false, NULL},
-    {"steps", sl_sql_page_steps, false, NULL},
-    {"peak_category", sl_sql_page_peak_category, false, NULL},
-    {"modules", sl_sql_page_modules, false, NULL},
-    {"module_peaks", sl_sql_page_module_peaks, false, NULL},
-    {"phases", sl_sql_page_phases, false, NULL},
-    {"collectives", sl_sql_page_collectives, false, NULL},
-    {"collective_totals", sl_sql_page_collective_totals, false, NULL},
+    {"meta", sl_sql_page_meta, FOR_RUN, NULL},
+    {"categories", sl_sql_page_categories, FOR_RUN, NULL},
+    {"ranks", sl_sql_page_ranks, FOR_EACH, NULL},
+    {"coverage", sl_sql_page_coverage, FOR_RUN, NULL},
+    {"life", sl_sql_page_life, FOR_RUN, NULL},
+    {"life_category", sl_sql_page_life_category, FOR_EACH, NULL},
+    {"groups", sl_sql_page_groups, FOR_RUN, NULL},
+    {"mesh", sl_sql_page_mesh, FOR_RUN, NULL},
+    {"unchecked", sl_sql_page_unchecked, FOR_RUN, NULL},
+    {"steps", sl_sql_page_steps, FOR_DRAWN, NULL},
+    {"peak_category", sl_sql_page_peak_category, FOR_DRAWN, NULL},
+    {"modules", sl_sql_page_modules, FOR_DRAWN, NULL},
+    {"module_peaks", sl_sql_page_module_peaks, FOR_DRAWN, NULL},
+    {"phases", sl_sql_page_phases, FOR_DRAWN, NULL},
+    {"collectives", sl_sql_page_collectives, FOR_DRAWN, NULL},
+    {"collective_totals", sl_sql_page_collective_totals, FOR_DRAWN, NULL},
     {"collective_repeats", /* those of steps that left their rows to another one */
-     sl_sql_page_collective_repeats, false, "collective_total"},
-    {"device_samples", sl_sql_page_device_samples, false, NULL},
-    {"device_balance", sl_sql_page_device_balance, false, NULL},
-    {"device_meaning", sl_sql_page_device_meaning, true, NULL},
-    {"oom", sl_sql_page_oom, false, NULL},
-    {"gaps", sl_sql_page_gaps, false, NULL},
-    {"sources", sl_sql_page_sources, false, NULL},
+     sl_sql_page_collective_repeats, FOR_DRAWN, "collective_total"},
+    {"device_samples", sl_sql_page_device_samples, FOR_DRAWN, NULL},
+    {"device_balance", sl_sql_page_device_balance, FOR_DRAWN, NULL},
+    {"device_meaning", sl_sql_page_device_meaning, FOR_RUN, NULL},
+    {"oom", sl_sql_page_oom, FOR_EACH, NULL},
+    {"gaps", sl_sql_page_gaps, FOR_EACH, NULL},
+    {"sources", sl_sql_page_sources, FOR_EACH, NULL},
 };
 
 static void write_value(FILE *json, struct sl_statement *row, int column) {
@@ -89,10 +92,25 @@ static int count_tables(struct sl_page *page, const char *name, int64_t *out, st
   return r < 0 ? r : 0;
 }
 
+/* What 'shardledger ranks' says, as the heading of every command has it. */
+static int write_rank_lines(struct sl_page *page, struct sl_error *error) {
+  struct sl_output lines = {.format = SL_FORMAT_text};
+  char *text = NULL;
+  size_t size = 0;
+  int r = -ENOMEM;
+  lines.file = open_memstream(&text, &size);
+  if (lines.file)
+    r = sl_print_rank_heading(page->db, &lines, error);
+  if (!lines.file || fclose(lines.file) != 0)
+    return sl_no_memory(error);
+  fputs(",\"rank_lines\":", page->json);
+  sl_json_text(page->json, text);
+  free(text);
+  return r;
+}
+
 int sl_page_tables(struct sl_page *page, struct sl_error *error) {
-  int r = sl_add_requests(page->db, error);
-  if (r == 0)
-    r = sl_db_tell(page->db, sl_sql_page_held, SL_WITH(SL_NUMBER(":step", page->step)), error);
+  int r = sl_db_tell(page->db, sl_sql_page_held, SL_WITH(SL_NUMBER(":step", page->step)), error);
   for (size_t i = 0; r == 0 && i < sizeof(tables) / sizeof(tables[0]); i++) {
     struct rows rows = {.table = &tables[i]};
     int64_t there = 1;
@@ -100,9 +118,9 @@ int sl_page_tables(struct sl_page *page, struct sl_error *error) {
     if (tables[i].needs)
       r = count_tables(page, tables[i].needs, &there, error);
     if (r == 0 && there)
-      r = tables[i].once ? write_rows(page, 0, page->first_ns, &rows, error)
-                         : sl_page_each_rank(page, write_rows, &rows, error);
+      r = tables[i].who == FOR_RUN ? write_rows(page, 0, page->first_ns, &rows, error)
+                                   : sl_page_each_rank(page, tables[i].who == FOR_DRAWN, write_rows, &rows, error);
     fputs(rows.named ? "]}" : "[],\"rows\":[]}", page->json);
   }
-  return r;
+  return r == 0 ? write_rank_lines(page, error) : r;
 }

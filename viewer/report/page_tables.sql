@@ -2,8 +2,8 @@
 
 -- name: page_held
 -- Steps whose phases, collectives and module peaks are always there, :step (asked for, or -1) among them. Of a kind that has
--- more than 60000 rows the page holds those of these steps alone.
-CREATE TEMP TABLE held AS SELECT k.rank, s.step FROM rank k CROSS JOIN step s ON s.rank = k.rank
+-- more than 60000 rows in the drawn ranks the page holds those of these steps alone.
+CREATE TEMP TABLE held AS SELECT k.rank, s.step FROM drawn k CROSS JOIN step s ON s.rank = k.rank
 WHERE s.step = :step
   OR s.step IN (SELECT step FROM step WHERE rank = k.rank ORDER BY step LIMIT 3)
   OR s.step IN (SELECT same_as FROM step WHERE rank = k.rank GROUP BY same_as ORDER BY count(*) DESC LIMIT 20)
@@ -27,15 +27,32 @@ SELECT (SELECT 'run ' || attempt || ' of ' || (SELECT count(*) FROM attempt) FRO
 SELECT r.rank, r.world_size, r.host, r.pid, r.device, r.device_name, r.device_bytes, r.start_ns - :zero AS start,
   r.end_ns - :zero AS "end", (SELECT ended FROM rank_ending AS e WHERE e.rank = r.rank) AS ended,
   coalesce(r.events_lost, 0) AS lost, r.torch_version, r.nccl_version, r.cuda_version, r.allocator_backend,
-  r.allocator_config, r.fidelity, r.restored_allocations, (
-    SELECT count(*) FROM allocation AS a WHERE a.rank = r.rank AND a.device IS NOT coalesce(r.device, 0)) AS elsewhere
-FROM rank AS r WHERE r.rank = :rank
+  r.allocator_config, r.fidelity, r.restored_allocations, iif(r.rank IN (SELECT rank FROM drawn), (
+    SELECT count(*) FROM allocation AS a WHERE a.rank = r.rank AND a.device IS NOT coalesce(r.device, 0)), NULL) AS elsewhere,
+  g.group_number AS "group", g.representative
+FROM rank AS r LEFT JOIN rank_group AS g ON g.rank = r.rank WHERE r.rank = :rank
+
+-- name: page_groups
+-- is_all_of: see rank_difference.
+SELECT g.group_number AS "group", rank_ranges(g.rank) AS ranks, count(*) AS count, min(g.representative) AS representative, (
+  SELECT min(d.is_all_of) FROM rank_difference AS d WHERE d.group_number = g.group_number) AS is_all_of
+FROM rank_group AS g GROUP BY g.group_number ORDER BY g.group_number
+
+-- name: page_mesh
+SELECT rank, iif((SELECT max(mesh) FROM mesh) > 0, 'mesh ' || mesh || ': ', '') || dim AS dim, coordinate FROM mesh
+ORDER BY mesh, place, rank
+
+-- name: page_unchecked
+-- The first step of which PyTorch's statistics differ, and how many there are.
+SELECT count(*) OVER () AS steps, rank, step FROM step WHERE checked = 0 ORDER BY rank, step LIMIT 1
 
 -- name: page_life
--- The highest point of the rank's life. where: in words, for one outside of steps with the period.
-SELECT c.rank, c.step, c.whereabouts AS "where", c.peak_ns - :zero AS peak_at, c.peak_allocated_bytes AS allocated,
-  c.peak_reserved_bytes AS reserved, c.peak_device_bytes AS device
-FROM life AS l JOIN period_peak AS c ON c.rank = l.rank AND c.period = l.peak_period WHERE l.rank = :rank
+-- The highest point of each rank's life. where: in words, for one outside of steps with the period. One query: views of names
+-- are made anew for each.
+SELECT c.rank, c.step, c.whereabouts AS "where", c.peak_ns - :zero - k.offset_ns AS peak_at, c.peak_allocated_bytes AS
+  allocated, c.peak_reserved_bytes AS reserved, c.peak_device_bytes AS device
+FROM life AS l JOIN period_peak AS c ON c.rank = l.rank AND c.period = l.peak_period JOIN page_clock AS k ON k.rank = l.rank
+ORDER BY c.rank
 
 -- name: page_life_category
 SELECT c.rank, c.category, c.bytes FROM life AS l JOIN category_at_peak AS c ON c.rank = l.rank AND c.period = l.peak_period
@@ -60,21 +77,22 @@ SELECT m.id, m.rank, m.fqn, n.name, n.label, m.class, m.parent_id AS parent, m.d
 SELECT p.rank, p.step, p.module_id AS module, p.phase, p.allocated_bytes AS allocated, p.own_bytes AS own,
   p.own_with_children_bytes AS whole FROM peak AS p
 WHERE p.rank = :rank AND p.step IS NOT NULL AND p.module_id IS NOT NULL AND
-  ((SELECT count(*) FROM peak) <= 60000 OR p.step IN (SELECT step FROM held WHERE rank = :rank))
+  ((SELECT count(*) FROM peak WHERE rank IN (SELECT rank FROM drawn)) <= 60000 OR p.step IN (SELECT step FROM held WHERE rank = :rank))
 ORDER BY p.step, p.module_id, p.phase
 
 -- name: page_phases
 SELECT p.rank, p.tid, p.kind, p.name, p.module_id AS module, p.step, p.start_ns - :zero AS start,
   coalesce(p.end_ns, r.end_ns, p.start_ns) - :zero AS "end", p.end_ns IS NULL AS open, coalesce(u.kind = 'step', 1) AS
   outer FROM phase AS p JOIN rank AS r ON r.rank = p.rank LEFT JOIN phase AS u ON u.id = p.parent_id
-WHERE p.rank = :rank AND p.kind <> 'step' AND ((SELECT count(*) FROM phase) <= 60000 OR coalesce(u.kind = 'step', 1) OR
+WHERE p.rank = :rank AND p.kind <> 'step' AND ((SELECT count(*) FROM phase WHERE rank IN (SELECT rank FROM drawn)) <= 60000 OR coalesce(u.kind = 'step', 1) OR
     p.step IN (SELECT step FROM held WHERE rank = :rank)) ORDER BY p.start_ns, "end" DESC, p.id
 
 -- name: page_collectives
 SELECT c.rank, c.operation, c.bytes, printf('%x', c.comm) AS comm, c.seq, c.module_id AS module, c.step, c.enqueue_ns -
-  :zero AS enqueued, c.start_ns - :zero AS start, c.end_ns - :zero AS "end", c.stream, c.reduction FROM collective AS c
+  :zero AS enqueued, c.start_ns - :zero AS start, c.end_ns - :zero AS "end", c.stream, c.reduction,
+  m.late_ns AS late FROM collective AS c LEFT JOIN collective_meeting AS m ON m.collective_id = c.id
 WHERE c.rank = :rank AND
-  ((SELECT count(*) FROM collective) <= 60000 OR c.step IN (SELECT step FROM held WHERE rank = :rank))
+  ((SELECT count(*) FROM collective WHERE rank IN (SELECT rank FROM drawn)) <= 60000 OR c.step IN (SELECT step FROM held WHERE rank = :rank))
 ORDER BY coalesce(c.start_ns, c.enqueue_ns), c.id
 
 -- name: page_collective_totals

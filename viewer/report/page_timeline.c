@@ -26,7 +26,7 @@
 #include <string.h>
 
 enum {
-  FULL_EVENTS = 400000, /* allocations and frees of windows held in full, of all ranks: some 2 MB of page */
+  FULL_EVENTS = 400000, /* allocations and frees of windows held in full, of all drawn ranks: some 2 MB of page */
   SAMPLES = 160000,     /* instants of all others together */
   STRETCHES_MOST = 256, /* in a window */
   STRETCHES_LEAST = 2,
@@ -79,21 +79,6 @@ struct timeline {
 
 static int out_of_memory(struct sl_error *error) {
   return sl_no_memory(error);
-}
-
-static void add_number(struct sl_bytes *out, uint64_t value) {
-  uint8_t coded[10];
-  size_t size = 0;
-  do {
-    coded[size] = (uint8_t)(value & 0x7f) | (value > 0x7f ? 0x80 : 0);
-    value >>= 7;
-    size++;
-  } while (value);
-  sl_bytes_add(out, coded, size);
-}
-
-static void add_signed(struct sl_bytes *out, int64_t value) {
-  add_number(out, ((uint64_t)value << 1) ^ (uint64_t)(value >> 63));
 }
 
 /* ---- reading ---- */
@@ -304,7 +289,7 @@ static void hold_in_full(struct window *window, int64_t *left) {
 /* The step asked for, the one with the peak, the first three, the last, those that stand for others; then as room
  * lasts. */
 static void choose_full(struct timeline *t) {
-  int64_t left = FULL_EVENTS / t->page->ranks;
+  int64_t left = FULL_EVENTS / t->page->drawn;
   size_t peak = 0, steps = 0;
   struct window *last = NULL;
   for (size_t i = 0; i < t->window_count; i++)
@@ -379,17 +364,10 @@ static int64_t choose_samples(struct timeline *t, struct window *window, int64_t
 
 /* ---- writing ---- */
 
-static uint64_t hash_bytes(const struct sl_bytes *bytes) {
-  uint64_t hash = 0xcbf29ce484222325u; /* FNV-1a */
-  for (size_t i = 0; i < bytes->size; i++)
-    hash = (hash ^ bytes->data[i]) * 0x100000001b3u;
-  return hash;
-}
-
 /* Where these values are among the samples; adds them when they are new. */
 static int hold_values(struct timeline *t, const struct sl_bytes *values, size_t *offset) {
   struct sl_bytes *samples = &t->page->samples;
-  uint64_t hash = hash_bytes(values);
+  uint64_t hash = sl_bytes_hash(values);
   for (size_t i = t->held_count; i-- > 0;) /* most repeat the step before */
     if (t->held[i].hash == hash && t->held[i].size == values->size &&
         memcmp(samples->data + t->held[i].offset, values->data, values->size) == 0) {
@@ -410,11 +388,11 @@ static void add_start(const struct timeline *t, struct sl_bytes *values) {
   uint64_t count = 0;
   for (size_t i = 0; i < t->owner_count; i++)
     count += t->bytes[i] != 0;
-  add_number(values, count);
+  sl_bytes_add_number(values, count);
   for (size_t i = 0; i < t->owner_count; i++)
     if (t->bytes[i] != 0) {
-      add_number(values, i);
-      add_signed(values, t->bytes[i]);
+      sl_bytes_add_number(values, i);
+      sl_bytes_add_signed(values, t->bytes[i]);
     }
 }
 
@@ -422,12 +400,12 @@ static void add_sample(struct timeline *t, struct sl_bytes *values, size_t chang
   uint64_t count = 0;
   for (size_t i = 0; i < changed; i++)
     count += t->changes[t->changed[i]] != 0;
-  add_number(values, count);
+  sl_bytes_add_number(values, count);
   for (size_t i = 0; i < changed; i++) {
     int64_t *change = &t->changes[t->changed[i]];
     if (*change != 0) {
-      add_number(values, t->changed[i]);
-      add_signed(values, *change);
+      sl_bytes_add_number(values, t->changed[i]);
+      sl_bytes_add_signed(values, *change);
     }
     *change = 0;
     t->has_changed[t->changed[i]] = 0;
@@ -451,7 +429,7 @@ static int write_window(struct timeline *t, struct window *window) {
     if (!t->keep[window->first + i])
       continue;
     int64_t at = event->at_ns > before ? event->at_ns : before; /* before recording began: what was there at attach */
-    add_number(&times, (uint64_t)(at - before));
+    sl_bytes_add_number(&times, (uint64_t)(at - before));
     add_sample(t, &values, changed);
     before = at;
     changed = 0;
@@ -479,7 +457,7 @@ static int64_t skip_window(struct timeline *t, const struct window *window) {
 }
 
 static int write_samples(struct timeline *t, struct sl_error *error) {
-  int64_t stretches = SAMPLES / t->page->ranks / 2 / ((int64_t)t->window_count + 1);
+  int64_t stretches = SAMPLES / t->page->drawn / 2 / ((int64_t)t->window_count + 1);
   int64_t total = 0;
   stretches = stretches < STRETCHES_LEAST ? STRETCHES_LEAST : stretches > STRETCHES_MOST ? STRETCHES_MOST : stretches;
   t->keep = calloc(t->event_count + 1, 1);
@@ -569,7 +547,7 @@ static int write_rank(struct sl_page *page, int64_t rank, int64_t zero_ns, void 
 int sl_page_timeline(struct sl_page *page, struct sl_error *error) {
   bool first = true;
   fputs(",\"timeline\":[", page->json);
-  int r = sl_page_each_rank(page, write_rank, &first, error);
+  int r = sl_page_each_rank(page, true, write_rank, &first, error);
   fputs("]", page->json);
   return r;
 }

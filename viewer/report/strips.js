@@ -4,8 +4,8 @@
 const STRIP = 44, STRIPS_FIRST = 16;
 
 class RankStrips {
-  constructor(box, layers, onRank) {
-    Object.assign(this, {box, layers, onRank, most: STRIPS_FIRST});
+  constructor(box, layers, groups, onRank) {
+    Object.assign(this, {box, layers, groups, onRank, most: STRIPS_FIRST});
   }
 
   // The rows at once, so that nothing below them moves later under the pointer; what is in them soon: a drag changes the view
@@ -17,6 +17,12 @@ class RankStrips {
     this.timer = setTimeout(() => this.draw(), 120);
   }
 
+  // Of many ranks, how many a drawn one stands for.
+  alike(view) {
+    const group = this.groups.find((one) => one.representative === view.rank);
+    return group ? element("span", {class: "quiet detail", title: `ranks ${group.ranks}`}, group.count > 1 ? `${group.count.toLocaleString("en-US")} alike` : "alone") : "";
+  }
+
   place() {
     const known = this.ranks.filter((view) => view.recorded);
     this.box.hidden = known.length < 2;
@@ -24,9 +30,9 @@ class RankStrips {
     if (this.rows?.length !== wanted.length || this.rows.some((one, i) => one.view !== wanted[i])) {
       this.rows = wanted.map((view) => {
         const canvas = element("canvas", {role: "img", "aria-label": `Allocated bytes of rank ${view.rank} over the time in view`});
-        const peak = element("span", {class: "number"});
+        const peak = element("span", {class: "number"}), alike = this.alike(view);
         const button = element("button", {type: "button", onclick: () => this.onRank(view.rank)}, `${view.rank}`);
-        return {view, canvas, peak, button, row: element("div", {class: "strip"}, button, canvas, peak)};
+        return {view, canvas, peak, alike, button, row: element("div", {class: "strip"}, button, canvas, peak)};
       });
       this.box.replaceChildren(...this.rows.map((one) => one.row));
       if (wanted.length && known.length > this.most)
@@ -45,7 +51,7 @@ class RankStrips {
     for (const one of this.rows) {
       one.drawn = one.view.memory.drawn(this.from, this.to, width);
       one.top = highestOf(one.drawn.sums[this.layers.length - 1]);
-      one.peak.replaceChildren(bytesCell(one.top));
+      one.peak.replaceChildren(bytesCell(one.top), one.alike);
     }
     const top = Math.max(1, ...this.rows.map((one) => one.top));
     for (const one of this.rows) this.drawStrip(one, width, top);

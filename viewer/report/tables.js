@@ -21,7 +21,7 @@ class SortedTable {
     }
     if (this.sorted === null) this.descending = false;
     this.render();
-    this.box.querySelectorAll("thead button")[index].focus();
+    this.box.querySelector(`thead th:nth-child(${index + 1}) button`).focus();
   }
 
   ordered() {
@@ -41,7 +41,7 @@ class SortedTable {
       const natural = this.options.natural && i === 0 && this.sorted === null;
       const order = natural ? "ascending" : this.sorted !== i ? "none" : this.descending ? "descending" : "ascending";
       return element("th", {scope: "col", class: column.number ? "number" : null, "aria-sort": order},
-                     element("button", {type: "button", title: column.help, onclick: () => this.sortBy(i)}, column.name,
+                     this.options.fixed || !column.value ? column.name : element("button", {type: "button", title: column.help, onclick: () => this.sortBy(i)}, column.name,
                              element("span", {class: "arrow", "aria-hidden": "true"},
                                      order === "none" ? "" : this.descending ? " ▾" : " ▴")));
     }));

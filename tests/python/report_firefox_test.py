@@ -6,8 +6,10 @@ import pathlib
 import firefox
 import pytest
 import readers
+import report_fleet_test
 import report_test
 from exported import pytestmark  # noqa: F401
+from report_fleet_test import fleet  # noqa: F401
 from report_test import RUNS, reported  # noqa: F401
 
 
@@ -87,6 +89,17 @@ def test_it_opens_without_a_complaint(run, width, reported, browser):
 ], ids=lambda behaviour: getattr(behaviour, "func", behaviour).__name__.removeprefix("test_"))
 def test_it_does_what_it_does_in_chromium(behaviour, reported, browser):
     behaviour(reported=reported, browser=browser)
+
+
+@pytest.mark.parametrize("behaviour", [
+    report_fleet_test.test_the_heat_map_is_ordered_by_host_or_coordinate,
+    report_fleet_test.test_a_cell_opens_its_step_of_its_rank_or_of_the_one_that_stands_for_it,
+    report_fleet_test.test_the_heat_map_goes_by_keys_and_says_where_it_is,
+    report_fleet_test.test_the_table_of_ranks_sorts_and_filters,
+    report_fleet_test.test_strips_are_of_the_ranks_that_are_drawn,
+], ids=lambda behaviour: behaviour.__name__.removeprefix("test_"))
+def test_many_ranks_are_as_in_chromium(behaviour, fleet, browser):
+    behaviour(fleet=fleet, browser=browser)
 
 
 def test_modules_sort_by_the_heading_that_is_clicked(reported, browser):

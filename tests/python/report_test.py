@@ -85,8 +85,8 @@ class Page:
         whole = zlib.decompress(base64.b64decode(block, validate=True))
         length = int.from_bytes(whole[:4], "little")
         self.json = json.loads(whole[4:4 + length])
-        samples = whole[4 + length:]
-        self.windows = {index["rank"]: [Window(index["owners"], samples, row) for row in index["windows"]]
+        self.samples = whole[4 + length:]
+        self.windows = {index["rank"]: [Window(index["owners"], self.samples, row) for row in index["windows"]]
                         for index in self.json["timeline"]}
 
     def table(self, name):

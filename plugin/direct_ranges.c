@@ -11,20 +11,12 @@
 
 #include <stdatomic.h>
 
-static void name_kind(uint16_t domain, uint16_t kind, const char *name) {
-  struct sl_event_nvtx_category event = {.domain = domain, .category = kind, .name = sl_log_name(name)};
-  sl_log_define(SL_EVENT_nvtx_category, &event, sizeof(event), NULL, 0);
-}
-
 static uint16_t companions_domain(void) {
   static _Atomic uint16_t made;
   uint16_t domain = atomic_load_explicit(&made, memory_order_acquire);
   if (domain)
     return domain;
   domain = sl_nvtx_domain_named(sl_log_name(SL_NVTX_DOMAIN));
-#define KIND(number, name, meaning) name_kind(domain, number, #name);
-#include "../nvtx_ranges/kinds.def"
-#undef KIND
   atomic_store_explicit(&made, domain, memory_order_release); /* made twice by two threads it is the same */
   return domain;
 }

@@ -230,16 +230,6 @@ void sl_nvtx_mark(const struct sl_nvtx_range *range) {
     append_payload(range->domain, range->payload);
 }
 
-static void define_category(uint16_t domain, uint32_t category, uint32_t name) {
-  struct sl_event_nvtx_category event = {.domain = domain, .category = category, .name = name};
-  sl_log_define(SL_EVENT_nvtx_category, &event, sizeof(event), NULL, 0);
-}
-
-static void define_thread_name(uint32_t tid, uint32_t name) {
-  struct sl_event_thread_name event = {.tid = tid, .name = name};
-  sl_log_define(SL_EVENT_thread_name, &event, sizeof(event), NULL, 0);
-}
-
 /* ---- NVTX's functions, as the tool sees them: the plain ones, then those with a domain ---- */
 
 static int range_push_ex(const nvtxEventAttributes_t *attributes) {
@@ -275,18 +265,6 @@ static void mark_a(const char *message) {
 static void mark_w(const wchar_t *message) {
   sl_nvtx_mark(&(struct sl_nvtx_range){.name = wide_name(message)});
 }
-static void name_category_a(uint32_t category, const char *name) {
-  define_category(0, category, sl_log_name(name));
-}
-static void name_category_w(uint32_t category, const wchar_t *name) {
-  define_category(0, category, wide_name(name));
-}
-static void name_os_thread_a(uint32_t tid, const char *name) {
-  define_thread_name(tid, sl_log_name(name));
-}
-static void name_os_thread_w(uint32_t tid, const wchar_t *name) {
-  define_thread_name(tid, wide_name(name));
-}
 
 static int domain_range_push_ex(nvtxDomainHandle_t domain, const nvtxEventAttributes_t *attributes) {
   struct sl_nvtx_range range = read_attributes(sl_nvtx_domain(domain), attributes);
@@ -305,12 +283,6 @@ static void domain_range_end(nvtxDomainHandle_t domain, nvtxRangeId_t id) {
 static void domain_mark_ex(nvtxDomainHandle_t domain, const nvtxEventAttributes_t *attributes) {
   struct sl_nvtx_range range = read_attributes(sl_nvtx_domain(domain), attributes);
   sl_nvtx_mark(&range);
-}
-static void domain_name_category_a(nvtxDomainHandle_t domain, uint32_t category, const char *name) {
-  define_category(sl_nvtx_domain(domain), category, sl_log_name(name));
-}
-static void domain_name_category_w(nvtxDomainHandle_t domain, uint32_t category, const wchar_t *name) {
-  define_category(sl_nvtx_domain(domain), category, wide_name(name));
 }
 static nvtxStringHandle_t domain_register_string_a(nvtxDomainHandle_t domain, const char *text) {
   return registered_handle(sl_log_name(text));
@@ -353,10 +325,6 @@ static const struct handler core_handlers[] = {
     HANDLER(CORE_RangePushA, range_push_a),
     HANDLER(CORE_RangePushW, range_push_w),
     HANDLER(CORE_RangePop, range_pop),
-    HANDLER(CORE_NameCategoryA, name_category_a),
-    HANDLER(CORE_NameCategoryW, name_category_w),
-    HANDLER(CORE_NameOsThreadA, name_os_thread_a),
-    HANDLER(CORE_NameOsThreadW, name_os_thread_w),
 };
 
 static const struct handler core2_handlers[] = {
@@ -367,8 +335,6 @@ static const struct handler core2_handlers[] = {
     HANDLER(CORE2_DomainRangePop, domain_range_pop),
     HANDLER(CORE2_DomainResourceCreate, resource_create),
     HANDLER(CORE2_DomainResourceDestroy, resource_destroy),
-    HANDLER(CORE2_DomainNameCategoryA, domain_name_category_a),
-    HANDLER(CORE2_DomainNameCategoryW, domain_name_category_w),
     HANDLER(CORE2_DomainRegisterStringA, domain_register_string_a),
     HANDLER(CORE2_DomainRegisterStringW, domain_register_string_w),
     HANDLER(CORE2_DomainCreateA, domain_create_a),

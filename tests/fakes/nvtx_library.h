@@ -23,10 +23,6 @@ struct nvtx_library {
   FUNCTION(RangeStartW)                                                                                                \
   FUNCTION(RangeStartEx)                                                                                               \
   FUNCTION(RangeEnd)                                                                                                   \
-  FUNCTION(NameCategoryA)                                                                                              \
-  FUNCTION(NameCategoryW)                                                                                              \
-  FUNCTION(NameOsThreadA)                                                                                              \
-  FUNCTION(NameOsThreadW)                                                                                              \
   FUNCTION(DomainMarkEx)                                                                                               \
   FUNCTION(DomainRangePushEx)                                                                                          \
   FUNCTION(DomainRangePop)                                                                                             \
@@ -34,8 +30,6 @@ struct nvtx_library {
   FUNCTION(DomainRangeEnd)                                                                                             \
   FUNCTION(DomainRegisterStringA)                                                                                      \
   FUNCTION(DomainRegisterStringW)                                                                                      \
-  FUNCTION(DomainNameCategoryA)                                                                                        \
-  FUNCTION(DomainNameCategoryW)                                                                                        \
   FUNCTION(DomainCreateA)                                                                                              \
   FUNCTION(DomainCreateW)                                                                                              \
   FUNCTION(DomainDestroy)                                                                                              \

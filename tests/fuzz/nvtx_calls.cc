@@ -185,9 +185,7 @@ static void call(Input &input, Arena &arena) {
   case 3: core_call<int()>(NVTX_CBID_CORE_RangePop)(); break;
   case 4: core_call<void(nvtxRangeId_t)>(NVTX_CBID_CORE_RangeEnd)(input.number<uint64_t>()); break;
   case 5: core_call<void(const wchar_t *)>(NVTX_CBID_CORE_MarkW)(arena.wide(input)); break;
-  case 6:
-    core_call<void(uint32_t, const char *)>(NVTX_CBID_CORE_NameOsThreadA)(input.number<uint32_t>(), arena.text(input));
-    break;
+  case 6: core_call<void(const char *)>(NVTX_CBID_CORE_MarkA)(arena.text(input)); break;
   case 7:
     core2_call<DomainPush>(NVTX_CBID_CORE2_DomainRangePushEx)(pick(input, domains), attributes_of(input, arena));
     break;
@@ -196,8 +194,8 @@ static void call(Input &input, Arena &arena) {
     core2_call<DomainStart>(NVTX_CBID_CORE2_DomainRangeStartEx)(pick(input, domains), attributes_of(input, arena));
     break;
   case 10:
-    core2_call<void(nvtxDomainHandle_t, uint32_t, const char *)>(NVTX_CBID_CORE2_DomainNameCategoryA)(
-        pick(input, domains), input.number<uint32_t>(), arena.text(input));
+    core2_call<void(nvtxDomainHandle_t, const nvtxEventAttributes_t *)>(NVTX_CBID_CORE2_DomainMarkEx)(
+        pick(input, domains), attributes_of(input, arena));
     break;
   case 11: {
     auto handle = core2_call<nvtxStringHandle_t(nvtxDomainHandle_t, const char *)>(

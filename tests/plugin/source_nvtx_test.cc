@@ -256,34 +256,6 @@ TEST(SourceNvtx, ACategoryThatHasNoRoomIsNone) {
   EXPECT_EQ(marks[1].category, 0);
 }
 
-TEST(SourceNvtx, NamesOfCategoriesAndThreadsAreDefinitions) {
-  Recording log = record_nvtx([] {
-    const nvtx_library *nvtx = alpha();
-    nvtxDomainHandle_t domain = nvtx->DomainCreateA("domain");
-    nvtx->NameCategoryA(1, "io");
-    nvtx->NameCategoryW(2, L"compute");
-    nvtx->DomainNameCategoryA(domain, 1, "kernels");
-    nvtx->DomainNameCategoryW(domain, 2, nullptr);
-    nvtx->NameOsThreadA(static_cast<uint32_t>(syscall(SYS_gettid)), "main");
-    nvtx->NameOsThreadW(77, L"other");
-    nvtx->NameOsThreadA(78, nullptr);
-    nvtx->MarkA("the log opens with the first event");
-  });
-  auto categories = ALL(log, nvtx_category);
-  ASSERT_EQ(categories.size(), 4u);
-  EXPECT_EQ(log.name(categories[0].name), "io");
-  EXPECT_EQ(categories[0].domain, 0u);
-  EXPECT_EQ(log.name(categories[1].name), "compute");
-  EXPECT_EQ(log.name(categories[2].name), "kernels");
-  EXPECT_EQ(categories[2].domain, ALL(log, nvtx_domain)[0].id);
-  EXPECT_EQ(categories[3].name, 0u);
-  auto threads = ALL(log, thread_name);
-  ASSERT_EQ(threads.size(), 3u);
-  EXPECT_EQ(log.name(threads[0].name), "main");
-  EXPECT_EQ(threads[1].tid, 77u);
-  EXPECT_EQ(threads[2].name, 0u);
-}
-
 TEST(SourceNvtx, ADomainIsOneForAllLibrariesThatMakeIt) {
   Recording log = record_nvtx([] {
     std::vector<std::thread> threads;

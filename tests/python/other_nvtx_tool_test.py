@@ -85,8 +85,6 @@ def test_with_the_plugin_both_get_every_range(run):
     assert {event["id"] for event in log.of("range_start")} - ended <= {log.of("range_start")[-1]["id"]}
     assert [event["reason"] for event in log.of("source_state") if event["source"] == "nvtx"] == [
         "another NVTX tool has the ranges of all libraries; the companion's are recorded too"]
-    kinds = {event["category"]: event["name"] for event in log.of("nvtx_category")}
-    assert kinds == {number: name for name, number in KIND.items()}
 
 
 def ranges_of(heard):

@@ -188,6 +188,20 @@ TEST_F(Nccl, SlowestShowsEachCollectiveOnceWithItsLastRank) {
                         "1,ffffffffffffffff,1,AllGather,layers.0,1000000,40000,0,,10000,100,30000,1\n");
 }
 
+// As after a communicator that was made anew under the same id.
+TEST_F(Nccl, CallsThatRepeatACollectivesNumberLeaveRoomForTheOthers) {
+  change_ledger(
+      path,
+      "INSERT INTO collective(rank, comm, seq, operation, bytes, step, enqueue_ns, start_ns, end_ns, kernel_calls)"
+      " WITH RECURSIVE more(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM more WHERE n < 20)"
+      " SELECT 1, -1, 0, 'AllGather', 1000000, 0, n, n, n + 90000, 1 FROM more");
+  CommandResult result = shardledger({"nccl", path, "--slowest", "3", "--csv"});
+  EXPECT_EQ(lines(result.out), 4) << result.out;
+  EXPECT_TRUE(contains(result.out, "\n0,ffffffffffffffff,0,AllGather,,1000000,90000,1,")) << result.out;
+  EXPECT_TRUE(contains(result.out, "\n1,ffffffffffffffff,1,AllGather,layers.0,1000000,40000,0,")) << result.out;
+  EXPECT_TRUE(contains(result.out, ",2,AllReduce,,4000000,25000,1,")) << result.out;
+}
+
 // Of the all-gathers' 100 us, rank 0 tells 80, and that 20 of them were exposed; a kernel of two calls counts once.
 TEST_F(Nccl, ExposedTimeIsOfTheCallsThatTellIt) {
   EXPECT_FALSE(contains(shardledger({"nccl", path}).out, "xposed"));

@@ -28,7 +28,7 @@ void sl_bytes_free(struct sl_bytes *bytes);
 
 struct sl_page {
   struct sl_db *db;
-  int64_t step; /* to be held in full whatever the budget says; -1: none */
+  int64_t step;          /* to be held in full whatever the budget says; -1: none */
   struct sl_ranks ranks; /* to be drawn whatever they resemble; without text: none */
   int64_t drawn;
   int64_t first_ns; /* start of the page's clock, which is that of the first rank's host */

@@ -217,7 +217,7 @@ TEST_F(Screen, AnExportOfManyRanksSaysWhichAreWritten) {
   fleet.ranks = 80;
   fleet.steps = 3;
   fleet.blocks = 2;
-  fleet.more.push_back({{77}, 1 << 20, 1, 1});
+  fleet.more.push_back({{77}, 64 << 20, 1, 1});
   write_fleet(run, fleet);
   const CommandResult result = shardledger({"export", run, "--format", "snapshot", "-o", directory / "few"});
   EXPECT_EQ(result.status, 0) << result.error;

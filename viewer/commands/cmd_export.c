@@ -39,14 +39,14 @@ static int choose_ranks(struct sl_export *export, char **chosen, struct sl_error
     return r;
   r = sl_db_int(export->db, sl_sql_export_has_groups, &groups, error);
   if (r == 0)
-    r = groups ? sl_db_ask_first(export->db, sl_sql_export_representatives, NULL, &row, error)
-               : sl_db_ask_first(export->db, sl_sql_export_highest, SL_WITH(SL_NUMBER(":most", RANKS)), &row, error);
+    r = sl_db_ask_first(export->db, groups ? sl_sql_export_representatives : sl_sql_export_highest,
+                        SL_WITH(SL_NUMBER(":most", RANKS)), &row, error);
   if (r > 0) {
     *chosen = strdup(sl_column_text(row, 0));
     r = *chosen ? 0 : sl_no_memory(error);
     sl_complain("export: %lld of %lld ranks are written, %s; others with --rank RANKS",
                 (long long)sl_column_int(row, 1), (long long)ranks,
-                groups ? "one of each group of alike ones" : "those with the highest peaks");
+                groups ? "one of each group of alike ones, the most different 64 at most" : "those with the highest peaks");
   }
   export->ranks = *chosen;
   row = sl_statement_close(row);

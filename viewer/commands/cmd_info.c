@@ -101,7 +101,7 @@ static const struct sl_column retry_columns[] = {
 };
 
 static const struct sl_listing tables[] = {
-    {"ranks", SL_COLUMNS(rank_columns), sl_sql_info_ranks, .most = 12},
+    {"ranks", SL_COLUMNS(rank_columns), sl_sql_info_ranks, .most = 8},
     {"attempts", SL_COLUMNS(attempt_columns), sl_sql_info_attempts, .only_with_rows = true, .most = 8},
     {"versions", SL_COLUMNS(version_columns), sl_sql_info_versions, .only_with_rows = true},
     {"sources", SL_COLUMNS(source_columns), sl_sql_info_sources, .only_with_rows = true},

@@ -17,9 +17,11 @@ SELECT count(*) FROM rank
 SELECT EXISTS(SELECT 1 FROM sqlite_schema WHERE name = 'rank_group')
 
 -- name: export_representatives
--- One rank of each group of alike ones, and those that are in none.
+-- One rank of each group of alike ones, of more than fit the largest group's and the most different; and those that are in
+-- none.
 SELECT rank_ranges(rank), count(*) FROM (
-    SELECT representative AS rank FROM rank_group UNION SELECT rank FROM rank WHERE rank NOT IN (SELECT rank FROM rank_group))
+    SELECT rank FROM (SELECT DISTINCT representative AS rank FROM rank_group ORDER BY group_number LIMIT :most)
+    UNION SELECT rank FROM rank WHERE rank NOT IN (SELECT rank FROM rank_group))
 
 -- name: export_highest
 SELECT rank_ranges(rank), count(*) FROM (

@@ -7,6 +7,11 @@ USING parquet OPTIONS (path '${lake}/meta');
 
 CREATE OR REPLACE TEMPORARY VIEW meta AS SELECT DISTINCT key, value FROM lake_meta WHERE run = '${run}';
 
+CREATE OR REPLACE TEMPORARY VIEW lake_attempt(attempt BIGINT, name STRING, began_ns BIGINT, ranks BIGINT, recorded STRING, world_size BIGINT, told_by STRING, is_this BIGINT, run STRING)
+USING parquet OPTIONS (path '${lake}/attempt');
+
+CREATE OR REPLACE TEMPORARY VIEW attempt AS SELECT attempt, name, began_ns, ranks, recorded, world_size, told_by, is_this FROM lake_attempt WHERE run = '${run}';
+
 CREATE OR REPLACE TEMPORARY VIEW lake_category(name STRING, fsdp_word STRING, tracker_word STRING, place BIGINT, layer BIGINT, letter STRING, colour STRING, meaning STRING, run STRING)
 USING parquet OPTIONS (path '${lake}/category');
 
@@ -112,6 +117,21 @@ USING parquet OPTIONS (path '${lake}/collective_total');
 
 CREATE OR REPLACE TEMPORARY VIEW collective_total AS SELECT rank, step, before, comm, operation, calls, bytes, timed, duration_ns, min_duration_ns, max_duration_ns, delay_ns FROM lake_collective_total WHERE run = '${run}';
 
+CREATE OR REPLACE TEMPORARY VIEW lake_rank_group(rank BIGINT, group_number BIGINT, representative BIGINT, run STRING)
+USING parquet OPTIONS (path '${lake}/rank_group');
+
+CREATE OR REPLACE TEMPORARY VIEW rank_group AS SELECT rank, group_number, representative FROM lake_rank_group WHERE run = '${run}';
+
+CREATE OR REPLACE TEMPORARY VIEW lake_rank_difference(group_number BIGINT, place BIGINT, kind STRING, bytes BIGINT, bytes_per_step BIGINT, since_step BIGINT, last_step BIGINT, steps BIGINT, period BIGINT, category STRING, detail STRING, module STRING, phase STRING, owner_bytes BIGINT, is_all_of STRING, run STRING)
+USING parquet OPTIONS (path '${lake}/rank_difference');
+
+CREATE OR REPLACE TEMPORARY VIEW rank_difference AS SELECT group_number, place, kind, bytes, bytes_per_step, since_step, last_step, steps, period, category, detail, module, phase, owner_bytes, is_all_of FROM lake_rank_difference WHERE run = '${run}';
+
+CREATE OR REPLACE TEMPORARY VIEW lake_mesh(rank BIGINT, mesh BIGINT, place BIGINT, dim STRING, size BIGINT, coordinate BIGINT, run STRING)
+USING parquet OPTIONS (path '${lake}/mesh');
+
+CREATE OR REPLACE TEMPORARY VIEW mesh AS SELECT rank, mesh, place, dim, size, coordinate FROM lake_mesh WHERE run = '${run}';
+
 CREATE OR REPLACE TEMPORARY VIEW lake_rank_steps(rank BIGINT, steps BIGINT, steps_in_full BIGINT, steps_agreed BIGINT, steps_differed BIGINT, first_step BIGINT, last_step BIGINT, run STRING)
 USING parquet OPTIONS (path '${lake}/rank_steps');
 
@@ -216,14 +236,63 @@ WHERE
 
 CREATE OR REPLACE TEMPORARY VIEW module_name AS
 SELECT
-  m.id,
-  m.rank,
-  m.fqn,
-  CASE WHEN m.fqn = '' THEN COALESCE(m.class, '') ELSE COALESCE(r.class, '') || '.' || m.fqn END AS name,
-  IF(m.fqn = '', COALESCE(m.class, '(root)'), m.fqn) AS label
-FROM module AS m
-LEFT JOIN module AS r
-  ON r.id = m.root_id;
+  id,
+  rank,
+  fqn,
+  root || IF(fqn = '', '', '.' || fqn) AS name,
+  CASE
+    WHEN fqn = ''
+    THEN COALESCE(NULLIF(root, ''), '(root)')
+    WHEN root <> root_class
+    OR (
+      (
+        SELECT
+          COUNT(*)
+        FROM module AS o
+        WHERE
+          o.rank = n.rank AND o.fqn = n.fqn AND o.root_id <> n.root_id
+      ) > 0
+    )
+    THEN root || '.' || fqn
+    ELSE fqn
+  END AS label,
+  root_class,
+  root_number
+FROM (
+  SELECT
+    *,
+    COALESCE(root_class, '') || IF(
+      (
+        (
+          SELECT
+            COUNT(*)
+          FROM module AS o
+          WHERE
+            o.rank = r.rank AND o.parent_id IS NULL AND o.class = r.root_class AND o.id <> r.root_id
+        ) > 0
+      ),
+      ' (' || root_number || ')',
+      ''
+    ) AS root
+  FROM (
+    SELECT
+      m.id,
+      m.rank,
+      m.fqn,
+      m.root_id,
+      r.class AS root_class,
+      (
+        SELECT
+          COUNT(*)
+        FROM module AS o
+        WHERE
+          o.rank = r.rank AND o.parent_id IS NULL AND o.class IS NOT DISTINCT FROM r.class AND o.id <= r.id
+      ) AS root_number
+    FROM module AS m
+    LEFT JOIN module AS r
+      ON r.id = COALESCE(m.root_id, m.id)
+  ) AS r
+) AS n;
 
 CREATE OR REPLACE TEMPORARY VIEW period_place AS
 SELECT
@@ -584,11 +653,9 @@ JOIN snapshot AS n
 CREATE OR REPLACE TEMPORARY VIEW fsdp_snapshot AS
 WITH tracked(id, fqn) AS (
   SELECT
-    n.id,
-    CASE WHEN r.is_fsdp <> 0 AND r.class NOT ILIKE 'Replicate%' THEN 'FSDP' ELSE '' END || n.name
-  FROM module_name AS n
-  JOIN module AS m
-    ON m.id = n.id
+    m.id,
+    CASE WHEN r.is_fsdp <> 0 AND r.class NOT ILIKE 'Replicate%' THEN 'FSDP' ELSE '' END || COALESCE(r.class, '') || IF(m.fqn = '', '', '.' || m.fqn)
+  FROM module AS m
   JOIN module AS r
     ON r.id = m.root_id
 ), word(category) AS (
@@ -841,40 +908,54 @@ WITH RECURSIVE around(made, kind, parent_id) AS (
     made
 )
 SELECT
-  a.rank,
-  a.step,
-  COALESCE(ANY_VALUE(m.name), '') AS module,
-  p.kind AS phase,
-  a.category,
-  a.detail,
-  a.decided_by,
-  a.bytes AS size_bytes,
-  SUM(a.bytes) AS bytes,
-  COUNT(*) AS allocations,
-  SUM(CASE WHEN a.last_step = l.step THEN a.bytes ELSE 0 END) AS kept_bytes
+  g.rank,
+  g.step,
+  COALESCE(m.name, '') AS module,
+  g.phase,
+  g.category,
+  g.detail,
+  g.decided_by,
+  g.size_bytes,
+  g.bytes,
+  g.allocations,
+  g.kept_bytes
 FROM (
   SELECT
-    rank,
-    last_step AS step
-  FROM rank_steps
-) AS l
-JOIN allocation AS a
-  ON a.rank = l.rank
+    a.rank,
+    a.step,
+    a.module_id,
+    p.kind AS phase,
+    a.category,
+    a.detail,
+    a.decided_by,
+    a.bytes AS size_bytes,
+    SUM(a.bytes) AS bytes,
+    COUNT(*) AS allocations,
+    SUM(CASE WHEN a.last_step = l.step THEN a.bytes ELSE 0 END) AS kept_bytes
+  FROM (
+    SELECT
+      rank,
+      last_step AS step
+    FROM rank_steps
+  ) AS l
+  JOIN allocation AS a
+    ON a.rank = l.rank
+  LEFT JOIN made_in AS p
+    ON p.id = a.phase_id
+  WHERE
+    a.last_step > a.step
+  GROUP BY
+    a.rank,
+    a.step,
+    a.module_id,
+    p.kind,
+    a.category,
+    a.detail,
+    a.decided_by,
+    a.bytes
+) AS g
 LEFT JOIN module_name AS m
-  ON m.id = a.module_id
-LEFT JOIN made_in AS p
-  ON p.id = a.phase_id
-WHERE
-  a.last_step > a.step
-GROUP BY
-  a.rank,
-  a.step,
-  a.module_id,
-  p.kind,
-  a.category,
-  a.detail,
-  a.decided_by,
-  a.bytes;
+  ON m.id = g.module_id;
 
 CREATE OR REPLACE TEMPORARY VIEW whole_steps AS
 SELECT
@@ -1211,7 +1292,9 @@ WITH ends AS (
     c.comm,
     c.seq,
     r.host,
-    MAX(c.end_ns) AS end_ns
+    MAX(c.end_ns) AS end_ns,
+    MIN(c.end_ns) AS first_end_ns,
+    MAX(IF(c.operation IN ('AllReduce', 'AllGather', 'ReduceScatter', 'AlltoAll'), c.start_ns, NULL)) AS last_start_ns
   FROM collective AS c
   JOIN rank AS r
     ON r.rank = c.rank
@@ -1235,42 +1318,270 @@ WITH ends AS (
   ORDER BY
     rank
   LIMIT 1
+), node AS (
+  SELECT
+    host,
+    ',' || CAST(ROW_NUMBER() OVER (ORDER BY host) AS BIGINT) || ',' AS mark
+  FROM (
+    SELECT DISTINCT
+      host
+    FROM rank
+  )
+), member AS (
+  SELECT
+    host,
+    comm,
+    MIN(seq) AS from_seq,
+    MAX(seq) AS to_seq
+  FROM ends
+  GROUP BY
+    host,
+    comm
+), link AS (
+  SELECT DISTINCT
+    a.host,
+    m.mark,
+    b.host AS other,
+    n.mark AS other_mark
+  FROM member AS a
+  JOIN member AS b
+    ON b.comm = a.comm AND b.host <> a.host AND b.from_seq <= a.to_seq AND b.to_seq >= a.from_seq
+  JOIN node AS m
+    ON m.host = a.host
+  JOIN node AS n
+    ON n.host = b.host
+), walk(hops, marks, before) AS (
+  SELECT
+    0,
+    mark,
+    0
+  FROM node
+  JOIN first
+    USING (host)
+  UNION ALL
+  SELECT
+    hops + 1,
+    marks || COALESCE(
+      (
+        SELECT
+          LISTAGG(other_mark, '')
+        FROM (
+          SELECT DISTINCT
+            other_mark
+          FROM link
+          WHERE
+            LOCATE(mark, walk.marks) <> 0 AND NOT LOCATE(other_mark, walk.marks) <> 0
+        )
+      ),
+      ''
+    ),
+    LENGTH(marks)
+  FROM walk
+  WHERE
+    LENGTH(marks) > before
+), distance AS (
+  SELECT
+    n.host,
+    MIN(w.hops) AS hops
+  FROM walk AS w
+  JOIN node AS n
+    ON LOCATE(n.mark, w.marks) <> 0
+  GROUP BY
+    n.host
+), way AS (
+  SELECT
+    d.host,
+    (
+      SELECT
+        MIN(k.other)
+      FROM link AS k
+      JOIN distance AS n
+        ON n.host = k.other AND n.hops = d.hops - 1
+      WHERE
+        k.host = d.host
+    ) AS other
+  FROM distance AS d
+  WHERE
+    d.hops > 0
 ), difference AS (
   SELECT
-    e.host,
+    w.host,
+    w.other,
     e.end_ns - f.end_ns AS ns,
-    CAST(ROW_NUMBER() OVER (PARTITION BY e.host ORDER BY e.end_ns - f.end_ns) AS BIGINT) AS place,
-    COUNT(*) OVER (PARTITION BY e.host) AS collectives
-  FROM ends AS e
-  CROSS JOIN ends AS f
+    CAST(ROW_NUMBER() OVER (PARTITION BY w.host ORDER BY e.end_ns - f.end_ns) AS BIGINT) AS place,
+    COUNT(*) OVER (PARTITION BY w.host) AS collectives,
+    MAX(e.last_start_ns - f.first_end_ns) OVER (PARTITION BY w.host) AS least_ns,
+    MIN(e.first_end_ns - f.last_start_ns) OVER (PARTITION BY w.host) AS most_ns
+  FROM way AS w
+  JOIN ends AS e
+    ON e.host = w.host
+  JOIN ends AS f
+    ON f.comm = e.comm AND f.seq = e.seq AND f.host = w.other
+), chain(host, offset_ns, collectives, hops, error_ns) AS (
+  SELECT
+    host,
+    0,
+    NULL,
+    0,
+    0
+  FROM first
+  UNION ALL
+  SELECT
+    d.host,
+    c.offset_ns + d.ns,
+    d.collectives,
+    c.hops + 1,
+    c.error_ns + GREATEST(d.most_ns - d.ns, d.ns - d.least_ns, 0)
+  FROM chain AS c
+  JOIN difference AS d
+    ON d.other = c.host
   WHERE
-    e.host <> f.host
-    AND (
-      f.comm = e.comm AND f.seq = e.seq AND f.host = (
-        SELECT
-          ANY_VALUE(host)
-        FROM first
-      )
-    )
+    d.place = (
+      d.collectives + 1
+    ) DIV 2
 )
 SELECT
-  (
-    SELECT
-      ANY_VALUE(host)
-    FROM first
-  ) AS host,
-  0 AS offset_ns,
-  NULL AS collectives
-UNION ALL
+  *
+FROM chain;
+
+CREATE OR REPLACE TEMPORARY VIEW missing_ranks AS
 SELECT
-  host,
-  ns,
-  collectives
-FROM difference
+  rank + 1 AS first,
+  next - 1 AS last
+FROM (
+  SELECT
+    rank,
+    LEAD(rank, 1, (
+      SELECT
+        MAX(world_size)
+      FROM rank
+    )) OVER (ORDER BY rank) AS next
+  FROM (
+    SELECT
+      -1 AS rank
+    UNION ALL
+    SELECT
+      rank
+    FROM rank
+  )
+)
 WHERE
-  place = (
-    collectives + 1
-  ) DIV 2;
+  next > rank + 1;
+
+CREATE OR REPLACE TEMPORARY VIEW rank_death AS
+WITH refused AS (
+  SELECT
+    o.rank,
+    MIN(o.at_ns) AS at_ns
+  FROM oom AS o
+  WHERE
+    NOT EXISTS(
+      SELECT
+        1
+      FROM step AS s
+      WHERE
+        s.rank = o.rank AND s.start_ns > o.at_ns
+    )
+  GROUP BY
+    o.rank
+), silent AS (
+  SELECT
+    r.rank
+  FROM rank AS r
+  WHERE
+    NOT r.clean_exit <> 0
+    AND r.end_ns - 1000000000 >= GREATEST(
+      COALESCE((
+        SELECT
+          MAX(p.start_ns)
+        FROM phase AS p
+        WHERE
+          p.rank = r.rank
+      ), r.start_ns),
+      COALESCE((
+        SELECT
+          MAX(a.alloc_ns)
+        FROM allocation AS a
+        WHERE
+          a.rank = r.rank
+      ), r.start_ns)
+    )
+), last_call AS (
+  SELECT
+    rank,
+    MAX(enqueue_ns) AS last_ns,
+    ANY_VALUE(step) AS step
+  FROM collective
+  WHERE
+    rank IN (
+      SELECT
+        ANY_VALUE(rank)
+      FROM silent
+    )
+  GROUP BY
+    rank
+), call AS (
+  SELECT
+    c.*,
+    l.last_ns,
+    MAX(IF(c.end_ns IS NULL, NULL, c.enqueue_ns)) OVER (PARTITION BY c.rank) AS ended_ns
+  FROM collective AS c
+  JOIN last_call AS l
+    ON l.rank = c.rank AND l.step IS NOT DISTINCT FROM c.step
+), waited AS (
+  SELECT
+    rank,
+    ANY_VALUE(comm) AS comm,
+    ANY_VALUE(seq) AS seq,
+    ANY_VALUE(operation) AS operation,
+    ANY_VALUE(module_id) AS module_id,
+    MIN(enqueue_ns) AS enqueue_ns
+  FROM call
+  WHERE
+    end_ns IS NULL AND IF(ended_ns IS NULL, enqueue_ns = last_ns, enqueue_ns > ended_ns)
+  GROUP BY
+    rank
+), death AS (
+  SELECT
+    r.rank,
+    r.host,
+    CASE WHEN NOT f.rank IS NULL THEN 'out of memory' WHEN NOT l.rank IS NULL THEN 'waiting' ELSE 'killed' END AS how,
+    COALESCE(f.at_ns, r.end_ns) AS at_ns,
+    l.operation,
+    l.comm,
+    l.seq,
+    l.module_id,
+    l.enqueue_ns
+  FROM rank AS r
+  LEFT JOIN refused AS f
+    ON f.rank = r.rank
+  LEFT JOIN waited AS l
+    ON l.rank = r.rank AND f.rank IS NULL
+  WHERE
+    NOT f.rank IS NULL OR NOT r.clean_exit <> 0
+)
+SELECT
+  d.rank,
+  d.host,
+  d.how,
+  d.at_ns,
+  d.at_ns - COALESCE(h.offset_ns, IF(u.hosts = 1, 0, NULL)) AS first_host_ns,
+  COALESCE(h.error_ns, IF(u.hosts = 1, 0, NULL)) AS error_ns,
+  d.operation AS waiting_in,
+  d.comm AS waiting_comm,
+  d.seq AS waiting_seq,
+  n.name AS waiting_module,
+  d.enqueue_ns AS waiting_since_ns
+FROM death AS d
+CROSS JOIN (
+  SELECT
+    COUNT(DISTINCT COALESCE(host, '')) AS hosts
+  FROM rank
+) AS u
+LEFT JOIN host_clock AS h
+  ON h.host = d.host
+LEFT JOIN module_name AS n
+  ON n.id = d.module_id;
 
 CREATE OR REPLACE TEMPORARY VIEW collective_cost AS
 SELECT

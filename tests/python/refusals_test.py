@@ -107,7 +107,7 @@ def test_the_callback_runs_on_a_thread_without_the_interpreters_lock(companion, 
 
     class Library:
         @staticmethod
-        def slb_observe_refusals(callback, is_finalizing, thread_state):
+        def observe_refusals(callback, is_finalizing, thread_state):
             Library.functions = [function.value for function in (callback, is_finalizing, thread_state)]
             return 0
 

@@ -363,7 +363,7 @@ FROM device_sample d;
 -- by that at most, as no rank's part ends before every other's has begun; NULL where no operation was one that all wait for.
 -- Hosts that nothing connects are not here.
 CREATE VIEW host_clock AS
-WITH ends AS MATERIALIZED (
+WITH RECURSIVE ends AS MATERIALIZED (
   SELECT c.comm, c.seq, r.host, max(c.end_ns) AS end_ns, min(c.end_ns) AS first_end_ns,
     max(iif(c.operation IN ('AllReduce', 'AllGather', 'ReduceScatter', 'AlltoAll'), c.start_ns, NULL)) AS last_start_ns
   FROM collective c JOIN rank r ON r.rank = c.rank
@@ -396,7 +396,7 @@ difference AS (
     min(e.first_end_ns - f.last_start_ns) OVER (PARTITION BY w.host) AS most_ns
   FROM way w JOIN ends e ON e.host = w.host JOIN ends f ON f.comm = e.comm AND f.seq = e.seq AND f.host = w.other),
 chain(host, offset_ns, collectives, hops, error_ns) AS (
-  SELECT host, 0, NULL, 0, 0 FROM first
+  SELECT host, CAST(0 AS INTEGER), CAST(NULL AS INTEGER), CAST(0 AS INTEGER), CAST(0 AS INTEGER) FROM first
   UNION ALL
   SELECT d.host, c.offset_ns + d.ns, d.collectives, c.hops + 1, c.error_ns + max(d.most_ns - d.ns, d.ns - d.least_ns, 0)
   FROM chain c JOIN difference d ON d.other = c.host WHERE d.place = (d.collectives + 1) / 2)

@@ -158,7 +158,8 @@ def test_nodes_export_their_own_ranks_and_make_one_run(nodes, fleet, lake_module
             contextlib.closing(lake_module.connect(tmp_path / "lake")) as database:
         # Only who met whom takes all ranks at once; what has no id of its own in the log is numbered within its ledger.
         for source in set(sources(ledger, "table") + sources(ledger, "view")) - {
-                "meta", "collective_meeting", "collective_cost", "straggler", "segment", "host_segment"}:
+                "meta", "attempt", "collective_meeting", "collective_cost", "straggler", "segment", "host_segment", "rank_group",
+                "rank_difference"}:
             expected = ledger.execute(f"SELECT * FROM {source}").fetchall()
             assert ordered(database.execute(f"SELECT * FROM {source}").fetchall()) == ordered(expected), source
 
@@ -166,8 +167,8 @@ def test_nodes_export_their_own_ranks_and_make_one_run(nodes, fleet, lake_module
 def test_a_packed_run_has_one_file_a_table_and_the_same_rows(nodes, lake_module, tmp_path):
     lake = tmp_path / "lake"
     for node in nodes:
-        export(node, lake, "--run", "one")
-    export(nodes[0], lake, "--run", "other")
+        export(node, lake, "--name", "one")
+    export(nodes[0], lake, "--name", "other")
     before = files_of(lake)
 
     def answers():
@@ -183,7 +184,7 @@ def test_a_packed_run_has_one_file_a_table_and_the_same_rows(nodes, lake_module,
     assert packed and all(path.endswith("/run=one/ranks-00000-00023.parquet") for path in packed)
     assert {path: time for path, time in after.items() if "/run=one/" not in path} == {
         path: time for path, time in before.items() if "/run=one/" not in path}
-    assert "which the ledger lacks" in export(nodes[0], lake, "--run", "one", status=2)
+    assert "which the ledger lacks" in export(nodes[0], lake, "--name", "one", status=2)
 
 
 def test_a_rerun_replaces_its_own_ranks_of_its_own_run(nodes, lake_module, tmp_path):

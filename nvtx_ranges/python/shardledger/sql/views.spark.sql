@@ -1287,7 +1287,7 @@ SELECT
 FROM device_sample AS d;
 
 CREATE OR REPLACE TEMPORARY VIEW host_clock AS
-WITH ends AS (
+WITH RECURSIVE ends AS (
   SELECT
     c.comm,
     c.seq,
@@ -1350,44 +1350,27 @@ WITH ends AS (
     ON m.host = a.host
   JOIN node AS n
     ON n.host = b.host
-), walk(hops, marks, before) AS (
+), reach(host, hops) AS (
   SELECT
-    0,
-    mark,
-    0
-  FROM node
-  JOIN first
-    USING (host)
-  UNION ALL
+    host,
+    CAST(0 AS BIGINT)
+  FROM first
+  UNION
   SELECT
-    hops + 1,
-    marks || COALESCE(
-      (
-        SELECT
-          LISTAGG(other_mark, '')
-        FROM (
-          SELECT DISTINCT
-            other_mark
-          FROM link
-          WHERE
-            LOCATE(mark, walk.marks) <> 0 AND NOT LOCATE(other_mark, walk.marks) <> 0
-        )
-      ),
-      ''
-    ),
-    LENGTH(marks)
-  FROM walk
+    l.other,
+    r.hops + 1
+  FROM reach AS r
+  JOIN link AS l
+    ON l.host = r.host
   WHERE
-    LENGTH(marks) > before
+    r.hops < 16
 ), distance AS (
   SELECT
-    n.host,
-    MIN(w.hops) AS hops
-  FROM walk AS w
-  JOIN node AS n
-    ON LOCATE(n.mark, w.marks) <> 0
+    host,
+    MIN(hops) AS hops
+  FROM reach
   GROUP BY
-    n.host
+    host
 ), way AS (
   SELECT
     d.host,
@@ -1420,10 +1403,10 @@ WITH ends AS (
 ), chain(host, offset_ns, collectives, hops, error_ns) AS (
   SELECT
     host,
-    0,
-    NULL,
-    0,
-    0
+    CAST(0 AS BIGINT),
+    CAST(NULL AS BIGINT),
+    CAST(0 AS BIGINT),
+    CAST(0 AS BIGINT)
   FROM first
   UNION ALL
   SELECT

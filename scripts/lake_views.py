@@ -260,14 +260,15 @@ def recursion(tree):
         ctes.set("recursive", True)
 
 
-# How many hops a host is from the first one. SQLite's view walks over lists of hosts, in a query that looks at the row around it
-# within a recursion: Spark has no such thing, and DuckDB 1.5.5 answers it wrong. More hops than these are not followed.
-HOPS = """\
-reach(host, hops) AS (
-  SELECT host, CAST(0 AS INTEGER) FROM first
-  UNION
-  SELECT l.other, r.hops + 1 FROM reach r JOIN link l ON l.host = r.host WHERE r.hops < 16),
-distance AS (SELECT host, min(hops) AS hops FROM reach GROUP BY host)"""
+# How many hops a host is from the first one, hop after hop. SQLite's view walks over lists of hosts in a recursion with a query
+# that looks at the row around it: Spark has no such thing, and DuckDB 1.5.5 answers it wrong.
+MOST_HOPS = 8
+HOPS = ",\n".join([
+    "hop0 AS (SELECT host FROM first)",
+    *(f"hop{n} AS (SELECT host FROM hop{n - 1} UNION SELECT l.other FROM hop{n - 1} h JOIN link l ON l.host = h.host)"
+      for n in range(1, MOST_HOPS + 1)),
+    "distance AS (SELECT host, min(hops) AS hops FROM ("
+    + " UNION ALL ".join(f"SELECT host, {n} AS hops FROM hop{n}" for n in range(MOST_HOPS + 1)) + ") GROUP BY host)"])
 
 RANGE_PATH = """\
 WITH RECURSIVE around(of, id, depth) AS (

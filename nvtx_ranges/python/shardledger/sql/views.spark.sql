@@ -1350,25 +1350,140 @@ WITH RECURSIVE ends AS (
     ON m.host = a.host
   JOIN node AS n
     ON n.host = b.host
-), reach(host, hops) AS (
+), hop0 AS (
   SELECT
-    host,
-    CAST(0 AS BIGINT)
+    host
   FROM first
+), hop1 AS (
+  SELECT
+    host
+  FROM hop0
   UNION
   SELECT
-    l.other,
-    r.hops + 1
-  FROM reach AS r
+    l.other
+  FROM hop0 AS h
   JOIN link AS l
-    ON l.host = r.host
-  WHERE
-    r.hops < 16
+    ON l.host = h.host
+), hop2 AS (
+  SELECT
+    host
+  FROM hop1
+  UNION
+  SELECT
+    l.other
+  FROM hop1 AS h
+  JOIN link AS l
+    ON l.host = h.host
+), hop3 AS (
+  SELECT
+    host
+  FROM hop2
+  UNION
+  SELECT
+    l.other
+  FROM hop2 AS h
+  JOIN link AS l
+    ON l.host = h.host
+), hop4 AS (
+  SELECT
+    host
+  FROM hop3
+  UNION
+  SELECT
+    l.other
+  FROM hop3 AS h
+  JOIN link AS l
+    ON l.host = h.host
+), hop5 AS (
+  SELECT
+    host
+  FROM hop4
+  UNION
+  SELECT
+    l.other
+  FROM hop4 AS h
+  JOIN link AS l
+    ON l.host = h.host
+), hop6 AS (
+  SELECT
+    host
+  FROM hop5
+  UNION
+  SELECT
+    l.other
+  FROM hop5 AS h
+  JOIN link AS l
+    ON l.host = h.host
+), hop7 AS (
+  SELECT
+    host
+  FROM hop6
+  UNION
+  SELECT
+    l.other
+  FROM hop6 AS h
+  JOIN link AS l
+    ON l.host = h.host
+), hop8 AS (
+  SELECT
+    host
+  FROM hop7
+  UNION
+  SELECT
+    l.other
+  FROM hop7 AS h
+  JOIN link AS l
+    ON l.host = h.host
 ), distance AS (
   SELECT
     host,
     MIN(hops) AS hops
-  FROM reach
+  FROM (
+    SELECT
+      host,
+      0 AS hops
+    FROM hop0
+    UNION ALL
+    SELECT
+      host,
+      1 AS hops
+    FROM hop1
+    UNION ALL
+    SELECT
+      host,
+      2 AS hops
+    FROM hop2
+    UNION ALL
+    SELECT
+      host,
+      3 AS hops
+    FROM hop3
+    UNION ALL
+    SELECT
+      host,
+      4 AS hops
+    FROM hop4
+    UNION ALL
+    SELECT
+      host,
+      5 AS hops
+    FROM hop5
+    UNION ALL
+    SELECT
+      host,
+      6 AS hops
+    FROM hop6
+    UNION ALL
+    SELECT
+      host,
+      7 AS hops
+    FROM hop7
+    UNION ALL
+    SELECT
+      host,
+      8 AS hops
+    FROM hop8
+  )
   GROUP BY
     host
 ), way AS (

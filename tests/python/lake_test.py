@@ -132,6 +132,8 @@ def test_every_view_answers_in_spark_as_in_sqlite(made, lake_module, run):
         lake_module.spark_views(session, lake, run)
         with contextlib.closing(sqlite3.connect(ledgers[run])) as ledger:
             for source in sources(ledger, "table") + sources(ledger, "view"):
+                if source in ("host_clock", "rank_death"):  # docs/scale.md says why they are not there
+                    continue
                 expected, found = ledger.execute(f"SELECT * FROM {source}"), session.table(source)
                 assert found.columns == [column[0] for column in expected.description], source
                 assert {kind for _, kind in found.dtypes} <= {"bigint", "double", "string"}, source

@@ -344,7 +344,8 @@ SLB_API int slb_observe_refusals(slb_refused_fn *refused_fn, slb_finalizing_fn *
  * allocator's lock. Nothing is held while the functions are called; sequence_fn excepted, which is called under that
  * lock.
  */
-SLB_API_WAITS int64_t slb_restore(slb_sequence_fn *sequence_fn, slb_restore_fn *restore_fn, slb_existing_fn *existing_fn) {
+SLB_API_WAITS int64_t slb_restore(slb_sequence_fn *sequence_fn, slb_restore_fn *restore_fn,
+                                  slb_existing_fn *existing_fn) {
 #ifdef SHARDLEDGER_ALLOCATOR
   int64_t found = 0;
   int r = guarded([&] {

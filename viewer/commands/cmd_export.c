@@ -46,7 +46,8 @@ static int choose_ranks(struct sl_export *export, char **chosen, struct sl_error
     r = *chosen ? 0 : sl_no_memory(error);
     sl_complain("export: %lld of %lld ranks are written, %s; others with --rank RANKS",
                 (long long)sl_column_int(row, 1), (long long)ranks,
-                groups ? "one of each group of alike ones, the most different 64 at most" : "those with the highest peaks");
+                groups ? "one of each group of alike ones, the most different 64 at most"
+                       : "those with the highest peaks");
   }
   export->ranks = *chosen;
   row = sl_statement_close(row);

@@ -1,8 +1,9 @@
 /*
  * By how much figures of ranks that are alike may differ: the highest of
- *   1 MiB      half of the smallest segment that PyTorch takes from the driver: less does not change what a device
- * holds 1 %        of the other's peak: about what padding and shapes that depend on the data differ by 8 x noise  of
- * this job, measured (rank_likeness.h): where shapes depend on the data more than that
+ *
+ * - 1 MiB, half of the smallest segment that PyTorch takes from the driver: less does not change what a device holds
+ * - 1 % of the other's peak: about what padding and shapes that depend on the data differ by
+ * - 8 times this job's measured noise (rank_likeness.h): where shapes depend on the data more than that
  */
 #ifndef SHARDLEDGER_RANK_TOLERANCE_H
 #define SHARDLEDGER_RANK_TOLERANCE_H

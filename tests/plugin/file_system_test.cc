@@ -1,5 +1,5 @@
 /* The log's file system stalls, or gives no promise of room for a later store: no call of the job waits or faults. */
-#include "plugin/recorded.h"
+#include "plugin/marks.h"
 
 extern "C" {
 #include "plugin/event_log.h"
@@ -62,11 +62,6 @@ double now() {
   timespec time;
   clock_gettime(CLOCK_MONOTONIC, &time);
   return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
-
-bool mark(uint64_t value, uint32_t name = 0) {
-  const sl_event_range_mark event = {name, 0, 0, value};
-  return sl_log_append(SL_EVENT_range_mark, &event, sizeof(event), nullptr, 0);
 }
 
 /* Names and events for a while. Returns how long the longest call took. */

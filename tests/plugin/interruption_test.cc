@@ -1,5 +1,5 @@
 /* The plugin on threads that are interrupted anywhere: cancelled, by signal handlers, and in children of every kind. */
-#include "plugin/recorded.h"
+#include "plugin/marks.h"
 
 extern "C" {
 #include "plugin/event_log.h"
@@ -29,11 +29,6 @@ constexpr bool SANITIZED = false;
 namespace {
 
 constexpr unsigned TIME_OUT = 60; /* seconds; whatever hangs is killed, and so fails */
-
-bool mark(uint64_t value, uint32_t name = 0) {
-  const sl_event_range_mark event = {name, 0, 0, value};
-  return sl_log_append(SL_EVENT_range_mark, &event, sizeof(event), nullptr, 0);
-}
 
 /* The log takes names and events of the calling thread; one that was lost is tried again. */
 void expect_alive(uint64_t value) {

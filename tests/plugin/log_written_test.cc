@@ -1,5 +1,5 @@
 /* The log on file systems where it is written instead of mapped. */
-#include "plugin/recorded.h"
+#include "plugin/marks.h"
 
 extern "C" {
 #include "plugin/event_log.h"
@@ -33,11 +33,6 @@ extern "C" void *__wrap_mmap(void *address, size_t bytes, int protection, int fl
 }
 
 namespace {
-
-bool mark(uint64_t value) {
-  const sl_event_range_mark event = {0, 0, 0, value};
-  return sl_log_append(SL_EVENT_range_mark, &event, sizeof(event), nullptr, 0);
-}
 
 const Environment written = {{"SHARDLEDGER_FILES", "written"}};
 

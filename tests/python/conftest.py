@@ -160,6 +160,24 @@ class Job:
         return sorted(found, key=lambda log: int(log.info().get("rank", 0)))
 
 
+sharded_models = []  # that a test with two_ranks makes
+
+
+@pytest.fixture
+def two_ranks():
+    """This process as rank 0 of two, whose collectives move nothing."""
+    import torch.distributed as dist
+
+    fake = pytest.importorskip("torch.testing._internal.distributed.fake_pg")
+    dist.init_process_group("fake", store=fake.FakeStore(), rank=0, world_size=2)
+    yield
+    dist.destroy_process_group()
+    for model in sharded_models:  # their hooks keep them alive, and other tests look for all models that hold something
+        for part in model.modules():
+            part._parameters.clear()
+    sharded_models.clear()
+
+
 @pytest.fixture(scope="session")
 def start_job(tmp_path_factory):
     """start_job(script, *arguments, ranks=2, plugin=True, **environment) → a callable that waits and gives the Job."""

@@ -4,7 +4,7 @@ import warnings
 
 import pytest
 import torch
-import torch.distributed as dist
+from conftest import sharded_models
 from torch import nn
 
 from shardledger import refusals
@@ -13,25 +13,10 @@ FSDP = pytest.importorskip("torch.distributed.fsdp").FullyShardedDataParallel
 ShardingStrategy = pytest.importorskip("torch.distributed.fsdp").ShardingStrategy
 
 
-made = []
-
-
-@pytest.fixture
-def two_ranks():
-    fake = pytest.importorskip("torch.testing._internal.distributed.fake_pg")
-    dist.init_process_group("fake", store=fake.FakeStore(), rank=0, world_size=2)
-    yield
-    dist.destroy_process_group()
-    for model in made:  # their hooks keep them alive, and other tests look for all models that hold something
-        for part in model.modules():
-            part._parameters.clear()
-    made.clear()
-
-
 class Model(nn.Module):
     def __init__(self):
         super().__init__()
-        made.append(self)
+        sharded_models.append(self)
         self.block = nn.Linear(8, 8)
         self.head = nn.Linear(8, 4)
 

@@ -9,7 +9,7 @@ import warnings
 
 import pytest
 import torch
-import torch.distributed as dist
+from conftest import sharded_models
 from torch import nn
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("megatron_fsdp") is None, reason="megatron-fsdp is not installed")
@@ -30,11 +30,8 @@ class Stream:
     wait = record = query = synchronize = wait_stream = wait_event = _nothing
 
 
-made = []
-
-
 @pytest.fixture
-def two_ranks(monkeypatch):
+def two_ranks(monkeypatch, two_ranks):
     for name, stand_in in {
         "Stream": Stream, "Event": Stream, "current_stream": Stream, "stream": lambda stream: contextlib.nullcontext(),
         "current_device": lambda: 0, "synchronize": Stream()._nothing, "mem_get_info": lambda *args: (1, 1),
@@ -42,15 +39,6 @@ def two_ranks(monkeypatch):
     }.items():  # fmt: skip
         monkeypatch.setattr(torch.cuda, name, stand_in)
     monkeypatch.setattr(torch.Tensor, "record_stream", lambda tensor, stream: None)
-    from torch.testing._internal.distributed.fake_pg import FakeStore
-
-    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
-    yield
-    dist.destroy_process_group()
-    for model in made:  # their hooks keep them alive, and other tests look for all models that hold something
-        for part in model.modules():
-            part._parameters.clear()
-    made.clear()
 
 
 class Block(nn.Module):
@@ -65,7 +53,7 @@ class Block(nn.Module):
 class Model(nn.Module):
     def __init__(self):
         super().__init__()
-        made.append(self)
+        sharded_models.append(self)
         self.blocks = nn.ModuleList(Block() for _ in range(2))
         self.head = nn.Linear(16, 4)
 

@@ -90,7 +90,7 @@ static int print_ranks(struct sl_db *db, struct sl_output *out, void *context, s
                    ranks ? "One rank: there is none to compare it with"
                          : "No allocations were recorded, so ranks can't be compared; 'shardledger info' says why");
   if (r == 0)
-    r = sl_print_rank_lines(db, out, 0, error);
+    r = sl_print_rank_lines(db, out, error);
   return r < 0 ? r : print_missing(db, out, error);
 }
 

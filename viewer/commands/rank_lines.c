@@ -186,7 +186,8 @@ static int print_differences(struct sl_db *db, struct sl_output *out, int most, 
   return r;
 }
 
-/* least: the fewest ranks of which it says that they are all alike. */
+/* most: groups, each with its first fact; 0: all with all facts. least: the fewest ranks of which it says that they are
+ * all alike. */
 static int print_lines(struct sl_db *db, struct sl_output *out, int most, int64_t least, struct sl_error *error) {
   struct sl_statement *row = NULL;
   char peak[SL_UNIT_CHARS];
@@ -211,8 +212,8 @@ static int print_lines(struct sl_db *db, struct sl_output *out, int most, int64_
   return r < 0 ? r : 0;
 }
 
-int sl_print_rank_lines(struct sl_db *db, struct sl_output *out, int most, struct sl_error *error) {
-  return out->format == SL_FORMAT_text ? print_lines(db, out, most, 2, error) : 0;
+int sl_print_rank_lines(struct sl_db *db, struct sl_output *out, struct sl_error *error) {
+  return out->format == SL_FORMAT_text ? print_lines(db, out, 0, 2, error) : 0;
 }
 
 int sl_print_rank_heading(struct sl_db *db, struct sl_output *out, struct sl_error *error) {

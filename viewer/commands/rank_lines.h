@@ -5,14 +5,15 @@
 #include "output/table.h"
 
 /*
- * "256 ranks in 5 groups; 182 alike (290.3 MiB)" and a line for each other group: the most groups (0: all, each with
- * all of its facts), and how many more there are. Text output only. Nothing for a single rank, nor without recorded
- * allocations. 0 or a negative errno.
+ * "256 ranks in 5 groups; 182 alike (290.3 MiB)" and a line for each fact of each other group. Text output only.
+ * Nothing for a single rank, nor without recorded allocations. 0 or a negative errno.
  */
-int sl_print_rank_lines(struct sl_db *db, struct sl_output *out, int most, struct sl_error *error);
+int sl_print_rank_lines(struct sl_db *db, struct sl_output *out, struct sl_error *error);
 
-/* The same as the heading of a report, with a blank line before it: where there is more to say than that two ranks are
- * alike. */
+/*
+ * The same as the heading of a report, with a blank line before it: one line for each of the first groups, and how many
+ * more there are. Nothing where all it could say is that two ranks are alike.
+ */
 int sl_print_rank_heading(struct sl_db *db, struct sl_output *out, struct sl_error *error);
 
 /* "Next to most ranks: +2.00 GiB …", if rank is in another group than the largest. Text output only. 0 or a negative

@@ -63,22 +63,22 @@ class Model(nn.Module):
         return self.head(x)
 
 
-def sharded(**options):
+def sharded(dtype=torch.float32, **options):
     from megatron_fsdp import fully_shard_model, fully_shard_optimizer
     from torch.distributed.device_mesh import init_device_mesh
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         mesh = init_device_mesh("cpu", (2, 1), mesh_dim_names=("dp", "tp"))
-        model = fully_shard_model(Model(), device_mesh=mesh, dp_shard_dim="dp", tp_dim="tp", fsdp_unit_modules=[Block],
+        model = fully_shard_model(Model().to(dtype), device_mesh=mesh, dp_shard_dim="dp", tp_dim="tp", fsdp_unit_modules=[Block],
                                   device=torch.device("cpu"), **options)
         return model, fully_shard_optimizer(torch.optim.Adam(model.parameters()))
 
 
-def train(model, optimizer, iterations=1):
+def train(model, optimizer, iterations=1, dtype=torch.float32):
     for _ in range(iterations):
         optimizer.zero_grad()
-        model(torch.randn(3, 16)).sum().backward()
+        model(torch.randn(3, 16, dtype=dtype)).sum().backward()
         optimizer.step()
 
 
@@ -118,6 +118,18 @@ def test_a_bucket_is_tagged_where_it_is_allocated_and_not_where_it_is_only_used(
     gradients = [call[5] for call in tagged(companion.calls, "unsharded_grad")]
     assert sorted(gradients) == ["module.blocks.0.main_grad_buffer", "module.blocks.1.main_grad_buffer",
                                  "module.head.main_grad_buffer"]
+
+
+def test_copies_of_gradients_for_the_optimizer_are_tagged_in_every_step(companion, two_ranks):
+    model, optimizer = sharded(torch.bfloat16)
+    train(model, optimizer, iterations=4, dtype=torch.bfloat16)  # more than the steps in which an optimizer's tensors are tagged anyway
+    companion.calls.clear()
+    train(model, optimizer, dtype=torch.bfloat16)
+    whole = model.param_and_grad_buffer
+    made = {address(parameter.grad._local_tensor) for _, parameter in whole.optimizer_named_parameters if parameter.grad is not None}
+    buffers = {address(group.main_grad_buffer.data) for group in whole.parameter_groups}
+    assert made and not made & buffers
+    assert made <= {call[2] for call in tagged(companion.calls, "sharded_grad")} and companion.guard.on
 
 
 def test_an_iteration_is_a_step(companion, two_ranks):

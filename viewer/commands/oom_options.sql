@@ -7,10 +7,13 @@ SELECT sum(bytes) - 2 * max(bytes), count(*), '' FROM (SELECT sum(bytes) AS byte
   WHERE category = 'unsharded_param' AND module_id IS NOT NULL GROUP BY module_id) HAVING count(*) > 3
 
 -- name: oom_option_gradient_sync
--- Reduced in every backward, the gradients of two units would be whole at a time, and of the others this rank's part stay.
-SELECT sum(bytes) - 2 * max(bytes) - sum(bytes) / max(1, (SELECT coalesce(world_size, 1) FROM rank WHERE rank = :rank)),
-  count(*), '' FROM (SELECT sum(bytes) AS bytes FROM live
-  WHERE category = 'unsharded_grad' AND module_id IS NOT NULL GROUP BY module_id) HAVING count(*) > 3
+-- Reduced in every backward, of the gradients this rank's part would stay, and in a backward two units' would be whole at a time.
+WITH whole AS (SELECT sum(bytes) AS bytes FROM live WHERE category = 'unsharded_grad' AND module_id IS NOT NULL GROUP BY module_id),
+ranks AS (SELECT max(1, coalesce(world_size, 1)) AS count FROM rank WHERE rank = :rank)
+SELECT sum(bytes) - sum(bytes) / (SELECT count FROM ranks) - 2 * max(bytes) * EXISTS (
+    SELECT 1 FROM phase p INDEXED BY phase_by_time WHERE p.rank = :rank AND p.kind = 'backward' AND p.start_ns <= :at
+      AND (p.end_ns IS NULL OR p.end_ns > :at)),
+  count(*), '' FROM whole HAVING count(*) > 3
 
 -- name: oom_option_recompute
 SELECT sum(bytes) - max(bytes), count(*), class FROM (

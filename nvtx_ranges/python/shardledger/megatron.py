@@ -3,6 +3,8 @@
 Its parameters are views: between steps of a buffer with this rank's part of a unit, within a model's call of a bucket that is
 gathered, freed and allocated again all the time. So buffers are tagged instead of parameters, where the model is: what
 stays with the model's other tags (tags.py), and a bucket where it is allocated, by a wrapper around the one method that does.
+The gradients that the optimizer reads are copies in the precision of the main weights, made anew in each step; they are tagged
+as the method that makes them ends.
 """
 
 import functools
@@ -15,7 +17,6 @@ from .tensors import unseen
 
 _MODULES = ("megatron_fsdp.param_and_grad_buffer",
             "megatron.core.distributed.fsdp.src.megatron_fsdp.param_and_grad_buffer")
-_METHOD = "allocate_bucket_storage"
 
 # The buffers of a group of parameters: (attribute, category of what stays, of a whole bucket, of a part of one)
 _WEIGHTS = "sharded_param", "unsharded_param", "all_gather"
@@ -100,11 +101,38 @@ def _tag_bucket(buffer, bucket, before, is_part):
         tags.tag(bucket.data, part if is_part else whole, number, name)
 
 
+def _with_gradients(update):
+    @functools.wraps(update)
+    def wrapper(self, *args, **kwargs):
+        result = update(self, *args, **kwargs)
+        if not is_traced() and guard.on:
+            _tag_main_gradients(self)
+        return result
+
+    wrapper._is_shardledgers = True
+    return compiling.skipped(wrapper)
+
+
+@compiling.hidden
+@guard.guarded
+@unseen
+def _tag_main_gradients(whole):
+    buffers = {tags.address_of(group.main_grad_buffer.data) for group in whole.parameter_groups if group.main_grad_buffer is not None}
+    for _, parameter in whole.optimizer_named_parameters:
+        gradient = parameter.grad
+        if gradient is not None and tags.address_of(gradient) not in buffers:
+            tags.gradient_of(parameter, gradient)
+
+
+_WRAPPERS = (("DataParallelBuffer", "allocate_bucket_storage", _tagged), ("ParamAndGradBuffer", "update_main_grads", _with_gradients))
+
+
 def _wrap(name):
-    kind = getattr(sys.modules[name], "DataParallelBuffer", None)
-    method = vars(kind).get(_METHOD) if isinstance(kind, type) else None
-    if callable(method) and hasattr(method, "__code__") and not hasattr(method, "_is_shardledgers"):
-        setattr(kind, _METHOD, _tagged(method))
+    for class_name, method_name, wrapped in _WRAPPERS:
+        kind = getattr(sys.modules[name], class_name, None)
+        method = vars(kind).get(method_name) if isinstance(kind, type) else None
+        if callable(method) and hasattr(method, "__code__") and not hasattr(method, "_is_shardledgers"):
+            setattr(kind, method_name, wrapped(method))
 
 
 def install():

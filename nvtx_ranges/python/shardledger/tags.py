@@ -41,7 +41,7 @@ def storage_of(tensor):
         return None
 
 
-def _storage(tensor):
+def address_of(tensor):
     """(device index, address) of a tensor's storage, which is what a tag names."""
     storage = storage_of(tensor)
     return None if storage is None else (storage.device.index or 0, storage.data_ptr())
@@ -69,7 +69,7 @@ def _tag_storage(storage, category, module, name):
 
 @unseen
 def is_on_device(tensor):
-    return _storage(tensor) is not None
+    return address_of(tensor) is not None
 
 
 @compiling.hidden
@@ -106,7 +106,7 @@ def model(root, only_new=False):
         sharded = is_megatrons or _is_sharded(parameter, entry)
         full_name = f"{entry.path}.{name}" if entry.path else name
         key = entry.id, full_name
-        is_taken = bool(taken) and _storage(parameter) in taken
+        is_taken = bool(taken) and address_of(parameter) in taken
         if not is_taken:
             _named[id(parameter)] = (weakref.ref(parameter), full_name, entry.nearest_selected().id, sharded)
         category = None if is_taken or is_megatrons else "sharded_param" if sharded else "param"
@@ -115,7 +115,7 @@ def model(root, only_new=False):
         places.append((weakref.ref(parameter), None, key) if is_fsdps else (weakref.ref(module), name, key))
     keys = [key for *_, key in places]
     for entry, name, buffer in modules.buffers(members):
-        is_taken = bool(taken) and _storage(buffer) in taken
+        is_taken = bool(taken) and address_of(buffer) in taken
         full_name = f"{entry.path}.{name}" if entry.path else name
         _tag_once(entry, full_name, buffer, None if is_taken else "buffer")
         keys.append((entry.id, full_name))
@@ -127,7 +127,7 @@ def _storages_of_others(members):
     own = {id(module) for module, _ in members}
     others = [(module, entry) for module, entry in modules.alive() if id(module) not in own]
     theirs = [tensor for found in (modules.parameters(others), modules.buffers(others)) for _, _, tensor in found]
-    return {_storage(tensor) for tensor in theirs} - {None}
+    return {address_of(tensor) for tensor in theirs} - {None}
 
 
 @unseen
@@ -218,11 +218,15 @@ def _left_out(optimizer, error):
 def gradients(optimizer):
     seen = set()  # FSDP's gradients of one unit are views of one storage
     for parameter, gradient in _gradients_of(optimizer):
-        where = _storage(gradient)
+        where = address_of(gradient)
         if where is not None and where not in seen:
             seen.add(where)
-            name, module, sharded = _owner(parameter)
-            tag(gradient, "sharded_grad" if sharded else "gradient", module, name)
+            gradient_of(parameter, gradient)
+
+
+def gradient_of(parameter, gradient):
+    name, module, sharded = _owner(parameter)
+    tag(gradient, "sharded_grad" if sharded else "gradient", module, name)
 
 
 @unseen

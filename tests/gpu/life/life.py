@@ -80,10 +80,11 @@ def periods_differ(told):
 
 
 def steps_differ(name, told):
-    """As many steps as iterations, one in each; a loop without an optimizer ends them where the next one begins."""
+    """As many steps as iterations, one in each, and one in which the job died; a loop without an optimizer ends them where the
+    next one begins."""
     truth = [line for line in told.lines if line["what"] == "step"]
     steps = told.rows("SELECT step, end_ns FROM step ORDER BY step")
-    if len(truth) != len(steps):
+    if len(truth) + sum("in_step" in line for line in told.lines) != len(steps):
         yield f"{len(truth)} iterations, {len(steps)} steps"
     elif name != "sharded-by-hooks" and any(end_ns > line["ns"] for line, (_, end_ns) in zip(truth, steps)):
         yield "a step ends after its iteration"
@@ -179,9 +180,13 @@ def owners_differ(name, told):
         yield from () if found >= kept else (f"whole gradients {found:,} of {kept:,} at the refusal",)
     elif name == "megatron-fsdp":
         line = told.lines[-1]
-        for category, truth in (("sharded_param", line["weight_bytes"]), ("sharded_grad", line["gradient_bytes"]), ("unsharded_param", 1)):
+        for category, truth in (("sharded_param", line["weight_bytes"]), ("sharded_grad", line["gradient_bytes"])):
             found = at_steps_peak(told, f"category = '{category}'")
             yield from () if found >= truth else (f"{category} {found:,} of {truth:,} in a step",)
+        # Buckets are gathered and freed in a step; what the optimizer reads as gradients is a part of this rank's.
+        for category, there in (("unsharded_param", True), ("unsharded_grad", True), ("gradient", False)):
+            found = told.one("SELECT count(*) FROM allocation WHERE step IS NOT NULL AND category = ?", category)
+            yield from () if bool(found) == there else (f"{found} allocations of {category} in steps",)
         share = told.one("SELECT max(bytes * 1.0 / (SELECT sum(bytes) FROM category_at_peak d WHERE d.rank = c.rank AND d.period = c.period))"
                          " FROM category_at_peak c WHERE step IS NOT NULL AND category = 'program'") or 0
         yield from () if share <= 0.01 else (f"{share:.1%} of a step's peak is the program's own",)

@@ -17,4 +17,9 @@ int sl_error_set(struct sl_error *error, int code, const char *format, ...) __at
 /* "out of memory": returns -ENOMEM. */
 int sl_no_memory(struct sl_error *error);
 
+/* The result of what fails for want of memory only, with its sentence. */
+static inline int sl_or_no_memory(int r, struct sl_error *error) {
+  return r < 0 ? sl_no_memory(error) : r;
+}
+
 #endif

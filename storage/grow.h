@@ -17,4 +17,16 @@ static inline void *sl_list_grow(void *list, size_t count, size_t size) {
   return reallocarray(list, count ? 2 * count : FIRST, size);
 }
 
+/* The same where the room is kept from use to use: a list that is emptied again and again. */
+static inline void *sl_list_room(void *list, size_t count, size_t *capacity, size_t size) {
+  enum { FIRST_ROOM = 1024 };
+  if (count < *capacity)
+    return list;
+  const size_t more = *capacity ? 2 * *capacity : FIRST_ROOM;
+  void *grown = reallocarray(list, more, size);
+  if (grown)
+    *capacity = more;
+  return grown;
+}
+
 #endif

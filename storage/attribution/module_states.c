@@ -8,6 +8,7 @@
 #include "storage/grow.h"
 #include "storage/hash_table.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,6 +34,7 @@ struct sl_module_states {
   struct window *windows;
   size_t window_count, done_count;
   bool in_step, saw_fsdp;
+  int r; /* -ENOMEM: items are missing */
 };
 
 const char *sl_state_name(enum sl_state state) {
@@ -94,9 +96,16 @@ static struct state_count *count_of(struct sl_module_states *states, enum sl_sta
     entry->key = key;
     SL_HASH_ADD(states->counts, key, entry);
   }
-  if (!entry && states->sink.fail)
-    states->sink.fail(states->sink.context);
+  if (!entry)
+    states->r = -ENOMEM;
   return entry;
+}
+
+static size_t item_add(struct sl_module_states *states, const struct sl_item *item) {
+  const size_t index = states->sink.add(states->sink.context, item);
+  if (index == SIZE_MAX)
+    states->r = -ENOMEM;
+  return index;
 }
 
 static uint32_t times_reached(struct sl_module_states *states, enum sl_state state, uint32_t module) {
@@ -115,7 +124,7 @@ static void state_add(struct sl_module_states *states, enum sl_item_type type, e
     entry->count--;
   }
   struct sl_item item = {.type = type, .state = state, .module = module, .call_index = entry->count++};
-  entry->last_item = states->sink.add(states->sink.context, &item);
+  entry->last_item = item_add(states, &item);
 }
 
 static void snapshot(struct sl_module_states *states, enum sl_state state, uint32_t module) {
@@ -133,13 +142,13 @@ static void window_begin(struct sl_module_states *states, enum sl_state state, u
 static void window_end(struct sl_module_states *states, enum sl_state state, uint32_t module) {
   struct sl_item item = {.type = SL_ITEM_window_close, .state = state, .module = module};
   if (module && states->in_step)
-    states->sink.add(states->sink.context, &item);
+    item_add(states, &item);
 }
 
 static void recognise(struct sl_module_states *states, uint32_t module, int category) {
   struct sl_item item = {.type = SL_ITEM_recognise, .module = module, .category = category};
   if (module && states->in_step)
-    states->sink.add(states->sink.context, &item);
+    item_add(states, &item);
 }
 
 /* ---- which modules ---- */
@@ -207,8 +216,7 @@ static void backward_windows_close(struct sl_module_states *states, bool all) {
 static void backward_window_open(struct sl_module_states *states, uint32_t module, const struct sl_phase *until) {
   struct window *grown = sl_list_grow(states->windows, states->window_count, sizeof *grown);
   if (!grown) {
-    if (states->sink.fail)
-      states->sink.fail(states->sink.context);
+    states->r = -ENOMEM;
     return;
   }
   states->windows = grown;
@@ -266,14 +274,15 @@ static void post_backward_ends(struct sl_module_states *states, const struct sl_
   }
 }
 
-void sl_module_states_allocated(struct sl_module_states *states, const struct sl_phase *phase) {
+int sl_module_states_allocated(struct sl_module_states *states, const struct sl_phase *phase) {
   if (!states->done_count)
-    return;
+    return states->r;
   for (; phase; phase = phase->parent)
     if (phase->point == SL_POINT_pre_backward || phase->point == SL_POINT_accumulate ||
         phase->point == SL_POINT_post_backward_reshard || phase->point == SL_POINT_reduce_scatter)
-      return;
+      return states->r;
   backward_windows_close(states, false);
+  return states->r;
 }
 
 /* ---- phases ---- */
@@ -340,7 +349,7 @@ static void prefetch_ends(struct sl_module_states *states, const struct sl_phase
     snapshot_again(states, SL_STATE_after_pre_forward, forward->module);
 }
 
-void sl_module_states_opened(struct sl_module_states *states, const struct sl_phase *phase) {
+static void phase_opened(struct sl_module_states *states, const struct sl_phase *phase) {
   bool fsdp = is_fsdp(states, phase->module);
   switch (phase->point) {
   case SL_POINT_pre_forward:
@@ -381,7 +390,7 @@ void sl_module_states_opened(struct sl_module_states *states, const struct sl_ph
   }
 }
 
-void sl_module_states_closed(struct sl_module_states *states, const struct sl_phase *phase) {
+static void phase_closed(struct sl_module_states *states, const struct sl_phase *phase) {
   bool fsdp = is_fsdp(states, phase->module);
   switch (phase->point) {
   case SL_POINT_pre_forward: pre_forward_ends(states, phase); return;
@@ -415,4 +424,14 @@ void sl_module_states_closed(struct sl_module_states *states, const struct sl_ph
     return;
   default: return;
   }
+}
+
+int sl_module_states_opened(struct sl_module_states *states, const struct sl_phase *phase) {
+  phase_opened(states, phase);
+  return states->r;
+}
+
+int sl_module_states_closed(struct sl_module_states *states, const struct sl_phase *phase) {
+  phase_closed(states, phase);
+  return states->r;
 }

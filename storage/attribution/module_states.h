@@ -21,7 +21,6 @@ struct sl_states_sink { /* takes the items */
   void *context;
   size_t (*add)(void *context, const struct sl_item *item); /* its index, for withdraw; SIZE_MAX: no memory */
   void (*withdraw)(void *context, size_t index);
-  void (*fail)(void *context); /* memory ran out, and items are missing; may be NULL */
 };
 
 struct sl_module_states;
@@ -34,11 +33,12 @@ struct sl_module_states *sl_module_states_free(struct sl_module_states *states);
 void sl_module_states_step_begins(struct sl_module_states *states);
 void sl_module_states_step_ended(struct sl_module_states *states);
 
-void sl_module_states_opened(struct sl_module_states *states, const struct sl_phase *phase);
-void sl_module_states_closed(struct sl_module_states *states, const struct sl_phase *phase);
+/* 0 or -ENOMEM: items are missing. */
+int sl_module_states_opened(struct sl_module_states *states, const struct sl_phase *phase);
+int sl_module_states_closed(struct sl_module_states *states, const struct sl_phase *phase);
 
-/* To be called before the item of an allocation that is made in the phase (NULL: outside of all). */
-void sl_module_states_allocated(struct sl_module_states *states, const struct sl_phase *phase);
+/* To be called before the item of an allocation that is made in the phase (NULL: outside of all). As above. */
+int sl_module_states_allocated(struct sl_module_states *states, const struct sl_phase *phase);
 
 /* FSDP2 has shown itself since the last step ended: the tracker that can follow the job is FSDPMemTracker. */
 bool sl_module_states_saw_fsdp(const struct sl_module_states *states);

@@ -79,7 +79,8 @@ struct loose_kernel { /* of NCCL, and no launch speaks of it */
 };
 
 struct sl_joiner {
-  struct sl_ledger_writer *writer;
+  sl_collective_sink *sink;
+  void *sink_context;
   struct sl_batch *open;      /* batches to which calls or launches may be added */
   struct sl_batch *waiting;   /* closed ones that wait for their kernels */
   struct sl_batch *loose;     /* closed ones without launches */
@@ -97,10 +98,11 @@ struct sl_joiner {
   int64_t step;                      /* of the last stretch */
 };
 
-struct sl_joiner *sl_joiner_new(struct sl_ledger_writer *writer) {
+struct sl_joiner *sl_joiner_new(sl_collective_sink *sink, void *context) {
   struct sl_joiner *joiner = calloc(1, sizeof *joiner);
   if (joiner) {
-    joiner->writer = writer;
+    joiner->sink = sink;
+    joiner->sink_context = context;
     joiner->waiting_max = WAITING_MAX;
   }
   return joiner;
@@ -341,7 +343,7 @@ static int batch_write(struct sl_joiner *joiner, struct sl_batch *batch, struct 
     if (!call->row.joined_by)
       call->row.untimed = untimed(joiner, batch);
     if (r == 0)
-      r = sl_write_collective(joiner->writer, &call->row, error);
+      r = joiner->sink(joiner->sink_context, &call->row, error);
   }
   batch_free(joiner, batch);
   return r;

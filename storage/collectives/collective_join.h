@@ -33,8 +33,8 @@ struct sl_call {
 
 struct sl_joiner;
 
-/* writer must outlive it. NULL: no memory. Freeing it drops what is not written. */
-struct sl_joiner *sl_joiner_new(struct sl_ledger_writer *writer);
+/* Rows go to the sink. NULL: no memory. Freeing it drops what has not gone there. */
+struct sl_joiner *sl_joiner_new(sl_collective_sink *sink, void *context);
 struct sl_joiner *sl_joiner_free(struct sl_joiner *joiner); /* returns NULL */
 
 /* The process ended in order: no time is still to come. */

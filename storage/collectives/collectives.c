@@ -20,7 +20,7 @@ struct sl_collectives *sl_collectives_new(const struct sl_log *log, struct sl_le
   c->phases = phases;
   c->host = *host;
   c->schemas = sl_nccl_schemas_new(log);
-  c->joiner = sl_joiner_new(writer);
+  c->joiner = sl_joiner_new(host->row, host->context);
   c->communicators = sl_communicators_new();
   return c->schemas && c->joiner && c->communicators ? c : sl_collectives_free(c);
 }

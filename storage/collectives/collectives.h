@@ -14,9 +14,10 @@
 
 struct sl_collectives;
 
-/* What the owner knows about tensor-level memory. Both return an allocation's id, or 0. */
+/* What the owner does with rows, and knows about tensor-level memory: the latter return an allocation's id, or 0. */
 struct sl_collective_host {
   void *context;
+  sl_collective_sink *row; /* a call's; its step may long have ended when its device times come */
   /* The live allocation that holds this address. */
   uint64_t (*containing)(void *context, uint64_t address);
   /*

@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct sl_rank_builder;
+struct sl_rank_view;
 
 enum { SL_LIVE_CATEGORY_CHARS = 96 };
 
@@ -22,6 +22,6 @@ struct sl_live_category {
 };
 
 /* The largest first; returns how many, at most capacity, with the rest added to the last one; SIZE_MAX: no memory. */
-size_t sl_live_categories(struct sl_rank_builder *b, struct sl_live_category *out, size_t capacity);
+size_t sl_live_categories(const struct sl_rank_view *view, struct sl_live_category *out, size_t capacity);
 
 #endif

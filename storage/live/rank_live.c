@@ -6,7 +6,7 @@
 
 #include "storage/grow.h"
 #include "storage/log/log_past.h"
-#include "storage/rank/rank_builder.h"
+#include "storage/rank/rank_view.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -42,19 +42,19 @@ struct sl_live_rank {
   } own; /* once it is settled */
 };
 
-static const char *module_name(const struct sl_rank_builder *b, uint32_t id) {
-  const struct sl_module_info *module = sl_phases_module(b->phases, id);
+static const char *module_name(const struct sl_rank_view *view, uint32_t id) {
+  const struct sl_module_info *module = sl_phases_module(view->phases, id);
   return module ? module->fqn : NULL;
 }
 
-static void peak_take(struct sl_live_peak *peak, const struct sl_rank_builder *b, uint64_t bytes, uint64_t at_ns,
+static void peak_take(struct sl_live_peak *peak, const struct sl_rank_view *view, uint64_t bytes, uint64_t at_ns,
                       const struct sl_period_row *row, uint64_t phase_id, uint32_t module) {
   const bool in_step = row->kind == SL_PERIOD_step;
   *peak = (struct sl_live_peak){
       .bytes = bytes, .at_ns = at_ns, .step = in_step ? row->step : -1, .after = in_step ? -1 : row->step};
   snprintf(peak->period, sizeof peak->period, "%s", row->name ? row->name : "");
-  const char *fqn = module_name(b, module);
-  for (const struct sl_phase *phase = sl_phases_list(b->phases); phase; phase = phase->next)
+  const char *fqn = module_name(view, module);
+  for (const struct sl_phase *phase = sl_phases_list(view->phases); phase; phase = phase->next)
     if (phase_id && phase->id == phase_id)
       snprintf(peak->phase, sizeof peak->phase, "%s", sl_kind_name(phase->kind));
   snprintf(peak->module, sizeof peak->module, "%s", fqn ? fqn : "");
@@ -76,10 +76,10 @@ static int by_size(const void *left, const void *right) {
   return a->bytes < b->bytes ? 1 : a->bytes > b->bytes ? -1 : strcmp(a->category, b->category);
 }
 
-static void period_peak_take(struct sl_live_state *state, const struct sl_rank_builder *b,
+static void period_peak_take(struct sl_live_state *state, const struct sl_rank_view *view,
                              const struct sl_period_row *row) {
   if (row->peak.allocated_bytes > state->peak.bytes)
-    peak_take(&state->peak, b, row->peak.allocated_bytes, row->peak_ns, row, row->peak_phase, row->peak_module);
+    peak_take(&state->peak, view, row->peak.allocated_bytes, row->peak_ns, row, row->peak_phase, row->peak_module);
   if (row->peak.reserved_bytes > state->peak_reserved)
     state->peak_reserved = row->peak.reserved_bytes;
 }
@@ -87,7 +87,9 @@ static void period_peak_take(struct sl_live_state *state, const struct sl_rank_b
 static void on_period(void *context, const struct sl_period_row *row) {
   struct sl_live_rank *rank = context;
   struct sl_live_state *state = &rank->state;
-  period_peak_take(state, rank->builder, row);
+  struct sl_rank_view view;
+  sl_rank_view(rank->builder, &view);
+  period_peak_take(state, &view, row);
   if (row->kind != SL_PERIOD_step) {
     rank->share_count = 0;
     return;
@@ -112,9 +114,11 @@ static void on_collective(void *context, const struct sl_collective_row *row) {
       return; /* it is of those that are not known */
     rank->collectives = grown;
   }
+  struct sl_rank_view view;
+  sl_rank_view(rank->builder, &view);
   rank->collectives[rank->collective_count++ % SL_LIVE_COLLECTIVES] = (struct sl_live_collective){
       .operation = row->operation,
-      .module = module_name(rank->builder, row->module),
+      .module = module_name(&view, row->module),
       .comm = row->comm,
       .bytes = row->has_bytes ? row->bytes : 0,
       .start_ns = row->start_ns,
@@ -127,38 +131,43 @@ static void on_collective(void *context, const struct sl_collective_row *row) {
 
 /* ---- what the events tell ---- */
 
-static void event_note(struct sl_live_rank *rank, const struct sl_event *event) {
+static void refusal_note(struct sl_live_rank *rank, const struct sl_event *event) {
+  const struct sl_event_allocator *allocator = event->payload;
   struct sl_live_state *state = &rank->state;
-  const struct sl_rank_builder *b = rank->builder;
+  if (allocator->action != SL_OUT_OF_MEMORY)
+    return;
+  struct sl_rank_view view;
+  sl_rank_view(rank->builder, &view);
+  const struct sl_phase *phase = sl_rank_view_phase(rank->builder, event);
+  state->refusals++;
+  state->refused_bytes = allocator->bytes;
+  peak_take(&state->refused_at, &view, sl_rank_memory_now(view.memory).allocated_bytes, event->time_ns, view.current,
+            phase ? phase->id : 0, sl_phase_module(phase));
+}
+
+static void sample_note(struct sl_live_rank *rank, const struct sl_event_device_sample *sample) {
+  struct sl_live_state *state = &rank->state;
+  struct sl_rank_view view;
+  sl_rank_view(rank->builder, &view);
+  if (view.memory->device >= 0 && (int)sample->device != view.memory->device)
+    return;
+  state->device_bytes = sample->total_bytes;
+  state->device_used = sample->total_bytes - sample->free_bytes;
+  if (state->device_used > state->peak_device)
+    state->peak_device = state->device_used;
+}
+
+static void event_note(struct sl_live_rank *rank, const struct sl_event *event) {
   switch (event->type) {
-  case SL_EVENT_process_end: state->ended = true; break;
+  case SL_EVENT_process_end: rank->state.ended = true; break;
   case SL_EVENT_gap: {
     const struct sl_event_gap *gap = event->payload;
-    state->gaps++;
-    state->gap = sl_log_string(rank->log, gap->reason);
+    rank->state.gaps++;
+    rank->state.gap = sl_log_string(rank->log, gap->reason);
     break;
   }
-  case SL_EVENT_device_sample: {
-    const struct sl_event_device_sample *sample = event->payload;
-    if (b->device >= 0 && (int)sample->device != b->device)
-      break;
-    state->device_bytes = sample->total_bytes;
-    state->device_used = sample->total_bytes - sample->free_bytes;
-    if (state->device_used > state->peak_device)
-      state->peak_device = state->device_used;
-    break;
-  }
-  case SL_EVENT_allocator: {
-    const struct sl_event_allocator *allocator = event->payload;
-    if (allocator->action != SL_OUT_OF_MEMORY)
-      break;
-    struct sl_phase *phase = sl_rank_phase_of(rank->builder, event);
-    state->refusals++;
-    state->refused_bytes = allocator->bytes;
-    peak_take(&state->refused_at, b, sl_rank_totals_now(b).allocated_bytes, event->time_ns, &b->current.row,
-              phase ? phase->id : 0, sl_phase_module(phase));
-    break;
-  }
+  case SL_EVENT_device_sample: sample_note(rank, event->payload); break;
+  case SL_EVENT_allocator: refusal_note(rank, event); break;
   default: break;
   }
 }
@@ -201,7 +210,7 @@ static int rank_start(struct sl_live_rank *rank, struct sl_error *error) {
     /* A step is told when it ends, not when the next one has shown what it was. */
     sl_rank_builder_keep_all(rank->builder);
     /* Most steps' device times are not recorded: their calls would wait for kernels to the end of the log. */
-    sl_collectives_limit(rank->builder->collectives, WAITING_CALLS);
+    sl_rank_builder_limit_calls(rank->builder, WAITING_CALLS);
   }
   return r < 0 ? r : sl_log_follow(rank->log, error);
 }
@@ -275,11 +284,10 @@ static int definitions_read(struct sl_live_rank *rank, bool *again, struct sl_er
 }
 
 /* A snapshot of the allocator is being written, and not all of it was there at the last look. */
-static bool is_snapshot_partial(const struct sl_rank_builder *b) {
-  for (int i = 0; i < MAX_DEVICES; i++)
-    if (b->restored[i].missing)
-      return true;
-  return false;
+static bool is_snapshot_partial(const struct sl_live_rank *rank) {
+  struct sl_rank_view view;
+  sl_rank_view(rank->builder, &view);
+  return sl_rank_memory_is_partial(view.memory);
 }
 
 int sl_live_rank_read(struct sl_live_rank *rank, uint64_t until_ns, uint64_t events, struct sl_error *error) {
@@ -295,7 +303,7 @@ int sl_live_rank_read(struct sl_live_rank *rank, uint64_t until_ns, uint64_t eve
   }
   if (r < 0)
     return r;
-  if (!rank->begun && is_snapshot_partial(rank->builder) && until_ns != UINT64_MAX && rank->patience-- > 0)
+  if (!rank->begun && is_snapshot_partial(rank) && until_ns != UINT64_MAX && rank->patience-- > 0)
     return 0;
   sl_log_hold(rank->log, until_ns);
   struct sl_event event;
@@ -322,10 +330,9 @@ static int64_t info_number(const struct sl_log *log, const char *key) {
 }
 
 /* The phase that was opened last and is still open: a rank's work is on one thread at a time. */
-static void frames_find(struct sl_live_rank *rank, struct sl_live_state *out) {
-  const struct sl_rank_builder *b = rank->builder;
+static void frames_find(const struct sl_rank_view *view, struct sl_live_state *out) {
   const struct sl_phase *innermost = NULL;
-  for (const struct sl_phase *phase = sl_phases_list(b->phases); phase; phase = phase->next)
+  for (const struct sl_phase *phase = sl_phases_list(view->phases); phase; phase = phase->next)
     if (!phase->end_at)
       innermost = phase;
   out->frame_count = 0;
@@ -334,45 +341,49 @@ static void frames_find(struct sl_live_rank *rank, struct sl_live_state *out) {
       out->frames[out->frame_count++] = (struct sl_live_place){
           .phase = sl_kind_name(phase->kind),
           .name = phase->name,
-          .module = module_name(b, phase->module),
+          .module = module_name(view, phase->module),
       };
 }
 
 void sl_live_rank_state(struct sl_live_rank *rank, struct sl_live_state *out) {
-  struct sl_rank_builder *b = rank->builder;
+  struct sl_rank_view view;
   struct sl_log_counts counts;
   *out = rank->state;
   if (rank->settled)
     return;
+  sl_rank_view(rank->builder, &view);
+  const struct sl_rank_memory *memory = view.memory;
   sl_log_counts(rank->log, &counts);
   out->world_size = info_number(rank->log, "world_size");
   out->pid = info_number(rank->log, "pid");
   out->host = sl_log_info(rank->log, "host");
-  out->device = b->device >= 0 ? b->device : info_number(rank->log, "device");
-  const struct sl_event_device *device = &b->devices[b->device >= 0 ? b->device : 0];
+  out->device = memory->device >= 0 ? memory->device : info_number(rank->log, "device");
+  const struct sl_event_device *device = &memory->devices[memory->device >= 0 ? memory->device : 0].info;
   if (device->total_bytes) {
     out->device_name = sl_log_string(rank->log, device->name);
     out->device_bytes = device->total_bytes;
   }
   out->events = counts.events;
-  out->lost = counts.lost + b->replay_unknown;
-  out->recorded = b->device >= 0;
-  out->drivers_pool = b->drivers_pool;
-  out->now = sl_rank_totals_now(b);
-  out->step = sl_phases_step(b->phases);
-  out->start_ns = b->current.row.start_ns;
-  frames_find(rank, out);
-  const struct sl_period_row *row = &b->current.row;
-  peak_take(&out->step_peak, b, row->peak.allocated_bytes, row->peak_ns, row, row->peak_phase, row->peak_module);
-  period_peak_take(out, b, row);
-  if (b->outside_waits)
-    period_peak_take(out, b, &b->outside.row);
+  out->lost = counts.lost + memory->unknown;
+  out->recorded = memory->device >= 0;
+  out->drivers_pool = memory->drivers_pool;
+  out->now = sl_rank_memory_now(memory);
+  out->step = sl_phases_step(view.phases);
+  out->start_ns = view.current->start_ns;
+  frames_find(&view, out);
+  const struct sl_period_row *row = view.current;
+  peak_take(&out->step_peak, &view, row->peak.allocated_bytes, row->peak_ns, row, row->peak_phase, row->peak_module);
+  period_peak_take(out, &view, row);
+  if (view.outside)
+    period_peak_take(out, &view, view.outside);
 }
 
 int sl_live_rank_categories(struct sl_live_rank *rank, struct sl_live_state *out) {
   if (rank->settled)
     return 0; /* they came with the state */
-  const size_t count = sl_live_categories(rank->builder, out->categories, SL_LIVE_CATEGORIES);
+  struct sl_rank_view view;
+  sl_rank_view(rank->builder, &view);
+  const size_t count = sl_live_categories(&view, out->categories, SL_LIVE_CATEGORIES);
   out->category_count = count == SIZE_MAX ? 0 : count;
   return count == SIZE_MAX ? -ENOMEM : 0;
 }

@@ -83,7 +83,13 @@ void sl_phase_end(struct sl_phases *phases, struct sl_phase *phase, uint64_t tim
 
 void sl_phase_close(struct sl_phases *phases, struct sl_phase *phase, uint64_t time_ns, uint64_t at) {
   sl_phase_end(phases, phase, time_ns, at);
-  phases->listener.closed(phases->listener.context, phase);
+  if (phases->r == 0)
+    phases->r = phases->listener.closed(phases->listener.context, phase);
+}
+
+void sl_phase_tell(struct sl_phases *phases, struct sl_phase *phase) {
+  if (phases->r == 0)
+    phases->r = phases->listener.opened(phases->listener.context, phase);
 }
 
 int sl_phases_backward_begins(struct sl_phases *phases, struct sl_phase *phase) {

@@ -45,6 +45,7 @@ struct sl_phases {
   uint16_t shardledger_domain;       /* 0: not seen */
   bool ignored_domain[DOMAIN_LIMIT]; /* NCCL's calls are collectives, not phases */
   uint64_t unbalanced;
+  int r; /* the listener's failure */
 };
 
 /* Opens a phase within its parent (NULL: in none). NULL: no memory. */
@@ -58,6 +59,9 @@ void sl_phase_end(struct sl_phases *phases, struct sl_phase *phase, uint64_t tim
 
 /* The same, and tells the listener, which may prune: any phase that was closed may be gone afterwards. */
 void sl_phase_close(struct sl_phases *phases, struct sl_phase *phase, uint64_t time_ns, uint64_t at);
+
+/* Tells the listener of a phase that is open. */
+void sl_phase_tell(struct sl_phases *phases, struct sl_phase *phase);
 
 /* The phase is a module's backward. 0 or -ENOMEM. */
 int sl_phases_backward_begins(struct sl_phases *phases, struct sl_phase *phase);

@@ -96,7 +96,7 @@ static int range_reopen(struct sl_phases *phases, const struct candidates *candi
   int r = range->id ? sl_open_ranges_start(&phases->ranges, range->id, phase)
                     : sl_open_ranges_push(&phases->ranges, range->thread, range->domain, phase);
   if (r == 0 && is_new)
-    phases->listener.opened(phases->listener.context, phase);
+    sl_phase_tell(phases, phase);
   return r;
 }
 
@@ -118,5 +118,5 @@ int sl_phases_jump(struct sl_phases *phases, const struct sl_event_kept_range *r
       sl_phase_close(phases, phase, time_ns, at);
   }
   free(candidates.all);
-  return r;
+  return r < 0 ? r : phases->r;
 }

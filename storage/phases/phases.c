@@ -124,7 +124,7 @@ static int range_pushed(struct sl_phases *phases, const struct sl_event *event, 
     phases->whole_backward = phase;
   if (meaning.kind == SL_KIND_backward && module && sl_phases_backward_begins(phases, phase) < 0)
     return -ENOMEM;
-  phases->listener.opened(phases->listener.context, phase);
+  sl_phase_tell(phases, phase);
   return 0;
 }
 
@@ -157,7 +157,7 @@ static int range_started(struct sl_phases *phases, const struct sl_event *event,
   if (!phase || sl_open_ranges_start(&phases->ranges, start->id, phase) < 0 ||
       (meaning.kind == SL_KIND_backward && meaning.module && sl_phases_backward_begins(phases, phase) < 0))
     return -ENOMEM;
-  phases->listener.opened(phases->listener.context, phase);
+  sl_phase_tell(phases, phase);
   return 0;
 }
 
@@ -182,7 +182,7 @@ static void thread_lost(struct sl_phases *phases, const struct sl_event *event, 
   }
 }
 
-int sl_phases_event(struct sl_phases *phases, const struct sl_event *event, uint64_t at) {
+static int event_take(struct sl_phases *phases, const struct sl_event *event, uint64_t at) {
   switch (event->type) {
   case SL_EVENT_gap: {
     const struct sl_event_gap *gap = event->payload;
@@ -206,6 +206,11 @@ int sl_phases_event(struct sl_phases *phases, const struct sl_event *event, uint
   case SL_EVENT_range_end: range_ended(phases, event, at); return 0;
   default: return 0;
   }
+}
+
+int sl_phases_event(struct sl_phases *phases, const struct sl_event *event, uint64_t at) {
+  const int r = event_take(phases, event, at);
+  return r < 0 ? r : phases->r;
 }
 
 /* ---- modules ---- */
@@ -252,7 +257,7 @@ uint64_t sl_phases_unbalanced(const struct sl_phases *phases) {
   return phases->unbalanced;
 }
 
-struct sl_phase *sl_phases_list(struct sl_phases *phases) {
+struct sl_phase *sl_phases_list(const struct sl_phases *phases) {
   return phases->list.first;
 }
 

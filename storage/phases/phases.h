@@ -21,12 +21,12 @@
 
 /*
  * What the owner of a sl_phases hears. Called in the order of events; phase stays valid until the first sl_phases_prune
- * after it was closed, which may be called from within closed.
+ * after it was closed, which may be called from within closed. 0, or a negative errno: it hears nothing more.
  */
 struct sl_phase_listener {
   void *context;
-  void (*opened)(void *context, struct sl_phase *phase);
-  void (*closed)(void *context, struct sl_phase *phase);
+  int (*opened)(void *context, struct sl_phase *phase);
+  int (*closed)(void *context, struct sl_phase *phase);
 };
 
 struct sl_phases;
@@ -42,7 +42,10 @@ struct sl_phases *sl_phases_free(struct sl_phases *phases); /* returns NULL */
  */
 int sl_phases_use_rules(struct sl_phases *phases, const struct sl_user_rules *rules);
 
-/* Takes a module, nvtx_domain, range or gap event (others are ignored) at position at (1, 2, …). 0 or -ENOMEM. */
+/*
+ * Takes a module, nvtx_domain, range or gap event (others are ignored) at position at (1, 2, …). 0, -ENOMEM, or the
+ * listener's failure.
+ */
 int sl_phases_event(struct sl_phases *phases, const struct sl_event *event, uint64_t at);
 
 /* The phase that something on this thread belongs to now; NULL outside of everything. */
@@ -87,7 +90,7 @@ int64_t sl_phases_step(const struct sl_phases *phases); /* -1 outside steps */
 uint64_t sl_phases_unbalanced(const struct sl_phases *phases);
 
 /* Phases that are open, or closed and not pruned: the oldest, whence ->next leads on, and the latest. NULL: none. */
-struct sl_phase *sl_phases_list(struct sl_phases *phases);
+struct sl_phase *sl_phases_list(const struct sl_phases *phases);
 struct sl_phase *sl_phases_latest(struct sl_phases *phases);
 
 /* Those that are closed and not pruned, by id; the array is valid until the next call. 0 or -ENOMEM. */
@@ -95,7 +98,7 @@ int sl_phases_closed(struct sl_phases *phases, struct sl_phase ***out, size_t *c
 
 /*
  * From here on the log goes on after a gap that began at time_ns: these ranges are open, those of a thread from the
- * outermost on, and no others. Steps that the gap cuts are none. 0 or -ENOMEM.
+ * outermost on, and no others. Steps that the gap cuts are none. As sl_phases_event.
  */
 int sl_phases_jump(struct sl_phases *phases, const struct sl_event_kept_range *ranges, size_t count, uint64_t time_ns,
                    uint64_t at);

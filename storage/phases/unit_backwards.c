@@ -17,7 +17,7 @@ int sl_unit_backward_before(struct sl_phases *phases, const struct sl_event *eve
     if (!phase || sl_phases_backward_begins(phases, phase) < 0)
       return -ENOMEM;
     phase->derived = true;
-    phases->listener.opened(phases->listener.context, phase);
+    sl_phase_tell(phases, phase);
   }
   struct sl_phase *reduced =
       point == SL_POINT_reduce_scatter ? sl_module_backwards_of(&phases->module_backwards, module) : NULL;

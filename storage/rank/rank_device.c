@@ -7,10 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { CUDA_OUT_OF_MEMORY = 2 }; /* CUresult */
+
 static int refusal_add(struct sl_rank_builder *b, const struct sl_event *event, uint32_t device, const char *source,
                        uint64_t requested_bytes, int64_t free_bytes) {
   struct sl_refusal refusal = {
-      .at = b->at,
+      .at = b->clock.at,
       .at_ns = event->time_ns,
       .thread = event->thread,
       .device = device,
@@ -19,18 +21,18 @@ static int refusal_add(struct sl_rank_builder *b, const struct sl_event *event, 
               .free_bytes = free_bytes,
               .place = sl_segment_place_of(sl_rank_phase_of(b, event))},
   };
-  if (device < MAX_DEVICES && b->maps[device]) {
+  if (device < SL_DEVICES_MAX && b->memory.devices[device].map) {
     refusal.row.recorded = true;
-    refusal.row.drivers_pool = b->drivers_pool;
-    refusal.row.totals = *sl_block_map_totals(b->maps[device]);
-    refusal.row.free_blocks = sl_block_map_watch_free(b->maps[device]);
+    refusal.row.drivers_pool = b->memory.drivers_pool;
+    refusal.row.totals = *sl_block_map_totals(b->memory.devices[device].map);
+    refusal.row.free_blocks = sl_block_map_watch_free(b->memory.devices[device].map);
   }
   return sl_refusals_add(b->refusals, &refusal, b->error);
 }
 
 /* PyTorch's caching allocator calls the driver from here. */
 static bool is_of_allocator(const struct sl_rank_builder *b, uint32_t owner) {
-  return !b->drivers_pool && strncmp(sl_log_string(b->log, owner), "libc10_cuda", 11) == 0;
+  return !b->memory.drivers_pool && strncmp(sl_log_string(b->log, owner), "libc10_cuda", 11) == 0;
 }
 
 /*
@@ -45,7 +47,7 @@ int sl_rank_on_driver_failure(struct sl_rank_builder *b, const struct sl_event *
   if (is_of_allocator(b, failure->owner))
     r = sl_retries_refused(b->retries, event, failure->device, failure->bytes,
                            sl_segment_place_of(sl_phases_current(b->phases, event->thread)), b->error);
-  if (r < 0 || (b->device >= 0 && is_of_allocator(b, failure->owner)))
+  if (r < 0 || (b->memory.device >= 0 && is_of_allocator(b, failure->owner)))
     return r;
   return refusal_add(b, event, failure->device, sl_log_string(b->log, failure->owner), failure->bytes, -1);
 }
@@ -53,7 +55,7 @@ int sl_rank_on_driver_failure(struct sl_rank_builder *b, const struct sl_event *
 int sl_rank_note_driver_allocation(struct sl_rank_builder *b, const struct sl_event *event) {
   const struct sl_event_driver_allocation *e = event->payload;
   sl_refusals_saved(b->refusals, event->thread, sl_log_string(b->log, e->owner), e->bytes);
-  return is_of_allocator(b, e->owner) ? sl_retries_given(b->retries, event, b->device >= 0, b->error) : 0;
+  return is_of_allocator(b, e->owner) ? sl_retries_given(b->retries, event, b->memory.device >= 0, b->error) : 0;
 }
 
 void sl_rank_note_driver_free(struct sl_rank_builder *b, const struct sl_event *event) {
@@ -70,7 +72,7 @@ struct workspaces {
     uint32_t device;
   } * changes;
   size_t count, next;
-  uint64_t bytes[MAX_DEVICES]; /* after the changes before `next` */
+  uint64_t bytes[SL_DEVICES_MAX]; /* after the changes before `next` */
 };
 
 static int compare_changes(const void *left, const void *right) {
@@ -80,10 +82,10 @@ static int compare_changes(const void *left, const void *right) {
 
 static int workspaces_list(const struct sl_rank_builder *b, struct workspaces *out) {
   size_t capacity = 0;
-  for (size_t i = 0; i < b->allocation_count; i++) {
-    const struct sl_allocation *a = b->allocations[i];
-    const struct place *place = &b->places[a->place];
-    if (a->rule != SL_RULE_cublas_workspace || a->device >= MAX_DEVICES || place->pool_owner || place->pool_id)
+  for (size_t i = 0; i < b->allocations.count; i++) {
+    const struct sl_allocation *a = b->allocations.list[i];
+    if (a->rule != SL_RULE_cublas_workspace || a->device >= SL_DEVICES_MAX ||
+        sl_place_is_private(&b->memory.places[a->place]))
       continue;
     if (out->count + 2 > capacity) {
       capacity = capacity ? 2 * capacity : 16;
@@ -107,14 +109,13 @@ static uint64_t workspace_bytes(void *context, uint32_t device, uint64_t at) {
     const struct workspace_change *change = &workspaces->changes[workspaces->next];
     workspaces->bytes[change->device] += (uint64_t)change->bytes;
   }
-  return device < MAX_DEVICES ? workspaces->bytes[device] : 0;
+  return device < SL_DEVICES_MAX ? workspaces->bytes[device] : 0;
 }
 
 int sl_rank_balance_settle(struct sl_rank_builder *b) {
   struct workspaces workspaces = {0};
   int r = workspaces_list(b, &workspaces);
-  r = r < 0 ? sl_error_set(b->error, r, "out of memory")
-            : sl_device_balance_settle(b->balance, workspace_bytes, &workspaces, b->error);
+  r = r < 0 ? sl_no_memory(b->error) : sl_device_balance_settle(b->balance, workspace_bytes, &workspaces, b->error);
   free(workspaces.changes);
   return r;
 }
@@ -122,12 +123,13 @@ int sl_rank_balance_settle(struct sl_rank_builder *b) {
 static int device_sample_take(struct sl_rank_builder *b, const struct sl_device_use *use) {
   const uint32_t device = use->device;
   struct sl_allocator_memory allocator = {0};
-  if (device < MAX_DEVICES && b->maps[device])
-    allocator = (struct sl_allocator_memory){*sl_block_map_totals(b->maps[device]), b->private_pools[device]};
-  if ((int)device == b->device) {
-    b->device_used_bytes = use->used_bytes;
-    if (use->used_bytes > b->current.row.peak_device_bytes)
-      b->current.row.peak_device_bytes = use->used_bytes;
+  if (device < SL_DEVICES_MAX && b->memory.devices[device].map)
+    allocator = (struct sl_allocator_memory){*sl_block_map_totals(b->memory.devices[device].map),
+                                             b->memory.devices[device].private_pools};
+  if ((int)device == b->memory.device) {
+    uint64_t *peak = &b->life.current.row.peak_device_bytes;
+    b->memory.used_bytes = use->used_bytes;
+    *peak = use->used_bytes > *peak ? use->used_bytes : *peak;
   }
   return sl_device_balance_sample(b->balance, use, &allocator, b->error);
 }
@@ -135,13 +137,13 @@ static int device_sample_take(struct sl_rank_builder *b, const struct sl_device_
 int sl_rank_on_device_sample(struct sl_rank_builder *b, const struct sl_event *event) {
   const struct sl_event_device_sample *sample = event->payload;
   if (event->salvaged) { /* from before the blocks that are known again: only what the next step begins with */
-    if ((int)sample->device == b->device)
-      b->current.row.peak_device_bytes = b->device_used_bytes = sample->total_bytes - sample->free_bytes;
+    if ((int)sample->device == b->memory.device)
+      b->life.current.row.peak_device_bytes = b->memory.used_bytes = sample->total_bytes - sample->free_bytes;
     return 0;
   }
   return device_sample_take(b, &(struct sl_device_use){.device = sample->device,
                                                        .by_nvml = sample->by == SL_SAMPLED_BY_NVML,
-                                                       .at = b->at,
+                                                       .at = b->clock.at,
                                                        .at_ns = event->time_ns,
                                                        .total_bytes = sample->total_bytes,
                                                        .used_bytes = sample->total_bytes - sample->free_bytes});
@@ -150,11 +152,11 @@ int sl_rank_on_device_sample(struct sl_rank_builder *b, const struct sl_event *e
 /* PyTorch asked the driver for the free bytes when it gave up: a sample like any other. */
 int sl_rank_on_out_of_memory(struct sl_rank_builder *b, const struct sl_event *event, uint32_t device) {
   const struct sl_event_allocator *e = event->payload;
-  uint64_t total_bytes = b->devices[device].total_bytes;
+  uint64_t total_bytes = b->memory.devices[device].info.total_bytes;
   int r = refusal_add(b, event, device, SL_REFUSED_BY_ALLOCATOR, e->bytes, (int64_t)e->address);
   if (r == 0 && total_bytes >= e->address && total_bytes)
     r = device_sample_take(b, &(struct sl_device_use){.device = device,
-                                                      .at = b->at,
+                                                      .at = b->clock.at,
                                                       .at_ns = event->time_ns,
                                                       .total_bytes = total_bytes,
                                                       .used_bytes = total_bytes - e->address});

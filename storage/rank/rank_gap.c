@@ -6,16 +6,17 @@
  */
 #include "rank_builder.h"
 
+#include "storage/grow.h"
 #include "storage/tables/ledger_tables.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-void sl_rank_gap_free(struct gap *gap) {
+void sl_rank_gap_free(struct sl_rank_gap *gap) {
   free(gap->blocks);
   free(gap->ranges);
-  *gap = (struct gap){0};
+  *gap = (struct sl_rank_gap){0};
 }
 
 static int compare_blocks(const void *left, const void *right) {
@@ -26,7 +27,7 @@ static int compare_blocks(const void *left, const void *right) {
 }
 
 /* The allocation's block after the gap; NULL: it has gone. */
-static const struct sl_event_kept_block *block_of(const struct gap *gap, const struct sl_allocation *a) {
+static const struct sl_event_kept_block *block_of(const struct sl_rank_gap *gap, const struct sl_allocation *a) {
   const struct sl_event_kept_block key = {.device = a->device, .address = a->address};
   const struct sl_event_kept_block *block =
       gap->block_count ? bsearch(&key, gap->blocks, gap->block_count, sizeof key, compare_blocks) : NULL;
@@ -40,39 +41,41 @@ static const struct sl_event_kept_block *block_of(const struct gap *gap, const s
  * was made within the gap may have had its address.
  */
 static int allocations_end(struct sl_rank_builder *b, uint64_t from_ns) {
-  for (size_t i = 0; i < b->allocation_count; i++) {
-    struct sl_allocation *a = b->allocations[i];
+  int r = 0;
+  for (size_t i = 0; i < b->allocations.count && r == 0; i++) {
+    struct sl_allocation *a = b->allocations.list[i];
     if (!b->gap.devices[a->device].known || (!a->free_at && block_of(&b->gap, a)))
       continue;
     if (!a->free_at)
       a->free_ns = a->alloc_ns > from_ns ? a->alloc_ns : from_ns;
     if (!a->complete_at) {
       a->complete_ns = a->free_ns > from_ns ? a->free_ns : from_ns;
-      a->complete_at = b->at;
+      a->complete_at = b->clock.at;
     }
     if (a->free_at)
       continue;
-    a->free_at = b->at;
-    struct sl_item *item = (int)a->device == b->device ? sl_rank_item_add(b, SL_ITEM_free) : NULL;
-    if (item)
-      item->allocation = a;
+    a->free_at = b->clock.at;
+    r = sl_rank_allocation_ends(b, a);
   }
-  return b->r;
+  return r;
 }
 
 /* 1: there is no such block, so nothing is in it. */
-static int block_take(struct sl_rank_builder *b, const struct sl_event_kept_block *block) {
-  struct sl_block_map *map = b->maps[block->device];
-  int r = sl_block_map_restore(map, block->address, block->bytes, block->requested_bytes, block->state, block->place,
-                               block->starts_segment);
+static int block_take(struct sl_rank_builder *b, const struct sl_event_kept_block *kept) {
+  const struct sl_known_block block = {
+      .device = kept->device,
+      .place = kept->place,
+      .address = kept->address,
+      .bytes = kept->bytes,
+      .requested_bytes = kept->requested_bytes,
+      .state = kept->state,
+      .starts_segment = kept->starts_segment,
+  };
+  int r = sl_rank_memory_restore(&b->memory, &block);
   if (r == -ENOMEM)
-    return sl_error_set(b->error, r, "out of memory");
-  if (r < 0) {
-    b->replay_unknown++;
-    return 1;
-  }
-  sl_rank_private_pool_restore(b, block->device, block->place, block->bytes, block->state);
-  return 0;
+    return sl_no_memory(b->error);
+  b->memory.unknown += r < 0;
+  return r < 0;
 }
 
 static int allocation_make(struct sl_rank_builder *b, const struct sl_event *event,
@@ -89,42 +92,36 @@ static int allocation_make(struct sl_rank_builder *b, const struct sl_event *eve
   };
   struct sl_allocation *a = sl_rank_allocation_add(b, event, &made);
   if (!a)
-    return b->r;
+    return sl_no_memory(b->error);
   a->tid = block->tid;
   a->alloc_ns = block->alloc_ns;
-  a->period = b->current.row.period - 1; /* the one that was cut */
+  a->period = b->life.current.row.period - 1; /* the one that was cut */
   return sl_rank_allocation_begins(b, a);
 }
 
 /* The maps as they are after the gap, and whose the blocks in them are. */
 static int blocks_take(struct sl_rank_builder *b, const struct sl_event *event) {
+  const struct sl_rank_allocations *all = &b->allocations;
   struct sl_allocation **kept = calloc(b->gap.block_count + 1, sizeof *kept);
   int r = kept ? 0 : sl_no_memory(b->error);
-  for (size_t i = 0; i < b->allocation_count && r == 0; i++) {
-    const struct sl_event_kept_block *block = b->allocations[i]->free_at ? NULL : block_of(&b->gap, b->allocations[i]);
+  for (size_t i = 0; i < all->count && r == 0; i++) {
+    const struct sl_event_kept_block *block = all->list[i]->free_at ? NULL : block_of(&b->gap, all->list[i]);
     if (block)
-      kept[block - b->gap.blocks] = b->allocations[i];
+      kept[block - b->gap.blocks] = all->list[i];
   }
-  for (int i = 0; i < MAX_DEVICES && r == 0; i++) {
-    if (!b->gap.devices[i].known)
-      continue;
-    sl_block_map_free(b->maps[i]);
-    b->maps[i] = sl_block_map_new(&b->config);
-    b->private_pools[i] = (struct sl_block_totals){0};
-    b->next_sequence[i] = b->gap.devices[i].until;
-    if (!b->maps[i])
-      r = sl_no_memory(b->error);
-  }
+  for (uint32_t i = 0; i < SL_DEVICES_MAX && r == 0; i++)
+    if (b->gap.devices[i].known)
+      r = sl_or_no_memory(sl_rank_memory_restart(&b->memory, i, b->gap.devices[i].until), b->error);
   for (size_t i = 0; i < b->gap.block_count && r == 0; i++) {
     const struct sl_event_kept_block *block = &b->gap.blocks[i];
-    if (block->device >= MAX_DEVICES || !b->gap.devices[block->device].known)
+    if (block->device >= SL_DEVICES_MAX || !b->gap.devices[block->device].known)
       continue;
     r = block_take(b, block);
     if (r > 0)
       r = 0;
     else if (r == 0 && block->state == SL_BLOCK_ALLOCATED) {
       if (kept[i])
-        sl_block_map_set_user(b->maps[block->device], kept[i]);
+        sl_block_map_set_user(b->memory.devices[block->device].map, kept[i]);
       else
         r = allocation_make(b, event, block);
     }
@@ -155,40 +152,42 @@ static int jump(struct sl_rank_builder *b, const struct sl_event *event) {
     r = sl_rank_period_cut(b);
   if (r == 0)
     r = blocks_take(b, event);
-  if (r == 0 && sl_phases_jump(b->phases, b->gap.ranges, b->gap.range_count, e->from_ns, b->at) < 0)
-    r = sl_no_memory(b->error);
+  if (r == 0) {
+    r = sl_phases_jump(b->phases, b->gap.ranges, b->gap.range_count, e->from_ns, b->clock.at);
+    r = r == -ENOMEM ? sl_no_memory(b->error) : r;
+  }
   if (r == 0)
     r = row_write(b, e);
   sl_rank_gap_free(&b->gap);
-  sl_rank_period_watch(b);
-  return r < 0 ? r : b->r;
+  sl_rank_watch(b);
+  return r;
 }
 
 int sl_rank_on_gap_event(struct sl_rank_builder *b, const struct sl_event *event) {
-  struct gap *gap = &b->gap;
+  struct sl_rank_gap *gap = &b->gap;
   if (!event->salvaged)
     return 0;
   switch (event->type) {
   case SL_EVENT_dropped_allocator: {
     const struct sl_event_dropped_allocator *e = event->payload;
-    if (e->device < MAX_DEVICES) {
+    if (e->device < SL_DEVICES_MAX) {
       gap->devices[e->device].known = true;
       gap->devices[e->device].until = e->until;
     }
     return 0;
   }
   case SL_EVENT_kept_block: {
-    void *grown = sl_rank_list_grow(b, gap->blocks, gap->block_count, &gap->block_capacity, sizeof *gap->blocks);
+    void *grown = sl_list_room(gap->blocks, gap->block_count, &gap->block_capacity, sizeof *gap->blocks);
     if (!grown)
-      return b->r;
+      return sl_no_memory(b->error);
     gap->blocks = grown;
     gap->blocks[gap->block_count++] = *(const struct sl_event_kept_block *)event->payload;
     return 0;
   }
   case SL_EVENT_kept_range: {
-    void *grown = sl_rank_list_grow(b, gap->ranges, gap->range_count, &gap->range_capacity, sizeof *gap->ranges);
+    void *grown = sl_list_room(gap->ranges, gap->range_count, &gap->range_capacity, sizeof *gap->ranges);
     if (!grown)
-      return b->r;
+      return sl_no_memory(b->error);
     gap->ranges = grown;
     gap->ranges[gap->range_count++] = *(const struct sl_event_kept_range *)event->payload;
     return 0;

@@ -1,66 +1,41 @@
-/*
- * What happens in a period is kept as items, in order, until it is closed: allocations, frees, tags, module states, and
- * where phases begin and end.
- */
-#include "rank_builder.h"
+/* Items, and which phases' highest points are worth a row. */
+#include "rank_items.h"
+
+#include "storage/grow.h"
 
 #include <errno.h>
-#include <stdlib.h>
 
-void *sl_rank_list_grow(struct sl_rank_builder *b, void *list, size_t count, size_t *capacity, size_t size) {
-  if (count < *capacity)
-    return list;
-  size_t grown_capacity = *capacity ? 2 * *capacity : 1024;
-  void *grown = realloc(list, grown_capacity * size);
-  if (!grown) {
-    b->r = sl_no_memory(b->error);
-    return NULL;
-  }
-  *capacity = grown_capacity;
-  return grown;
+void sl_rank_items_free(struct sl_rank_items *items) {
+  free(items->list);
+  free(items->reshards);
+  *items = (struct sl_rank_items){0};
 }
 
-struct sl_item *sl_rank_item_add(struct sl_rank_builder *b, enum sl_item_type type) {
-  void *grown = sl_rank_list_grow(b, b->items, b->item_count, &b->item_capacity, sizeof *b->items);
+void sl_rank_items_clear(struct sl_rank_items *items) {
+  items->count = items->reshard_count = 0;
+}
+
+struct sl_item *sl_rank_items_add(struct sl_rank_items *items, enum sl_item_type type, uint64_t at_ns) {
+  void *grown = sl_list_room(items->list, items->count, &items->capacity, sizeof *items->list);
   if (!grown)
     return NULL;
-  b->items = grown;
-  struct sl_item *item = &b->items[b->item_count++];
-  *item = (struct sl_item){.type = type, .at_ns = b->now_ns};
+  items->list = grown;
+  struct sl_item *item = &items->list[items->count++];
+  *item = (struct sl_item){.type = type, .at_ns = at_ns};
   return item;
 }
 
-static void position_add(struct sl_rank_builder *b, struct positions *positions) {
-  void *grown = sl_rank_list_grow(b, positions->at, positions->count, &positions->capacity, sizeof *positions->at);
-  if (!grown)
-    return;
-  positions->at = grown;
-  positions->at[positions->count++] = b->at;
-}
-
-size_t sl_rank_state_item_add(void *context, const struct sl_item *state) {
-  struct sl_rank_builder *b = context;
-  struct sl_item *item = sl_rank_item_add(b, state->type);
+int sl_rank_items_allocation(struct sl_rank_items *items, enum sl_item_type type, struct sl_allocation *allocation,
+                             uint64_t at_ns) {
+  struct sl_item *item = sl_rank_items_add(items, type, at_ns);
   if (!item)
-    return SIZE_MAX;
-  uint64_t at_ns = item->at_ns;
-  *item = *state;
-  item->at_ns = at_ns;
-  return b->item_count - 1;
+    return -ENOMEM;
+  item->allocation = allocation;
+  return 0;
 }
 
-void sl_rank_state_item_withdraw(void *context, size_t index) {
-  struct sl_rank_builder *b = context;
-  if (index < b->item_count)
-    b->items[index].type = SL_ITEM_none;
-}
+/* ---- phases ---- */
 
-void sl_rank_state_item_fail(void *context) {
-  struct sl_rank_builder *b = context;
-  b->r = sl_no_memory(b->error);
-}
-
-/* Phases whose highest point is worth a row. */
 static bool has_peak(const struct sl_phase *phase) {
   switch (phase->kind) {
   case SL_KIND_optimizer_step:
@@ -72,77 +47,71 @@ static bool has_peak(const struct sl_phase *phase) {
   }
 }
 
-/* Its highest point is looked for from here on. */
-void sl_rank_watch(struct sl_rank_builder *b, struct sl_phase *phase) {
-  struct sl_item *item = sl_rank_item_add(b, SL_ITEM_open);
-  if (item)
-    item->phase = phase;
+static int watch(struct sl_rank_items *items, struct sl_phase *phase, uint64_t at_ns) {
+  struct sl_item *item = sl_rank_items_add(items, SL_ITEM_open, at_ns);
+  if (!item)
+    return -ENOMEM;
+  item->phase = phase;
+  return 0;
 }
 
-void sl_rank_phase_opened(void *context, struct sl_phase *phase) {
-  struct sl_rank_builder *b = context;
-  if (phase->kind == SL_KIND_step && b->r == 0)
-    b->r = sl_rank_step_begins(b, phase);
-  if (phase->kind == SL_KIND_optimizer_step)
-    position_add(b, &b->optimizer_starts);
-  if (phase->kind == SL_KIND_backward && !phase->module)
-    position_add(b, &b->backward_starts);
-  sl_module_states_opened(b->states, phase);
-  sl_rank_pattern_opened(b, phase);
-  if (has_peak(phase))
-    sl_rank_watch(b, phase);
+int sl_rank_items_watch(struct sl_rank_items *items, uint64_t at_ns) {
+  return watch(items, &items->whole, at_ns);
+}
+
+int sl_rank_items_opened(struct sl_rank_items *items, struct sl_phase *phase, uint64_t at_ns) {
+  return has_peak(phase) ? watch(items, phase, at_ns) : 0;
 }
 
 /* An item that keeps the place at which a reshard ended. */
-static struct sl_item *reshard_item_add(struct sl_rank_builder *b) {
-  void *grown = sl_rank_list_grow(b, b->reshards, b->reshard_count, &b->reshard_capacity, sizeof *b->reshards);
-  struct sl_item *item = grown ? sl_rank_item_add(b, SL_ITEM_none) : NULL;
-  if (grown)
-    b->reshards = grown;
+static struct sl_item *reshard_add(struct sl_rank_items *items, uint64_t at, uint64_t at_ns) {
+  void *grown = sl_list_room(items->reshards, items->reshard_count, &items->reshard_capacity, sizeof *items->reshards);
+  if (!grown)
+    return NULL;
+  items->reshards = grown;
+  struct sl_item *item = sl_rank_items_add(items, SL_ITEM_none, at_ns);
   if (item)
-    b->reshards[b->reshard_count++] = (struct reshard){.at = b->at, .item = b->item_count - 1};
+    items->reshards[items->reshard_count++] = (struct sl_reshard){.at = at, .item = items->count - 1};
   return item;
 }
 
 /* A backward that its unit's reshard ended is closed later, when no reduce has followed: its peaks end where it did. */
-static struct sl_item *close_item_of(struct sl_rank_builder *b, const struct sl_phase *phase) {
-  size_t low = 0, high = phase->end_at < b->at ? b->reshard_count : 0;
+static struct sl_item *close_item_of(struct sl_rank_items *items, const struct sl_phase *phase, uint64_t at,
+                                     uint64_t at_ns) {
+  size_t low = 0, high = phase->end_at < at ? items->reshard_count : 0;
   while (low < high) {
     size_t middle = low + (high - low) / 2;
-    if (b->reshards[middle].at < phase->end_at)
+    if (items->reshards[middle].at < phase->end_at)
       low = middle + 1;
     else
       high = middle;
   }
-  if (phase->end_at < b->at && low < b->reshard_count && b->reshards[low].at == phase->end_at) {
-    struct sl_item *item = &b->items[b->reshards[low].item];
+  if (phase->end_at < at && low < items->reshard_count && items->reshards[low].at == phase->end_at) {
+    struct sl_item *item = &items->list[items->reshards[low].item];
     if (item->type == SL_ITEM_none)
       return item;
   }
-  return sl_rank_item_add(b, SL_ITEM_close);
+  return sl_rank_items_add(items, SL_ITEM_close, at_ns);
 }
 
-void sl_rank_phase_closed(void *context, struct sl_phase *phase) {
-  struct sl_rank_builder *b = context;
-  sl_module_states_closed(b->states, phase);
-  sl_rank_pattern_closed(b, phase);
-  struct sl_item *item = NULL;
-  if (has_peak(phase) && (item = close_item_of(b, phase)))
+int sl_rank_items_closed(struct sl_rank_items *items, struct sl_phase *phase, uint64_t at, uint64_t at_ns) {
+  const bool is_watched = has_peak(phase);
+  if (!is_watched && phase->point != SL_POINT_post_backward_reshard)
+    return 0;
+  struct sl_item *item = is_watched ? close_item_of(items, phase, at, at_ns) : reshard_add(items, at, at_ns);
+  if (!item)
+    return -ENOMEM;
+  if (is_watched)
     item->type = SL_ITEM_close;
-  else if (phase->point == SL_POINT_post_backward_reshard)
-    item = reshard_item_add(b);
-  if (item)
-    item->phase = phase;
-  sl_rank_period_names(b, phase);
-  if (phase->kind == SL_KIND_step && b->r == 0)
-    b->r = sl_rank_step_ends(b, phase);
+  item->phase = phase;
+  return 0;
 }
 
-/* After a piece of a period: the phases that go on are looked at from here on. */
-void sl_rank_items_restart(struct sl_rank_builder *b) {
-  b->item_count = b->reshard_count = 0;
-  sl_rank_watch(b, &b->whole);
-  for (struct sl_phase *phase = sl_phases_list(b->phases); phase; phase = phase->next)
-    if (!phase->end_at && has_peak(phase))
-      sl_rank_watch(b, phase);
+int sl_rank_items_restart(struct sl_rank_items *items, struct sl_phases *phases, uint64_t at_ns) {
+  sl_rank_items_clear(items);
+  int r = sl_rank_items_watch(items, at_ns);
+  for (struct sl_phase *phase = sl_phases_list(phases); phase && r == 0; phase = phase->next)
+    if (!phase->end_at)
+      r = sl_rank_items_opened(items, phase, at_ns);
+  return r;
 }

@@ -21,4 +21,22 @@
 int sl_rank_ledger_build(struct sl_log *log, struct sl_ledger_writer *writer, const struct sl_ledger_options *options,
                          uint64_t total, struct sl_error *error);
 
+/*
+ * The same event by event, for who reads a log that grows. Functions that return int give 0 or a negative errno, with
+ * the reason in the error that the builder was made with.
+ */
+struct sl_rank_builder;
+struct sl_rank_builder *sl_rank_builder_new(struct sl_log *log, struct sl_ledger_writer *writer,
+                                            const struct sl_user_rules *rules,
+                                            struct sl_error *error);     /* NULL: no memory */
+struct sl_rank_builder *sl_rank_builder_free(struct sl_rank_builder *b); /* returns NULL */
+
+/* Before the first event. Steps that repeat another are kept, too; */
+void sl_rank_builder_keep_all(struct sl_rank_builder *b);
+/* … and no more calls of NCCL than this wait for their kernels (sl_joiner_limit). */
+void sl_rank_builder_limit_calls(struct sl_rank_builder *b, uint32_t waiting);
+
+int sl_rank_builder_event(struct sl_rank_builder *b, const struct sl_event *event);
+int sl_rank_builder_finish(struct sl_rank_builder *b); /* the log has ended */
+
 #endif

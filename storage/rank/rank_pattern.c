@@ -1,14 +1,8 @@
-/*
- * What a period did, as one 128-bit number: two with the same number have the same rows but for times and
- * addresses.
- *
- * What goes in, as words: every allocator event of the rank in the allocator's order with its bytes, place and phase,
- * and which allocation a free ends; every range, each thread's by themselves, since threads race each other harmlessly;
- * NCCL's calls; then what was decided: category, rule and module of each allocation; then the sums themselves:
- * snapshots, peaks, and who held the peak. What stays out: times, addresses, thread ids, correlation ids, and the
- * number that ends a range's name (ProfilerStep#17).
- */
-#include "rank_builder.h"
+/* Patterns: words into hashes, one for the order of the period and one for each thread. */
+#include "rank_pattern.h"
+
+#include "rank_allocations.h"
+#include "rank_period.h"
 #include "storage/hash_table.h"
 
 #include <errno.h>
@@ -53,6 +47,7 @@ struct sl_rank_pattern {
   struct stream order;
   struct thread_pattern *threads, *latest;
   uint64_t entries;
+  bool has_failed; /* memory ran out, and something is missing */
 };
 
 static bool stream_open(struct stream *stream) {
@@ -151,16 +146,12 @@ static struct thread_pattern *thread_of(struct sl_rank_pattern *pattern, uint32_
   return thread;
 }
 
-/* Of what goes on, or of what is being closed. */
-static struct sl_rank_pattern *pattern_of(const struct sl_rank_builder *b) {
-  return b->closing ? b->closing->pattern : b->current.pattern;
-}
-
-/* The stream of a thread; NULL, with the builder's failure set, when memory runs out. */
-static struct stream *stream_of(struct sl_rank_builder *b, uint32_t number) {
-  struct thread_pattern *thread = thread_of(pattern_of(b), number);
+/* The stream of a thread; NULL: no memory, or no pattern. */
+static struct stream *stream_of(struct sl_rank_pattern *pattern, uint32_t number) {
+  struct thread_pattern *thread = pattern ? thread_of(pattern, number) : NULL;
   if (!thread) {
-    b->r = sl_no_memory(b->error);
+    if (pattern)
+      pattern->has_failed = true;
     return NULL;
   }
   thread->entries++;
@@ -176,57 +167,56 @@ static uint64_t module_word(const struct sl_phase *phase) {
   return phase ? phase->module : 0;
 }
 
-void sl_rank_pattern_opened(struct sl_rank_builder *b, struct sl_phase *phase) {
-  struct stream *stream = pattern_of(b) ? stream_of(b, phase->thread) : NULL;
+void sl_rank_pattern_opened(struct sl_rank_pattern *pattern, struct sl_phase *phase) {
+  struct stream *stream = stream_of(pattern, phase->thread);
   if (!stream)
     return;
-  phase->number = ++pattern_of(b)->latest->opened;
+  phase->number = ++pattern->latest->opened;
   ADD(stream, ENTRY_opened, phase_word(phase), phase->module, phase->call_index, phase_word(phase->parent),
       module_word(phase->parent));
   name_add(stream, phase->kind == SL_KIND_step ? "" : phase->name);
 }
 
-void sl_rank_pattern_closed(struct sl_rank_builder *b, const struct sl_phase *phase) {
-  struct stream *stream = pattern_of(b) ? stream_of(b, phase->thread) : NULL;
+void sl_rank_pattern_closed(struct sl_rank_pattern *pattern, const struct sl_phase *phase) {
+  struct stream *stream = stream_of(pattern, phase->thread);
   if (stream)
     ADD(stream, ENTRY_closed, phase_word(phase), phase->module);
 }
 
-void sl_rank_pattern_allocator(struct sl_rank_builder *b, int action, uint32_t place, uint64_t bytes,
-                               uint64_t block_bytes, const struct sl_allocation *ended, const struct sl_event *event) {
-  struct sl_rank_pattern *pattern = pattern_of(b);
+void sl_rank_pattern_allocator(struct sl_rank_pattern *pattern, const struct sl_pattern_allocation *e) {
   if (!pattern)
     return;
-  const struct sl_phase *phase = sl_rank_phase_of(b, event);
-  const uint64_t what = (uint64_t)action | (uint64_t)place << 8;
+  const struct sl_allocation *ended = e->ended;
+  const uint64_t what = (uint64_t)e->action | (uint64_t)e->place << 8;
   struct stream *order = &pattern->order;
   pattern->entries++;
   if (!ended)
-    ADD(order, ENTRY_allocator, what, bytes, block_bytes, phase_word(phase), module_word(phase));
-  else if (ended->alloc_at > b->last_cycle_began_at)
-    ADD(order, ENTRY_free_of_step, what, ended->number ? ended->number : ended->id - b->current.first_allocation,
-        (uint64_t)(ended->number > 0), ended->bytes, phase_word(phase), module_word(phase));
+    ADD(order, ENTRY_allocator, what, e->bytes, e->block_bytes, phase_word(e->phase), module_word(e->phase));
+  else if (ended->alloc_at > e->recent_since)
+    ADD(order, ENTRY_free_of_step, what, ended->number ? ended->number : ended->id - e->first_allocation,
+        (uint64_t)(ended->number > 0), ended->bytes, phase_word(e->phase), module_word(e->phase));
   else
     ADD(order, ENTRY_free_of_older, what, ended->bytes, ended->requested_bytes, ended->place,
-        (uint64_t)ended->category << 32 | ended->rule, ended->module, phase_word(phase), module_word(phase));
+        (uint64_t)ended->category << 32 | ended->rule, ended->module, phase_word(e->phase), module_word(e->phase));
 }
 
-void sl_rank_pattern_event(struct sl_rank_builder *b, const struct sl_event *event) {
-  if (!pattern_of(b))
+void sl_rank_pattern_event(struct sl_rank_pattern *pattern, const struct sl_event *event, const struct sl_log *log,
+                           const struct sl_phases *phases) {
+  if (!pattern)
     return;
   switch (event->type) {
   case SL_EVENT_range_push: {
     const struct sl_event_range_push *push = event->payload;
-    struct stream *stream = sl_phases_ignores(b->phases, push->domain) ? stream_of(b, event->thread) : NULL;
+    struct stream *stream = sl_phases_ignores(phases, push->domain) ? stream_of(pattern, event->thread) : NULL;
     if (stream) {
       ADD(stream, ENTRY_call, push->domain);
-      text_add(stream, sl_log_string(b->log, push->name));
+      text_add(stream, sl_log_string(log, push->name));
     }
     return;
   }
   case SL_EVENT_range_payload: {
     const struct sl_event_range_payload *payload = event->payload;
-    struct stream *stream = sl_phases_ignores(b->phases, payload->domain) ? stream_of(b, event->thread) : NULL;
+    struct stream *stream = sl_phases_ignores(phases, payload->domain) ? stream_of(pattern, event->thread) : NULL;
     if (stream) {
       ADD(stream, ENTRY_payload, payload->schema, payload->length);
       stream_add(stream, payload + 1, payload->length);
@@ -235,53 +225,52 @@ void sl_rank_pattern_event(struct sl_rank_builder *b, const struct sl_event *eve
   }
   case SL_EVENT_nccl_call: {
     const struct sl_event_nccl_call *call = event->payload;
-    struct stream *stream = stream_of(b, event->thread);
+    struct stream *stream = stream_of(pattern, event->thread);
     if (!stream)
       return;
     ADD(stream, ENTRY_call, call->communicator, call->count, call->root,
         (uint64_t)call->channels << 16 | call->point_to_point);
-    text_add(stream, sl_log_string(b->log, call->function));
-    text_add(stream, sl_log_string(b->log, call->datatype));
-    text_add(stream, sl_log_string(b->log, call->algorithm));
-    text_add(stream, sl_log_string(b->log, call->protocol));
+    text_add(stream, sl_log_string(log, call->function));
+    text_add(stream, sl_log_string(log, call->datatype));
+    text_add(stream, sl_log_string(log, call->algorithm));
+    text_add(stream, sl_log_string(log, call->protocol));
     return;
   }
   default: return;
   }
 }
 
-void sl_rank_pattern_snapshot(struct sl_rank_builder *b, const struct sl_item *item, int category, uint64_t bytes,
+void sl_rank_pattern_snapshot(struct sl_rank_pattern *pattern, const struct sl_item *item, int category, uint64_t bytes,
                               uint64_t tracker_bytes) {
-  if (pattern_of(b))
-    ADD(&pattern_of(b)->order, ENTRY_snapshot, (uint64_t)item->state << 32 | item->module,
+  if (pattern)
+    ADD(&pattern->order, ENTRY_snapshot, (uint64_t)item->state << 32 | item->module,
         (uint64_t)category << 32 | item->call_index, bytes, tracker_bytes);
 }
 
-void sl_rank_pattern_peak(struct sl_rank_builder *b, uint64_t key, const struct sl_sample *sample,
+void sl_rank_pattern_peak(struct sl_rank_pattern *pattern, uint64_t key, const struct sl_sample *sample,
                           const struct sl_own_bytes *own) {
-  if (!pattern_of(b))
+  if (!pattern)
     return;
-  ADD(&pattern_of(b)->order, ENTRY_peak, key, sample->allocated_bytes, own->alone, own->with_children);
-  for (int c = 0; c < b->category_count; c++)
+  ADD(&pattern->order, ENTRY_peak, key, sample->allocated_bytes, own->alone, own->with_children);
+  for (int c = 0; c < SL_CATEGORY_limit; c++)
     if (sample->category_bytes[c])
-      ADD(&pattern_of(b)->order, ENTRY_peak_category, (uint64_t)c, sample->category_bytes[c]);
+      ADD(&pattern->order, ENTRY_peak_category, (uint64_t)c, sample->category_bytes[c]);
 }
 
-void sl_rank_pattern_owner(struct sl_rank_builder *b, const struct sl_memory_owner *owner) {
-  if (!pattern_of(b))
+void sl_rank_pattern_owner(struct sl_rank_pattern *pattern, const struct sl_memory_owner *owner) {
+  if (!pattern)
     return;
-  ADD(&pattern_of(b)->order, ENTRY_owner, (uint64_t)owner->category << 32 | owner->module, owner->bytes,
-      owner->allocations);
-  text_add(&pattern_of(b)->order, owner->detail);
-  text_add(&pattern_of(b)->order, owner->phase);
+  ADD(&pattern->order, ENTRY_owner, (uint64_t)owner->category << 32 | owner->module, owner->bytes, owner->allocations);
+  text_add(&pattern->order, owner->detail);
+  text_add(&pattern->order, owner->phase);
 }
 
 /* ---- the end of a period ---- */
 
-void sl_rank_pattern_decisions(struct sl_rank_builder *b, const struct sl_rank_period *p) {
+void sl_rank_pattern_decisions(const struct sl_rank_period *p, const struct sl_rank_allocations *all) {
   struct stream *order = p->pattern ? &p->pattern->order : NULL;
-  for (size_t i = b->allocation_count; i-- > 0 && b->allocations[i]->alloc_at > p->decided_at && order;) {
-    const struct sl_allocation *a = b->allocations[i];
+  for (size_t i = all->count; i-- > 0 && all->list[i]->alloc_at > p->decided_at && order;) {
+    const struct sl_allocation *a = all->list[i];
     if (p->ended_at && a->alloc_at > p->ended_at)
       continue;
     ADD(order, ENTRY_decided, (uint64_t)a->category << 32 | (uint64_t)a->rule << 16 | (a->step >= 0), a->module,
@@ -294,9 +283,10 @@ static void sums_add(struct stream *stream, const struct sl_block_totals *sums) 
   ADD(stream, ENTRY_figures, sums->requested_bytes, sums->allocated_bytes, sums->active_bytes, sums->reserved_bytes);
 }
 
-void sl_rank_pattern_take(struct sl_rank_builder *b, const struct sl_rank_period *p, struct sl_period_pattern *out) {
+int sl_rank_pattern_take(const struct sl_rank_period *p, const struct sl_rank_allocations *all,
+                         struct sl_period_pattern *out) {
   struct sl_rank_pattern *pattern = p->pattern;
-  sl_rank_pattern_decisions(b, p);
+  sl_rank_pattern_decisions(p, all);
   ADD(&pattern->order, ENTRY_figures, (uint64_t)p->row.kind);
   sums_add(&pattern->order, &p->row.peak);
   sums_add(&pattern->order, &p->row.end);
@@ -319,4 +309,5 @@ void sl_rank_pattern_take(struct sl_rank_builder *b, const struct sl_rank_period
   out->low = hash.low64;
   out->high = hash.high64;
   pattern->entries = 0;
+  return pattern->has_failed ? -ENOMEM : 0;
 }

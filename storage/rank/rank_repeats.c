@@ -1,17 +1,8 @@
-/*
- * Training repeats itself. The rows of a period that did what an earlier one did (rank_pattern.c) are left out, and its
- * row in `period` says which one speaks for it.
- *
- * A period's rows wait until the next one has ended: the last step of a log is kept whatever it did, and only then it
- * is known which of its allocations go on. So three periods' rows are in memory at most.
- *
- * Always kept are the first steps and what is around them, a period unlike the latest kept ones, the last step and what
- * follows it; what outlives the step after its own; everything of the driver; losses.
- *
- * An allocation or phase that reaches into the next period is kept if either is, so that whatever was alive in a kept
- * period is there.
- */
-#include "rank_builder.h"
+/* Which periods repeat which, and what becomes of their rows. */
+#include "rank_repeats.h"
+
+#include "rank_pattern.h"
+#include "storage/collectives/collective_totals.h"
 #include "storage/grow.h"
 #include "storage/hash_table.h"
 
@@ -40,6 +31,14 @@ struct ended {
 };
 
 struct sl_rank_repeats {
+  struct sl_ledger_writer *writer;
+  struct sl_phases *phases;
+  const struct sl_rank_allocations *allocations;
+  struct sl_rank_period last; /* the latest that was closed */
+  struct {
+    uint64_t began_at;
+    bool left_out;
+  } before_last;
   bool keep_all;
   uint64_t steps;                     /* that have ended */
   struct known known[KNOWN_PATTERNS]; /* the latest first */
@@ -49,10 +48,14 @@ struct sl_rank_repeats {
   struct sl_collective_totals *totals; /* owned */
 };
 
-struct sl_rank_repeats *sl_rank_repeats_new(void) {
+struct sl_rank_repeats *sl_rank_repeats_new(struct sl_ledger_writer *writer, struct sl_phases *phases,
+                                            const struct sl_rank_allocations *allocations) {
   struct sl_rank_repeats *repeats = calloc(1, sizeof *repeats);
   if (!repeats)
     return NULL;
+  repeats->writer = writer;
+  repeats->phases = phases;
+  repeats->allocations = allocations;
   repeats->totals = sl_collective_totals_new();
   return repeats->totals ? repeats : sl_rank_repeats_free(repeats);
 }
@@ -61,6 +64,7 @@ struct sl_rank_repeats *sl_rank_repeats_free(struct sl_rank_repeats *repeats) {
   if (!repeats)
     return NULL;
   repeats->totals = sl_collective_totals_free(repeats->totals);
+  sl_rank_period_free(&repeats->last);
   free(repeats->ended);
   free(repeats);
   return NULL;
@@ -72,37 +76,32 @@ void sl_rank_repeats_keep_all(struct sl_rank_repeats *repeats) {
 
 /* ---- where rows go ---- */
 
-bool sl_rank_keeps_next(const struct sl_rank_repeats *repeats) {
+bool sl_rank_repeats_keeps_next(const struct sl_rank_repeats *repeats) {
   return repeats->keep_all || repeats->steps < FIRST_STEPS;
 }
 
-static bool is_kept_anyway(const struct sl_rank_builder *b, const struct sl_rank_period *p) {
-  return p->kept || b->repeats->keep_all;
+static bool is_kept_anyway(const struct sl_rank_repeats *repeats, const struct sl_rank_period *p) {
+  return p->kept || repeats->keep_all;
 }
 
-void sl_rank_hold(struct sl_rank_builder *b) {
-  sl_ledger_writer_hold(b->writer, is_kept_anyway(b, b->closing) ? NULL : &b->closing->rows);
-}
-
-void sl_rank_release(struct sl_rank_builder *b) {
-  sl_ledger_writer_hold(b->writer, NULL);
+struct sl_rows *sl_rank_rows_of(const struct sl_rank_repeats *repeats, struct sl_rank_period *period) {
+  return is_kept_anyway(repeats, period) ? NULL : &period->rows;
 }
 
 /*
  * What began after this goes where the closing period's rows go: in that period, or in those right before it that are
  * left out, of a step and of what follows or precedes it.
  */
-static uint64_t reach_of(const struct sl_rank_builder *b) {
-  return !b->last.left_out          ? b->closing->began_at
-         : !b->before_last.left_out ? b->last.began_at
-                                    : b->before_last.began_at;
+static uint64_t reach_of(const struct sl_rank_repeats *repeats, const struct sl_rank_period *closing) {
+  return !repeats->last.left_out          ? closing->began_at
+         : !repeats->before_last.left_out ? repeats->last.began_at
+                                          : repeats->before_last.began_at;
 }
 
-bool sl_rank_hold_since(struct sl_rank_builder *b, uint64_t begun_at) {
-  const bool goes_with_period = begun_at > reach_of(b);
-  sl_ledger_writer_hold(b->writer, NULL);
-  if (goes_with_period)
-    sl_rank_hold(b);
+bool sl_rank_rows_since(const struct sl_rank_repeats *repeats, struct sl_rank_period *period, uint64_t begun_at,
+                        struct sl_rows **to) {
+  const bool goes_with_period = begun_at > reach_of(repeats, period);
+  *to = goes_with_period ? sl_rank_rows_of(repeats, period) : NULL;
   return goes_with_period;
 }
 
@@ -136,38 +135,33 @@ static bool has_device_rows(const struct sl_rank_repeats *repeats, size_t period
   return false;
 }
 
-bool sl_rank_hold_device(struct sl_rank_builder *b, uint64_t at_ns) {
-  const struct sl_rank_repeats *repeats = b->repeats;
+bool sl_rank_rows_of_device(struct sl_rank_repeats *repeats, struct sl_rank_life *life, uint64_t at_ns,
+                            struct sl_rows **to) {
   const size_t period = first_not(before_time, repeats, at_ns);
+  *to = NULL;
   if (period < repeats->count && !repeats->ended[period].waits)
     return has_device_rows(repeats, period);
-  struct sl_rank_period *p = period < repeats->count                              ? &b->last
-                             : b->outside_waits && at_ns <= b->outside.row.end_ns ? &b->outside
-                                                                                  : &b->current;
-  sl_ledger_writer_hold(b->writer, is_kept_anyway(b, p) ? NULL : &p->device_rows);
+  struct sl_rank_period *p = period < repeats->count                                    ? &repeats->last
+                             : life->outside_waits && at_ns <= life->outside.row.end_ns ? &life->outside
+                                                                                        : &life->current;
+  *to = is_kept_anyway(repeats, p) ? NULL : &p->device_rows;
   return true;
 }
 
-int sl_rank_on_collective(void *context, const struct sl_collective_row *row, struct sl_error *error) {
-  struct sl_rank_builder *b = context;
-  struct sl_rank_repeats *repeats = b->repeats;
+int sl_rank_repeats_collective(struct sl_rank_repeats *repeats, struct sl_rank_life *life,
+                               const struct sl_collective_row *row, struct sl_error *error) {
   size_t period = first_not(before_collective, repeats, row->id);
-  struct sl_rank_period *p = &b->last;
+  struct sl_rank_period *p = &repeats->last;
   if (period == repeats->count) {
-    p = b->outside_waits && row->id <= b->outside.last_collective ? &b->outside : &b->current;
+    p = life->outside_waits && row->id <= life->outside.last_collective ? &life->outside : &life->current;
     period = p->row.period;
   }
   const struct ended *ended = period < repeats->count ? &repeats->ended[period] : NULL;
-  const bool left_out = ended && ended->left_out, waits = ended ? ended->waits : !is_kept_anyway(b, p);
+  const bool left_out = ended && ended->left_out, waits = ended ? ended->waits : !is_kept_anyway(repeats, p);
   int r = 0;
   if (waits || left_out)
     r = sl_collective_totals_add(repeats->totals, period, row, error);
-  if (r < 0 || left_out)
-    return r;
-  sl_ledger_writer_hold(b->writer, waits ? &p->rows : NULL);
-  r = sl_write_collective_row(b->writer, row, error);
-  sl_ledger_writer_hold(b->writer, NULL);
-  return r;
+  return r < 0 || left_out ? r : sl_write_collective(repeats->writer, waits ? &p->rows : NULL, row, error);
 }
 
 /* ---- what is known of earlier periods ---- */
@@ -251,68 +245,66 @@ finish:
 }
 
 /* Phases that went on into the closing period, whose rows are still to come: they stand in others. */
-static int needed_by_phases(struct needed **all, struct sl_rank_builder *b) {
-  const uint64_t reach = reach_of(b);
+static int needed_by_phases(struct needed **all, struct sl_rank_repeats *repeats,
+                            const struct sl_rank_period *closing) {
+  const uint64_t reach = reach_of(repeats, closing);
   int r = 0;
-  for (const struct sl_phase *phase = sl_phases_latest(b->phases); phase && phase->start_at > reach && r == 0;
+  for (const struct sl_phase *phase = sl_phases_latest(repeats->phases); phase && phase->start_at > reach && r == 0;
        phase = phase->previous)
-    if (phase->start_at <= b->closing->began_at && phase->parent &&
-        (!phase->end_at || phase->end_at > b->closing->began_at))
+    if (phase->start_at <= closing->began_at && phase->parent && (!phase->end_at || phase->end_at > closing->began_at))
       r = needed_add(all, phase->parent->id, phase->needed || !phase->end_at);
   return r;
 }
 
 /* The same for allocations. What is not complete by now outlives the closing period, and the step after it. */
-static int needed_by_allocations(struct needed **all, struct sl_rank_builder *b) {
-  const uint64_t reach = reach_of(b);
+static int needed_by_allocations(struct needed **all, const struct sl_rank_repeats *repeats,
+                                 const struct sl_rank_period *closing) {
+  const struct sl_rank_allocations *allocations = repeats->allocations;
+  const uint64_t reach = reach_of(repeats, closing);
   int r = 0;
-  for (size_t i = b->allocation_count; i-- > 0 && r == 0;) {
-    const struct sl_allocation *a = b->allocations[i];
-    if (a->alloc_at > reach && a->alloc_at <= b->closing->began_at)
+  for (size_t i = allocations->count; i-- > 0 && r == 0;) {
+    const struct sl_allocation *a = allocations->list[i];
+    if (a->alloc_at > reach && a->alloc_at <= closing->began_at)
       r = needed_add(all, a->phase_id, !a->complete_at);
-    if (r == 0 && a->free_at > reach && a->free_at <= b->closing->began_at)
+    if (r == 0 && a->free_at > reach && a->free_at <= closing->began_at)
       r = needed_add(all, a->free_phase_id, true);
   }
   return r;
 }
 
-/* A row of the last period goes with the one that is closed now. */
-static int closing_row(struct sl_rank_builder *b, const struct sl_row *row) {
-  return is_kept_anyway(b, b->closing) ? sl_ledger_writer_put_row(b->writer, row, b->error)
-                                       : sl_rows_add(&b->closing->rows, row);
-}
-
 /* Drops the last period's rows, but for phases that others speak of. */
-static int last_leave_out(struct sl_rank_builder *b) {
+static int last_leave_out(struct sl_rank_repeats *repeats, struct sl_rank_period *closing, struct sl_error *error) {
+  struct sl_rank_period *last = &repeats->last;
+  struct sl_rows *with_closing = sl_rank_rows_of(repeats, closing);
   struct needed *all = NULL, *needed, *next;
   const struct sl_row *row;
   uint64_t id, parent;
-  int r = needed_by_phases(&all, b);
+  int r = needed_by_phases(&all, repeats, closing);
   if (r == 0)
-    r = needed_by_allocations(&all, b);
+    r = needed_by_allocations(&all, repeats, closing);
   if (r == 0 && all)
-    r = needed_close(&all, &b->last.rows);
-  for (size_t at = 0; r == 0 && all && (row = sl_rows_next(&b->last.rows, &at));) {
+    r = needed_close(&all, &last->rows);
+  for (size_t at = 0; r == 0 && all && (row = sl_rows_next(&last->rows, &at));) {
     if (!sl_row_is_phase(row, &id, &parent))
       continue;
     HASH_FIND(hh, all, &id, sizeof id, needed);
-    if (needed && needed->always)
-      r = sl_ledger_writer_put_row(b->writer, row, b->error);
+    if (needed && !needed->always && with_closing)
+      r = sl_rows_add(with_closing, row);
     else if (needed)
-      r = closing_row(b, row);
+      r = sl_ledger_writer_put_row(repeats->writer, row, error);
   }
   HASH_ITER(hh, all, needed, next) {
     HASH_DEL(all, needed);
     free(needed);
   }
-  sl_rows_clear(&b->last.rows);
-  return r == -ENOMEM ? sl_no_memory(b->error) : r;
+  sl_rows_clear(&last->rows);
+  return r == -ENOMEM ? sl_no_memory(error) : r;
 }
 
-/* keep: whatever it repeats. */
-static int last_settle(struct sl_rank_builder *b, bool keep) {
-  struct sl_rank_repeats *repeats = b->repeats;
-  struct sl_rank_period *last = &b->last;
+/* closing: which repeats are left out before; NULL: the last period is kept, whatever it repeats. */
+static int last_settle(struct sl_rank_repeats *repeats, struct sl_rank_period *closing, struct sl_error *error) {
+  struct sl_rank_period *last = &repeats->last;
+  const bool keep = !closing;
   if (!last->waits)
     return 0;
   const size_t period = last->row.period;
@@ -321,26 +313,25 @@ static int last_settle(struct sl_rank_builder *b, bool keep) {
   ended->left_out = !keep;
   int r = 0;
   if (has_device_rows(repeats, period))
-    r = sl_ledger_writer_put(b->writer, &last->device_rows, b->error);
+    r = sl_ledger_writer_put(repeats->writer, &last->device_rows, error);
   sl_rows_clear(&last->device_rows);
   if (keep) {
     sl_collective_totals_forget(repeats->totals, period);
     last->row.same_as = -1;
     if (r == 0)
-      r = sl_ledger_writer_put(b->writer, &last->rows, b->error);
+      r = sl_ledger_writer_put(repeats->writer, &last->rows, error);
   } else if (r == 0) {
     last->row.peak_phase = last->same_peak_phase;
     last->row.peak_module = last->same_peak_module;
     last->left_out = true;
-    r = last_leave_out(b);
+    r = last_leave_out(repeats, closing, error);
   }
-  return r < 0 ? r : sl_write_period(b->writer, &last->row, b->error);
+  return r < 0 ? r : sl_write_period(repeats->writer, &last->row, error);
 }
 
 /* ---- a period ends ---- */
 
-static struct ended *ended_add(struct sl_rank_builder *b, const struct sl_rank_period *p) {
-  struct sl_rank_repeats *repeats = b->repeats;
+static struct ended *ended_add(struct sl_rank_repeats *repeats, const struct sl_rank_period *p) {
   struct ended *grown = sl_list_grow(repeats->ended, repeats->count, sizeof *grown);
   if (!grown)
     return NULL;
@@ -352,14 +343,14 @@ static struct ended *ended_add(struct sl_rank_builder *b, const struct sl_rank_p
   return &grown[repeats->count];
 }
 
-int sl_rank_repeat_decide(struct sl_rank_builder *b, struct sl_rank_period *p) {
-  struct sl_rank_repeats *repeats = b->repeats;
+int sl_rank_repeats_decide(struct sl_rank_repeats *repeats, struct sl_rank_period *p, struct sl_error *error) {
   struct known period = {.period = p->row.period, .peak_phase = p->row.peak_phase, .peak_module = p->row.peak_module};
   const struct known *same = NULL;
   p->row.same_as = -1;
   if (p->pattern) {
-    sl_rank_pattern_take(b, p, &period.pattern);
-    same = is_kept_anyway(b, p) ? NULL : known_find(repeats, &period.pattern);
+    if (sl_rank_pattern_take(p, repeats->allocations, &period.pattern) < 0)
+      return sl_no_memory(error);
+    same = is_kept_anyway(repeats, p) ? NULL : known_find(repeats, &period.pattern);
   }
   p->waits = same != NULL;
   if (same) {
@@ -369,8 +360,8 @@ int sl_rank_repeat_decide(struct sl_rank_builder *b, struct sl_rank_period *p) {
   } else if (p->pattern) {
     known_add(repeats, &period);
   }
-  int r = last_settle(b, false);
-  return r < 0 || p->waits ? r : sl_write_period(b->writer, &p->row, b->error);
+  int r = last_settle(repeats, p, error);
+  return r < 0 || p->waits ? r : sl_write_period(repeats->writer, &p->row, error);
 }
 
 /* The step of a period, or that which it is before. */
@@ -381,45 +372,43 @@ static int64_t step_of(void *context, size_t period) {
   return repeats->ended[period].step;
 }
 
-int sl_rank_repeat_end(struct sl_rank_builder *b, struct sl_rank_period *p) {
-  struct sl_rank_repeats *repeats = b->repeats;
-  if (!ended_add(b, p))
-    return sl_no_memory(b->error);
+int sl_rank_repeats_end(struct sl_rank_repeats *repeats, struct sl_rank_period *p, struct sl_error *error) {
+  if (!ended_add(repeats, p))
+    return sl_no_memory(error);
   const size_t period = repeats->count++;
   repeats->steps += p->row.kind == SL_PERIOD_step;
-  const struct sl_rank_period spare = b->last;
+  const struct sl_rank_period spare = repeats->last;
   int r = 0;
   if (!p->waits) {
-    r = sl_ledger_writer_put(b->writer, &p->rows, b->error);
+    r = sl_ledger_writer_put(repeats->writer, &p->rows, error);
     if (r == 0)
-      r = sl_ledger_writer_put(b->writer, &p->device_rows, b->error);
+      r = sl_ledger_writer_put(repeats->writer, &p->device_rows, error);
     sl_collective_totals_forget(repeats->totals, period);
   }
-  b->before_last.began_at = b->last.began_at;
-  b->before_last.left_out = b->last.left_out;
-  b->last = *p;
-  b->last.pattern = NULL;
+  repeats->before_last.began_at = repeats->last.began_at;
+  repeats->before_last.left_out = repeats->last.left_out;
+  repeats->last = *p;
+  repeats->last.pattern = NULL;
   p->rows = spare.rows;
   p->device_rows = spare.device_rows;
   if (r == 0 && period > TOTALS_WAIT)
-    r = sl_collective_totals_write(repeats->totals, period - TOTALS_WAIT, step_of, repeats, b->writer, b->error);
+    r = sl_collective_totals_write(repeats->totals, period - TOTALS_WAIT, step_of, repeats, repeats->writer, error);
   return r;
 }
 
-int sl_rank_repeats_flush(struct sl_rank_builder *b) {
-  int r = last_settle(b, true);
+int sl_rank_repeats_flush(struct sl_rank_repeats *repeats, struct sl_rank_period *current, struct sl_error *error) {
+  int r = last_settle(repeats, NULL, error);
   if (r == 0)
-    r = sl_ledger_writer_put(b->writer, &b->current.rows, b->error);
-  return r < 0 ? r : sl_ledger_writer_put(b->writer, &b->current.device_rows, b->error);
+    r = sl_ledger_writer_put(repeats->writer, &current->rows, error);
+  return r < 0 ? r : sl_ledger_writer_put(repeats->writer, &current->device_rows, error);
 }
 
-int sl_rank_repeats_last(struct sl_rank_builder *b) {
-  int r = sl_rank_repeats_flush(b);
-  b->repeats->keep_all = true;
+int sl_rank_repeats_last(struct sl_rank_repeats *repeats, struct sl_rank_period *current, struct sl_error *error) {
+  int r = sl_rank_repeats_flush(repeats, current, error);
+  repeats->keep_all = true;
   return r;
 }
 
-int sl_rank_repeats_finish(struct sl_rank_builder *b) {
-  struct sl_rank_repeats *repeats = b->repeats;
-  return sl_collective_totals_write(repeats->totals, repeats->count, step_of, repeats, b->writer, b->error);
+int sl_rank_repeats_finish(struct sl_rank_repeats *repeats, struct sl_error *error) {
+  return sl_collective_totals_write(repeats->totals, repeats->count, step_of, repeats, repeats->writer, error);
 }

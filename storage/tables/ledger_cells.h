@@ -27,9 +27,6 @@ struct sl_ledger_writer {
   bool computes;                         /* kernels other than NCCL's were written for this rank */
   struct sl_row row;                     /* being put together */
   struct sl_row bound[SL_LEDGER_tables]; /* what each of `inserts` has; texts may be gone */
-  struct sl_rows *waiting;               /* where it goes; NULL: into its table */
-  sl_collective_sink *sink;              /* NULL: none */
-  void *sink_context;
 };
 
 #endif

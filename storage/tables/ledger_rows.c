@@ -72,7 +72,8 @@ int sl_write_period(struct sl_ledger_writer *writer, const struct sl_period_row 
   return sl_put_renumbered_step(writer, &renumbered, error);
 }
 
-int sl_write_phase(struct sl_ledger_writer *writer, const struct sl_phase *phase, struct sl_error *error) {
+int sl_write_phase(struct sl_ledger_writer *writer, struct sl_rows *to, const struct sl_phase *phase,
+                   struct sl_error *error) {
   const struct sl_phase_cells cells = {
       .id = phase->id,
       .tid = phase->tid,
@@ -85,11 +86,11 @@ int sl_write_phase(struct sl_ledger_writer *writer, const struct sl_phase *phase
       .end_ns = time_or_none(phase->end_ns),
       .parent_id = phase->parent ? phase->parent->id : 0,
   };
-  return sl_put_phase(writer, &cells, error);
+  return sl_put_phase_to(writer, to, &cells, error);
 }
 
-int sl_write_allocation(struct sl_ledger_writer *writer, const struct sl_allocation *allocation, uint64_t stream,
-                        const char *pool, const char *category, struct sl_error *error) {
+int sl_write_allocation(struct sl_ledger_writer *writer, struct sl_rows *to, const struct sl_allocation *allocation,
+                        uint64_t stream, const char *pool, const char *category, struct sl_error *error) {
   const struct sl_allocation_cells cells = {
       .id = allocation->id,
       .device = allocation->device,
@@ -113,14 +114,14 @@ int sl_write_allocation(struct sl_ledger_writer *writer, const struct sl_allocat
       .decided_by = sl_rules[allocation->rule].name,
       .last_step = sl_known(allocation->last_step, -1),
   };
-  return sl_put_allocation(writer, &cells, error);
+  return sl_put_allocation_to(writer, to, &cells, error);
 }
 
-int sl_write_peak_category(struct sl_ledger_writer *writer, const struct sl_peak_category_cells *cells, bool of_period,
-                           struct sl_error *error) {
+int sl_write_peak_category(struct sl_ledger_writer *writer, struct sl_rows *to,
+                           const struct sl_peak_category_cells *cells, bool of_period, struct sl_error *error) {
   if (writer->listener.period_category && of_period)
     writer->listener.period_category(writer->listener.context, cells->category, (uint64_t)cells->bytes);
-  return sl_put_peak_category(writer, cells, error);
+  return sl_put_peak_category_to(writer, to, cells, error);
 }
 
 int sl_write_oom(struct sl_ledger_writer *writer, uint64_t at_ns, uint32_t device, const char *source,
@@ -146,14 +147,10 @@ int sl_write_oom(struct sl_ledger_writer *writer, uint64_t at_ns, uint32_t devic
 
 /* ---- NCCL's calls ---- */
 
-int sl_write_collective(struct sl_ledger_writer *writer, const struct sl_collective_row *row, struct sl_error *error) {
+int sl_write_collective(struct sl_ledger_writer *writer, struct sl_rows *to, const struct sl_collective_row *row,
+                        struct sl_error *error) {
   if (writer->listener.collective)
     writer->listener.collective(writer->listener.context, row);
-  return writer->sink ? writer->sink(writer->sink_context, row, error) : sl_write_collective_row(writer, row, error);
-}
-
-int sl_write_collective_row(struct sl_ledger_writer *writer, const struct sl_collective_row *row,
-                            struct sl_error *error) {
   const struct sl_collective_cells cells = {
       .id = row->id,
       .comm = sum_or_none(row->comm, row->has_comm),
@@ -181,7 +178,7 @@ int sl_write_collective_row(struct sl_ledger_writer *writer, const struct sl_col
       .joined_by = row->joined_by,
       .untimed = row->untimed,
   };
-  return sl_put_collective(writer, &cells, error);
+  return sl_put_collective_to(writer, to, &cells, error);
 }
 
 int sl_write_collective_total(struct sl_ledger_writer *writer, const struct sl_collective_total_row *row,
@@ -206,8 +203,8 @@ int sl_write_collective_total(struct sl_ledger_writer *writer, const struct sl_c
 
 /* ---- device times ---- */
 
-int sl_write_kernel(struct sl_ledger_writer *writer, const struct sl_event_kernel *kernel, const char *name,
-                    struct sl_error *error) {
+int sl_write_kernel(struct sl_ledger_writer *writer, struct sl_rows *to, const struct sl_event_kernel *kernel,
+                    const char *name, struct sl_error *error) {
   writer->computes = writer->computes || !strstr(name, "nccl");
   const struct sl_kernel_cells cells = {
       .device = kernel->device,
@@ -217,10 +214,11 @@ int sl_write_kernel(struct sl_ledger_writer *writer, const struct sl_event_kerne
       .start_ns = (int64_t)kernel->start_ns,
       .end_ns = (int64_t)kernel->end_ns,
   };
-  return sl_put_kernel(writer, &cells, error);
+  return sl_put_kernel_to(writer, to, &cells, error);
 }
 
-int sl_write_memcpy(struct sl_ledger_writer *writer, const struct sl_event_memory_copy *copy, struct sl_error *error) {
+int sl_write_memcpy(struct sl_ledger_writer *writer, struct sl_rows *to, const struct sl_event_memory_copy *copy,
+                    struct sl_error *error) {
   const struct sl_memcpy_cells cells = {
       .device = copy->device,
       .stream = copy->stream,
@@ -230,10 +228,11 @@ int sl_write_memcpy(struct sl_ledger_writer *writer, const struct sl_event_memor
       .start_ns = (int64_t)copy->start_ns,
       .end_ns = (int64_t)copy->end_ns,
   };
-  return sl_put_memcpy(writer, &cells, error);
+  return sl_put_memcpy_to(writer, to, &cells, error);
 }
 
-int sl_write_memset(struct sl_ledger_writer *writer, const struct sl_event_memory_set *set, struct sl_error *error) {
+int sl_write_memset(struct sl_ledger_writer *writer, struct sl_rows *to, const struct sl_event_memory_set *set,
+                    struct sl_error *error) {
   const struct sl_memset_cells cells = {
       .device = set->device,
       .stream = set->stream,
@@ -242,7 +241,7 @@ int sl_write_memset(struct sl_ledger_writer *writer, const struct sl_event_memor
       .start_ns = (int64_t)set->start_ns,
       .end_ns = (int64_t)set->end_ns,
   };
-  return sl_put_memset(writer, &cells, error);
+  return sl_put_memset_to(writer, to, &cells, error);
 }
 
 /* ---- what was summed up ---- */

@@ -1,4 +1,4 @@
-/* Rows of tables.def's tables: sl_put_<table> puts the cells in the columns' order. */
+/* Rows of tables.def's tables: sl_put_<table>_to puts the cells in the columns' order. */
 #include "ledger_tables.h"
 
 #include "ledger_cells.h"
@@ -50,11 +50,10 @@ int sl_ledger_writer_put_row(struct sl_ledger_writer *writer, const struct sl_ro
   return sl_statement_run(statement, error);
 }
 
-/* Into the table, or to where rows wait. */
-static int row_end(struct sl_ledger_writer *writer, struct sl_error *error) {
-  if (!writer->waiting)
+static int row_end(struct sl_ledger_writer *writer, struct sl_rows *to, struct sl_error *error) {
+  if (!to)
     return sl_ledger_writer_put_row(writer, &writer->row, error);
-  return sl_rows_add(writer->waiting, &writer->row) < 0 ? sl_no_memory(error) : 0;
+  return sl_rows_add(to, &writer->row) < 0 ? sl_no_memory(error) : 0;
 }
 
 #define PUT_rank(column) sl_row_put_number(&writer->row, writer->rank)
@@ -75,12 +74,12 @@ static int row_end(struct sl_ledger_writer *writer, struct sl_error *error) {
 
 #define TABLE_BEGIN(table, verb, meaning)                                                                              \
   _Static_assert(sizeof(struct sl_##table##_places) <= SL_ROW_CELLS, "a row has no room for a table's columns");       \
-  int sl_put_##table(struct sl_ledger_writer *writer, const struct sl_##table##_cells *cells,                          \
-                     struct sl_error *error) {                                                                         \
+  int sl_put_##table##_to(struct sl_ledger_writer *writer, struct sl_rows *to, const struct sl_##table##_cells *cells, \
+                          struct sl_error *error) {                                                                    \
     sl_row_begin(&writer->row, SL_LEDGER_##table);
 #define COLUMN(kind, column, meaning) PUT_##kind(column);
 #define TABLE_END(table, constraints, options)                                                                         \
-  return row_end(writer, error);                                                                                       \
+  return row_end(writer, to, error);                                                                                   \
   }
 #include "tables.def"
 #undef TABLE_BEGIN

@@ -3,9 +3,11 @@
  *
  *   r = sl_put_gap(writer, &(struct sl_gap_cells){.at_ns = …, .source = "log", .lost = 3, .reason = "…"}, error);
  *
+ * sl_put_… writes at once. sl_put_…_to lets the row wait behind those of `to`, until they are put; NULL: at once.
+ *
  * A rank's numbers (ids of modules, phases, allocations) are its own; the writer makes them unique over ranks. Texts
- * are not copied: where rows wait (sl_ledger_writer_hold) they must live as long. All functions return 0 or a negative
- * errno with the failing SQL in error.
+ * are not copied: where rows wait they must live as long. All functions return 0 or a negative errno with the failing
+ * SQL in error.
  */
 #ifndef SHARDLEDGER_LEDGER_TABLES_H
 #define SHARDLEDGER_LEDGER_TABLES_H
@@ -17,6 +19,7 @@
 #include <stdint.h>
 
 struct sl_ledger_writer;
+struct sl_rows;
 
 #define SL_NONE INT64_MIN /* NULL, of a column of kind `maybe` */
 
@@ -56,7 +59,12 @@ static inline int64_t sl_known(int64_t value, int64_t unknown) {
 #define TABLE_END(table, constraints, options)                                                                         \
   }                                                                                                                    \
   ;                                                                                                                    \
-  int sl_put_##table(struct sl_ledger_writer *writer, const struct sl_##table##_cells *cells, struct sl_error *error);
+  int sl_put_##table##_to(struct sl_ledger_writer *writer, struct sl_rows *to, const struct sl_##table##_cells *cells, \
+                          struct sl_error *error);                                                                     \
+  static inline int sl_put_##table(struct sl_ledger_writer *writer, const struct sl_##table##_cells *cells,            \
+                                   struct sl_error *error) {                                                           \
+    return sl_put_##table##_to(writer, NULL, cells, error);                                                            \
+  }
 #include "tables.def"
 #undef TABLE_BEGIN
 #undef COLUMN

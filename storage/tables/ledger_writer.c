@@ -128,10 +128,6 @@ bool sl_ledger_writer_computes(const struct sl_ledger_writer *writer, int64_t *k
 
 /* ---- rows on their way ---- */
 
-void sl_ledger_writer_hold(struct sl_ledger_writer *writer, struct sl_rows *rows) {
-  writer->waiting = rows;
-}
-
 bool sl_row_is_phase(const struct sl_row *row, uint64_t *id, uint64_t *parent) {
   static const uint64_t local = ((uint64_t)1 << 40) - 1;
   if (row->table != SL_LEDGER_phase)
@@ -148,9 +144,4 @@ int sl_ledger_writer_put(struct sl_ledger_writer *writer, struct sl_rows *rows, 
     r = sl_ledger_writer_put_row(writer, row, error);
   sl_rows_clear(rows);
   return r;
-}
-
-void sl_ledger_writer_divert(struct sl_ledger_writer *writer, sl_collective_sink *sink, void *context) {
-  writer->sink = sink;
-  writer->sink_context = context;
 }

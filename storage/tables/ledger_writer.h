@@ -62,12 +62,6 @@ uint32_t sl_ledger_writer_rank(const struct sl_ledger_writer *writer);
  * *kernels_before. */
 bool sl_ledger_writer_computes(const struct sl_ledger_writer *writer, int64_t *kernels_before);
 
-/*
- * What is written from now on waits in rows, which stay the caller's, until they are put; NULL: it is written at once.
- * Their texts must live as long.
- */
-void sl_ledger_writer_hold(struct sl_ledger_writer *writer, struct sl_rows *rows);
-
 /* Writes rows that waited, and empties them. */
 int sl_ledger_writer_put(struct sl_ledger_writer *writer, struct sl_rows *rows, struct sl_error *error);
 int sl_ledger_writer_put_row(struct sl_ledger_writer *writer, const struct sl_row *row, struct sl_error *error);
@@ -118,18 +112,20 @@ struct sl_collective_row {
   uint32_t stream, kernel_calls, channels;      /* stream counts with joined_by; kernel_calls, channels 0: unknown */
 };
 
-/*
- * Rows of what other parts know; the other tables' rows are put by their cells (ledger_tables.h).
- */
+/* Who takes rows of collectives as they become known. 0 or a negative errno. */
+typedef int sl_collective_sink(void *context, const struct sl_collective_row *row, struct sl_error *error);
+
+/* Rows of what other parts know, `to` as in ledger_tables.h; the other tables' rows are put by their cells. */
 int sl_write_module(struct sl_ledger_writer *writer, const struct sl_module_info *module, struct sl_error *error);
 int sl_write_period(struct sl_ledger_writer *writer, const struct sl_period_row *row, struct sl_error *error);
-int sl_write_phase(struct sl_ledger_writer *writer, const struct sl_phase *phase, struct sl_error *error);
+int sl_write_phase(struct sl_ledger_writer *writer, struct sl_rows *to, const struct sl_phase *phase,
+                   struct sl_error *error);
 /* category and pool are words; pool NULL: the shared pool. */
-int sl_write_allocation(struct sl_ledger_writer *writer, const struct sl_allocation *allocation, uint64_t stream,
-                        const char *pool, const char *category, struct sl_error *error);
+int sl_write_allocation(struct sl_ledger_writer *writer, struct sl_rows *to, const struct sl_allocation *allocation,
+                        uint64_t stream, const char *pool, const char *category, struct sl_error *error);
 /* of_period: of the period as a whole; the listener hears of it, too. */
-int sl_write_peak_category(struct sl_ledger_writer *writer, const struct sl_peak_category_cells *cells, bool of_period,
-                           struct sl_error *error);
+int sl_write_peak_category(struct sl_ledger_writer *writer, struct sl_rows *to,
+                           const struct sl_peak_category_cells *cells, bool of_period, struct sl_error *error);
 
 struct sl_segment_place { /* what its thread was doing; 0, 0 and -1: nothing known */
   uint64_t phase;
@@ -149,15 +145,8 @@ struct sl_oom_row {
 int sl_write_oom(struct sl_ledger_writer *writer, uint64_t at_ns, uint32_t device, const char *source,
                  const struct sl_oom_row *row, struct sl_error *error);
 
-/*
- * A collective goes to the sink, where there is one: its step may long have ended when its device times come, and
- * somebody else knows what became of that step's rows. sl_write_collective_row writes as all others do.
- */
-typedef int sl_collective_sink(void *context, const struct sl_collective_row *row, struct sl_error *error);
-void sl_ledger_writer_divert(struct sl_ledger_writer *writer, sl_collective_sink *sink, void *context);
-int sl_write_collective(struct sl_ledger_writer *writer, const struct sl_collective_row *row, struct sl_error *error);
-int sl_write_collective_row(struct sl_ledger_writer *writer, const struct sl_collective_row *row,
-                            struct sl_error *error);
+int sl_write_collective(struct sl_ledger_writer *writer, struct sl_rows *to, const struct sl_collective_row *row,
+                        struct sl_error *error);
 struct sl_collective_total_row {
   int64_t step;
   bool before, has_comm;
@@ -170,9 +159,11 @@ int sl_write_collective_total(struct sl_ledger_writer *writer, const struct sl_c
                               struct sl_error *error);
 
 /* Device times. */
-int sl_write_kernel(struct sl_ledger_writer *writer, const struct sl_event_kernel *kernel, const char *name,
+int sl_write_kernel(struct sl_ledger_writer *writer, struct sl_rows *to, const struct sl_event_kernel *kernel,
+                    const char *name, struct sl_error *error);
+int sl_write_memcpy(struct sl_ledger_writer *writer, struct sl_rows *to, const struct sl_event_memory_copy *copy,
                     struct sl_error *error);
-int sl_write_memcpy(struct sl_ledger_writer *writer, const struct sl_event_memory_copy *copy, struct sl_error *error);
-int sl_write_memset(struct sl_ledger_writer *writer, const struct sl_event_memory_set *set, struct sl_error *error);
+int sl_write_memset(struct sl_ledger_writer *writer, struct sl_rows *to, const struct sl_event_memory_set *set,
+                    struct sl_error *error);
 
 #endif

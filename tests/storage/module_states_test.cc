@@ -35,17 +35,18 @@ protected:
     fs::remove_all(directory);
   }
 
-  static void opened(void *self, sl_phase *phase) {
+  static int opened(void *self, sl_phase *phase) {
     auto *test = static_cast<ModuleStates *>(self);
     if (phase->kind == SL_KIND_step)
       sl_module_states_step_begins(test->states);
-    sl_module_states_opened(test->states, phase);
+    return sl_module_states_opened(test->states, phase);
   }
-  static void closed(void *self, sl_phase *phase) {
+  static int closed(void *self, sl_phase *phase) {
     auto *test = static_cast<ModuleStates *>(self);
-    sl_module_states_closed(test->states, phase);
+    const int r = sl_module_states_closed(test->states, phase);
     if (phase->kind == SL_KIND_step)
       sl_module_states_step_ended(test->states);
+    return r;
   }
   static size_t add(void *self, const sl_item *item) {
     auto &said = static_cast<ModuleStates *>(self)->said;
@@ -71,7 +72,7 @@ protected:
     EXPECT_EQ(sl_log_open(directory.c_str(), &reader, &error), 0) << error.text;
     sl_phase_listener listener{this, opened, closed};
     phases = sl_phases_new(reader, &listener);
-    sl_states_sink sink{this, add, withdraw, nullptr};
+    sl_states_sink sink{this, add, withdraw};
     states = sl_module_states_new(phases, &sink);
     sl_event event;
     for (uint64_t at = 1; sl_log_next(reader, &event, &error) > 0; at++) {

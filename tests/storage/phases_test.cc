@@ -38,9 +38,15 @@ protected:
     log->finish();
     sl_error error{};
     ASSERT_EQ(sl_log_open(directory.c_str(), &reader, &error), 0) << error.text;
-    sl_phase_listener listener{
-        this, [](void *self, sl_phase *phase) { static_cast<Phases *>(self)->opened.push_back(phase); },
-        [](void *self, sl_phase *phase) { static_cast<Phases *>(self)->closed.push_back(phase); }};
+    sl_phase_listener listener{this,
+                               [](void *self, sl_phase *phase) {
+                                 static_cast<Phases *>(self)->opened.push_back(phase);
+                                 return 0;
+                               },
+                               [](void *self, sl_phase *phase) {
+                                 static_cast<Phases *>(self)->closed.push_back(phase);
+                                 return 0;
+                               }};
     phases = sl_phases_new(reader, &listener);
     sl_event event;
     for (uint64_t at = 1; sl_log_next(reader, &event, &error) > 0; at++) {

@@ -86,7 +86,7 @@ protected:
       ASSERT_EQ(sl_phases_event(phases, &event, at), 0);
   }
 
-  sl_phase_listener listener{this, [](void *, sl_phase *) {}, [](void *, sl_phase *) {}};
+  sl_phase_listener listener{this, [](void *, sl_phase *) { return 0; }, [](void *, sl_phase *) { return 0; }};
   std::filesystem::path directory;
   sl_log *log = nullptr;
   sl_phases *phases = sl_phases_new(nullptr, &listener);

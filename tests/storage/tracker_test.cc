@@ -74,7 +74,7 @@ protected:
     sl_tracker_step_ended(tracker, alive.data(), alive.size(), &facts);
   }
 
-  sl_phase_listener listener{this, [](void *, sl_phase *) {}, [](void *, sl_phase *) {}};
+  sl_phase_listener listener{this, [](void *, sl_phase *) { return 0; }, [](void *, sl_phase *) { return 0; }};
   sl_phases *phases = sl_phases_new(nullptr, &listener);
   sl_tracker *tracker = sl_tracker_new(phases);
   sl_tracker_kind kind = SL_TRACKER_fsdp;

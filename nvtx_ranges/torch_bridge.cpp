@@ -6,8 +6,8 @@
  *   - record_function ranges (RecordScope::USER_SCOPE), on the thread that runs them;
  *   - entries of the CUDA caching allocator's trace. They arrive under the allocator's lock: nothing here may take the
  *     GIL, call PyTorch or call CUDA.
- * And PyTorch's table of workspaces for cuBLAS, read when asked for; and requests that the allocator refuses, handed to
- * Python where its lock can be waited for.
+ * And PyTorch's table of workspaces for cuBLAS, read when asked for; requests that the allocator refuses, handed to
+ * Python where its lock can be waited for; and where in the code memory is asked for (torch_sites.h).
  * Nothing throws out of here, and neither source can be detached again: that is the caller's functions' business.
  *
  * SHARDLEDGER_ALLOCATOR is defined when torch has CUDA and the CUDA headers were found, SHARDLEDGER_WORKSPACES when
@@ -17,6 +17,7 @@
 #include "kinds.h"
 #include "ranges.h"
 #include "shardledger.h"
+#include "torch_sites.h"
 
 #include <ATen/record_function.h>
 
@@ -45,6 +46,9 @@ typedef decltype(sl_allocator_sequence) slb_sequence_fn;
 typedef decltype(sl_allocator_restore) slb_restore_fn;
 typedef decltype(sl_allocator_existing) slb_existing_fn;
 typedef decltype(sl_tag) slb_tag_fn;
+typedef decltype(sl_frame) slb_frame_fn;
+typedef decltype(sl_site) slb_site_fn;
+typedef decltype(sl_allocator_site) slb_allocator_site_fn;
 /* Functions of Python. */
 typedef void slb_refused_fn(int device, uint64_t bytes);
 typedef int slb_finalizing_fn(void);
@@ -123,6 +127,15 @@ template <typename Function> int guarded(Function function) noexcept {
 
 #ifdef SHARDLEDGER_ALLOCATOR
 slb_allocator_fn *allocator_event;
+std::atomic<slb_allocator_site_fn *> allocator_site;
+
+/* What the recorder of torch_sites.h returned for this allocation; a context of the user's own history is none. */
+void record_site(const c10::GatheredContext *context, int device) {
+  const auto *site = dynamic_cast<const sites::Site *>(context);
+  slb_allocator_site_fn *record = allocator_site.load(std::memory_order_acquire);
+  if (site && record)
+    record(device, site->id);
+}
 
 /* By name: the values of torch's enumeration differ between its versions, and so do the entries that it has. */
 template <typename Entry> int action_of(const Entry &entry) {
@@ -292,6 +305,8 @@ SLB_API int slb_start_allocator(slb_allocator_fn *event_fn) {
         take_instant();
         return;
       }
+      if (action == SL_ALLOC && entry.context_)
+        record_site(entry.context_.get(), static_cast<int>(entry.device_));
       Pool pool = pool_of(entry, 0);
       allocator_event(static_cast<int>(entry.device_), action, static_cast<uint64_t>(entry.addr_),
                       static_cast<uint64_t>(entry.size_), reinterpret_cast<uint64_t>(entry.stream_), pool.owner,
@@ -426,4 +441,79 @@ SLB_API_WAITS int slb_tag_workspaces(slb_tag_fn *tag_fn, int waits) {
   (void)waits;
   return 0;
 #endif
+}
+
+/*
+ * Gets ready to say where in the code memory is asked for; slb_follow_sites begins. Frames of files whose names begin
+ * with own_files are left out. 0, or -1 and slb_error.
+ */
+SLB_API int slb_start_sites(slb_frame_fn *frame_fn, slb_site_fn *site_fn, slb_allocator_site_fn *allocator_site_fn,
+                            const char *own_files) {
+#ifdef SHARDLEDGER_ALLOCATOR
+  return guarded([=] {
+    if (!sites::start(frame_fn, site_fn, own_files))
+      throw std::runtime_error("this Python does not have the functions that read its frames");
+    allocator_site = allocator_site_fn;
+  });
+#else
+  (void)frame_fn, (void)site_fn, (void)allocator_site_fn, (void)own_files;
+  failure = "built without the CUDA headers";
+  return -1;
+#endif
+}
+
+/*
+ * From now on allocations get their call stack (1), and their operator too (2), or neither (0). Returns 0; 1 when the
+ * program records a memory history of its own, which is left alone; -1 and slb_error. To be called by one thread at a
+ * time, once the allocator is initialised. Takes the allocator's lock, whose holders never want the GIL.
+ */
+SLB_API int slb_follow_sites(int mode) {
+#ifdef SHARDLEDGER_ALLOCATOR
+  using namespace c10::cuda::CUDACachingAllocator;
+  static bool ours;
+  bool theirs = false;
+  int r = guarded([&] {
+    const int before = sites::mode.load();
+    const bool ready = get()->initialized();
+    theirs = ready && !ours && isHistoryEnabled();
+    if (theirs)
+      mode = sites::OFF;
+    if (mode == sites::OPERATORS)
+      sites::forget_forwards();
+    if ((mode == sites::OPERATORS) != (before == sites::OPERATORS))
+      sites::follow_operators(mode == sites::OPERATORS);
+    sites::mode = mode;
+    const bool wanted = ready && mode != sites::OFF;
+    if (wanted != ours) {
+      sites::record_history(recordHistory, wanted, wanted ? RecordContext::ALLOC : RecordContext::NEVER);
+      ours = wanted;
+    }
+  });
+  return r != 0 ? r : theirs;
+#else
+  (void)mode;
+  failure = "built without the CUDA headers";
+  return -1;
+#endif
+}
+
+/* Id of the site of this thread, now; 0 where there is none. The GIL is held. */
+SLB_API uint32_t slb_site_now() {
+  uint32_t id = 0;
+  guarded([&] {
+    auto site = sites::site_now(true);
+    id = site ? site->id : 0;
+  });
+  return id;
+}
+
+/* Id of the site with the call stack that ends in this frame, a PyFrameObject, of a main thread that waits for this
+ * one. */
+SLB_API uint32_t slb_site_of_waiting(void *frame) {
+  uint32_t id = 0;
+  guarded([&] {
+    auto site = sites::site_of(sites::stack_from(frame), sites::current.name, SL_STACK_OF_WAITING);
+    id = site ? site->id : 0;
+  });
+  return id;
 }

@@ -201,6 +201,35 @@ void sl_allocator_event_at(int device, int action, uint64_t address, uint64_t by
   allocator_event(device, action, address, bytes, stream, pool_owner, pool_id, at_ns);
 }
 
+void sl_frame(uint32_t id, uint32_t caller, const char *file, const char *function, uint32_t line) {
+  const struct sl_event_frame event = {
+      .id = id, .caller = caller, .file = sl_log_name(file), .function = sl_log_name(function), .line = line};
+  sl_log_define(SL_EVENT_frame, &event, sizeof(event), NULL, 0);
+}
+
+void sl_site(uint32_t id, uint32_t frame, const char *operator_name, int stack_of) {
+  const struct sl_event_site event = {.id = id,
+                                      .frame = frame,
+                                      .operator_name = sl_log_name(operator_name),
+                                      .stack_of = (uint32_t)stack_of};
+  sl_log_define(SL_EVENT_site, &event, sizeof(event), NULL, 0);
+}
+
+void sl_allocator_site(int device, uint32_t site) {
+  if (!sl_log_active() || device < 0 || device >= DEVICES_MAX)
+    return;
+  const struct sl_event_allocator_site event = {
+      .sequence = sl_allocator_sequence(device), .device = (uint32_t)device, .site = site};
+  sl_log_append(SL_EVENT_allocator_site, &event, sizeof(event), NULL, 0);
+}
+
+void sl_refused_site(int device, uint32_t site) {
+  if (!sl_log_active() || device < 0 || device >= DEVICES_MAX)
+    return;
+  const struct sl_event_refused_site event = {.device = (uint32_t)device, .site = site};
+  sl_log_append(SL_EVENT_refused_site, &event, sizeof(event), NULL, 0);
+}
+
 void sl_allocator_told(uint64_t until_ns) {
   const struct sl_event_allocator_told event = {.until_ns = until_ns};
   if (sl_log_active())

@@ -99,7 +99,8 @@ static bool is_valid(enum sl_option option, const char *text) {
   uint64_t bytes;
   switch (option) {
   case SL_OPTION_dir: return *text != '\0' && strlen(text) < 3000;
-  case SL_OPTION_steps: return is_choice(options[option].values, text) || is_step_window(text);
+  case SL_OPTION_steps:
+  case SL_OPTION_stacks: return is_choice(options[option].values, text) || is_step_window(text);
   case SL_OPTION_max_bytes: return parse_bytes(text, &bytes);
   case SL_OPTION_modules: return is_choice(options[option].values, text) || is_depth(text);
   default: return is_choice(options[option].values, text);

@@ -25,6 +25,9 @@
          "auto asks NCCL's profiler for buffers, datatype and algorithm too; off leaves NCCL_PROFILER_PLUGIN alone")   \
   OPTION(torch, "SHARDLEDGER_TORCH", "auto", "auto|bridge|history|off",                                                \
          "how PyTorch's allocations are seen: the compiled bridge, or its memory history where there is no compiler")  \
+  OPTION(stacks, "SHARDLEDGER_STACKS", "auto", "auto|all|none|A:B, steps A up to but not including B",                 \
+         "the training steps in which allocations get their Python call stack and operator; auto is 0, 1 and those "   \
+         "that follow an unusual one. Outside of steps they have them, unless none")                                   \
   OPTION(python, "SHARDLEDGER_PYTHON", "auto", "auto|off",                                                             \
          "auto imports the companion package into a running Python interpreter; off leaves that to the program")       \
   OPTION(modules, "SHARDLEDGER_MODULES", "fsdp", "fsdp|all|N, a depth from 0",                                         \

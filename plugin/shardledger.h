@@ -27,7 +27,7 @@ extern "C" {
 #define SL_API_WAITS SL_API
 
 /* Version of this interface; sl_api_version() of the loaded library must equal it. */
-#define SL_API_VERSION 6
+#define SL_API_VERSION 7
 SL_API uint32_t sl_api_version(void);
 
 /* 1 while events are recorded; 0 when off, paused, failed or in a forked child. */
@@ -95,6 +95,20 @@ SL_API void sl_allocator_event(int device, int action, uint64_t address, uint64_
 SL_API void sl_allocator_event_at(int device, int action, uint64_t address, uint64_t bytes, uint64_t stream,
                                   uint64_t pool_owner, uint64_t pool_id, uint64_t at_ns);
 SL_API void sl_allocator_told(uint64_t until_ns);
+
+/*
+ * Where in the code memory is asked for. A frame: one of a Python call stack, called by the frame `caller` (0: none). A
+ * site: a call stack, by its innermost frame (0: none), and an operator's name (NULL or "": none); stack_of: enum
+ * sl_stack_of in events.h. Ids count from 1 in each, and must be new; strings are copied. Both take a lock, at a new one.
+ */
+SL_API void sl_frame(uint32_t id, uint32_t caller, const char *file, const char *function, uint32_t line);
+SL_API void sl_site(uint32_t id, uint32_t frame, const char *operator_name, int stack_of);
+
+/* The next sl_allocator_event of this device is of this site; called under the same lock. */
+SL_API void sl_allocator_site(int device, uint32_t site);
+
+/* The request that the device's allocator has just refused on this thread came from this site. */
+SL_API void sl_refused_site(int device, uint32_t site);
 
 /* Number of sl_allocator_event calls for a device so far, of both kinds. */
 SL_API uint32_t sl_allocator_sequence(int device);

@@ -4,7 +4,10 @@
 
 #include <sqlite3.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
 
 static void rank_ranges_step(sqlite3_context *context, int count, sqlite3_value **values) {
   struct sl_rank_ranges *ranges = sqlite3_aggregate_context(context, sizeof *ranges); /* zeroed */
@@ -47,6 +50,33 @@ static void rank_in(sqlite3_context *context, int count, sqlite3_value **values)
   sqlite3_result_int(context, !ranges || is_in_ranges(sqlite3_value_int64(values[0]), ranges));
 }
 
+/* A line of a text file, from 1, without what it begins with in blanks; NULL where it can't be read. */
+static char *line_of_file(const char *path, int64_t number) {
+  char *line = NULL;
+  size_t capacity = 0;
+  ssize_t length = -1;
+  struct stat about;
+  FILE *file = stat(path, &about) == 0 && S_ISREG(about.st_mode) ? fopen(path, "re") : NULL;
+  for (int64_t i = 0; file && i < number && (length = getline(&line, &capacity, file)) >= 0; i++)
+    continue;
+  if (file)
+    fclose(file);
+  if (length < 0) {
+    free(line);
+    return NULL;
+  }
+  line[strcspn(line, "\r\n")] = '\0';
+  memmove(line, line + strspn(line, " \t"), strlen(line + strspn(line, " \t")) + 1);
+  return line;
+}
+
+static void source_line(sqlite3_context *context, int count, sqlite3_value **values) {
+  const char *path = (const char *)sqlite3_value_text(values[0]);
+  char *line = path ? line_of_file(path, sqlite3_value_int64(values[1])) : NULL;
+  if (line)
+    sqlite3_result_text(context, line, -1, free);
+}
+
 int sl_add_functions(struct sl_db *db, struct sl_error *error) {
   const int flags = SQLITE_UTF8 | SQLITE_DETERMINISTIC | SQLITE_INNOCUOUS;
   for (int values = 1; values <= 2; values++)
@@ -54,6 +84,9 @@ int sl_add_functions(struct sl_db *db, struct sl_error *error) {
                                 rank_ranges_end) != SQLITE_OK)
       return sl_no_memory(error);
   if (sqlite3_create_function(sl_db_handle(db), "rank_in", 2, flags, NULL, rank_in, NULL, NULL) != SQLITE_OK)
+    return sl_no_memory(error);
+  if (sqlite3_create_function(sl_db_handle(db), "source_line", 2, SQLITE_UTF8 | SQLITE_DIRECTONLY, NULL, source_line, NULL,
+                              NULL) != SQLITE_OK)
     return sl_no_memory(error);
   return 0;
 }

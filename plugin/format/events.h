@@ -24,6 +24,13 @@ enum sl_allocator_action {
   SL_ALLOCATOR_OTHER = 10,   /* newer entries (annotations); move no bytes */
 };
 
+/* Whose Python call stack a site has. */
+enum sl_stack_of {
+  SL_STACK_OF_CALLER = 0,  /* of the code that asked for the memory */
+  SL_STACK_OF_FORWARD = 1, /* of the forward operator, of whose backward one it is */
+  SL_STACK_OF_WAITING = 2, /* of the main thread, which waits for a thread without a stack: for backward, say */
+};
+
 /* What a kept_calls event counts. */
 enum sl_calls_kind { SL_CALLS_collectives = 0, SL_CALLS_sends = 1, SL_CALLS_receives = 2 };
 

@@ -27,6 +27,8 @@ struct sl_allocation {
   enum sl_kind phase_kind;          /* of the phase that decided, for "who allocated at the peak" */
 
   uint32_t sequence; /* of the allocator event that made it */
+  uint32_t site;     /* where in the code; 0: not known */
+  int64_t site_step; /* the step in which that was recorded; -1: for this allocation itself, or not at all */
   bool restored;     /* there before recording began */
   bool dropped;      /* made in a part of the log that was dropped */
   bool unplaced;     /* what else was going on then is not known */

@@ -11,8 +11,9 @@
 struct key {
   int32_t category;
   uint32_t module;
-  int32_t kind;
+  int32_t kind; /* of the phase */
   int32_t rule; /* whose detail it has; -1: none */
+  uint32_t site;
 };
 
 struct group {
@@ -25,15 +26,21 @@ static bool lives(const struct sl_allocation *a, uint32_t device, uint64_t at) {
   return a->device == device && a->alloc_at <= at && (!a->free_at || a->free_at > at);
 }
 
+static struct key key_of(const struct sl_allocation *a, enum sl_owners_by by) {
+  if (by == SL_OWNERS_BY_site)
+    return (struct key){.category = a->category, .module = a->module, .rule = -1, .site = a->site};
+  return (struct key){a->category, a->module, (int32_t)a->phase_kind, sl_rules[a->rule].detail ? a->rule : -1, 0};
+}
+
 int sl_memory_owners(struct sl_allocation *const *allocations, size_t count, uint32_t device, uint64_t at,
-                     sl_owner_listener *listener, void *context, struct sl_error *error) {
+                     enum sl_owners_by by, sl_owner_listener *listener, void *context, struct sl_error *error) {
   struct group *groups = NULL, *group = NULL, *next;
   int r = 0;
   for (size_t i = 0; i < count && r == 0; i++) {
     const struct sl_allocation *a = allocations[i];
     if (!lives(a, device, at))
       continue;
-    const struct key key = {a->category, a->module, (int32_t)a->phase_kind, sl_rules[a->rule].detail ? a->rule : -1};
+    const struct key key = key_of(a, by);
     if (!group || memcmp(&group->key, &key, sizeof key) != 0) /* else as the one before, which was made beside it */
       HASH_FIND(hh, groups, &key, sizeof key, group);
     if (!group && (group = calloc(1, sizeof *group))) {
@@ -49,10 +56,12 @@ int sl_memory_owners(struct sl_allocation *const *allocations, size_t count, uin
   }
   HASH_ITER(hh, groups, group, next) {
     struct sl_memory_owner owner = {
+        .by = by,
         .category = group->key.category,
         .detail = group->key.rule >= 0 ? sl_rules[group->key.rule].detail : NULL,
         .module = group->key.module,
         .phase = group->key.kind ? sl_kind_name((enum sl_kind)group->key.kind) : NULL,
+        .site = group->key.site,
         .bytes = group->bytes,
         .allocations = group->allocations,
     };

@@ -131,6 +131,14 @@ int sl_refusals_add(struct sl_refusals *refusals, const struct sl_refusal *refus
   return 0;
 }
 
+void sl_refusals_site(struct sl_refusals *refusals, uint32_t thread, uint32_t device, uint32_t site) {
+  for (size_t i = refusals->count; i-- > 0;)
+    if (refusals->list[i].thread == thread && refusals->list[i].device == device) {
+      refusals->list[i].row.site = site;
+      return;
+    }
+}
+
 void sl_refusals_saved(struct sl_refusals *refusals, uint32_t thread, const char *source, uint64_t bytes) {
   struct asker *asker = refusals->askers ? asker_find(refusals, thread, source) : NULL;
   while (asker && asker->count && asker->smallest[0]->key.bytes <= bytes) {

@@ -27,6 +27,9 @@ struct sl_refusals *sl_refusals_free(struct sl_refusals *refusals); /* returns N
 /* 0 or -ENOMEM. An attempt of the same thread and source for as many bytes replaces the one before. */
 int sl_refusals_add(struct sl_refusals *refusals, const struct sl_refusal *refusal, struct sl_error *error);
 
+/* Where in the code the last one of this thread on this device came from; ignored where there is none. */
+void sl_refusals_site(struct sl_refusals *refusals, uint32_t thread, uint32_t device, uint32_t site);
+
 /* A driver allocation succeeded on this thread: the same source's attempt for no more bytes was not in vain. */
 void sl_refusals_saved(struct sl_refusals *refusals, uint32_t thread, const char *source, uint64_t bytes);
 

@@ -47,6 +47,7 @@ struct sl_phase {
   bool resharded;                       /* a module backward that its reshard ended, unless its reduce follows */
   bool needed;                          /* for the owner: rows that are always kept speak of it */
   uint32_t number;                      /* for the owner: among those of its thread in its step */
+  uint32_t allocations;                 /* for the owner: made in it, in none of the phases within, until now */
 
   /* phase_list.h: how long it is kept */
   bool closed, pruned;

@@ -79,7 +79,10 @@ static int on_allocator_alloc(struct sl_rank_builder *b, const struct occasion *
       .unplaced = !on->placed,
   };
   struct sl_allocation *a = sl_rank_allocation_add(b, on->event, &made);
-  return a ? allocation_made(b, a) : sl_no_memory(b->error);
+  if (!a)
+    return sl_no_memory(b->error);
+  sl_rank_sites_allocation(&b->sites, a, on->phase);
+  return allocation_made(b, a);
 }
 
 static int on_allocator_free(struct sl_rank_builder *b, const struct occasion *on, struct sl_allocation *a,

@@ -10,6 +10,7 @@
  *   rank_life.h         which period goes on (rank_period.h)
  *   rank_pattern.h      what a period did, as a number that tells whether another one did the same
  *   rank_repeats.h      which periods' rows are kept
+ *   rank_sites.h        where in the code allocations were made
  *
  * What brings them together:
  *
@@ -35,6 +36,7 @@
 #include "rank_memory.h"
 #include "rank_pattern.h"
 #include "rank_repeats.h"
+#include "rank_sites.h"
 #include "rank_steps.h"
 #include "storage/attribution/module_states.h"
 #include "storage/attribution/sweep.h"
@@ -91,6 +93,7 @@ struct sl_rank_builder {
   struct sl_rank_items items;
   struct sl_rank_steps steps;
   struct sl_rank_life life;
+  struct sl_rank_sites sites;
   struct sl_category_names categories;
   struct sl_rank_repeats *repeats;
 
@@ -167,6 +170,7 @@ int sl_rank_on_device_sample(struct sl_rank_builder *b, const struct sl_event *e
 int sl_rank_on_driver_failure(struct sl_rank_builder *b, const struct sl_event *event);
 int sl_rank_note_driver_allocation(struct sl_rank_builder *b, const struct sl_event *event); /* requests wait for it */
 void sl_rank_note_driver_free(struct sl_rank_builder *b, const struct sl_event *event);
+void sl_rank_on_refused_site(struct sl_rank_builder *b, const struct sl_event *event);
 int sl_rank_on_out_of_memory(struct sl_rank_builder *b, const struct sl_event *event, uint32_t device);
 int sl_rank_on_gpu_module(struct sl_rank_builder *b, const struct sl_event *event);
 int sl_rank_balance_settle(struct sl_rank_builder *b); /* writes the samples of the device since the last time */

@@ -52,6 +52,11 @@ int sl_rank_on_driver_failure(struct sl_rank_builder *b, const struct sl_event *
   return refusal_add(b, event, failure->device, sl_log_string(b->log, failure->owner), failure->bytes, -1);
 }
 
+void sl_rank_on_refused_site(struct sl_rank_builder *b, const struct sl_event *event) {
+  const struct sl_event_refused_site *e = event->payload;
+  sl_refusals_site(b->refusals, event->thread, e->device, sl_sites_known(b->sites.known, e->site));
+}
+
 int sl_rank_note_driver_allocation(struct sl_rank_builder *b, const struct sl_event *event) {
   const struct sl_event_driver_allocation *e = event->payload;
   sl_refusals_saved(b->refusals, event->thread, sl_log_string(b->log, e->owner), e->bytes);

@@ -114,6 +114,10 @@ static int on_event(struct sl_rank_builder *b, const struct sl_event *event) {
                              sl_log_string(b->log, gap->reason));
   }
   case SL_EVENT_source_state: return on_source_state(b, event);
+  case SL_EVENT_frame:
+  case SL_EVENT_site:
+  case SL_EVENT_allocator_site: return sl_rank_sites_event(&b->sites, event, b->error);
+  case SL_EVENT_refused_site: sl_rank_on_refused_site(b, event); return 0;
   default: return on_phase_event(b, event);
   }
 }
@@ -181,6 +185,8 @@ static int rank_write(struct sl_rank_builder *b, const struct sl_event_device *d
   for (uint32_t i = 0; i < module_count && r == 0; i++)
     r = sl_write_module(b->writer, &modules[i], b->error);
   if (r == 0)
+    r = sl_sites_write(b->sites.known, b->writer, b->error);
+  if (r == 0)
     r = sl_rank_meshes_write(b);
   return r < 0 ? r : sl_put_rank(b->writer, &cells, b->error);
 }
@@ -201,6 +207,7 @@ struct sl_rank_builder *sl_rank_builder_free(struct sl_rank_builder *b) {
   sl_rank_period_free(&b->life.outside);
   sl_category_names_free(&b->categories);
   sl_rank_gap_free(&b->gap);
+  sl_rank_sites_free(&b->sites);
   b->repeats = sl_rank_repeats_free(b->repeats);
   b->phases = sl_phases_free(b->phases);
   b->states = sl_module_states_free(b->states);
@@ -246,7 +253,8 @@ static bool parts_make(struct sl_rank_builder *b, const struct sl_user_rules *ru
   const struct sl_sweep_listener sweep_listener = {b, sl_rank_sweep_snapshot, sl_rank_sweep_peak, sl_rank_sweep_parent};
   const struct sl_states_sink states_sink = {b, state_item_add, state_item_withdraw};
   const struct sl_collective_host host = {b, collective_row, sl_rank_allocation_containing, sl_rank_allocation_sized};
-  if (sl_rank_memory_init(&b->memory) < 0 || sl_category_names_init(&b->categories, rules) < 0)
+  if (sl_rank_memory_init(&b->memory) < 0 || sl_category_names_init(&b->categories, rules) < 0 ||
+      sl_rank_sites_init(&b->sites, b->log) < 0)
     return false;
   facts_take(b);
   b->phases = sl_phases_new(b->log, &phase_listener);

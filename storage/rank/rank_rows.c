@@ -123,10 +123,26 @@ struct owner_context {
   struct sl_rank_period *p;
 };
 
+static int site_write(const struct owner_context *of, const struct sl_memory_owner *owner) {
+  const struct sl_period_row *row = &of->p->row;
+  const struct sl_peak_site_cells cells = {
+      .period = (int64_t)row->period,
+      .step = step_or_none(row),
+      .site_id = owner->site,
+      .category = sl_category_name(&of->b->categories, owner->category),
+      .module_id = owner->module,
+      .bytes = (int64_t)owner->bytes,
+      .allocations = (int64_t)owner->allocations,
+  };
+  return sl_put_peak_site_to(of->b->writer, sl_rank_rows_of(of->b->repeats, of->p), &cells, of->b->error);
+}
+
 static int owner_write(void *context, const struct sl_memory_owner *owner, struct sl_error *error) {
   const struct owner_context *of = context;
   struct sl_rank_builder *b = of->b;
   const struct sl_period_row *row = &of->p->row;
+  if (owner->by == SL_OWNERS_BY_site)
+    return site_write(of, owner);
   sl_rank_pattern_owner(of->p->pattern, owner);
   const struct sl_peak_owner_cells cells = {
       .period = (int64_t)row->period,
@@ -141,6 +157,16 @@ static int owner_write(void *context, const struct sl_memory_owner *owner, struc
   return sl_put_peak_owner_to(b->writer, sl_rank_rows_of(b->repeats, of->p), &cells, error);
 }
 
+/* Those that are alive at a position, by phase, and by site where the log has sites. */
+static int owners_ask(struct sl_rank_builder *b, uint32_t device, uint64_t at, sl_owner_listener *listener,
+                      void *context) {
+  int r = 0;
+  for (int by = SL_OWNERS_BY_phase; by <= (b->sites.any ? SL_OWNERS_BY_site : SL_OWNERS_BY_phase) && r == 0; by++)
+    r = sl_memory_owners(b->allocations.list, b->allocations.count, device, at, (enum sl_owners_by)by, listener,
+                         context, b->error);
+  return r;
+}
+
 /* Everything alive at the period's highest point. */
 int sl_rank_owners_write(struct sl_rank_builder *b, struct sl_rank_period *p) {
   struct owner_context context = {b, p};
@@ -149,9 +175,7 @@ int sl_rank_owners_write(struct sl_rank_builder *b, struct sl_rank_period *p) {
   for (size_t i = 0; i < p->owner_count && is_noted && r == 0; i++)
     r = owner_write(&context, &p->owners[i], b->error);
   sl_rank_period_owners_clear(p);
-  return is_noted || r < 0 ? r
-                           : sl_memory_owners(b->allocations.list, b->allocations.count, (uint32_t)b->memory.device,
-                                              p->peak_at, owner_write, &context, b->error);
+  return is_noted || r < 0 ? r : owners_ask(b, (uint32_t)b->memory.device, p->peak_at, owner_write, &context);
 }
 
 static int owner_note(void *context, const struct sl_memory_owner *owner, struct sl_error *error) {
@@ -160,8 +184,7 @@ static int owner_note(void *context, const struct sl_memory_owner *owner, struct
 
 int sl_rank_owners_note(struct sl_rank_builder *b, struct sl_rank_period *p) {
   sl_rank_period_owners_clear(p);
-  return sl_memory_owners(b->allocations.list, b->allocations.count, (uint32_t)b->memory.device, p->peak_at, owner_note,
-                          p, b->error);
+  return owners_ask(b, (uint32_t)b->memory.device, p->peak_at, owner_note, p);
 }
 
 struct refusal_context {
@@ -169,8 +192,22 @@ struct refusal_context {
   uint64_t at_ns;
 };
 
+static int oom_site_write(const struct refusal_context *refusal, const struct sl_memory_owner *owner) {
+  const struct sl_oom_site_cells cells = {
+      .at_ns = (int64_t)refusal->at_ns,
+      .site_id = owner->site,
+      .category = sl_category_name(&refusal->b->categories, owner->category),
+      .module_id = owner->module,
+      .bytes = (int64_t)owner->bytes,
+      .allocations = (int64_t)owner->allocations,
+  };
+  return sl_put_oom_site(refusal->b->writer, &cells, refusal->b->error);
+}
+
 static int oom_owner_write(void *context, const struct sl_memory_owner *owner, struct sl_error *error) {
   const struct refusal_context *refusal = context;
+  if (owner->by == SL_OWNERS_BY_site)
+    return oom_site_write(refusal, owner);
   const struct sl_oom_owner_cells cells = {
       .at_ns = (int64_t)refusal->at_ns,
       .category = sl_category_name(&refusal->b->categories, owner->category),
@@ -200,8 +237,7 @@ int sl_rank_refusals_write(struct sl_rank_builder *b) {
     struct refusal_context context = {b, refusals[i].at_ns};
     r = sl_write_oom(b->writer, refusals[i].at_ns, refusals[i].device, refusals[i].source, &refusals[i].row, b->error);
     if (r == 0 && (nth < REFUSALS_WITH_OWNERS || count - i <= REFUSALS_WITH_OWNERS))
-      r = sl_memory_owners(b->allocations.list, b->allocations.count, refusals[i].device, refusals[i].at,
-                           oom_owner_write, &context, b->error);
+      r = owners_ask(b, refusals[i].device, refusals[i].at, oom_owner_write, &context);
   }
   sl_refusals_clear(b->refusals);
   for (int i = 0; count && i < SL_DEVICES_MAX; i++)

@@ -19,3 +19,5 @@ CREATE INDEX peak_owner_by_period ON peak_owner(rank, period);
 CREATE INDEX device_sample_by_time ON device_sample(rank, at_ns);
 CREATE INDEX device_sample_by_use ON device_sample(rank, used_bytes, at_ns);
 CREATE INDEX device_owner_by_time ON device_owner(rank, at_ns);
+CREATE INDEX peak_site_by_period ON peak_site(rank, period);
+CREATE INDEX frame_by_caller ON frame(caller_id);

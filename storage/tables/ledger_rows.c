@@ -113,6 +113,8 @@ int sl_write_allocation(struct sl_ledger_writer *writer, struct sl_rows *to, con
       .free_phase_id = allocation->free_phase_id,
       .decided_by = sl_rules[allocation->rule].name,
       .last_step = sl_known(allocation->last_step, -1),
+      .site_id = allocation->site,
+      .site_step = allocation->site ? sl_known(allocation->site_step, -1) : SL_NONE,
   };
   return sl_put_allocation_to(writer, to, &cells, error);
 }
@@ -141,6 +143,7 @@ int sl_write_oom(struct sl_ledger_writer *writer, uint64_t at_ns, uint32_t devic
       .phase_id = row->place.phase,
       .module_id = row->place.module,
       .step = sl_known(row->place.step, -1),
+      .site_id = row->site,
   };
   return sl_put_oom(writer, &cells, error);
 }

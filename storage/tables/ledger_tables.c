@@ -63,6 +63,8 @@ static int row_end(struct sl_ledger_writer *writer, struct sl_rows *to, struct s
 #define PUT_module(column) put_reference(writer, cells->column)
 #define PUT_phase(column) put_reference(writer, cells->column)
 #define PUT_allocation(column) put_reference(writer, cells->column)
+#define PUT_frame(column) put_reference(writer, cells->column)
+#define PUT_site(column) put_reference(writer, cells->column)
 #define PUT_module_always(column) sl_row_put_number(&writer->row, id_of(writer, cells->column))
 #define PUT_number(column) sl_row_put_number(&writer->row, cells->column)
 #define PUT_maybe(column) put_maybe(writer, cells->column)

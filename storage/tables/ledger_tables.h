@@ -46,6 +46,8 @@ static inline int64_t sl_known(int64_t value, int64_t unknown) {
 #define SL_FIELD_module(column) uint64_t column;
 #define SL_FIELD_phase(column) uint64_t column;
 #define SL_FIELD_allocation(column) uint64_t column;
+#define SL_FIELD_frame(column) uint64_t column;
+#define SL_FIELD_site(column) uint64_t column;
 #define SL_FIELD_module_always(column) uint64_t column;
 #define SL_FIELD_number(column) int64_t column;
 #define SL_FIELD_maybe(column) int64_t column;

@@ -141,6 +141,7 @@ struct sl_oom_row {
   struct sl_block_totals totals; /* of PyTorch's allocator */
   struct sl_free_blocks free_blocks;
   struct sl_segment_place place;
+  uint32_t site; /* where in the code it was asked for; 0: not known */
 };
 int sl_write_oom(struct sl_ledger_writer *writer, uint64_t at_ns, uint32_t device, const char *source,
                  const struct sl_oom_row *row, struct sl_error *error);

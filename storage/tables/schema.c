@@ -29,6 +29,8 @@ struct table {
 #define SQL_module "INTEGER REFERENCES module(id)"
 #define SQL_phase "INTEGER REFERENCES phase(id)"
 #define SQL_allocation "INTEGER REFERENCES allocation(id)"
+#define SQL_frame "INTEGER REFERENCES frame(id)"
+#define SQL_site "INTEGER REFERENCES site(id)"
 #define SQL_module_always "INTEGER NOT NULL REFERENCES module(id)"
 #define SQL_number "INTEGER NOT NULL"
 #define SQL_maybe "INTEGER"

@@ -22,10 +22,11 @@ for name in ("CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH"):
     os.environ.pop(name, None)
 
 _NATIVES = ("push", "pop", "start", "end", "mark", "info", "source_state", "module", "tag", "allocator_event",
-            "allocator_event_at", "allocator_told", "allocator_sequence", "allocator_restore", "allocator_existing", "allocator_stats", "device_sample", "device_sample_if_due", "cupti_release", "cupti_reacquire")
+            "allocator_event_at", "allocator_told", "allocator_sequence", "allocator_restore", "allocator_existing", "allocator_stats", "refused_site",
+            "device_sample", "device_sample_if_due", "cupti_release", "cupti_reacquire")
 
 
-DEFAULTS = {b"SHARDLEDGER_TORCH": "auto", b"SHARDLEDGER_MODULES": "fsdp", b"SHARDLEDGER_LOG": "info"}
+DEFAULTS = {b"SHARDLEDGER_TORCH": "auto", b"SHARDLEDGER_MODULES": "fsdp", b"SHARDLEDGER_LOG": "info", b"SHARDLEDGER_STACKS": "auto"}
 
 
 class Calls(list):

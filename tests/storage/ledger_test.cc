@@ -561,13 +561,13 @@ TEST_F(Ledger, ABuildGivesTheSameContentEveryTime) {
     LogBuilder log(directory / "host-1-1", 50);
     job(log);
   }
-  const std::string everything = "SELECT * FROM allocation UNION ALL SELECT rank, step, module_id, call_index, state, "
-                                 "at_ns, category, bytes, 0,0,0,0,0,0,0,0,0,0,0,0,0,0 FROM snapshot";
+  const std::string allocations = "SELECT * FROM allocation", snapshots = "SELECT * FROM snapshot";
   ASSERT_EQ(build(), 0);
-  auto first = rows(everything);
+  const auto first = rows(allocations), states = rows(snapshots);
   ASSERT_EQ(build(), 0);
-  EXPECT_EQ(rows(everything), first);
-  EXPECT_FALSE(first.empty());
+  EXPECT_EQ(rows(allocations), first);
+  EXPECT_EQ(rows(snapshots), states);
+  EXPECT_FALSE(first.empty() || states.empty());
 }
 
 TEST_F(Ledger, StatisticsOfADeviceThatIsNoneAreNotCompared) {

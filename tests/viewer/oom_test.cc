@@ -32,10 +32,13 @@ protected:
     refuse(ledger, request, phase, rank);
   }
   void refuse(LedgerBuilder &ledger, const Request &q, int64_t phase, int rank = 0) {
-    ledger.sql("INSERT INTO oom VALUES(" + std::to_string(rank) + "," + at + "," + std::to_string(q.requested) + "," +
-               std::to_string(q.free) + "," + std::to_string(q.allocated) + "," + std::to_string(q.reserved) + "," +
-               std::to_string(q.largest) + ",0,'" + q.source + "'," + std::to_string(q.active) + ",0," +
-               std::to_string(phase) + "," + std::to_string(second) + ",1)");
+    ledger.sql(
+        "INSERT INTO oom(rank, at_ns, requested_bytes, free_bytes, allocated_bytes, reserved_bytes, "
+        "largest_free_bytes, device, source, active_bytes, inactive_split_bytes, phase_id, module_id, step) VALUES(" +
+        std::to_string(rank) + "," + at + "," + std::to_string(q.requested) + "," + std::to_string(q.free) + "," +
+        std::to_string(q.allocated) + "," + std::to_string(q.reserved) + "," + std::to_string(q.largest) + ",0,'" +
+        q.source + "'," + std::to_string(q.active) + ",0," + std::to_string(phase) + "," + std::to_string(second) +
+        ",1)");
   }
   void owner(LedgerBuilder &ledger, const std::string &category, int64_t module, int64_t bytes,
              const std::string &detail = "") {

@@ -48,6 +48,12 @@ enum column {
   COMPLETE_NS,
   LIFETIME,
   LAST_STEP,
+  LINE,
+  FUNCTION,
+  OPERATOR,
+  STACK_OF,
+  SITE_STEP,
+  STACK,
   DECIDED_BY,
   PHASE_ID
 };
@@ -75,6 +81,12 @@ static const struct sl_column data_columns[] = {
     {"complete_ns", "Complete", SL_UNIT_instant, 0},
     {"lifetime_ns", "Lifetime", SL_UNIT_duration, 0},
     {"last_step", "Last step", SL_UNIT_number, 0},
+    {"code_line", "Line", SL_UNIT_text, 0},
+    {"function", "Function", SL_UNIT_text, 0},
+    {"operator", "Operator", SL_UNIT_text, 0},
+    {"stack_of", "Stack of", SL_UNIT_text, 0},
+    {"site_step", "Stack's step", SL_UNIT_number, 0},
+    {"stack", "Stack", SL_UNIT_text, 0},
     {"decided_by", "Decided by", SL_UNIT_text, 0},
     {"meaning", "Meaning", SL_UNIT_text, 0},
 };
@@ -143,6 +155,23 @@ static int print_birth(struct sl_db *db, struct sl_output *out, struct sl_statem
                  sl_column_int(s, DEVICE), sl_column_int(s, STREAM) ? stream : "the default stream",
                  *pool ? "pool " : "the shared pool", pool);
   return 0;
+}
+
+/* Where in the code; the innermost frame of the user's, with the operator. */
+static void print_code(struct sl_output *out, struct sl_statement *s) {
+  const char *operator_name = sl_column_text(s, OPERATOR), *stack_of = sl_column_text(s, STACK_OF);
+  char step[80] = "";
+  if (!sl_column_is_null(s, SITE_STEP))
+    snprintf(step, sizeof step, "; recorded in step %" PRId64 ", at the same place", sl_column_int(s, SITE_STEP));
+  if (!sl_column_is_null(s, LINE))
+    sl_output_line(out, "Code     %s in %s%s%s%s%s", sl_column_text(s, LINE), sl_column_text(s, FUNCTION),
+                   *operator_name ? ", " : "", operator_name,
+                   strcmp(stack_of, "forward") == 0   ? ", in the backward of this line"
+                   : strcmp(stack_of, "waiting") == 0 ? ", where the main thread waited"
+                                                      : "",
+                   step);
+  else if (*operator_name)
+    sl_output_line(out, "Code     %s, where no Python code ran%s", operator_name, step);
 }
 
 /* 1: within a part of the log that was dropped, so that its free_ns is where that part begins. */
@@ -250,6 +279,8 @@ static int print_neighbours(struct sl_db *db, struct sl_output *out, struct sl_s
 static int print_story(struct sl_db *db, struct sl_output *out, struct sl_statement *s, struct sl_error *error) {
   print_headline(out, s);
   int r = print_birth(db, out, s, error);
+  if (r == 0)
+    print_code(out, s);
   if (r == 0)
     r = print_death(db, out, s, error);
   if (r == 0)

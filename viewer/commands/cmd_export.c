@@ -11,11 +11,13 @@
 static const struct {
   const char *name;
   sl_export_format *write;
+  bool is_of_peak; /* what was allocated at one instant; else a timeline, or all tables */
 } formats[] = {
-    {"nsys", sl_export_nsys},         {"kineto", sl_export_kineto},   {"perfetto", sl_export_perfetto},
-    {"snapshot", sl_export_snapshot}, {"parquet", sl_export_parquet},
+    {"nsys", sl_export_nsys, false},         {"kineto", sl_export_kineto, false}, {"perfetto", sl_export_perfetto, false},
+    {"snapshot", sl_export_snapshot, false}, {"folded", sl_export_folded, true},  {"pprof", sl_export_pprof, true},
+    {"parquet", sl_export_parquet, false},
 };
-#define FORMATS "nsys|kineto|perfetto|snapshot|parquet"
+#define FORMATS "nsys|kineto|perfetto|snapshot|folded|pprof|parquet"
 
 /* Rows that an export will go through; near enough for a bar. */
 static int count_rows(struct sl_export *export, struct sl_error *error) {
@@ -115,7 +117,7 @@ int sl_cmd_export(const struct sl_command *command, int argc, char **argv) {
     r = ranks.text ? sl_check_selection(export.db, &ranks, -1, &error) : choose_ranks(&export, &chosen, &error);
   if (r == 0 && !tables)
     r = count_rows(&export, &error);
-  if (r == 0 && !tables)
+  if (r == 0 && !tables && !formats[format].is_of_peak)
     r = tell_left_out(export.db, &error);
   if (r == 0)
     r = formats[format].write(&export, &error);

@@ -108,6 +108,23 @@ static int print_ranges(struct sl_db *db, struct sl_output *out, const struct sl
   return r < 0 ? r : 0;
 }
 
+/* The line of the user's code that asked, and those that called it. */
+static int print_code(struct sl_db *db, struct sl_output *out, const struct sl_death *death, struct sl_error *error) {
+  struct sl_statement *s = NULL;
+  int r = death->at_ns < 0
+              ? 0
+              : sl_db_ask_first(db, sl_sql_oom_code,
+                                SL_WITH(SL_NUMBER(":rank", death->rank), SL_NUMBER(":at", death->at_ns)), &s, error);
+  if (r > 0) {
+    sl_output_line(out, "     %s %s in %s",
+                   strcmp(sl_column_text(s, 2), "waiting") == 0 ? "While the main thread waited at" : "Asked for by",
+                   sl_column_text(s, 0), sl_column_text(s, 1));
+    sl_output_line(out, "     %s", sl_column_text(s, 3));
+  }
+  s = sl_statement_close(s);
+  return r < 0 ? r : 0;
+}
+
 static void print_reason(struct sl_output *out, const struct sl_death *death) {
   char requested[SL_UNIT_CHARS], free_bytes[SL_UNIT_CHARS], cached[SL_UNIT_CHARS], largest[SL_UNIT_CHARS],
       allocated[SL_UNIT_CHARS], reserved[SL_UNIT_CHARS], others[SL_UNIT_CHARS];
@@ -173,6 +190,8 @@ static int print_headline(struct sl_db *db, struct sl_output *out, const struct 
                      strcmp(death->source, "allocator") == 0 ? "PyTorch's allocator" : death->source, message,
                      death->deadly ? "" : ", and the job went on");
   int r = print_ranges(db, out, death, error);
+  if (r == 0)
+    r = print_code(db, out, death, error);
   if (r == 0 && death->at_ns >= 0)
     print_reason(out, death);
   if (death->requests > 1)
@@ -218,6 +237,17 @@ static const struct sl_column request_columns[] = {
     {"deadly", "Last", SL_UNIT_number, 0},
     {"module", "Module", SL_UNIT_text, 0},
     {"ranges", "In", SL_UNIT_text, 0},
+    {"code_line", "Line", SL_UNIT_text, 0},
+    {"function", "Function", SL_UNIT_text, 0},
+};
+static const struct sl_column line_columns[] = {
+    {"code_line", "Line", SL_UNIT_text, 0},
+    {"function", "Function", SL_UNIT_text, SL_COLUMN_HIDE_EMPTY},
+    {"bytes", "Bytes", SL_UNIT_bytes, 0},
+    {"share", "Share", SL_UNIT_share, 0},
+    {"category", "Most of it", SL_UNIT_text, 0},
+    {"category_bytes", "Bytes", SL_UNIT_bytes, 0},
+    {"allocations", "Allocations", SL_UNIT_number, 0},
 };
 static const struct sl_column module_columns[] = {
     {"module", "Module", SL_UNIT_text, 0},
@@ -233,6 +263,7 @@ static const struct sl_column largest_columns[] = {
     {"module", "Module", SL_UNIT_text, SL_COLUMN_HIDE_EMPTY},
     {"step", "Made in step", SL_UNIT_number, 0},
     {"where", "In", SL_UNIT_text, 0},
+    {"code_line", "Line", SL_UNIT_text, SL_COLUMN_HIDE_EMPTY},
 };
 static const struct sl_column device_columns[] = {
     {"owner", "The device", SL_UNIT_text, 0},
@@ -275,6 +306,7 @@ static const struct sl_listing requests = {"requests", SL_COLUMNS(request_column
                                            .heading = NULL};
 static const struct sl_listing tables[] = {
     {"modules", SL_COLUMNS(module_columns), sl_sql_oom_modules, .only_with_rows = true},
+    {"lines", SL_COLUMNS(line_columns), sl_sql_oom_lines, .only_with_rows = true},
     {"largest", SL_COLUMNS(largest_columns), sl_sql_oom_largest, .only_with_rows = true},
     {"device", SL_COLUMNS(device_columns), sl_sql_oom_device, .only_with_rows = true},
 };

@@ -1,5 +1,6 @@
 #include "ask_ledger.h"
 #include "command.h"
+#include "commands/peaks_code.h"
 #include "commands/summary.h"
 #include "storage/rules/categories.h"
 #include "viewer_sql.h"
@@ -14,13 +15,27 @@
     "place", "Place", SL_UNIT_text, SL_COLUMN_HIDE_EMPTY                                                               \
   }
 
-enum view { VIEW_default = -1, VIEW_module, VIEW_category, VIEW_step, VIEW_rank };
+enum view {
+  VIEW_default = -1,
+  VIEW_module,
+  VIEW_category,
+  VIEW_step,
+  VIEW_rank,
+  VIEW_line,
+  VIEW_operator,
+  VIEW_stack,
+};
 
 struct selection {
   int view;                    /* enum view */
   int64_t step, period, depth; /* -1: all; step and period: the highest period of each rank */
   struct sl_ranks ranks;
+  bool source; /* with the text of each line */
 };
+
+static bool is_of_one_rank(int view) { /* in text, where there are many */
+  return view != VIEW_step && view != VIEW_rank;
+}
 
 /* Whether rows of a selection were printed; so many, or a negative errno. */
 static int say_rows(int64_t rows) {
@@ -195,6 +210,12 @@ static int print_by_rank(struct sl_db *db, struct sl_output *out, const struct s
                      "allocated_bytes", selection, error);
 }
 
+static int print_code(struct sl_db *db, struct sl_output *out, enum sl_peaks_code by, const struct selection *selection,
+                      struct sl_error *error) {
+  return sl_print_peaks_code(db, out, by, &selection->ranks, selection->step, selection->period, selection->source,
+                             error);
+}
+
 /*
  * Text of many ranks would be the same table again and again: then the highest one speaks for all; of every module and
  * phase, which nobody asked for by name, as soon as there are more than two.
@@ -248,12 +269,12 @@ static int print_peaks(struct sl_db *db, struct sl_output *out, void *context, s
   if (r == 0 && selection->view == VIEW_default && selection->step < 0 && selection->period < 0 &&
       !selection->ranks.text)
     r = sl_print_summary(db, out, false, error);
-  if (r == 0 && (selection->view == VIEW_default || selection->view == VIEW_module || selection->view == VIEW_category))
+  if (r == 0 && is_of_one_rank(selection->view))
     r = sl_print_repeated(db, out, selection->step, error);
   if (r < 0)
     return r;
   sl_output_line(out, "%s", "");
-  if (selection->view == VIEW_default || selection->view == VIEW_module || selection->view == VIEW_category)
+  if (is_of_one_rank(selection->view))
     r = choose_rank(db, out, selection, error);
   if (r < 0)
     return r;
@@ -263,6 +284,9 @@ static int print_peaks(struct sl_db *db, struct sl_output *out, void *context, s
   case VIEW_category: return print_by_category(db, out, selection, error);
   case VIEW_step: return print_by_step(db, out, selection, error);
   case VIEW_rank: return print_by_rank(db, out, selection, error);
+  case VIEW_line: return print_code(db, out, SL_PEAKS_BY_line, selection, error);
+  case VIEW_operator: return print_code(db, out, SL_PEAKS_BY_operator, selection, error);
+  case VIEW_stack: return print_code(db, out, SL_PEAKS_BY_stack, selection, error);
   }
   return 0;
 }
@@ -271,19 +295,27 @@ int sl_cmd_peaks(const struct sl_command *command, int argc, char **argv) {
   struct sl_output_arguments format = {0};
   struct selection selection = {.view = VIEW_default, .step = -1, .period = -1, .depth = -1};
   const struct sl_argument arguments[] = {
-      {"by", 0, "module|category|step|rank", "one line each of these", SL_ARGUMENT_CHOICE, &selection.view},
+      {"by", 0, "module|category|step|rank|line|operator|stack",
+       "one line each of these; line, operator and stack: of the code that allocated", SL_ARGUMENT_CHOICE,
+       &selection.view},
       {"step", 0, "N", "this step instead of the highest period of each rank", SL_ARGUMENT_NUMBER, &selection.step},
       {"period", 0, "N", "the same of any period: column 'period' of the view period_place", SL_ARGUMENT_NUMBER,
        &selection.period},
       SL_RANKS_ARGUMENT(selection.ranks),
       {"depth", 0, "D", "modules down to this depth, 0 is the root; 'With children' counts what is deeper, too",
        SL_ARGUMENT_NUMBER, &selection.depth},
+      {"source", 0, NULL, "with --by line: the text of each line, where its file can be read from here",
+       SL_ARGUMENT_FLAG, &selection.source},
       SL_OUTPUT_ARGUMENTS(format),
   };
   const char *path = NULL;
   int r = sl_parse(command, arguments, sizeof(arguments) / sizeof(arguments[0]), argc, argv, &path, 1);
   if (r < 0)
     return sl_parse_exit(r);
+  if (selection.source && selection.view != VIEW_line) {
+    sl_complain("peaks: --source goes with --by line");
+    return SL_EXIT_USAGE;
+  }
   if (selection.step >= 0 && selection.period >= 0) {
     sl_complain("peaks: --step and --period name the same thing; give one of them");
     return SL_EXIT_USAGE;

@@ -108,6 +108,7 @@ static int print_growth(struct sl_db *db, struct sl_output *out, const struct se
       {"per_step_bytes", "A step", SL_UNIT_change, 0},
       {"allocations", "Allocations", SL_UNIT_number, 0},
       {"births", "In periods", SL_UNIT_number, 0},
+      {"code_line", "Line", SL_UNIT_text, SL_COLUMN_HIDE_EMPTY},
   };
   static const struct sl_listing owners = {"growth", SL_COLUMNS(owner_columns), sl_sql_survivors_owners,
                                            .only_with_rows = true, .most = LARGEST};

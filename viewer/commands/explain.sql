@@ -4,13 +4,14 @@
 SELECT a.id, a.rank, a.device, a.address, a.bytes, a.requested_bytes, a.stream, a.pool, a.category, a.detail, a.name,
   n.name, a.step, a.alloc_ns, a.alloc_ns - s.start_ns, a.tid, (SELECT path FROM range_path WHERE id = a.phase_id),
   a.free_ns, (SELECT path FROM range_path WHERE id = a.free_phase_id), a.complete_ns, a.free_ns - a.alloc_ns, a.last_step,
-  a.decided_by, a.phase_id
+  l.file || coalesce(':' || l.line, ''), l.function, l.operator_name, l.stack_of, a.site_step, t.full_path, a.decided_by, a.phase_id
 FROM (
   SELECT * FROM allocation WHERE id = :number AND NOT :by_address
   UNION ALL
   SELECT * FROM allocation WHERE :by_address AND address <= :number AND address + bytes > :number
     AND (:at IS NULL OR (alloc_ns <= :at AND (free_ns IS NULL OR free_ns > :at)))) a
 LEFT JOIN module_name n ON n.id = a.module_id LEFT JOIN step s ON s.rank = a.rank AND s.step = a.step
+LEFT JOIN site_line l ON l.site_id = a.site_id LEFT JOIN stack_path t ON t.frame_id = l.frame_id
 WHERE (:rank IS NULL OR rank_in(a.rank, :rank)) ORDER BY a.rank, a.id
 
 -- name: explain_moment

@@ -54,16 +54,33 @@ ORDER BY iif(:at IS NULL, -p.period, p.kind = 'step'), p.end_ns LIMIT 1
 -- name: oom_ranges
 SELECT path FROM range_path WHERE id = :phase
 
+-- name: oom_code
+-- Where in the code the request came from: the line, its function, the frames of the user's code.
+SELECT l.file || coalesce(':' || l.line, ''), l.function, l.stack_of, t.path FROM oom o JOIN site_line l ON l.site_id = o.site_id
+LEFT JOIN stack_path t ON t.frame_id = l.frame_id WHERE o.rank = :rank AND o.at_ns = :at AND l.file IS NOT NULL
+
+-- name: oom_lines
+-- The lines that made what was alive then, with the category that most of it is of.
+WITH part AS (
+  SELECT l.file, l.line, l.function, o.category, sum(o.bytes) AS bytes, sum(o.allocations) AS allocations
+  FROM oom_site o LEFT JOIN site_line l ON l.site_id = o.site_id
+  WHERE o.rank = :rank AND o.at_ns = :at AND EXISTS (SELECT 1 FROM site s WHERE s.rank = :rank)
+  GROUP BY l.file, l.line, l.function, o.category)
+SELECT coalesce(file || coalesce(':' || line, ''), '(not recorded)'), function, sum(bytes) AS bytes,
+  sum(bytes) * 1.0 / (SELECT sum(bytes) FROM part), category, max(bytes), sum(allocations)
+FROM part GROUP BY file, line, function ORDER BY bytes DESC, file, line LIMIT 10
+
 -- name: oom_requests
 SELECT o.rank, o.at_ns, o.step, o.source, o.device, o.requested_bytes, o.free_bytes, o.allocated_bytes,
   o.reserved_bytes, o.largest_free_bytes, o.reason, o.deadly, m.name,
-  (SELECT path FROM range_path WHERE id = o.phase_id) FROM request AS o LEFT JOIN module_name AS m ON m.id = o.module_id
+  (SELECT path FROM range_path WHERE id = o.phase_id), l.file || coalesce(':' || l.line, ''), l.function
+FROM request AS o LEFT JOIN module_name AS m ON m.id = o.module_id LEFT JOIN site_line l ON l.site_id = o.site_id
 WHERE (:rank IS NULL OR rank_in(o.rank, :rank)) ORDER BY o.at_ns
 
 -- name: oom_largest
 SELECT a.id, a.bytes, a.category || coalesce('/' || a.detail, ''), a.name, m.name, a.step,
-  (SELECT label FROM range_label WHERE id = a.phase_id) FROM allocation AS a
-LEFT JOIN module_name AS m ON m.id = a.module_id JOIN rank AS r ON r.rank = a.rank
+  (SELECT label FROM range_label WHERE id = a.phase_id), l.file || coalesce(':' || l.line, '') FROM allocation AS a
+LEFT JOIN module_name AS m ON m.id = a.module_id LEFT JOIN site_line l ON l.site_id = a.site_id JOIN rank AS r ON r.rank = a.rank
 WHERE a.rank = :rank AND a.device IS r.device AND (:at IS NULL OR a.alloc_ns <= :at) AND
   (a.free_ns IS NULL OR a.free_ns > :at) ORDER BY a.bytes DESC, a.id LIMIT 10
 

@@ -30,8 +30,13 @@ FROM grown g JOIN owner_growth o ON o.rank = g.rank AND o.grows
 ORDER BY g.per_step_bytes DESC, g.rank, o.bytes DESC LIMIT 1
 
 -- name: survivors_owners
-SELECT module, phase, category, detail, bytes, CAST(round(per_step_bytes) AS INTEGER), allocations, births
-FROM owner_growth WHERE rank = :rank AND grows
+-- Each with the line that made the most of what it holds more.
+SELECT module, phase, category, detail, bytes, CAST(round(per_step_bytes) AS INTEGER), allocations, births,
+  (SELECT l.file || coalesce(':' || l.line, '') FROM allocation a INDEXED BY allocation_by_end JOIN site_line l ON l.site_id = a.site_id
+    WHERE a.rank = g.rank AND a.last_step >= g.to_step AND a.category = g.category AND a.detail IS g.detail AND a.module_id IS g.module_id
+      AND a.period > (SELECT e.period FROM step e WHERE e.rank = g.rank AND e.step = g.from_step)
+    GROUP BY l.file, l.line ORDER BY sum(a.bytes) DESC LIMIT 1)
+FROM owner_growth g WHERE rank = :rank AND grows
 ORDER BY bytes DESC, module, phase, category
 
 -- name: survivors_steps

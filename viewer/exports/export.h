@@ -28,6 +28,8 @@ sl_export_format sl_export_nsys;
 sl_export_format sl_export_kineto;
 sl_export_format sl_export_perfetto;
 sl_export_format sl_export_snapshot;
+sl_export_format sl_export_folded;
+sl_export_format sl_export_pprof;
 sl_export_format sl_export_parquet; /* returns only when it failed */
 
 /* Counts rows that were written and shows how far the export is. */

@@ -1,7 +1,7 @@
 /*
  * PyTorch's memory snapshot, as torch.cuda.memory._dump_snapshot writes it, one pickle a rank: the segments and blocks
- * at the end of the record, and how it came to that. Where PyTorch has stacks, a block has frames of the ledger's own:
- * its category, its module and the phase that made it.
+ * at the end of the record, and how it came to that. Where PyTorch has stacks, a block has frames of the ledger's own,
+ * its category, its module and the phase that made it, and then its Python call stack, where that is known.
  */
 #include "exports/export.h"
 #include "exports/pickle.h"
@@ -20,7 +20,10 @@ struct writer {
   struct sl_export *export;
   struct sl_pickle pickle;
   int64_t rank, device;
-  int64_t segments; /* written so far */
+  int64_t segments;           /* written so far */
+  struct sl_statement *stack; /* asks for the frames of a call stack */
+  int stack_failed;           /* a negative errno, with the sentence in error */
+  struct sl_error *error;
 };
 
 static void integer(struct writer *w, const char *key, int64_t value) {
@@ -33,20 +36,32 @@ static void word(struct writer *w, const char *key, const char *value) {
   sl_pickle_key(&w->pickle, value);
 }
 
-/* What a row says of a block's origin, as columns from `first` on: category, module, phase. */
+static void frame(struct writer *w, const char *name, const char *file, int64_t line) {
+  sl_pickle_open_dict(&w->pickle);
+  sl_pickle_key(&w->pickle, "name");
+  sl_pickle_text(&w->pickle, name);
+  sl_pickle_key(&w->pickle, "filename");
+  sl_pickle_text(&w->pickle, file);
+  integer(w, "line", line);
+  sl_pickle_close_dict(&w->pickle);
+}
+
+/* What a row says of a block's origin, as columns from `first` on: category, module, phase; and the frame of its stack. */
 static void frames(struct writer *w, struct sl_statement *row, int first) {
   static const char *const places[] = {"category", "module", "phase"};
+  enum { PLACES = sizeof places / sizeof places[0] };
   sl_pickle_key(&w->pickle, "frames");
   sl_pickle_open_list(&w->pickle);
-  for (int i = 0; i < 3; i++) {
-    if (sl_column_is_null(row, first + i))
-      continue;
-    sl_pickle_open_dict(&w->pickle);
-    sl_pickle_key(&w->pickle, "name");
-    sl_pickle_text(&w->pickle, sl_column_text(row, first + i));
-    word(w, "filename", places[i]);
-    integer(w, "line", 0);
-    sl_pickle_close_dict(&w->pickle);
+  for (int i = 0; i < PLACES; i++)
+    if (!sl_column_is_null(row, first + i))
+      frame(w, sl_column_text(row, first + i), places[i], 0);
+  if (!sl_column_is_null(row, first + PLACES)) {
+    sl_statement_reset(w->stack);
+    sl_bind_named_int(w->stack, ":frame", sl_column_int(row, first + PLACES));
+    while (w->stack_failed == 0 && (w->stack_failed = sl_statement_step(w->stack, w->error)) > 0) {
+      frame(w, sl_column_text(w->stack, 1), sl_column_text(w->stack, 2), sl_column_int(w->stack, 3));
+      w->stack_failed = 0;
+    }
   }
   sl_pickle_close_list(&w->pickle);
 }
@@ -265,8 +280,10 @@ finish:
 }
 
 static int write_rank(struct sl_export *export, struct sl_statement *ranks, struct sl_error *error) {
-  struct writer w = {
-      .export = export, .rank = sl_column_int(ranks, SL_RANK_rank), .device = sl_column_int(ranks, SL_RANK_device)};
+  struct writer w = {.export = export,
+                     .rank = sl_column_int(ranks, SL_RANK_rank),
+                     .device = sl_column_int(ranks, SL_RANK_device),
+                     .error = error};
   struct sl_export_file file;
   char *path = NULL;
   if (asprintf(&path, "%s/rank%" PRId64 ".pickle", export->output, w.rank) < 0)
@@ -279,7 +296,9 @@ static int write_rank(struct sl_export *export, struct sl_statement *ranks, stru
   sl_pickle_open_dict(&w.pickle);
   sl_pickle_key(&w.pickle, "segments");
   sl_pickle_open_list(&w.pickle);
-  r = write_segments(&w, error);
+  r = sl_db_prepare(export->db, sl_sql_code_stack, &w.stack, error);
+  if (r == 0)
+    r = write_segments(&w, error);
   sl_pickle_close_list(&w.pickle);
   sl_pickle_key(&w.pickle, "device_traces");
   sl_pickle_open_list(&w.pickle);
@@ -291,7 +310,8 @@ static int write_rank(struct sl_export *export, struct sl_statement *ranks, stru
   sl_pickle_close_list(&w.pickle);
   sl_pickle_close_dict(&w.pickle);
   sl_pickle_end(&w.pickle);
-  return sl_export_end(&file, r, error);
+  w.stack = sl_statement_close(w.stack);
+  return sl_export_end(&file, r < 0 ? r : w.stack_failed, error);
 }
 
 int sl_export_snapshot(struct sl_export *export, struct sl_error *error) {

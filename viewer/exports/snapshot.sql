@@ -11,32 +11,36 @@ SELECT device, address, bytes, coalesce(stream, 0), parts FROM whole ORDER BY de
 -- name: snapshot_blocks
 SELECT a.device, a.address, a.bytes, a.requested_bytes, a.stream, a.free_ns IS NOT NULL, a.category ||
   coalesce(' (' || a.detail || ')', ''), (SELECT name FROM module_name WHERE id = a.module_id), (
-    SELECT iif(kind = name, kind, kind || ' ' || name) FROM phase WHERE id = a.phase_id) FROM allocation AS a
+    SELECT iif(kind = name, kind, kind || ' ' || name) FROM phase WHERE id = a.phase_id), (SELECT frame_id FROM site WHERE id = a.site_id)
+FROM allocation AS a
 WHERE a.rank = :rank AND a.complete_ns IS NULL ORDER BY a.device, a.address
 
 -- name: snapshot_events
 SELECT alloc_ns AS at, 1 AS place, 'alloc', address, requested_bytes, stream, category, a.category ||
   coalesce(' (' || a.detail || ')', ''), (SELECT name FROM module_name WHERE id = a.module_id), (
-    SELECT iif(kind = name, kind, kind || ' ' || name) FROM phase WHERE id = a.phase_id) FROM allocation AS a
+    SELECT iif(kind = name, kind, kind || ' ' || name) FROM phase WHERE id = a.phase_id), (SELECT frame_id FROM site WHERE id = a.site_id)
+FROM allocation AS a
 WHERE rank = :rank AND device = :device
 UNION ALL
 SELECT free_ns, 2, 'free_requested', address, requested_bytes, stream, NULL, a.category ||
   coalesce(' (' || a.detail || ')', ''), (SELECT name FROM module_name WHERE id = a.module_id), (
-    SELECT iif(kind = name, kind, kind || ' ' || name) FROM phase WHERE id = a.phase_id) FROM allocation AS a
+    SELECT iif(kind = name, kind, kind || ' ' || name) FROM phase WHERE id = a.phase_id), (SELECT frame_id FROM site WHERE id = a.site_id)
+FROM allocation AS a
 WHERE rank = :rank AND device = :device AND free_ns IS NOT NULL
 UNION ALL
 SELECT complete_ns, 3, 'free_completed', address, requested_bytes, stream, NULL, a.category ||
   coalesce(' (' || a.detail || ')', ''), (SELECT name FROM module_name WHERE id = a.module_id), (
-    SELECT iif(kind = name, kind, kind || ' ' || name) FROM phase WHERE id = a.phase_id) FROM allocation AS a
+    SELECT iif(kind = name, kind, kind || ' ' || name) FROM phase WHERE id = a.phase_id), (SELECT frame_id FROM site WHERE id = a.site_id)
+FROM allocation AS a
 WHERE rank = :rank AND device = :device AND complete_ns IS NOT NULL
 UNION ALL
 SELECT alloc_ns, 0, iif(api LIKE '%Map%', 'segment_map', 'segment_alloc'), address, bytes, coalesce(stream, 0),
-  'unknown', NULL, NULL, NULL FROM segment WHERE rank = :rank AND device = :device AND owner = 'pytorch'
+  'unknown', NULL, NULL, NULL, NULL FROM segment WHERE rank = :rank AND device = :device AND owner = 'pytorch'
 UNION ALL
 SELECT free_ns, 4, iif(api LIKE '%Map%', 'segment_unmap', 'segment_free'), address, bytes, coalesce(stream, 0), NULL,
-  NULL, NULL, NULL FROM segment WHERE rank = :rank AND device = :device AND owner = 'pytorch' AND free_ns IS NOT NULL
+  NULL, NULL, NULL, NULL FROM segment WHERE rank = :rank AND device = :device AND owner = 'pytorch' AND free_ns IS NOT NULL
 UNION ALL
-SELECT at_ns, 5, 'oom', free_bytes, requested_bytes, 0, NULL, NULL, NULL, NULL FROM oom
+SELECT at_ns, 5, 'oom', free_bytes, requested_bytes, 0, NULL, NULL, NULL, NULL, (SELECT frame_id FROM site WHERE id = oom.site_id) FROM oom
 WHERE rank = :rank AND :device = :own_device ORDER BY at, place
 
 -- name: snapshot_devices

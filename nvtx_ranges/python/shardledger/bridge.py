@@ -7,7 +7,7 @@ import types
 
 import torch
 
-from . import compiler, facts, guard, history, native, options, refusals
+from . import compiler, facts, guard, history, native, options, refusals, sites
 from .signatures import bind
 
 if "_library" not in globals():  # a reloaded module keeps what it started
@@ -94,6 +94,7 @@ def _start_allocator():
         r = _library.start_allocator(native.address(native.plugin, "sl_allocator_event"))
         if r == 0:
             _allocator_is_on("bridge", _restore())
+            sites.start(_library)
             refusals.observe(_library, tag_workspaces_now)
             if _tag_workspaces() == 1:
                 facts.info("cublas_workspaces", "table")
@@ -129,12 +130,14 @@ def _allocator_is_on(how, before):
 
 
 def step_ended():
+    """Allocated bytes of all devices at the step's end; None where they are not known."""
     # What two threads end at once ends once: neither PyTorch's table nor its history may be read by both.
     if torch.cuda.is_initialized() and _step_ends.acquire(blocking=False):
         try:
-            _step_ended()
+            return _step_ended()
         finally:
             _step_ends.release()
+    return None
 
 
 def _step_ended():
@@ -144,9 +147,9 @@ def _step_ended():
         history.read()
     elif _allocator == "bridge":
         _tag_workspaces()
-        for device in range(torch.cuda.device_count()):
-            if native.allocator_sequence(device):
-                _statistics(device)
+        allocated = [_statistics(device) for device in range(torch.cuda.device_count()) if native.allocator_sequence(device)]
+        return None if None in allocated else sum(allocated)
+    return None
 
 
 def _tag_workspaces(waits=True):
@@ -164,12 +167,14 @@ def tag_workspaces_now():
 
 
 def _statistics(device):
-    """PyTorch's figures at an instant between two allocator events; skipped while other threads allocate."""
+    """PyTorch's figures at an instant between two allocator events; skipped while other threads allocate. Returns the allocated
+    bytes, or None where they are skipped."""
     figures = (ctypes.c_uint64 * 4)()
     for _ in range(3):
         sequence = native.allocator_sequence(device)
         if _library.allocator_stats(device, figures) != 0:
-            return
+            break
         if native.allocator_sequence(device) == sequence:
             native.allocator_stats(device, sequence, *figures)
-            return
+            return figures[1]
+    return None

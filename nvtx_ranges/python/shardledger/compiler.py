@@ -22,7 +22,7 @@ import torch
 from .kinds import source
 
 COMPILE_SECONDS = 180  # of one compilation; waiting ranks allow for two
-_SOURCES = ("torch_bridge.cpp", "shardledger.h", "ranges.h", "kinds.h", "kinds.def", "events.h", "events.def")
+_SOURCES = ("torch_bridge.cpp", "torch_sites.h", "shardledger.h", "ranges.h", "kinds.h", "kinds.def", "events.h", "events.def")
 
 
 class Unavailable(Exception):

@@ -14,6 +14,11 @@ def torch_source():
     return _value(b"SHARDLEDGER_TORCH")
 
 
+def stacks():
+    """auto, all, none or A:B: the steps in which call stacks are taken."""
+    return _value(b"SHARDLEDGER_STACKS") or "none"
+
+
 def module_selection():
     """"fsdp", "all", or a depth: which modules get ranges of their own."""
     value = _value(b"SHARDLEDGER_MODULES")

@@ -11,7 +11,7 @@ import ctypes
 
 import torch
 
-from . import cycle, guard, moved, native, tags
+from . import cycle, guard, moved, native, sites, tags
 
 _UNLOCKED_SINCE = "2.2"  # versions before 2.1 called observers under the allocator's lock
 _TAGGED_MAX = 32  # refused requests of a job that tries batch sizes
@@ -23,13 +23,14 @@ if "_count" not in globals():  # a reloaded module goes on counting
 
 
 def refused(device, size, tag_workspaces=None):
-    """Never raises: it would end in PyTorch's allocator."""
+    """Records where the request came from, and tags. Never raises: it would end in PyTorch's allocator."""
     global _count, _is_tagging
     if _is_tagging or not guard.on or _count >= _TAGGED_MAX:
         return
     _is_tagging = True
     try:
         _count += 1
+        sites.refused(device)
         moved.tag_all()
         for optimizer in cycle.alive():
             tags.gradients(optimizer)

@@ -12,7 +12,7 @@ import os
 import sys
 import threading
 
-from . import bridge, compiling, cycle, guard, modules, moved, native, uncalled
+from . import bridge, compiling, cycle, guard, modules, moved, native, sites, uncalled
 from .kinds import KIND
 from .tensors import unseen
 
@@ -56,6 +56,7 @@ def _begin(by=None):
                 number += 1
                 _saw_backward = _saw_step_in_backward = _is_cleared = False
                 cycle.step_began(by)
+                sites.step_begins(number)
                 _range = native.start(_STEP, b"step %d" % number, number)
         finally:
             _boundary.release()
@@ -72,12 +73,13 @@ def _finish():
 
 def _end():
     global _range
-    bridge.step_ended()
+    allocated = bridge.step_ended()
     uncalled.step_ended()
     moved.step_ends()
     native.device_sample_if_due()
     native.end(_range)
     _range = None
+    sites.step_ended(allocated)
 
 
 def forward(root):

@@ -42,8 +42,16 @@ CREATE OR REPLACE VIEW phase AS SELECT id, rank, tid, kind, name, module_id, ste
 FROM read_parquet(getvariable('lake') || '/phase/*/*.parquet', hive_partitioning = true, hive_types = {'run': VARCHAR})
 WHERE run = getvariable('run');
 
-CREATE OR REPLACE VIEW allocation AS SELECT id, rank, device, address, bytes, requested_bytes, stream, pool, category, detail, name, module_id, phase_id, period, step, tid, alloc_ns, free_ns, complete_ns, free_phase_id, decided_by, last_step
+CREATE OR REPLACE VIEW allocation AS SELECT id, rank, device, address, bytes, requested_bytes, stream, pool, category, detail, name, module_id, phase_id, period, step, tid, alloc_ns, free_ns, complete_ns, free_phase_id, decided_by, last_step, site_id, site_step
 FROM read_parquet(getvariable('lake') || '/allocation/*/*.parquet', hive_partitioning = true, hive_types = {'run': VARCHAR})
+WHERE run = getvariable('run');
+
+CREATE OR REPLACE VIEW frame AS SELECT id, rank, caller_id, depth, file, line, function, code_of
+FROM read_parquet(getvariable('lake') || '/frame/*/*.parquet', hive_partitioning = true, hive_types = {'run': VARCHAR})
+WHERE run = getvariable('run');
+
+CREATE OR REPLACE VIEW site AS SELECT id, rank, frame_id, line_id, operator_name, stack_of
+FROM read_parquet(getvariable('lake') || '/site/*/*.parquet', hive_partitioning = true, hive_types = {'run': VARCHAR})
 WHERE run = getvariable('run');
 
 CREATE OR REPLACE VIEW segment AS SELECT id, rank, device, address, bytes, owner, api, stream, alloc_ns, free_ns, phase_id, module_id, step
@@ -76,6 +84,10 @@ WHERE run = getvariable('run');
 
 CREATE OR REPLACE VIEW peak_owner AS SELECT rank, period, step, category, detail, module_id, phase, bytes, allocations
 FROM read_parquet(getvariable('lake') || '/peak_owner/*/*.parquet', hive_partitioning = true, hive_types = {'run': VARCHAR})
+WHERE run = getvariable('run');
+
+CREATE OR REPLACE VIEW peak_site AS SELECT rank, period, step, site_id, category, module_id, bytes, allocations
+FROM read_parquet(getvariable('lake') || '/peak_site/*/*.parquet', hive_partitioning = true, hive_types = {'run': VARCHAR})
 WHERE run = getvariable('run');
 
 CREATE OR REPLACE VIEW communicator AS SELECT rank, comm, nranks, comm_rank, name, device_bytes, start_ns, end_ns
@@ -122,7 +134,7 @@ CREATE OR REPLACE VIEW device_owner AS SELECT rank, device, at_ns, owner, bytes
 FROM read_parquet(getvariable('lake') || '/device_owner/*/*.parquet', hive_partitioning = true, hive_types = {'run': VARCHAR})
 WHERE run = getvariable('run');
 
-CREATE OR REPLACE VIEW oom AS SELECT rank, at_ns, requested_bytes, free_bytes, allocated_bytes, reserved_bytes, largest_free_bytes, device, source, active_bytes, inactive_split_bytes, phase_id, module_id, step
+CREATE OR REPLACE VIEW oom AS SELECT rank, at_ns, requested_bytes, free_bytes, allocated_bytes, reserved_bytes, largest_free_bytes, device, source, active_bytes, inactive_split_bytes, phase_id, module_id, step, site_id
 FROM read_parquet(getvariable('lake') || '/oom/*/*.parquet', hive_partitioning = true, hive_types = {'run': VARCHAR})
 WHERE run = getvariable('run');
 
@@ -132,6 +144,10 @@ WHERE run = getvariable('run');
 
 CREATE OR REPLACE VIEW oom_owner AS SELECT rank, at_ns, category, detail, module_id, phase, bytes, allocations
 FROM read_parquet(getvariable('lake') || '/oom_owner/*/*.parquet', hive_partitioning = true, hive_types = {'run': VARCHAR})
+WHERE run = getvariable('run');
+
+CREATE OR REPLACE VIEW oom_site AS SELECT rank, at_ns, site_id, category, module_id, bytes, allocations
+FROM read_parquet(getvariable('lake') || '/oom_site/*/*.parquet', hive_partitioning = true, hive_types = {'run': VARCHAR})
 WHERE run = getvariable('run');
 
 CREATE OR REPLACE VIEW kernel AS SELECT rank, device, stream, name, correlation, start_ns, end_ns
@@ -1800,3 +1816,119 @@ WHERE
   NOT spread_ns IS NULL
 GROUP BY
   rank;
+
+CREATE OR REPLACE VIEW site_line AS
+SELECT
+  s.id AS site_id,
+  s.rank,
+  s.frame_id,
+  f.file,
+  f.line,
+  f.function,
+  f.code_of,
+  s.operator_name,
+  s.stack_of
+FROM site AS s
+LEFT JOIN frame AS f
+  ON f.id = s.line_id;
+
+CREATE OR REPLACE VIEW stack_path AS
+WITH RECURSIVE down(frame_id, rank, full_path, users) AS (
+  SELECT
+    id,
+    rank,
+    function || ' ' || file || COALESCE(':' || line, ''),
+    CASE WHEN code_of = 'user' THEN function || ' ' || file || COALESCE(':' || line, '') ELSE '' END
+  FROM frame
+  WHERE
+    caller_id IS NULL
+  UNION ALL
+  SELECT
+    f.id,
+    f.rank,
+    d.full_path || ' > ' || f.function || ' ' || f.file || COALESCE(':' || f.line, ''),
+    d.users || CASE
+      WHEN f.code_of = 'user'
+      THEN CASE WHEN d.users = '' THEN '' ELSE ' > ' END || f.function || ' ' || f.file || COALESCE(':' || f.line, '')
+      ELSE ''
+    END
+  FROM down AS d
+  JOIN frame AS f
+    ON f.caller_id = d.frame_id
+)
+SELECT
+  frame_id,
+  rank,
+  CASE WHEN users = '' THEN full_path ELSE users END AS path,
+  full_path
+FROM down;
+
+CREATE OR REPLACE VIEW site_at_peak AS
+SELECT
+  p.rank,
+  p.step,
+  p.period,
+  p.place,
+  c.site_id,
+  l.frame_id,
+  l.file,
+  l.line,
+  l.function,
+  l.code_of,
+  l.operator_name,
+  l.stack_of,
+  c.category,
+  c.module_id,
+  c.bytes,
+  c.allocations
+FROM period_place AS p
+JOIN peak_site AS c
+  ON c.rank = p.rank AND c.period = p.rows_of
+LEFT JOIN site_line AS l
+  ON l.site_id = c.site_id;
+
+CREATE OR REPLACE VIEW line_at_peak AS
+SELECT
+  rank,
+  step,
+  period,
+  place,
+  file,
+  line,
+  function,
+  code_of,
+  category,
+  CAST(SUM(bytes) AS BIGINT) AS bytes,
+  CAST(SUM(allocations) AS BIGINT) AS allocations,
+  COALESCE(CAST(SUM(bytes) FILTER(WHERE
+    stack_of = 'forward') AS BIGINT), 0) AS backward_bytes
+FROM site_at_peak
+GROUP BY
+  rank,
+  step,
+  period,
+  place,
+  file,
+  line,
+  function,
+  code_of,
+  category;
+
+CREATE OR REPLACE VIEW operator_at_peak AS
+SELECT
+  rank,
+  step,
+  period,
+  place,
+  operator_name,
+  category,
+  CAST(SUM(bytes) AS BIGINT) AS bytes,
+  CAST(SUM(allocations) AS BIGINT) AS allocations
+FROM site_at_peak
+GROUP BY
+  rank,
+  step,
+  period,
+  place,
+  operator_name,
+  category;

@@ -52,10 +52,20 @@ USING parquet OPTIONS (path '${lake}/phase');
 
 CREATE OR REPLACE TEMPORARY VIEW phase AS SELECT id, rank, tid, kind, name, module_id, step, call_index, start_ns, end_ns, parent_id FROM lake_phase WHERE run = '${run}';
 
-CREATE OR REPLACE TEMPORARY VIEW lake_allocation(id BIGINT, rank BIGINT, device BIGINT, address BIGINT, bytes BIGINT, requested_bytes BIGINT, stream BIGINT, pool STRING, category STRING, detail STRING, name STRING, module_id BIGINT, phase_id BIGINT, period BIGINT, step BIGINT, tid BIGINT, alloc_ns BIGINT, free_ns BIGINT, complete_ns BIGINT, free_phase_id BIGINT, decided_by STRING, last_step BIGINT, run STRING)
+CREATE OR REPLACE TEMPORARY VIEW lake_allocation(id BIGINT, rank BIGINT, device BIGINT, address BIGINT, bytes BIGINT, requested_bytes BIGINT, stream BIGINT, pool STRING, category STRING, detail STRING, name STRING, module_id BIGINT, phase_id BIGINT, period BIGINT, step BIGINT, tid BIGINT, alloc_ns BIGINT, free_ns BIGINT, complete_ns BIGINT, free_phase_id BIGINT, decided_by STRING, last_step BIGINT, site_id BIGINT, site_step BIGINT, run STRING)
 USING parquet OPTIONS (path '${lake}/allocation');
 
-CREATE OR REPLACE TEMPORARY VIEW allocation AS SELECT id, rank, device, address, bytes, requested_bytes, stream, pool, category, detail, name, module_id, phase_id, period, step, tid, alloc_ns, free_ns, complete_ns, free_phase_id, decided_by, last_step FROM lake_allocation WHERE run = '${run}';
+CREATE OR REPLACE TEMPORARY VIEW allocation AS SELECT id, rank, device, address, bytes, requested_bytes, stream, pool, category, detail, name, module_id, phase_id, period, step, tid, alloc_ns, free_ns, complete_ns, free_phase_id, decided_by, last_step, site_id, site_step FROM lake_allocation WHERE run = '${run}';
+
+CREATE OR REPLACE TEMPORARY VIEW lake_frame(id BIGINT, rank BIGINT, caller_id BIGINT, depth BIGINT, file STRING, line BIGINT, function STRING, code_of STRING, run STRING)
+USING parquet OPTIONS (path '${lake}/frame');
+
+CREATE OR REPLACE TEMPORARY VIEW frame AS SELECT id, rank, caller_id, depth, file, line, function, code_of FROM lake_frame WHERE run = '${run}';
+
+CREATE OR REPLACE TEMPORARY VIEW lake_site(id BIGINT, rank BIGINT, frame_id BIGINT, line_id BIGINT, operator_name STRING, stack_of STRING, run STRING)
+USING parquet OPTIONS (path '${lake}/site');
+
+CREATE OR REPLACE TEMPORARY VIEW site AS SELECT id, rank, frame_id, line_id, operator_name, stack_of FROM lake_site WHERE run = '${run}';
 
 CREATE OR REPLACE TEMPORARY VIEW lake_segment(id BIGINT, rank BIGINT, device BIGINT, address BIGINT, bytes BIGINT, owner STRING, api STRING, stream BIGINT, alloc_ns BIGINT, free_ns BIGINT, phase_id BIGINT, module_id BIGINT, step BIGINT, run STRING)
 USING parquet OPTIONS (path '${lake}/segment');
@@ -96,6 +106,11 @@ CREATE OR REPLACE TEMPORARY VIEW lake_peak_owner(rank BIGINT, period BIGINT, ste
 USING parquet OPTIONS (path '${lake}/peak_owner');
 
 CREATE OR REPLACE TEMPORARY VIEW peak_owner AS SELECT rank, period, step, category, detail, module_id, phase, bytes, allocations FROM lake_peak_owner WHERE run = '${run}';
+
+CREATE OR REPLACE TEMPORARY VIEW lake_peak_site(rank BIGINT, period BIGINT, step BIGINT, site_id BIGINT, category STRING, module_id BIGINT, bytes BIGINT, allocations BIGINT, run STRING)
+USING parquet OPTIONS (path '${lake}/peak_site');
+
+CREATE OR REPLACE TEMPORARY VIEW peak_site AS SELECT rank, period, step, site_id, category, module_id, bytes, allocations FROM lake_peak_site WHERE run = '${run}';
 
 CREATE OR REPLACE TEMPORARY VIEW lake_communicator(rank BIGINT, comm BIGINT, nranks BIGINT, comm_rank BIGINT, name STRING, device_bytes BIGINT, start_ns BIGINT, end_ns BIGINT, run STRING)
 USING parquet OPTIONS (path '${lake}/communicator');
@@ -152,10 +167,10 @@ USING parquet OPTIONS (path '${lake}/device_owner');
 
 CREATE OR REPLACE TEMPORARY VIEW device_owner AS SELECT rank, device, at_ns, owner, bytes FROM lake_device_owner WHERE run = '${run}';
 
-CREATE OR REPLACE TEMPORARY VIEW lake_oom(rank BIGINT, at_ns BIGINT, requested_bytes BIGINT, free_bytes BIGINT, allocated_bytes BIGINT, reserved_bytes BIGINT, largest_free_bytes BIGINT, device BIGINT, source STRING, active_bytes BIGINT, inactive_split_bytes BIGINT, phase_id BIGINT, module_id BIGINT, step BIGINT, run STRING)
+CREATE OR REPLACE TEMPORARY VIEW lake_oom(rank BIGINT, at_ns BIGINT, requested_bytes BIGINT, free_bytes BIGINT, allocated_bytes BIGINT, reserved_bytes BIGINT, largest_free_bytes BIGINT, device BIGINT, source STRING, active_bytes BIGINT, inactive_split_bytes BIGINT, phase_id BIGINT, module_id BIGINT, step BIGINT, site_id BIGINT, run STRING)
 USING parquet OPTIONS (path '${lake}/oom');
 
-CREATE OR REPLACE TEMPORARY VIEW oom AS SELECT rank, at_ns, requested_bytes, free_bytes, allocated_bytes, reserved_bytes, largest_free_bytes, device, source, active_bytes, inactive_split_bytes, phase_id, module_id, step FROM lake_oom WHERE run = '${run}';
+CREATE OR REPLACE TEMPORARY VIEW oom AS SELECT rank, at_ns, requested_bytes, free_bytes, allocated_bytes, reserved_bytes, largest_free_bytes, device, source, active_bytes, inactive_split_bytes, phase_id, module_id, step, site_id FROM lake_oom WHERE run = '${run}';
 
 CREATE OR REPLACE TEMPORARY VIEW lake_retry(rank BIGINT, device BIGINT, at_ns BIGINT, served_ns BIGINT, bytes BIGINT, refusals BIGINT, freed_bytes BIGINT, phase_id BIGINT, module_id BIGINT, step BIGINT, run STRING)
 USING parquet OPTIONS (path '${lake}/retry');
@@ -166,6 +181,11 @@ CREATE OR REPLACE TEMPORARY VIEW lake_oom_owner(rank BIGINT, at_ns BIGINT, categ
 USING parquet OPTIONS (path '${lake}/oom_owner');
 
 CREATE OR REPLACE TEMPORARY VIEW oom_owner AS SELECT rank, at_ns, category, detail, module_id, phase, bytes, allocations FROM lake_oom_owner WHERE run = '${run}';
+
+CREATE OR REPLACE TEMPORARY VIEW lake_oom_site(rank BIGINT, at_ns BIGINT, site_id BIGINT, category STRING, module_id BIGINT, bytes BIGINT, allocations BIGINT, run STRING)
+USING parquet OPTIONS (path '${lake}/oom_site');
+
+CREATE OR REPLACE TEMPORARY VIEW oom_site AS SELECT rank, at_ns, site_id, category, module_id, bytes, allocations FROM lake_oom_site WHERE run = '${run}';
 
 CREATE OR REPLACE TEMPORARY VIEW lake_kernel(rank BIGINT, device BIGINT, stream BIGINT, name STRING, correlation BIGINT, start_ns BIGINT, end_ns BIGINT, run STRING)
 USING parquet OPTIONS (path '${lake}/kernel');
@@ -1387,3 +1407,115 @@ WHERE
   NOT spread_ns IS NULL
 GROUP BY
   rank;
+
+CREATE OR REPLACE TEMPORARY VIEW site_line AS
+SELECT
+  s.id AS site_id,
+  s.rank,
+  s.frame_id,
+  f.file,
+  f.line,
+  f.function,
+  f.code_of,
+  s.operator_name,
+  s.stack_of
+FROM site AS s
+LEFT JOIN frame AS f
+  ON f.id = s.line_id;
+
+CREATE OR REPLACE TEMPORARY VIEW stack_path AS
+WITH RECURSIVE down(frame_id, rank, full_path, users) AS (
+  SELECT
+    id,
+    rank,
+    function || ' ' || file || COALESCE(':' || line, ''),
+    IF(code_of = 'user', function || ' ' || file || COALESCE(':' || line, ''), '')
+  FROM frame
+  WHERE
+    caller_id IS NULL
+  UNION ALL
+  SELECT
+    f.id,
+    f.rank,
+    d.full_path || ' > ' || f.function || ' ' || f.file || COALESCE(':' || f.line, ''),
+    d.users || IF(f.code_of = 'user', IF(d.users = '', '', ' > ') || f.function || ' ' || f.file || COALESCE(':' || f.line, ''), '')
+  FROM down AS d
+  JOIN frame AS f
+    ON f.caller_id = d.frame_id
+)
+SELECT
+  frame_id,
+  rank,
+  IF(users = '', full_path, users) AS path,
+  full_path
+FROM down;
+
+CREATE OR REPLACE TEMPORARY VIEW site_at_peak AS
+SELECT
+  p.rank,
+  p.step,
+  p.period,
+  p.place,
+  c.site_id,
+  l.frame_id,
+  l.file,
+  l.line,
+  l.function,
+  l.code_of,
+  l.operator_name,
+  l.stack_of,
+  c.category,
+  c.module_id,
+  c.bytes,
+  c.allocations
+FROM period_place AS p
+JOIN peak_site AS c
+  ON c.rank = p.rank AND c.period = p.rows_of
+LEFT JOIN site_line AS l
+  ON l.site_id = c.site_id;
+
+CREATE OR REPLACE TEMPORARY VIEW line_at_peak AS
+SELECT
+  rank,
+  step,
+  period,
+  place,
+  file,
+  line,
+  function,
+  code_of,
+  category,
+  SUM(bytes) AS bytes,
+  SUM(allocations) AS allocations,
+  COALESCE(SUM(bytes) FILTER(WHERE
+    stack_of = 'forward'), 0) AS backward_bytes
+FROM site_at_peak
+GROUP BY
+  rank,
+  step,
+  period,
+  place,
+  file,
+  line,
+  function,
+  code_of,
+  category;
+
+CREATE OR REPLACE TEMPORARY VIEW operator_at_peak AS
+SELECT
+  rank,
+  step,
+  period,
+  place,
+  operator_name,
+  category,
+  SUM(bytes) AS bytes,
+  SUM(allocations) AS allocations
+FROM site_at_peak
+GROUP BY
+  rank,
+  step,
+  period,
+  place,
+  operator_name,
+  category;

@@ -1,0 +1,89 @@
+/* A table by the hash of a place. Two places with one hash would need 2^32 of them. */
+#include "site_places.h"
+
+#include "storage/hash_table.h"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+enum { PLACES_MAX = 1 << 20 }; /* of sampled steps whose sizes all differ, the later ones are forgotten */
+
+struct place {
+  uint64_t key;
+  struct sl_place_site is;
+  uint32_t steps; /* in which it was recorded, with the same site each time; 0: with several */
+  UT_hash_handle hh;
+};
+
+struct sl_site_places {
+  struct place *places;
+};
+
+struct sl_site_places *sl_site_places_new(void) {
+  return calloc(1, sizeof(struct sl_site_places));
+}
+
+struct sl_site_places *sl_site_places_free(struct sl_site_places *places) {
+  struct place *place, *next;
+  if (places)
+    HASH_ITER(hh, places->places, place, next) {
+      HASH_DEL(places->places, place);
+      free(place);
+    }
+  free(places);
+  return NULL;
+}
+
+/* Steps are told apart by their numbers, which are left out. */
+static uint64_t key_of(const struct sl_phase *phase, uint32_t nth) {
+  uint64_t key = nth;
+  for (; phase && phase->kind != SL_KIND_step; phase = phase->parent) {
+    const uint64_t parts[] = {key, (uint64_t)phase->kind << 32 | phase->module, phase->call_index};
+    key = XXH3_64bits(parts, sizeof parts);
+    if (!phase->module && phase->name)
+      key = XXH3_64bits_withSeed(phase->name, strlen(phase->name), key);
+  }
+  return key;
+}
+
+static uint64_t key_with_size(uint64_t key, uint64_t bytes) {
+  const uint64_t parts[] = {key, bytes};
+  return XXH3_64bits(parts, sizeof parts);
+}
+
+static struct place *place_find(const struct sl_site_places *places, uint64_t key) {
+  struct place *place = NULL;
+  HASH_FIND(hh, places->places, &key, sizeof key, place);
+  return place;
+}
+
+static void place_note(struct sl_site_places *places, uint64_t key, struct sl_place_site is) {
+  struct place *place = place_find(places, key);
+  if (place) {
+    place->steps = place->is.site != is.site || !place->steps ? 0 : place->steps + (place->is.step != is.step);
+    place->is = is;
+  } else if (HASH_COUNT(places->places) < PLACES_MAX && (place = calloc(1, sizeof *place))) {
+    place->key = key;
+    place->is = is;
+    place->steps = 1;
+    SL_HASH_ADD(places->places, key, place);
+  }
+}
+
+struct sl_place_site sl_site_places_site(struct sl_site_places *places, const struct sl_phase *phase, uint32_t nth,
+                                         uint64_t requested_bytes, int64_t step, uint32_t site) {
+  const struct sl_place_site own = {site, step};
+  if (!site && !places->places)
+    return own; /* as in every log without sites */
+  const uint64_t key = key_of(phase, nth), sized = key_with_size(key, requested_bytes);
+  if (site) {
+    place_note(places, sized, own);
+    place_note(places, key, own);
+    return own;
+  }
+  const struct place *place = place_find(places, sized);
+  if (place)
+    return place->is;
+  place = place_find(places, key);
+  return place && place->steps >= 2 ? place->is : own;
+}

@@ -1,0 +1,48 @@
+/* An allocator_site event comes right before the allocator event that it is of, under the same lock. */
+#include "rank_sites.h"
+
+#include <errno.h>
+
+int sl_rank_sites_init(struct sl_rank_sites *sites, const struct sl_log *log) {
+  sites->known = sl_sites_new(log);
+  sites->places = sl_site_places_new();
+  return sites->known && sites->places ? 0 : -ENOMEM;
+}
+
+void sl_rank_sites_free(struct sl_rank_sites *sites) {
+  sites->known = sl_sites_free(sites->known);
+  sites->places = sl_site_places_free(sites->places);
+}
+
+int sl_rank_sites_event(struct sl_rank_sites *sites, const struct sl_event *event, struct sl_error *error) {
+  const struct sl_event_allocator_site *e = event->payload;
+  switch (event->type) {
+  case SL_EVENT_frame: return sl_sites_frame(sites->known, event->payload, error);
+  case SL_EVENT_site: sites->any = true; return sl_sites_site(sites->known, event->payload, error);
+  case SL_EVENT_allocator_site:
+    if (e->device < SL_DEVICES_MAX) {
+      sites->next[e->device].sequence = e->sequence;
+      sites->next[e->device].site = sl_sites_known(sites->known, e->site);
+    }
+    return 0;
+  default: return 0;
+  }
+}
+
+void sl_rank_sites_allocation(struct sl_rank_sites *sites, struct sl_allocation *a, struct sl_phase *phase) {
+  uint32_t own = 0;
+  a->site_step = -1;
+  if (!sites->any)
+    return;
+  if (sites->next[a->device].site && sites->next[a->device].sequence == a->sequence)
+    own = sites->next[a->device].site;
+  sites->next[a->device].site = 0;
+  a->site = own;
+  if (a->step < 0 || !phase)
+    return;
+  const struct sl_place_site of =
+      sl_site_places_site(sites->places, phase, phase->allocations++, a->requested_bytes, a->step, own);
+  a->site = of.site;
+  if (!own && of.site)
+    a->site_step = of.step;
+}

@@ -1,0 +1,210 @@
+"""Where in the code memory is asked for: in which steps it is recorded, and what the bridge says of a call."""
+
+import ctypes
+import sys
+import threading
+import types
+
+import pytest
+import torch
+from torch import nn
+
+from shardledger import bridge, compiler, sites
+from shardledger.signatures import bind
+
+OFF, STACKS, OPERATORS = range(3)
+CALLER, FORWARD, WAITING = range(3)
+
+
+@pytest.fixture
+def followed(companion, monkeypatch):
+    """The modes that the bridge is told, with a bridge that only notes them. ends: allocated bytes of the next steps' ends."""
+    told = types.SimpleNamespace(modes=[], ends=[], history=False)
+
+    def follow(mode):
+        told.modes.append(mode)
+        return int(told.history)
+
+    library = types.SimpleNamespace(start_sites=lambda *a: 0, follow_sites=follow, error=lambda: b"", site_now=lambda: 7,
+                                    site_of_waiting=lambda frame: 8)
+    for name, value in (("_library", None), ("_mode", OFF), ("_is_in_step", False), ("_is_sampled", False), ("_users_history", False),
+                        ("_end", None), ("_differs", None), ("_next", sites._FIRST_STEPS), ("_rest", sites._REST)):
+        monkeypatch.setattr(sites, name, value)
+    monkeypatch.setattr(sites.native, "address", lambda library, name: None)
+    monkeypatch.setattr(sites.torch._C, "_cuda_record_memory_history", lambda enabled, *a, **k: told.modes.append(f"program {enabled}"),
+                        raising=False)
+    monkeypatch.setattr(bridge, "step_ended", lambda: told.ends.pop(0) if told.ends else 100)
+    told.start = lambda: sites.start(library)
+    return told
+
+
+def train(count):
+    model = nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(count):
+        optimizer.zero_grad()
+        model(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+
+
+def steps_of(modes):
+    """The mode in each step, from modes told at boundaries that change something; [0] is before the first step."""
+    return [mode for mode in modes if isinstance(mode, int)]
+
+
+def test_the_first_steps_are_followed_and_all_that_is_outside_of_steps(followed):
+    followed.start()
+    train(4)
+    assert followed.modes == [STACKS, OPERATORS, STACKS, OPERATORS, STACKS, OFF, STACKS, OFF, STACKS]
+
+
+def test_the_step_after_an_unusual_end_is_followed_but_less_and_less_often(followed):
+    followed.start()
+    followed.ends = [100, 100, 100, 200] + list(range(300, 360))
+    train(60)
+    in_steps = [mode for mode in followed.modes[1::2]]
+    assert [i for i, mode in enumerate(in_steps) if mode == OPERATORS] == [0, 1, 4, 14, 34]
+
+
+@pytest.mark.parametrize("option, steps", [("all", [0, 1, 2, 3]), ("2:3", [2]), ("none", [])])
+def test_the_option_chooses_the_steps(followed, monkeypatch, option, steps):
+    monkeypatch.setenv("SHARDLEDGER_STACKS", option)
+    followed.start()
+    train(4)
+    modes = followed.modes[1::2]
+    assert [i for i, mode in enumerate(modes) if mode == OPERATORS] == steps
+    if option == "none":
+        assert not followed.modes
+
+
+def test_a_history_of_the_programs_own_is_left_alone(followed):
+    followed.start()
+    torch._C._cuda_record_memory_history("all")
+    train(2)
+    assert followed.modes == [STACKS, OFF, "program all"], "ours ends before theirs begins, and stays off"
+    torch._C._cuda_record_memory_history(None)
+    train(1)
+    assert followed.modes[3:] == ["program None", OFF, STACKS] or followed.modes[3:5] == ["program None", STACKS]
+
+
+def test_a_history_that_was_there_before_is_left_alone(followed):
+    followed.history = True
+    followed.start()
+    train(1)
+    assert sites._mode == OFF and set(followed.modes) <= {STACKS, OPERATORS}
+
+
+def test_a_refused_request_has_the_stack_of_its_thread_or_of_the_one_that_waits(followed, companion):
+    followed.start()
+    sites.refused(0)
+    assert companion.calls.named("refused_site") == [("refused_site", 0, 7)]
+
+
+# ---- the bridge itself ----
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory):
+    """The bridge, compiled: .frames and .sites are what it defined, .library its functions."""
+    include = compiler.find_cuda_include()
+    if include is None or torch.version.cuda is None:
+        pytest.skip("no CUDA headers, or a torch without CUDA")
+    path = str(tmp_path_factory.mktemp("bridge") / "bridge.so")
+    done = compiler._run(compiler._command(compiler.find_compiler(), include, "c++17", path), 300)
+    assert done.returncode == 0, done.stdout
+    library = types.SimpleNamespace(**{name.removeprefix("slb_"): function for name, function in
+                                       bind("torch_bridge.cpp", ctypes.PyDLL(path), ctypes.CDLL(path))})
+    found = types.SimpleNamespace(library=library, frames={}, sites={}, allocated=[])
+    u32, text = ctypes.c_uint32, ctypes.c_char_p
+    kept = (ctypes.PYFUNCTYPE(None, u32, u32, text, text, u32)(
+                lambda id, caller, file, function, line: found.frames.update({id: (caller, file.decode(), function.decode(), line)})),
+            ctypes.PYFUNCTYPE(None, u32, u32, text, ctypes.c_int)(
+                lambda id, frame, name, stack_of: found.sites.update({id: (frame, name.decode(), stack_of)})),
+            ctypes.PYFUNCTYPE(None, ctypes.c_int, u32)(lambda device, site: found.allocated.append(site)))
+    found.kept = kept
+    assert library.start_sites(*(ctypes.cast(function, ctypes.c_void_p) for function in kept), b"/not/ours/") == 0, library.error()
+    yield found
+    assert library.follow_sites(OFF) == 0
+
+
+def stack(found, site):
+    frame, names = found.sites[site][0], []
+    while frame:
+        caller, _, function, line = found.frames[frame]
+        names.append((function, line))
+        frame = caller
+    return names
+
+
+def line_here():
+    return sys._getframe(1).f_lineno
+
+
+def test_a_call_stack_has_the_frames_of_this_thread(real):
+    def inner():
+        return real.library.site_now(), line_here()
+
+    site, line = inner()
+    frames = stack(real, site)
+    assert frames[0] == ("test_a_call_stack_has_the_frames_of_this_thread.<locals>.inner" if sys.version_info >= (3, 11) else "inner", line)
+    assert frames[1][0] == "test_a_call_stack_has_the_frames_of_this_thread" and real.sites[site][1:] == ("", CALLER)
+    assert real.frames[real.sites[site][0]][1].endswith("sites_test.py")
+
+
+def test_one_place_is_one_site_and_another_line_another(real):
+    found = [real.library.site_now() for _ in range(3)]
+    assert len(set(found)) == 1
+    assert real.library.site_now() not in found
+    known = len(real.frames)
+    for _ in range(1000):
+        real.library.site_now()
+    assert len(real.frames) <= known + 1
+
+
+def test_deep_recursion_keeps_the_innermost_frames(real):
+    def down(depth):
+        return down(depth - 1) if depth else real.library.site_now()
+
+    assert len(stack(real, down(400))) == 256
+
+
+def test_an_operator_has_its_name_and_the_line_that_called_it(real):
+    with torch.library._scoped_library("shardledger_test", "FRAGMENT") as library:
+        library.define("probe(Tensor x) -> Tensor")
+        seen = []
+
+        def probe(x):
+            seen.append(real.library.site_now())
+            return x.clone()
+
+        library.impl("probe", probe, "CPU")
+        assert real.library.follow_sites(OPERATORS) == 0, real.library.error()
+        torch.ops.shardledger_test.probe(torch.ones(2))
+        line = line_here() - 1
+        assert real.library.follow_sites(STACKS) == 0
+        torch.ops.shardledger_test.probe(torch.ones(2))
+    frame, operator, stack_of = real.sites[seen[0]]
+    assert operator == "shardledger_test::probe" and stack_of == CALLER
+    assert line in [number for name, number in stack(real, seen[0]) if name.startswith("test_an_operator")]
+    assert real.sites[seen[1]][1] == "", "operators are followed in a sample of steps only"
+
+
+def test_a_thread_without_python_frames_says_what_the_main_thread_waits_for(real):
+    frame = sys._getframe()
+    site = real.library.site_of_waiting(ctypes.c_void_p(id(frame)))
+    assert real.sites[site][2] == WAITING and stack(real, site)[0][0] == "test_a_thread_without_python_frames_says_what_the_main_thread_waits_for"
+
+
+def test_threads_intern_at_once(real):
+    found, start = [], threading.Barrier(4)
+
+    def work(number):
+        start.wait()
+        found.append({real.library.site_now() for _ in range(2000)})
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set().union(*found)) == 1, "the same stack is the same site on every thread"

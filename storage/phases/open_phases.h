@@ -43,6 +43,7 @@ struct sl_phases {
   struct sl_module_table *modules;
   uint32_t current_root;             /* of the last forward */
   uint16_t shardledger_domain;       /* 0: not seen */
+  const char *domains[DOMAIN_LIMIT]; /* their names; NULL: not said */
   bool ignored_domain[DOMAIN_LIMIT]; /* NCCL's calls are collectives, not phases */
   uint64_t unbalanced;
   int r; /* the listener's failure */

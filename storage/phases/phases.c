@@ -49,6 +49,10 @@ bool sl_phases_ignores(const struct sl_phases *phases, uint32_t domain) {
   return domain < DOMAIN_LIMIT && phases->ignored_domain[domain];
 }
 
+const char *sl_phases_domain(const struct sl_phases *phases, uint32_t domain) {
+  return domain < DOMAIN_LIMIT ? phases->domains[domain] : NULL;
+}
+
 /*
  * The companion numbers its steps; those of the user's are counted, since their names may say anything. A number that
  * is not above all before it (a counter that began again, a loop that always gives the same) is the next one instead,
@@ -194,6 +198,8 @@ static int event_take(struct sl_phases *phases, const struct sl_event *event, ui
   case SL_EVENT_nvtx_domain: {
     const struct sl_event_nvtx_domain *domain = event->payload;
     const char *name = sl_log_string(phases->log, domain->name);
+    if (domain->id < DOMAIN_LIMIT)
+      phases->domains[domain->id] = name;
     if (strcmp(name, SL_NVTX_DOMAIN) == 0)
       phases->shardledger_domain = (uint16_t)domain->id;
     if (strcmp(name, "NCCL") == 0 && domain->id < DOMAIN_LIMIT)

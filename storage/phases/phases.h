@@ -83,6 +83,9 @@ const struct sl_module_info *sl_phases_module_holding(const struct sl_phases *ph
 /* Ranges of this NVTX domain are no phases: NCCL's are calls. */
 bool sl_phases_ignores(const struct sl_phases *phases, uint32_t domain);
 
+/* The name of an NVTX domain, of the log; NULL: the default one, or not known. */
+const char *sl_phases_domain(const struct sl_phases *phases, uint32_t domain);
+
 /* Numbers go up in the order in which steps begin. */
 int64_t sl_phases_step(const struct sl_phases *phases); /* -1 outside steps */
 

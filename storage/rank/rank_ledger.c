@@ -52,6 +52,24 @@ static int on_device_time(struct sl_rank_builder *b, const struct sl_event *even
   }
 }
 
+/* Of a period that is left out, a mark is left out too: the period that stands for it has one of the same name. */
+static int on_mark(struct sl_rank_builder *b, const struct sl_event *event) {
+  const struct sl_event_range_mark *mark = event->payload;
+  const struct sl_phase *phase = sl_rank_phase_of(b, event);
+  const struct sl_mark_cells cells = {
+      .tid = event->tid,
+      .at_ns = (int64_t)event->time_ns,
+      .name = sl_log_string(b->log, mark->name),
+      .domain = sl_phases_domain(b->phases, mark->domain),
+      .value = sl_known((int64_t)mark->value, 0),
+      .phase_id = phase ? phase->id : 0,
+      .module_id = sl_phase_module(phase),
+      .period = (int64_t)b->life.current.row.period,
+      .step = sl_known(sl_phases_step(b->phases), -1),
+  };
+  return sl_put_mark_to(b->writer, sl_rank_rows_of(b->repeats, &b->life.current), &cells, b->error);
+}
+
 static int on_source_state(struct sl_rank_builder *b, const struct sl_event *event) {
   const struct sl_event_source_state *state = event->payload;
   const char *source = sl_log_string(b->log, state->source), *reason = sl_log_string(b->log, state->reason);
@@ -89,6 +107,7 @@ static int on_event(struct sl_rank_builder *b, const struct sl_event *event) {
     if (r == 0)
       r = sl_driver_segments_add(b->segments, event, sl_phases_current(b->phases, event->thread), b->error);
     return r < 0 ? r : sl_rank_on_driver_allocation(b, event);
+  case SL_EVENT_range_mark: return on_mark(b, event);
   case SL_EVENT_driver_failure: return sl_rank_on_driver_failure(b, event);
   case SL_EVENT_gpu_module: return sl_rank_on_gpu_module(b, event);
   case SL_EVENT_process_memory: sl_device_balance_event(b->balance, event); return 0;

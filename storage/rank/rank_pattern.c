@@ -26,6 +26,7 @@ enum entry {
   ENTRY_peak_category,
   ENTRY_owner,
   ENTRY_figures,
+  ENTRY_mark,
 };
 
 /* Small pieces wait for each other: XXH3 takes some eighty instructions for each call, whatever it adds. */
@@ -220,6 +221,15 @@ void sl_rank_pattern_event(struct sl_rank_pattern *pattern, const struct sl_even
     if (stream) {
       ADD(stream, ENTRY_payload, payload->schema, payload->length);
       stream_add(stream, payload + 1, payload->length);
+    }
+    return;
+  }
+  case SL_EVENT_range_mark: {
+    const struct sl_event_range_mark *mark = event->payload;
+    struct stream *stream = stream_of(pattern, event->thread);
+    if (stream) {
+      ADD(stream, ENTRY_mark, mark->domain);
+      name_add(stream, sl_log_string(log, mark->name));
     }
     return;
   }

@@ -3,10 +3,10 @@
  * addresses.
  *
  * What goes in, as words: every allocator event of the rank in the allocator's order with its bytes, place and phase,
- * and which allocation a free ends; every range, each thread's by themselves, since threads race each other harmlessly;
- * NCCL's calls; then what was decided: category, rule and module of each allocation; then the sums themselves:
- * snapshots, peaks, and who held the peak. What stays out: times, addresses, thread ids, correlation ids, and the
- * number that ends a range's name (ProfilerStep#17).
+ * and which allocation a free ends; every range and mark, each thread's by themselves, since threads race each other
+ * harmlessly; NCCL's calls; then what was decided: category, rule and module of each allocation; then the sums
+ * themselves: snapshots, peaks, and who held the peak. What stays out: times, addresses, thread ids, correlation ids,
+ * and the number that ends a range's name (ProfilerStep#17).
  *
  * A pattern may be NULL everywhere: then nothing is kept.
  */
@@ -44,7 +44,7 @@ void sl_rank_pattern_allocator(struct sl_rank_pattern *pattern, const struct sl_
 void sl_rank_pattern_opened(struct sl_rank_pattern *pattern, struct sl_phase *phase);
 void sl_rank_pattern_closed(struct sl_rank_pattern *pattern, const struct sl_phase *phase);
 
-/* Ranges that are no phases, and NCCL's calls; others are ignored. */
+/* Ranges that are no phases, marks, and NCCL's calls; others are ignored. */
 void sl_rank_pattern_event(struct sl_rank_pattern *pattern, const struct sl_event *event, const struct sl_log *log,
                            const struct sl_phases *phases);
 

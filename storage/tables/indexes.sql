@@ -2,6 +2,7 @@
 
 CREATE INDEX allocation_by_time ON allocation(rank, alloc_ns);
 CREATE INDEX phase_by_time ON phase(rank, start_ns);
+CREATE INDEX mark_by_time ON mark(rank, at_ns);
 CREATE INDEX phase_by_module ON phase(rank, step, module_id);
 CREATE INDEX module_by_name ON module(rank, fqn);
 CREATE INDEX module_root ON module(rank, class) WHERE parent_id IS NULL;

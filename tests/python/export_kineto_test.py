@@ -7,7 +7,7 @@ import re
 
 import pytest
 import readers
-from exported import ROOT, export, pytestmark, rows  # noqa: F401
+from exported import ROOT, export, export_marks, pytestmark, rows  # noqa: F401
 
 ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 
@@ -98,6 +98,19 @@ def test_memory_events_add_up(traces):
             assert args["Device Type"] == 1 and args["Device Id"] == rank
         peaks = [peak for peak, in rows(ledger, "SELECT peak_allocated_bytes FROM step WHERE rank = ?", rank)]
         assert highest == max(peaks, default=highest)
+
+
+def test_marks_are_instants_of_their_thread(tmp_path):
+    ledger, directory = export_marks(tmp_path, "kineto", "traces")
+    trace = json.loads(gzip.decompress((directory / "rank0.pt.trace.json.gz").read_bytes()))
+    marks = [e for e in events(trace, "cpu_instant_event") if e["name"] != "[memory]"]
+    pid = rows(ledger, "SELECT pid FROM rank WHERE rank = 0")[0][0]
+    assert all((e["ph"], e["s"], e["pid"], e["tid"]) == ("i", "t", pid, pid) for e in marks)
+    zero = trace["baseTimeNanoseconds"]
+    assert ([(e["name"], e["args"], round(e["ts"] * 1000) + zero) for e in marks]
+            == [(name, {"domain": domain} | ({"value": value} if value else {}) | {"step": step, "module": "blocks.1"}, at)
+                for name, domain, value, step, at in rows(ledger, "SELECT name, coalesce(domain, ''), value, step, at_ns FROM"
+                                                                  " mark ORDER BY at_ns")])
 
 
 def test_collectives_have_torchs_arguments(traces):

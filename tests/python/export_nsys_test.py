@@ -5,7 +5,7 @@ import re
 
 import pytest
 import readers
-from exported import export, pytestmark, rows  # noqa: F401
+from exported import MARKS, export, export_marks, pytestmark, rows  # noqa: F401
 
 RUNS = ["fsdp2-2rank", "fsdp2-mixed-recompute-2rank", "nccl-2rank"]
 
@@ -88,6 +88,19 @@ def projection():
         JOIN CUPTI_ACTIVITY_KIND_KERNEL k ON k.correlationId = r.correlationId
           AND k.globalPid = r.globalTid & -16777216
         JOIN StringIds s ON s.id = k.shortName WHERE n.eventType = 59 AND n.domainId = 1"""
+
+
+def test_marks_are_marks_of_their_domains(tmp_path):
+    ledger, nsys = export_marks(tmp_path, "nsys", "run.sqlite")
+    marks = rows(nsys, """
+        SELECT e.text, d.text, e.jsonText ->> 'value', e.jsonText ->> 'step', e.globalTid & 0xffffff FROM NVTX_EVENTS e
+        LEFT JOIN NVTX_EVENTS d ON d.eventType = 75 AND d.domainId = e.domainId AND d.globalTid >> 24 = e.globalTid >> 24
+        WHERE e.eventType = 34 AND e."end" IS NULL ORDER BY e.text""")
+    pid = rows(ledger, "SELECT pid FROM rank WHERE rank = 0")[0][0]
+    assert marks == [(*mark, pid) for mark in MARKS]
+    zero = rows(ledger, "SELECT min(start_ns) FROM rank")[0][0]
+    assert (rows(nsys, "SELECT start FROM NVTX_EVENTS WHERE eventType = 34 ORDER BY start")
+            == rows(ledger, "SELECT at_ns - ? FROM mark ORDER BY at_ns", zero))
 
 
 def test_nvtx_kern_sum(training):

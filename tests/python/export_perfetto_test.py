@@ -4,7 +4,7 @@ import collections
 
 import pytest
 import readers
-from exported import export, pytestmark, rows  # noqa: F401
+from exported import export, export_marks, pytestmark, rows  # noqa: F401
 
 BEGIN, END, INSTANT, COUNTER = 1, 2, 3, 4
 
@@ -103,6 +103,20 @@ def test_every_phase_is_a_slice_of_its_length(exported):
                                            " JOIN rank r USING (rank)"):
         told[name, kind, length] += 1
     assert told and all(found[slice] >= count for slice, count in told.items())
+
+
+def test_marks_are_instants_of_their_thread(tmp_path, proto):
+    ledger, path = export_marks(tmp_path, "perfetto", "run.pftrace")
+    trace = Trace(proto, path)
+    marks = [packet for packet in trace.events if list(packet.track_event.categories) == ["mark"]]
+    assert {trace.path(packet.track_event.track_uuid)[1:] for packet in marks} == {("main",)}
+    zero = rows(ledger, "SELECT min(start_ns) FROM rank")[0][0]
+    found = [(p.track_event.name, p.timestamp + zero, {a.name: a.string_value or a.int_value for a in
+                                                       p.track_event.debug_annotations}) for p in marks]
+    told = [(name, at, {key: value for key, value in {"domain": domain, "value": value, "module": "blocks.1",
+                                                      "step": step}.items() if value is not None})
+            for name, at, domain, value, step in rows(ledger, "SELECT name, at_ns, domain, value, step FROM mark ORDER BY at_ns")]
+    assert told and found == told
 
 
 def test_counters_give_every_steps_peak(training):

@@ -33,3 +33,20 @@ def export(run, directory, format, output):
                           env={k: v for k, v in os.environ.items() if not k.startswith("SHARDLEDGER_")})
     assert done.returncode == 0, done.stderr
     return copy / "ledger.sqlite", target
+
+
+MARKS = [("data ready", "shardledger", None, 0), ("loss spike", "apex", 7, 1), ("plain", None, None, 1)]
+
+
+def export_marks(directory, format, output):
+    """A recorded run whose ledger got MARKS (name, domain, value, step) on rank 0's main thread in steps 0 and 1, exported."""
+    ledger, _ = export("fsdp2-2rank", directory, format, f"unmarked-{output}")
+    database = sqlite3.connect(ledger)
+    with database:
+        for name, domain, value, step in MARKS:
+            database.execute("INSERT INTO mark(rank, tid, at_ns, name, domain, value, module_id, period, step) SELECT rank,"
+                             " (SELECT pid FROM rank r WHERE r.rank = p.rank), start_ns + 5000, ?, ?, ?, (SELECT id FROM"
+                             " module_name WHERE rank = p.rank AND label = 'blocks.1'), period, step FROM period p"
+                             " WHERE rank = 0 AND kind = 'step' AND step = ?", (name, domain, value, step))
+    database.close()
+    return export("fsdp2-2rank", directory, format, output)

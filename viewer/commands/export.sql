@@ -1,5 +1,5 @@
 -- name: export_rows
-SELECT (SELECT count(*) FROM phase) + 2 * (SELECT count(*) FROM allocation) + (SELECT count(*) FROM kernel) +
+SELECT (SELECT count(*) FROM phase) + (SELECT count(*) FROM mark) + 2 * (SELECT count(*) FROM allocation) + (SELECT count(*) FROM kernel) +
   (SELECT count(*) FROM memcpy) + (SELECT count(*) FROM memset) + 2 * (SELECT count(*) FROM segment) +
   (SELECT count(*) FROM collective)
 

@@ -138,4 +138,15 @@ enum sl_export_phase_column {
   SL_PHASE_call_index,
 };
 
+/* What a rank's program marked (:rank), by thread and time; export_marks. */
+enum sl_export_mark_column {
+  SL_MARK_tid,
+  SL_MARK_at,
+  SL_MARK_name,
+  SL_MARK_domain, /* "": NVTX's default one */
+  SL_MARK_value,  /* NULL: none */
+  SL_MARK_step,   /* NULL: outside of steps */
+  SL_MARK_module, /* as people write it; NULL: none */
+};
+
 #endif

@@ -3,6 +3,11 @@ SELECT p.id, p.tid, p.kind, p.name, p.start_ns, coalesce(p.end_ns, r.end_ns, p.s
   (SELECT nullif(label, '(root)') FROM module_name n WHERE n.id = p.module_id), p.step, p.call_index FROM phase AS p JOIN rank AS r ON r.rank = p.rank WHERE p.rank = :rank
 ORDER BY p.tid, p.start_ns, until_ns DESC, p.id
 
+-- name: export_marks
+SELECT m.tid, m.at_ns, m.name, coalesce(m.domain, ''), m.value, m.step,
+  (SELECT nullif(label, '(root)') FROM module_name n WHERE n.id = m.module_id) FROM mark AS m WHERE m.rank = :rank
+ORDER BY m.tid, m.at_ns
+
 -- name: export_ranks
 WITH moved AS (
   SELECT r.*, coalesce((SELECT offset_ns FROM host_clock AS h WHERE h.host IS r.host), 0) AS offset_ns FROM rank AS r)

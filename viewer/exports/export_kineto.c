@@ -325,6 +325,33 @@ static int write_copies(struct writer *w, struct sl_error *error) {
   return r;
 }
 
+static void number_argument(struct writer *w, const char *key, struct sl_statement *row, int column) {
+  if (!sl_column_is_null(row, column))
+    fprintf(w->file, ", \"%s\": %" PRId64, key, sl_column_int(row, column));
+}
+
+/* Instants, as those of the allocator; readers know the latter by their name, "[memory]". */
+static int write_marks(struct writer *w, struct sl_error *error) {
+  struct sl_statement *marks = NULL;
+  int r = sl_db_ask(w->export->db, sl_sql_export_marks, SL_WITH(SL_NUMBER(":rank", w->rank)), &marks, error);
+  if (r < 0)
+    return r;
+  while ((r = sl_statement_step(marks, error)) > 0) {
+    begin(w, "i", "cpu_instant_event", sl_column_text(marks, SL_MARK_name));
+    place(w, w->pid, sl_column_int(marks, SL_MARK_tid), sl_column_int(marks, SL_MARK_at));
+    fputs(", \"s\": \"t\", \"args\": {\"domain\": ", w->file);
+    sl_json_text(w->file, sl_column_text(marks, SL_MARK_domain));
+    number_argument(w, "value", marks, SL_MARK_value);
+    number_argument(w, "step", marks, SL_MARK_step);
+    if (!sl_column_is_null(marks, SL_MARK_module))
+      text_argument(w, "module", sl_column_text(marks, SL_MARK_module));
+    fputs("}}", w->file);
+    sl_export_progress(w->export, 1);
+  }
+  marks = sl_statement_close(marks);
+  return r;
+}
+
 /* torch.profiler's "[memory]" events: each block with what is then allocated and reserved on its device. */
 static int write_memory(struct writer *w, struct sl_error *error) {
   int64_t allocated[DEVICES] = {0}, reserved[DEVICES] = {0};
@@ -484,6 +511,8 @@ static int write_rank(struct sl_export *export, struct sl_statement *ranks, stru
     r = write_names(&w, error);
   if (r == 0)
     r = write_phases(&w, error);
+  if (r == 0)
+    r = write_marks(&w, error);
   if (r == 0)
     r = write_calls(&w, group, error);
   if (r == 0)

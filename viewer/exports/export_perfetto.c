@@ -358,6 +358,31 @@ static int write_calls(struct writer *w, struct sl_error *error) {
   return r;
 }
 
+static int write_marks(struct writer *w, struct sl_error *error) {
+  struct sl_statement *marks = NULL;
+  int r = sl_db_ask(w->export->db, sl_sql_export_marks, SL_WITH(SL_NUMBER(":rank", w->rank)), &marks, error);
+  if (r < 0)
+    return r;
+  while ((r = sl_statement_step(marks, error)) > 0) {
+    uint64_t track = thread_track(w, sl_column_int(marks, SL_MARK_tid));
+    begin_event(w, INSTANT, track);
+    sl_message_text(&w->event, EVENT_NAME, sl_column_text(marks, SL_MARK_name));
+    sl_message_text(&w->event, EVENT_CATEGORY, "mark");
+    if (*sl_column_text(marks, SL_MARK_domain))
+      debug_text(w, "domain", sl_column_text(marks, SL_MARK_domain));
+    if (!sl_column_is_null(marks, SL_MARK_value))
+      debug_integer(w, "value", sl_column_int(marks, SL_MARK_value));
+    if (!sl_column_is_null(marks, SL_MARK_module))
+      debug_text(w, "module", sl_column_text(marks, SL_MARK_module));
+    if (!sl_column_is_null(marks, SL_MARK_step))
+      debug_integer(w, "step", sl_column_int(marks, SL_MARK_step));
+    end_event(w, sl_column_int(marks, SL_MARK_at));
+    sl_export_progress(w->export, 1);
+  }
+  marks = sl_statement_close(marks);
+  return r;
+}
+
 /* ---- memory ---- */
 
 /* A category's number in the order of their first use; :category as text. */
@@ -511,6 +536,8 @@ static int write_rank(struct writer *w, struct sl_statement *ranks, struct sl_er
     r = write_ooms(w, error);
   if (r == 0)
     r = write_phases(w, error);
+  if (r == 0)
+    r = write_marks(w, error);
   if (r == 0)
     r = write_calls(w, error);
   if (r == 0) {

@@ -151,6 +151,17 @@ SELECT c.enqueue_ns - zero_ns, c.enqueue_ns - zero_ns + 1, 59, s.value, global_p
     'Root', c.root, 'Peer', c.peer, 'Sequence', c.seq)
 FROM ledger.collective c JOIN process p USING (rank) JOIN StringIds s ON s.value = 'nccl' || c.operation
 WHERE progress(c.enqueue_ns) ORDER BY c.enqueue_ns;
+CREATE TEMP TABLE mark_domain AS
+SELECT domain, CASE domain WHEN 'shardledger' THEN 1 WHEN 'NCCL' THEN 2 ELSE
+  2 + row_number() OVER (PARTITION BY domain IN ('shardledger', 'NCCL') ORDER BY domain) END AS id
+FROM (SELECT DISTINCT domain FROM ledger.mark WHERE domain IS NOT NULL);
+INSERT INTO NVTX_EVENTS(start, eventType, text, globalTid, domainId)
+SELECT start_ns - zero_ns, 75, domain, global_pid | pid, id FROM process, mark_domain
+WHERE id > 2 AND rank IN (SELECT rank FROM ledger.mark m WHERE m.domain = mark_domain.domain) ORDER BY rank, id;
+INSERT INTO NVTX_EVENTS(start, eventType, text, globalTid, domainId, jsonText)
+SELECT m.at_ns - zero_ns, 34, m.name, global_pid | (m.tid & 0xffffff),
+  coalesce((SELECT id FROM mark_domain d WHERE d.domain = m.domain), 0), json_object('value', m.value, 'step', m.step)
+FROM ledger.mark m JOIN process p USING (rank) WHERE progress(m.at_ns) ORDER BY m.at_ns;
 INSERT INTO NVTX_EVENTS(start, eventType, text, globalTid, domainId)
 SELECT o.at_ns - zero_ns, 34, 'out of memory: ' || o.requested_bytes || ' bytes refused', global_pid | pid, 1
 FROM ledger.oom o JOIN process p USING (rank)

@@ -42,6 +42,10 @@ CREATE OR REPLACE VIEW phase AS SELECT id, rank, tid, kind, name, module_id, ste
 FROM read_parquet(getvariable('lake') || '/phase/*/*.parquet', hive_partitioning = true, hive_types = {'run': VARCHAR})
 WHERE run = getvariable('run');
 
+CREATE OR REPLACE VIEW mark AS SELECT rank, tid, at_ns, name, domain, value, phase_id, module_id, period, step
+FROM read_parquet(getvariable('lake') || '/mark/*/*.parquet', hive_partitioning = true, hive_types = {'run': VARCHAR})
+WHERE run = getvariable('run');
+
 CREATE OR REPLACE VIEW allocation AS SELECT id, rank, device, address, bytes, requested_bytes, stream, pool, category, detail, name, module_id, phase_id, period, step, tid, alloc_ns, free_ns, complete_ns, free_phase_id, decided_by, last_step, site_id, site_step
 FROM read_parquet(getvariable('lake') || '/allocation/*/*.parquet', hive_partitioning = true, hive_types = {'run': VARCHAR})
 WHERE run = getvariable('run');

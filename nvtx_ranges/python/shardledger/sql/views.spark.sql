@@ -52,6 +52,11 @@ USING parquet OPTIONS (path '${lake}/phase');
 
 CREATE OR REPLACE TEMPORARY VIEW phase AS SELECT id, rank, tid, kind, name, module_id, step, call_index, start_ns, end_ns, parent_id FROM lake_phase WHERE run = '${run}';
 
+CREATE OR REPLACE TEMPORARY VIEW lake_mark(rank BIGINT, tid BIGINT, at_ns BIGINT, name STRING, domain STRING, value BIGINT, phase_id BIGINT, module_id BIGINT, period BIGINT, step BIGINT, run STRING)
+USING parquet OPTIONS (path '${lake}/mark');
+
+CREATE OR REPLACE TEMPORARY VIEW mark AS SELECT rank, tid, at_ns, name, domain, value, phase_id, module_id, period, step FROM lake_mark WHERE run = '${run}';
+
 CREATE OR REPLACE TEMPORARY VIEW lake_allocation(id BIGINT, rank BIGINT, device BIGINT, address BIGINT, bytes BIGINT, requested_bytes BIGINT, stream BIGINT, pool STRING, category STRING, detail STRING, name STRING, module_id BIGINT, phase_id BIGINT, period BIGINT, step BIGINT, tid BIGINT, alloc_ns BIGINT, free_ns BIGINT, complete_ns BIGINT, free_phase_id BIGINT, decided_by STRING, last_step BIGINT, site_id BIGINT, site_step BIGINT, run STRING)
 USING parquet OPTIONS (path '${lake}/allocation');
 

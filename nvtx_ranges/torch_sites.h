@@ -154,7 +154,7 @@ std::string relative(const std::string &file) {
   return begins_with(file, known().directory) ? file.substr(known().directory.size()) : file;
 }
 
-/* The GIL is held, but no lock of ours: reading names may run other Python code. */
+/* The GIL is held, but no lock of ours: reading names may run other Python code. Returns 0 when there are too many. */
 uint32_t frame_make(const FrameKey &key, void *frame) {
   const std::string file = python.text_of(key.code, "co_filename");
   uint32_t id = key.caller;
@@ -170,19 +170,10 @@ uint32_t frame_make(const FrameKey &key, void *frame) {
     define_frame(id, key.caller, relative(file).c_str(), function.c_str(), line > 0 ? static_cast<uint32_t>(line) : 0);
   }
   std::lock_guard<std::mutex> lock(known().mutex);
-  if (known().frames.emplace(key, id).second)
+  const auto made = known().frames.emplace(key, id); /* another thread may have been first */
+  if (made.second)
     python.keep(key.code);
-  return id;
-}
-
-uint32_t frame_of(const FrameKey &key, void *frame) {
-  {
-    std::lock_guard<std::mutex> lock(known().mutex);
-    auto found = known().frames.find(key);
-    if (found != known().frames.end())
-      return found->second;
-  }
-  return frame_make(key, frame);
+  return made.first->second;
 }
 
 /* The call stack that ends in a frame of Python's; the GIL is held. Returns its innermost frame, or 0. */
@@ -206,8 +197,18 @@ uint32_t stack_from(void *innermost) {
     }
   }
   uint32_t id = 0;
-  for (int i = depth; i-- > 0;)
-    id = frame_of({id, stack[i].instruction, stack[i].code}, stack[i].frame);
+  int next = depth - 1; /* outermost first: all that is known under one lock, nearly always the whole stack */
+  {
+    std::lock_guard<std::mutex> lock(known().mutex);
+    for (; next >= 0; next--) {
+      auto found = known().frames.find({id, stack[next].instruction, stack[next].code});
+      if (found == known().frames.end())
+        break;
+      id = found->second;
+    }
+  }
+  for (; next >= 0; next--)
+    id = frame_make({id, stack[next].instruction, stack[next].code}, stack[next].frame);
   for (int i = 0; i < depth; i++)
     python.drop(stack[i].frame);
   return id;
@@ -243,6 +244,11 @@ bool is_dispatched(const char *name) {
   return std::strstr(name, "::") != nullptr;
 }
 
+/* Autograd's range around a backward operator, its hooks and sums: no operator itself. */
+bool is_engine(const char *name) {
+  return std::strncmp(name, "autograd::engine::", 18) == 0;
+}
+
 /* They allocate for whoever calls them. */
 bool is_factory(const char *name) {
   return std::strncmp(name, "aten::empty", 11) == 0 || std::strcmp(name, "aten::resize_") == 0 ||
@@ -254,9 +260,11 @@ uint64_t forward_key(uint64_t thread, int64_t sequence) {
 }
 
 std::unique_ptr<at::ObserverContext> operator_begins(const at::RecordFunction &function) {
+  const char *name = function.name();
+  if (is_engine(name))
+    return nullptr;
   auto before = std::make_unique<Before>();
   before->operators = current;
-  const char *name = function.name();
   if (function.scope() == at::RecordScope::BACKWARD_FUNCTION) {
     std::lock_guard<std::mutex> lock(known().mutex);
     auto found = known().forwards.find(forward_key(function.forwardThreadId(), function.seqNr()));

@@ -276,7 +276,7 @@ def test_what_can_not_be_is_said(made, tmp_path, arguments, said):
 def test_options_of_parquet_are_refused_elsewhere(made, tmp_path):
     _, ledgers = made
     said = shardledger("export", ledgers["fsdp2-2rank"], "--format", "nsys", "-o", tmp_path / "x", "--name", "a", status=2)
-    assert said == "shardledger: export: --name is of --format parquet"
+    assert said == "shardledger: export: --name needs --format parquet"
 
 
 def test_where_no_lake_can_be_is_said(made, lake_module, tmp_path):

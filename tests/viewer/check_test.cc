@@ -71,7 +71,7 @@ TEST_F(Check, GrowthOfTwoStepsCantBeTold) {
   }
   CommandResult result = check({"--max-growth", "1MiB/step"});
   EXPECT_EQ(result.status, 2);
-  EXPECT_TRUE(contains(result.error, "growth can't be told from 2 steps; four are the least")) << result.error;
+  EXPECT_TRUE(contains(result.error, "growth can't be told from 2 steps; at least four are needed")) << result.error;
 }
 
 class CheckAgainst : public Check {

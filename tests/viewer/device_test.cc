@@ -132,7 +132,7 @@ TEST_F(Device, MemoryOnAnotherRanksGpuIsFlagged) {
     ledger.sql("INSERT INTO context VALUES(1, 1, 1, 5, 1), (1, 0, 2, 6, 1)");
   }
   std::string text = shardledger({"device", path}).out;
-  EXPECT_TRUE(contains(text, "On GPUs of others (a context alone takes about half a GiB of that GPU)\n")) << text;
+  EXPECT_TRUE(contains(text, "On other ranks' GPUs (a context alone takes about half a GiB there)\n")) << text;
   EXPECT_TRUE(contains(text, "   1        1       0  libmine.so    5.0 MiB      1")) << text;
   EXPECT_TRUE(contains(text, "   1        1       0  CUDA context        -      1")) << text;
 }

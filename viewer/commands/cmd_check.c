@@ -155,8 +155,8 @@ static int check_growth(struct sl_db *db, int64_t limit, struct verdicts *verdic
   int64_t steps = 0;
   int r = sl_db_int(db, sl_sql_check_steps, &steps, error);
   if (r == 0 && steps < 4)
-    r = sl_error_set(error, -ENODATA, "growth can't be told from %lld step%s; four are the least", (long long)steps,
-                     steps == 1 ? "" : "s");
+    r = sl_error_set(error, -ENODATA, "growth can't be told from %lld step%s; at least four are needed",
+                     (long long)steps, steps == 1 ? "" : "s");
   if (r == 0)
     r = sl_db_ask_first(db, sl_sql_survivors_growth, SL_WITH(SL_WORD(":rank", NULL)), &statement, error);
   struct verdict *v = r < 0 ? NULL : add_verdict(verdicts, error);
@@ -207,7 +207,7 @@ static int compare_ranks(struct sl_db *db, double tolerance, struct verdicts *ve
   int64_t strangers = 0;
   int r = sl_db_int(db, sl_sql_check_strangers, &strangers, error);
   if (r == 0 && strangers > 0)
-    r = sl_error_set(error, -EINVAL, "the two runs have different ranks (%lld are in one only): they don't compare",
+    r = sl_error_set(error, -EINVAL, "the two runs have different ranks (%lld are in one only): they can't be compared",
                      (long long)strangers);
   if (r == 0)
     r = sl_db_prepare(db, sl_sql_check_against, &statement, error);
@@ -450,7 +450,7 @@ int sl_cmd_check(const struct sl_command *command, int argc, char **argv) {
        &budgets->step_peak},
       {"max-category", 0, "NAME=SIZE", "the most of this category at any peak; may be given several times",
        SL_ARGUMENT_LIST, &categories},
-      {"max-growth", 0, "SIZE/step", "the most that a rank may grow by, a step", SL_ARGUMENT_TEXT, &growth},
+      {"max-growth", 0, "SIZE/step", "the most that a rank may grow by in a step", SL_ARGUMENT_TEXT, &growth},
       {"against", 0, "BASE", "a ledger or run directory to compare the lives' peaks with", SL_ARGUMENT_TEXT,
        &budgets->against},
       {"tolerance", 0, "PERCENT", "how much higher than those of BASE they may be; 0% when not given", SL_ARGUMENT_TEXT,

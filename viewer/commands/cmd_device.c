@@ -167,7 +167,7 @@ static const struct sl_listing communicators = {
 static const struct sl_listing growth = {"growth",
                                          SL_COLUMNS(growth_columns),
                                          sl_sql_device_growth,
-                                         "What came, beyond PyTorch's own (of GPU code the images' size)",
+                                         "Growth outside PyTorch (GPU code: image size)",
                                          true,
                                          LARGEST,
                                          NULL};
@@ -190,7 +190,7 @@ static const struct sl_listing pinned = {"pinned",
 static const struct sl_listing foreign = {"foreign_devices",
                                           SL_COLUMNS(foreign_columns),
                                           sl_sql_device_foreign,
-                                          "On GPUs of others (a context alone takes about half a GiB of that GPU)",
+                                          "On other ranks' GPUs (a context alone takes about half a GiB there)",
                                           true,
                                           LARGEST,
                                           NULL};
@@ -315,7 +315,7 @@ static int print_device(struct sl_db *db, struct sl_output *out, void *context, 
                  : sl_error_set(error, -ENODATA, "%s",
                                 samples ? "no sample of the device was taken there; 'shardledger device' without"
                                           " options shows one"
-                                        : "the device was not sampled: NVML was not there, and no step ended");
+                                        : "the device was not sampled: NVML was not available, and no step ended");
   }
   print_headline(out, selection, &moment);
   if (selection->by == 0)
@@ -358,7 +358,7 @@ int sl_cmd_device(const struct sl_command *command, int argc, char **argv) {
       {"at", 0, "N|peak|last|oom|SECONDSs",
        "the end of step N, the highest sample (the default), the last one, or those before and after a moment, as 12.5s after the rank's beginning; of segments, the highest allocated bytes, the last step's end, or where memory ran out",
        SL_ARGUMENT_TEXT, &selection.at},
-      {"by", 0, "step", "over time: the end of each step, or of some where they are many", SL_ARGUMENT_CHOICE,
+      {"by", 0, "step", "over time: at the end of each step, or of some steps of a long run", SL_ARGUMENT_CHOICE,
        &selection.by},
       {"segments", 0, NULL, "PyTorch's segments: what is in each, and what keeps it from being returned",
        SL_ARGUMENT_FLAG, &selection.segments},

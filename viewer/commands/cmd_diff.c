@@ -213,7 +213,7 @@ int sl_cmd_diff(const struct sl_command *command, int argc, char **argv) {
       SL_RANKS_ARGUMENT(selection.ranks),
       {"other-rank", 0, "R", "this rank of B against --rank of A; without B: of the same run", SL_ARGUMENT_RANKS,
        &selection.other_ranks.text},
-      {"min", 0, "SIZE", "leave out smaller changes; 0 shows what is equal too", SL_ARGUMENT_SIZE, &selection.min},
+      {"min", 0, "SIZE", "leave out smaller changes; 0 shows equal values, too", SL_ARGUMENT_SIZE, &selection.min},
       {"other-run", 0, "RUN", "this run of B against --run of A; without B: of the same directory", SL_ARGUMENT_TEXT,
        &selection.other_run},
       SL_OUTPUT_ARGUMENTS(format),

@@ -48,7 +48,7 @@ static int choose_ranks(struct sl_export *export, char **chosen, struct sl_error
     r = *chosen ? 0 : sl_no_memory(error);
     sl_complain("export: %lld of %lld ranks are written, %s; others with --rank RANKS",
                 (long long)sl_column_int(row, 1), (long long)ranks,
-                groups ? "one of each group of alike ones, the most different 64 at most"
+                groups ? "one of each group of ranks that behave alike, at most the 64 that differ most"
                        : "those with the highest peaks");
   }
   export->ranks = *chosen;
@@ -89,9 +89,9 @@ int sl_cmd_export(const struct sl_command *command, int argc, char **argv) {
        "ones or the highest)",
        SL_ARGUMENT_RANKS, &ranks.text},
       {"name", 0, "NAME",
-       "of parquet: the run's name in the lake, the same for all of its nodes; default: by its communicator",
+       "for parquet: the run's name in the lake, the same on all of its nodes; default: from its communicator",
        SL_ARGUMENT_TEXT, &export.name},
-      {"python", 0, "EXE", "of parquet: a Python that has DuckDB; default: python3", SL_ARGUMENT_TEXT, &export.python},
+      {"python", 0, "EXE", "for parquet: a Python that has DuckDB; default: python3", SL_ARGUMENT_TEXT, &export.python},
   };
   int r = sl_parse(command, arguments, sizeof(arguments) / sizeof(arguments[0]), argc, argv, &path, 1);
   if (r < 0)
@@ -104,7 +104,7 @@ int sl_cmd_export(const struct sl_command *command, int argc, char **argv) {
   }
   const bool tables = formats[format].write == sl_export_parquet; /* all rows as they are, and no timeline */
   if (!tables && (export.name || export.python)) {
-    sl_complain("export: --%s is of --format parquet", export.name ? "name" : "python");
+    sl_complain("export: --%s needs --format parquet", export.name ? "name" : "python");
     return SL_EXIT_USAGE;
   }
   if (tables && ranks.text) {

@@ -22,7 +22,7 @@ static const struct {
      "the companion package saw no model called, or was not loaded; see SHARDLEDGER_PYTHON in 'shardledger run "
      "--help-env'"},
     {"PyTorch's allocations", sl_sql_info_has_allocations,
-     "neither the torch bridge nor PyTorch's memory history was there; see 'shardledger doctor'"},
+     "neither the torch bridge nor PyTorch's memory history was available; see 'shardledger doctor'"},
     {"a check against PyTorch's own statistics", sl_sql_info_has_checks,
      "no step ended with one: the companion package asks there, and PyTorch has them for its caching allocator only"},
     {"driver-level memory", sl_sql_info_has_driver_memory, "CUPTI was off or taken by another tool"},

@@ -191,7 +191,7 @@ int sl_cmd_nccl(const struct sl_command *command, int argc, char **argv) {
   struct selection selection = {.view = VIEW_default, .slowest = -1, .step = -1};
   const struct sl_argument arguments[] = {
       {"by", 0, "operation|module|communicator", "one line each of these", SL_ARGUMENT_CHOICE, &selection.view},
-      {"slowest", 0, "N", "the N collectives that took longest", SL_ARGUMENT_NUMBER, &selection.slowest},
+      {"slowest", 0, "N", "the N collectives that took the longest", SL_ARGUMENT_NUMBER, &selection.slowest},
       {"step", 0, "N", "calls of this step only", SL_ARGUMENT_NUMBER, &selection.step},
       SL_RANKS_ARGUMENT(selection.ranks),
       SL_OUTPUT_ARGUMENTS(format),

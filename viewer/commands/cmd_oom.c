@@ -454,7 +454,7 @@ int sl_cmd_oom(const struct sl_command *command, int argc, char **argv) {
   const struct sl_argument arguments[] = {
       {"rank", 0, "RANKS", "these ranks, such as 7 or 0-3,7; also when they ended in order", SL_ARGUMENT_RANKS,
        &selection.ranks.text},
-      {"deaths", 0, NULL, "only who died when and how, each rank", SL_ARGUMENT_FLAG, &selection.deaths},
+      {"deaths", 0, NULL, "only when and how each rank died", SL_ARGUMENT_FLAG, &selection.deaths},
       SL_OUTPUT_ARGUMENTS(format),
   };
   const char *path = NULL;

@@ -58,13 +58,13 @@ static int print_rows(struct sl_db *db, struct sl_output *out, void *context, st
   sqlite3_set_authorizer(sl_db_handle(db), authorize, NULL);
   r = sl_db_prepare_first(db, sql, &statement, &tail, error);
   if (r == -EPERM) {
-    r = sl_error_set(error, r, "this statement is not a question: queries read the ledger and change nothing");
+    r = sl_error_set(error, r, "this statement would change the ledger; a query only reads it");
     goto finish;
   }
   if (r < 0)
     say_where_names_are(error);
   if (r == 0 && !statement)
-    r = sl_error_set(error, -EINVAL, "there is no SQL statement to run");
+    r = sl_error_set(error, -EINVAL, "the SQL has no statement to run");
   if (r < 0)
     goto finish;
   if (!nothing_follows(db, tail)) {

@@ -141,7 +141,7 @@ int sl_cmd_report(const struct sl_command *command, int argc, char **argv) {
       {"output", 'o', "FILE", "where to write it; replaced when it is there; default: report.html", SL_ARGUMENT_TEXT,
        &output},
       {"step", 0, "N", "hold every allocation of this step, too", SL_ARGUMENT_NUMBER, &page.step},
-      {"rank", 0, "RANKS", "of more than 8 ranks: draw these, too, such as 7 or 0-3,7", SL_ARGUMENT_RANKS,
+      {"rank", 0, "RANKS", "with more than 8 ranks: draw these, too, such as 7 or 0-3,7", SL_ARGUMENT_RANKS,
        &page.ranks.text},
       SL_RUN_ARGUMENT(run),
   };

@@ -72,7 +72,7 @@ static void print_headline(struct sl_output *out, struct sl_statement *statement
                    2 * largest > bytes ? "most of it" : "the largest part", sl_column_text(statement, 10),
                    sl_format_bytes(most, largest, out->exact_bytes));
   if (allocated_bytes != bytes)
-    sl_output_line(out, "That is what stays; with what comes and goes, allocated bytes changed by %s%s",
+    sl_output_line(out, "That is what stays; including what comes and goes, allocated bytes changed by %s%s",
                    allocated_bytes > 0 ? "+" : "", sl_format_bytes(allocated, allocated_bytes, out->exact_bytes));
 }
 
@@ -91,7 +91,7 @@ static void print_growing(struct sl_output *out, struct sl_statement *statement,
   else if (growing == 1)
     print_rank(out, sl_column_int(statement, 0), ranks, ", the only one that grows");
   else
-    sl_output_line(out, "Rank %lld, which grows most of %lld (all: %.200s); the others with --rank R",
+    sl_output_line(out, "Rank %lld, which grows the most of %lld (all: %.200s); the others with --rank R",
                    (long long)sl_column_int(statement, 0), (long long)growing, sl_column_text(statement, 12));
 }
 
@@ -126,7 +126,7 @@ static int print_growth(struct sl_db *db, struct sl_output *out, const struct se
     print_headline(out, statement);
     print_growing(out, statement, ranks, selection->ranks.text != NULL);
   } else if (steps < 4) {
-    sl_output_line(out, "%lld step%s: too few to tell what grows from what comes once; four are the least",
+    sl_output_line(out, "%lld step%s: too few to tell what grows from what comes once; at least four are needed",
                    (long long)steps, steps == 1 ? "" : "s");
   } else {
     sl_output_line(out, "Nothing grows (%lld steps)", (long long)steps);
@@ -224,7 +224,7 @@ int sl_cmd_survivors(const struct sl_command *command, int argc, char **argv) {
   const struct sl_argument arguments[] = {
       {"step", 0, "N", "what was allocated in this step only", SL_ARGUMENT_NUMBER, &selection.step},
       SL_RANKS_ARGUMENT(selection.ranks),
-      {"min", 0, "SIZE", "leave out what has fewer bytes together", SL_ARGUMENT_SIZE, &selection.min},
+      {"min", 0, "SIZE", "leave out groups that hold fewer bytes", SL_ARGUMENT_SIZE, &selection.min},
       SL_OUTPUT_ARGUMENTS(format),
   };
   const char *path = NULL;

@@ -64,7 +64,7 @@ int sl_print_device_around(struct sl_db *db, struct sl_output *out, const struct
   if (r <= 0)
     return r < 0 ? r
                  : sl_error_set(error, -ENODATA,
-                                "the device was not sampled there: NVML was not there, and no step ended");
+                                "the device was not sampled there: NVML was not available, and no step ended");
   sl_output_line(out, "%s", "");
   sl_output_styled(out, SL_STYLE_bold, "Rank %" PRId64 "'s GPU %" PRId64 " at %s, %s after its beginning", around.rank,
                    around.device, sl_format_instant(instant, around.at_ns), sl_format_duration(length, after_ns));

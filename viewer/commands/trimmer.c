@@ -38,7 +38,7 @@ static void signals_take(sigset_t *while_waiting) {
 }
 
 void sl_trimmer_say(const char *directory, const char *text) {
-  sl_complain("nothing of the log in %s can be dropped to make room: %s", directory, text);
+  sl_complain("no part of the log in %s can be dropped to make room: %s", directory, text);
 }
 
 int sl_trimmer_follow(const char *directory, pid_t parent) {

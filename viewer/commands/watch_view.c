@@ -430,7 +430,7 @@ static void print_silent(struct sl_output *out, const struct sl_live_run *run, c
       out->failed = -ENOMEM;
   char *ranks = silent.count ? sl_rank_ranges_text(&silent, RANGES) : NULL;
   if (ranks)
-    sl_output_styled(out, SL_STYLE_yellow, "Nothing new from rank%s %s: killed, stopped, or the machine is gone.",
+    sl_output_styled(out, SL_STYLE_yellow, "No news from rank%s %s: killed, stopped, or the machine is gone.",
                      strpbrk(ranks, ",-") ? "s" : "", ranks);
   free(ranks);
   free(silent.list);

@@ -1,31 +1,33 @@
 /*
  * The process group of rehearsals: one rank of many, whose other ranks are taken for copies of this one.
  *
- * `shardledger rehearse` runs a job as rank R of N with this backend in the places of NCCL's and Gloo's. Nothing is sent;
- * what a collective returns is what it would return if every rank had said what this one says:
+ * `shardledger rehearse` runs a job as rank R of N with this backend in the places of NCCL's and Gloo's. Nothing is
+ * sent; what a collective returns is what it would return if every rank had said what this one says:
  *
  *   all_gather                    N copies                          gather, at its root        N copies
  *   all_reduce, reduce_scatter    SUM: N × own (own part)           broadcast                  own
  *     PREMUL_SUM                  N × factor × own                  scatter, at its root       own part; else zeros
  *     AVG, MIN, MAX, …, PRODUCT   own                               all_to_all                 each gives what it gets
- *     BXOR                        own, of an even number 0          recv                       zeros; numbers: what was sent
+ *     BXOR                        own, of an even number 0          recv                       zeros; numbers: what was
+ * sent
  *
- * SUM counts all ranks, so that ones add up to N and what a program divides by N is what it was. PRODUCT does not: own to
- * the N-th would leave what numbers can hold. In an all_to_all what each rank gives this one is what this one gives it:
- * then an expert gets as many tokens as the average one does, and sizes that were exchanged before fit.
+ * SUM counts all ranks, so that ones add up to N and what a program divides by N is what it was. PRODUCT does not: own
+ * to the N-th would leave what numbers can hold. In an all_to_all what each rank gives this one is what this one gives
+ * it: then an expert gets as many tokens as the average one does, and sizes that were exchanged before fit.
  *
- * Memory is the point of it, so PyTorch's allocator is asked for what ProcessGroupNCCL asks it for, as torch 2.8 and later
- * do it: the lists of all_gather and reduce_scatter go through one flat tensor each; a barrier has a tensor of one number;
- * an asynchronous call keeps its tensors until somebody waits for it, or until a later call finds it forgotten; a
- * synchronous one keeps nothing and, under NCCL, returns no work. Everything runs on the caller's current stream.
+ * Memory is the point of it, so PyTorch's allocator is asked for what ProcessGroupNCCL asks it for, as torch 2.8 and
+ * later do it: the lists of all_gather and reduce_scatter go through one flat tensor each; a barrier has a tensor of
+ * one number; an asynchronous call keeps its tensors until somebody waits for it, or until a later call finds it
+ * forgotten; a synchronous one keeps nothing and, under NCCL, returns no work. Everything runs on the caller's current
+ * stream.
  *
  * It is compiled against the installed torch, as the bridge is, and needs neither Python's headers nor CUDA's: an
  * operator puts a backend into a ProcessGroup that Python has made (mirror.py).
  */
 #include <ATen/ATen.h>
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/ivalue.h>
 #include <ATen/core/jit_type.h>
-#include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/Event.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -214,7 +216,8 @@ void fill_with_copies(const at::Tensor &all, const at::Tensor &own, int64_t rank
 }
 
 bool is_one_size(const Tensors &tensors) {
-  return std::all_of(tensors.begin(), tensors.end(), [&](const at::Tensor &t) { return t.sizes() == tensors[0].sizes(); });
+  return std::all_of(tensors.begin(), tensors.end(),
+                     [&](const at::Tensor &t) { return t.sizes() == tensors[0].sizes(); });
 }
 
 at::Tensor flat_like(const Tensors &tensors) {
@@ -225,7 +228,8 @@ at::Tensor flat_like(const Tensors &tensors) {
 
 class MirrorBackend : public c10d::Backend {
 public:
-  MirrorBackend(int rank, int size, std::string name) : Backend(rank, size), name_(std::move(name)), is_nccl_(name_ == "nccl") {}
+  MirrorBackend(int rank, int size, std::string name)
+      : Backend(rank, size), name_(std::move(name)), is_nccl_(name_ == "nccl") {}
 
   const std::string getBackendName() const {
     return name_;
@@ -297,7 +301,8 @@ public:
         copy_what_fits(own_outputs[i], in_one ? passed[0][static_cast<int64_t>(i)] : inputs[0]);
     });
   }
-  WorkPointer allgather_coalesced(std::vector<Tensors> &outputs, Tensors &inputs, const c10d::AllgatherOptions &options) {
+  WorkPointer allgather_coalesced(std::vector<Tensors> &outputs, Tensors &inputs,
+                                  const c10d::AllgatherOptions &options) {
     TORCH_CHECK(!is_nccl_, "Backend nccl does not support allgather_coalesced");
     Tensors passed;
     for (Tensors &list : outputs)
@@ -312,7 +317,8 @@ public:
     Tensors inputs{input}, outputs{output};
     return gather_into(OpType::_ALLGATHER_BASE, outputs, inputs, is_async(options, 0));
   }
-  WorkPointer allgather_into_tensor_coalesced(Tensors &outputs, Tensors &inputs, const c10d::AllgatherOptions &options) {
+  WorkPointer allgather_into_tensor_coalesced(Tensors &outputs, Tensors &inputs,
+                                              const c10d::AllgatherOptions &options) {
     return gather_into(OpType::COALESCED, outputs, inputs, is_async(options, 0));
   }
 
@@ -333,7 +339,8 @@ public:
     });
   }
 
-  WorkPointer reduce_scatter(Tensors &outputs, std::vector<Tensors> &inputs, const c10d::ReduceScatterOptions &options) {
+  WorkPointer reduce_scatter(Tensors &outputs, std::vector<Tensors> &inputs,
+                             const c10d::ReduceScatterOptions &options) {
     Tensors &own_inputs = inputs.at(0);
     TORCH_CHECK(own_inputs.size() == static_cast<size_t>(size_), "reduce_scatter: ", own_inputs.size(),
                 " input tensors for ", size_, " ranks");
@@ -352,7 +359,8 @@ public:
     Tensors inputs{input}, outputs{output};
     return scatter_from(OpType::_REDUCE_SCATTER_BASE, outputs, inputs, options);
   }
-  WorkPointer reduce_scatter_tensor_coalesced(Tensors &outputs, Tensors &inputs, const c10d::ReduceScatterOptions &options) {
+  WorkPointer reduce_scatter_tensor_coalesced(Tensors &outputs, Tensors &inputs,
+                                              const c10d::ReduceScatterOptions &options) {
     return scatter_from(OpType::COALESCED, outputs, inputs, options);
   }
 
@@ -383,10 +391,12 @@ public:
   WorkPointer send(Tensors &tensors, int, int) {
     return call(OpType::SEND, tensors, tensors, true, [&](Shelf *) {
       for (const at::Tensor &tensor : tensors) {
-        if (tensor.is_floating_point() || tensor.is_complex() || static_cast<int64_t>(tensor.nbytes()) > REMEMBERED_BYTES)
+        if (tensor.is_floating_point() || tensor.is_complex() ||
+            static_cast<int64_t>(tensor.nbytes()) > REMEMBERED_BYTES)
           continue;
-        sent_.erase(std::remove_if(sent_.begin(), sent_.end(), [&](const at::Tensor &old) { return is_alike(old, tensor); }),
-                    sent_.end());
+        sent_.erase(
+            std::remove_if(sent_.begin(), sent_.end(), [&](const at::Tensor &old) { return is_alike(old, tensor); }),
+            sent_.end());
         sent_.push_back(tensor.to(at::kCPU, /*non_blocking=*/false, /*copy=*/true));
       }
     });
@@ -494,7 +504,8 @@ private:
   }
 
   /* mirror(shelf) makes the outputs; shelf is NULL where nothing has to be kept. */
-  template <typename Mirror> WorkPointer call(OpType type, const Tensors &inputs, const Tensors &outputs, bool async, Mirror mirror) {
+  template <typename Mirror>
+  WorkPointer call(OpType type, const Tensors &inputs, const Tensors &outputs, bool async, Mirror mirror) {
     check(inputs);
     check(outputs);
     release_forgotten();

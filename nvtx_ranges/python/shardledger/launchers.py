@@ -11,19 +11,21 @@ if "is_launching" not in globals():  # a reloaded module goes on
 
 def _torchrun(module):
     """One worker, on this machine, however many were asked for. Its place it gets from prepare()."""
-    real = module.run
+    real = module.launch_agent
 
     @functools.wraps(real)
-    def run(args):
+    def launch_agent(config, entrypoint, args):
         global is_launching
-        args.nnodes, args.nproc_per_node, args.standalone = "1", "1", True
+        config.min_nodes = config.max_nodes = config.nproc_per_node = 1
+        config.rdzv_backend, config.rdzv_endpoint = "c10d", "localhost:0"
+        config.rdzv_configs = {key: value for key, value in config.rdzv_configs.items() if key != "rank"}
         is_launching = True
         try:
-            return real(args)
+            return real(config, entrypoint, args)
         finally:
             is_launching = False
 
-    module.run = run
+    module.launch_agent = launch_agent
 
 
 def _spawn(module):
@@ -80,7 +82,7 @@ def _lightning(module):
 
 
 _CHANGES = {
-    "torch.distributed.run": _torchrun,
+    "torch.distributed.launcher.api": _torchrun,
     "torch.multiprocessing.spawn": _spawn,
     "torch.distributed.checkpoint.utils": _checkpoint_alone,
     "torch.distributed.checkpoint.default_planner": _checkpoint_in_part,

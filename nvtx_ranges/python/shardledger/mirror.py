@@ -9,6 +9,7 @@ returns.
 import ctypes
 import functools
 import inspect
+import pickle
 import sys
 import time
 
@@ -23,6 +24,7 @@ _PATIENCE = 5  # seconds that a key may take to come, from another thread of thi
 if "_library" not in globals():  # a reloaded module keeps what it started
     _library = None
     _callback = None  # ctypes' function, which lives as long as the process
+    _broadcasts = 0  # of objects
     _stores = []  # Python's half of a store lives as long as somebody holds it here
 
 
@@ -243,17 +245,43 @@ def _root(args, kwargs, place, group_place, group_src_place):
 
 
 def _broadcast_objects(real):
+    """What a rank says that was rehearsed before, by the same command, is known to those after it; they count its calls."""
+
     @functools.wraps(real)
     def broadcast_object_list(object_list, *args, **kwargs):
+        global _broadcasts
         root, own = _root(args, kwargs, 0, 1, 3)
+        _broadcasts += 1
         if root == own:
+            _keep_said(_broadcasts, root, object_list)
             return real(object_list, *args, **kwargs)
-        if any(entry is None for entry in object_list):
-            rehearsal.say(f"broadcast_object_list: what rank {root} says is not known to rank {own} of a rehearsal, whose list "
-                          "stays")
+        said = _read_said(_broadcasts, root, len(object_list))
+        if said is not None:
+            object_list[:] = said
+        elif any(entry is None for entry in object_list):
+            rehearsal.say(f"broadcast_object_list: what rank {root} says is not known to rank {own}, whose list stays; rehearse "
+                          f"--rank {root} before it")
         return None
 
     return broadcast_object_list
+
+
+def _keep_said(number, root, objects):
+    try:
+        with open(rehearsal.said_file(number), "wb") as file:
+            pickle.dump((root, objects), file)
+    except Exception as error:  # what can't be kept is not known later, and then said
+        rehearsal.say(f"broadcast_object_list: not kept for other ranks ({type(error).__name__}: {error})")
+
+
+def _read_said(number, root, count):
+    """None where nobody said that."""
+    try:
+        with open(rehearsal.said_file(number), "rb") as file:
+            by, objects = pickle.load(file)
+    except Exception:  # not rehearsed before, or of classes that are not here
+        return None
+    return objects if by == root and len(objects) == count else None
 
 
 def _scatter_objects(real):
@@ -274,6 +302,17 @@ def _receive_objects(*_, **__):
     rehearsal.refuse("recv_object_list wants an object of another rank, which only that rank knows")
 
 
+def _log_less(real):
+    """DDP's logger takes every group that says gloo for a ProcessGroupGloo, and reads members that ours has not."""
+
+    @functools.wraps(real)
+    def set_construction_data_and_log(*args, **kwargs):
+        if not any(group.name() == "gloo" for group in sys.modules[_C10D]._world.pg_map):
+            real(*args, **kwargs)
+
+    return set_construction_data_and_log
+
+
 def install():
     """As soon as torch.distributed.distributed_c10d is imported, before anybody takes a name from it."""
     c10d = sys.modules[_C10D]
@@ -282,6 +321,8 @@ def install():
         if hasattr(c10d, name):
             setattr(c10d, name, _stand_in(getattr(c10d, name), word))
     _complete(torch._C._distributed_c10d.Backend, options)
+    logger = torch._C._distributed_c10d.Logger
+    logger.set_construction_data_and_log = _log_less(logger.set_construction_data_and_log)
     c10d.rendezvous = _rendezvous
     c10d.init_process_group = _place(c10d.init_process_group)
     c10d._store_based_barrier = lambda *_, **__: None

@@ -60,7 +60,7 @@ def prepare():
     os.environ.update((name, str(value)) for name, value in plan.environment().items())
     _when_imported("torch.distributed.distributed_c10d", "mirror", "install")
     _when_imported("torch.distributed", "mirror", "replace_stores")
-    for module in ("torch.distributed.run", "torch.multiprocessing.spawn", "torch.distributed.checkpoint.utils",
+    for module in ("torch.distributed.launcher.api", "torch.multiprocessing.spawn", "torch.distributed.checkpoint.utils",
                    "torch.distributed.checkpoint.default_planner", "torch.distributed.rpc", "torch.cuda.memory",
                    "lightning_fabric.plugins.environments.torchelastic",
                    "lightning.fabric.plugins.environments.torchelastic"):
@@ -86,6 +86,11 @@ def say(text):
         sys.stderr.write("shardledger: " + text + "\n")
     except Exception:  # a closed stderr is the user's choice
         pass
+
+
+def said_file(number):
+    """Where the objects of the number-th broadcast of a rehearsal are kept for the ranks that come after this one."""
+    return f"{plan.outcome}.said-{number}"
 
 
 def _note(line):
@@ -121,8 +126,14 @@ def tell_facts():
 
 def step_begins(number):
     """Called where a step is about to begin; does not return where it is one too many."""
-    if plan is not None and number >= plan.steps:
+    if plan is None:
+        return
+    if number >= plan.steps:
         _end()
+    if plan.memory:
+        from . import limit
+
+        limit.adjust()
 
 
 def _end():

@@ -37,6 +37,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <deque>
 #include <memory>
 #include <mutex>
@@ -177,6 +178,11 @@ void copy_what_fits(const at::Tensor &to, const at::Tensor &from) {
   target.narrow(0, both, to.numel() - both).zero_();
 }
 
+bool is_common_float(const at::Tensor &tensor) {
+  const at::ScalarType type = tensor.scalar_type();
+  return type == at::kFloat || type == at::kDouble || type == at::kHalf || type == at::kBFloat16;
+}
+
 bool can_count(const at::Tensor &tensor) {
   return tensor.scalar_type() != at::kBool && !c10::isFloat8Type(tensor.scalar_type());
 }
@@ -262,7 +268,12 @@ public:
   }
 
   WorkPointer broadcast(Tensors &tensors, const c10d::BroadcastOptions &options) {
-    return call(OpType::BROADCAST, tensors, tensors, is_async(options, 0), [&](Shelf *) {});
+    return call(OpType::BROADCAST, tensors, tensors, is_async(options, 0), [&](Shelf *) {
+      /* What only another rank has written is anything here. */
+      for (const at::Tensor &tensor : tensors)
+        if (options.rootRank != rank_ && is_common_float(tensor))
+          tensor.nan_to_num_(0, INFINITY, -INFINITY);
+    });
   }
 
   WorkPointer allreduce(Tensors &tensors, const c10d::AllreduceOptions &options) {

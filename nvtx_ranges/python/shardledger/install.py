@@ -1,5 +1,7 @@
 """Puts every hook in place. Imported only when torch is: from here on modules import it freely."""
 
+import threading
+
 from . import (backward, bridge, ddp, facts, forward, fsdp1, guard, handover, megatron, meshes, native, optimizers,
                outside, rehearsal)
 
@@ -25,7 +27,8 @@ def install():
 
 
 def _rehearse():
-    from . import limit
+    from . import limit, mirror
 
+    threading.Thread(target=mirror.build_ahead, name="shardledger", daemon=True).start()  # beside the bridge's compilation
     rehearsal.tell_facts()
     limit.install()

@@ -6,9 +6,11 @@ program finds what it expects: get_backend() says nccl. mirror_group.cpp is the 
 returns.
 """
 
+import contextlib
 import ctypes
 import functools
 import inspect
+import os
 import pickle
 import sys
 import time
@@ -33,6 +35,12 @@ def build():
     from . import compiler
 
     return compiler.build(compiler.MIRROR)
+
+
+def build_ahead():
+    """What fails is said when the group is needed."""
+    with contextlib.suppress(Exception):
+        build()
 
 
 def load():
@@ -207,7 +215,9 @@ def _place(real):
 
 
 def _attach():
-    """Steps are counted by the companion, which is to be there also where CUDA comes later."""
+    """Steps are counted by the companion, which is to be there also where CUDA comes later. Not where the user keeps it away."""
+    if os.environ.get("SHARDLEDGER_PYTHON") == "off":
+        return
     from . import attach  # the function, as the package has it
 
     attach()

@@ -41,10 +41,13 @@ def collectives():
     mine = in_place[2 * rank : 2 * rank + 2]
     mine.copy_(own)
     dist.all_gather_into_tensor(in_place, mine)
+    scalars = torch.empty(world)
+    dist.all_gather_into_tensor(scalars, torch.tensor(5.0))
     scattered, listed = torch.empty(2), torch.empty(2)
     dist.reduce_scatter_tensor(scattered, torch.arange(2.0 * world))
     dist.reduce_scatter(listed, list(torch.arange(2.0 * world).view(world, 2).clone()), op.AVG)
     tell(all_gather=gathered.tolist(), all_gather_list=[part.tolist() for part in parts], in_place=in_place.tolist(),
+         scalars=scalars.tolist(),
          reduce_scatter=scattered.tolist(), reduce_scatter_list=listed.tolist(), completed=work.is_completed(),
          future=work.get_future().value()[0].tolist())
     broadcast, reduced_to = own.clone(), own.clone()

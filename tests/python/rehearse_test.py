@@ -52,6 +52,7 @@ def test_a_sum_counts_all_ranks_and_all_else_is_this_ranks_own(told):
 
 def test_gathered_are_copies_also_in_place_and_in_a_list(told):
     assert told["all_gather"] == told["in_place"] == [1, 2] * 4
+    assert told["scalars"] == [5] * 4
     assert told["all_gather_list"] == [[1, 2]] * 4
     assert told["completed"] and told["future"] == [1, 2]
 
@@ -217,6 +218,88 @@ def test_what_nccl_held_is_what_recorded_runs_say(tmp_path):
     sizes = [size for _, size, _ in found]
     with open(os.path.join(HERE, "..", "..", "viewer", "commands", "nccl_memory.def"), encoding="utf-8") as file:
         assert f'NCCL_MEMORY("2.28.9", 2, {min(sizes)}, {max(sizes)}, ' in file.read()
+
+
+def uses(tensor):
+    import torch
+
+    return torch._C._storage_Use_Count(tensor.untyped_storage()._cdata)
+
+
+@pytest.fixture
+def nccl():
+    """A group as NCCL's would be, rank 1 of 3, whose tensors are the CPU's."""
+    import torch
+    from shardledger import mirror
+
+    mirror.load()
+    group = torch._C._distributed_c10d.ProcessGroup(torch._C._distributed_c10d.HashStore(), 1, 3)
+    torch.ops.shardledger_rehearsal.put_mirror(group.boxed(), "nccl")
+    return group
+
+
+def test_an_asynchronous_call_keeps_its_tensors_until_somebody_waits_and_a_synchronous_one_none(nccl):
+    import torch
+    from torch._C._distributed_c10d import AllgatherOptions
+
+    own, every = torch.ones(4), torch.empty(12)
+    before, options = uses(own), AllgatherOptions()
+    options.asyncOp = False
+    assert nccl._allgather_base(every, own[:], options) is None
+    assert uses(own) == before and every.sum() == 12
+    options.asyncOp = True
+    work = nccl._allgather_base(every, own[:], options)  # a tensor that nobody else holds
+    assert uses(own) > before
+    work.wait()
+    assert uses(own) == before
+    del work
+
+
+def test_what_nobody_waits_for_is_let_go_by_a_later_call(nccl):
+    import time
+
+    import torch
+    from torch._C._distributed_c10d import AllgatherOptions
+
+    own, every, options = torch.ones(4), torch.empty(12), AllgatherOptions()
+    before = uses(own)
+    forgotten = nccl._allgather_base(every, own[:], options)
+    assert uses(own) > before
+    time.sleep(0.15)
+    nccl._allgather_base(torch.empty(3), torch.ones(1), options).wait()
+    assert uses(own) == before
+    del forgotten
+
+
+def test_what_nccl_refuses_is_refused(nccl):
+    import torch
+    from torch._C._distributed_c10d import AllgatherOptions, AllreduceOptions
+
+    with pytest.raises(RuntimeError, match="must be contiguous"):
+        nccl.allreduce([torch.ones(4, 4).t()], AllreduceOptions())
+    with pytest.raises(RuntimeError, match="world_size times input"):
+        nccl._allgather_base(torch.empty(4), torch.ones(4), AllgatherOptions())
+
+
+def test_what_another_rank_has_not_written_is_a_number(nccl):
+    import torch
+    from torch._C._distributed_c10d import BroadcastOptions
+
+    options = BroadcastOptions()
+    options.rootRank = 0
+    tensor = torch.tensor([1.0, math.nan, -math.inf])
+    nccl.broadcast([tensor], options).wait()
+    assert tensor.tolist() == [1, 0, -math.inf]
+
+
+def test_the_group_compiles_cleanly(tmp_path):
+    from shardledger import compiler
+
+    command = compiler._command(compiler.MIRROR, compiler.find_compiler(), None, "c++17", str(tmp_path / "mirror.so"))
+    command[command.index("-w")] = "-Wall"
+    command[1:1] = ["-Wextra", "-Werror", "-Wno-unused-parameter"]
+    done = compiler._run(command, 180)
+    assert done.returncode == 0, done.stdout
 
 
 LIGHTNING = """

@@ -63,6 +63,12 @@ TEST_F(Rehearsal, NeitherNCCLsMemoryNorUnexplainedOneIsCounted) {
   EXPECT_TRUE(contains(before, "NCCL's own memory is not in these figures")) << before;
 }
 
+TEST_F(Rehearsal, WithoutASampleOfTheDeviceNothingIsSaidToFit) {
+  change("DELETE FROM device_owner");
+  EXPECT_TRUE(contains(info(), "Rank 0: 325058560 of 150109880320 reserved by PyTorch; the device was not sampled"))
+      << info();
+}
+
 TEST_F(Rehearsal, OutOfMemoryIsNoFit) {
   change("UPDATE rank SET rehearsal_bytes = 2000000000 WHERE rank = 1;"
          "INSERT INTO oom(rank, at_ns, requested_bytes, device, source) VALUES(1, 1, 5, 0, 'allocator')");

@@ -40,7 +40,7 @@ static int print_need(struct sl_db *db, struct sl_output *out, struct sl_error *
     sl_format_bytes(rest, other, out->exact_bytes);
     sl_format_bytes(left, spare < 0 ? -spare : spare, out->exact_bytes);
     const long long rank = (long long)sl_column_int(statement, 0);
-    const bool is_smaller = device > sl_column_int(statement, 2);
+    const bool is_smaller = device > sl_column_int(statement, 2), is_sampled = !sl_column_is_null(statement, 4);
     if (sl_column_int(statement, 5) > 0 && is_smaller)
       sl_output_styled(out, SL_STYLE_yellow,
                        "Rank %lld ran out of memory on this device, which is smaller than %s: that says nothing of %s",
@@ -48,6 +48,11 @@ static int print_need(struct sl_db *db, struct sl_output *out, struct sl_error *
     else if (sl_column_int(statement, 5) > 0)
       sl_output_styled(out, SL_STYLE_red, "Rank %lld does not fit in %s: out of memory, see 'shardledger oom'", rank,
                        size);
+    else if (!is_sampled)
+      sl_output_styled(
+          out, SL_STYLE_yellow,
+          "Rank %lld: %s of %s reserved by PyTorch; the device was not sampled, so what is beside it is not known",
+          rank, torch, size);
     else if (spare < 0)
       sl_output_styled(out, SL_STYLE_red,
                        "Rank %lld does not fit in %s: it needs %s, %s too many (%s reserved by PyTorch, %s beside it)",

@@ -29,9 +29,17 @@ def collectives():
         return tensor.tolist()
 
     op = dist.ReduceOp
-    tell(sum=reduced(op.SUM), max=reduced(op.MAX), min=reduced(op.MIN), product=reduced(op.PRODUCT), avg=reduced(op.AVG),
-         xor=reduced(op.BXOR, torch.tensor([5])), either=reduced(op.BOR, torch.tensor([5])), counted=reduced(op.SUM, torch.ones(1)),
-         true=reduced(op.SUM, torch.tensor([True])))
+    tell(
+        sum=reduced(op.SUM),
+        max=reduced(op.MAX),
+        min=reduced(op.MIN),
+        product=reduced(op.PRODUCT),
+        avg=reduced(op.AVG),
+        xor=reduced(op.BXOR, torch.tensor([5])),
+        either=reduced(op.BOR, torch.tensor([5])),
+        counted=reduced(op.SUM, torch.ones(1)),
+        true=reduced(op.SUM, torch.tensor([True])),
+    )
     gathered = torch.empty(2 * world)
     dist.all_gather_into_tensor(gathered, own)
     parts = [torch.empty(2) for _ in range(world)]
@@ -46,10 +54,16 @@ def collectives():
     scattered, listed = torch.empty(2), torch.empty(2)
     dist.reduce_scatter_tensor(scattered, torch.arange(2.0 * world))
     dist.reduce_scatter(listed, list(torch.arange(2.0 * world).view(world, 2).clone()), op.AVG)
-    tell(all_gather=gathered.tolist(), all_gather_list=[part.tolist() for part in parts], in_place=in_place.tolist(),
-         scalars=scalars.tolist(),
-         reduce_scatter=scattered.tolist(), reduce_scatter_list=listed.tolist(), completed=work.is_completed(),
-         future=work.get_future().value()[0].tolist())
+    tell(
+        all_gather=gathered.tolist(),
+        all_gather_list=[part.tolist() for part in parts],
+        in_place=in_place.tolist(),
+        scalars=scalars.tolist(),
+        reduce_scatter=scattered.tolist(),
+        reduce_scatter_list=listed.tolist(),
+        completed=work.is_completed(),
+        future=work.get_future().value()[0].tolist(),
+    )
     broadcast, reduced_to = own.clone(), own.clone()
     dist.broadcast(broadcast, 0)
     dist.reduce(reduced_to, rank)
@@ -62,8 +76,15 @@ def collectives():
     dist.all_to_all(lists, [torch.tensor([float(i)]) for i in range(world)])
     uneven = torch.empty(3)
     dist.all_to_all_single(uneven, torch.tensor([7.0, 8.0]), [3] + [0] * (world - 1), [2] + [0] * (world - 1))
-    tell(broadcast=broadcast.tolist(), reduce=reduced_to.tolist(), gather=[part.tolist() for part in to] if rank == 0 else None,
-         scatter=given.tolist(), all_to_all=exchanged.tolist(), all_to_all_list=[part.item() for part in lists], uneven=uneven.tolist())
+    tell(
+        broadcast=broadcast.tolist(),
+        reduce=reduced_to.tolist(),
+        gather=[part.tolist() for part in to] if rank == 0 else None,
+        scatter=given.tolist(),
+        all_to_all=exchanged.tolist(),
+        all_to_all_list=[part.item() for part in lists],
+        uneven=uneven.tolist(),
+    )
     objects, said = [None] * world, [{"rank": rank}]
     dist.all_gather_object(objects, {"rank": rank})
     dist.broadcast_object_list(said, src=0)
@@ -82,9 +103,16 @@ def collectives():
     tell(recv=received.tolist(), recv_numbers=numbers.tolist())
     evens = dist.new_group(list(range(0, world, 2)))
     split = dist.split_group(split_ranks=[list(range(world // 2)), list(range(world // 2, world))])
-    tell(backend=dist.get_backend(), initialized=dist.is_initialized(), even=evens is not dist.GroupMember.NON_GROUP_MEMBER,
-         split=dist.get_process_group_ranks(split), rank=rank, world=world, is_torchelastic=dist.is_torchelastic_launched(),
-         environment={name: os.environ[name] for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK")})
+    tell(
+        backend=dist.get_backend(),
+        initialized=dist.is_initialized(),
+        even=evens is not dist.GroupMember.NON_GROUP_MEMBER,
+        split=dist.get_process_group_ranks(split),
+        rank=rank,
+        world=world,
+        is_torchelastic=dist.is_torchelastic_launched(),
+        environment={name: os.environ[name] for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK")},
+    )
     functional(rank, world)
     dist.destroy_process_group()
 
@@ -101,13 +129,17 @@ def functional(rank, world):
         return functions.wait_tensor(tensor).tolist()
 
     whole = distribute_tensor(torch.arange(float(4 * world)).view(world, 4), mesh["b"], [Shard(0)])
-    tell(coordinate=mesh.get_coordinate(), functional_sum=value(functions.all_reduce(torch.ones(2), "sum", group)),
-         functional_gather=value(functions.all_gather_tensor(torch.ones(1), 0, mesh["b"])),
-         functional_scatter=value(functions.reduce_scatter_tensor(torch.ones(world), "sum", 0, group)),
-         coalesced=[value(t) for t in functions.all_reduce_coalesced([torch.ones(1), torch.ones(2)], "avg", group)],
-         exchanged=value(functions.all_to_all_single(torch.arange(float(world)), None, None, group)),
-         local=list(whole.to_local().shape), replicated=list(whole.redistribute(mesh["b"], [Replicate()]).shape),
-         is_dtensor=isinstance(whole, DTensor))
+    tell(
+        coordinate=mesh.get_coordinate(),
+        functional_sum=value(functions.all_reduce(torch.ones(2), "sum", group)),
+        functional_gather=value(functions.all_gather_tensor(torch.ones(1), 0, mesh["b"])),
+        functional_scatter=value(functions.reduce_scatter_tensor(torch.ones(world), "sum", 0, group)),
+        coalesced=[value(t) for t in functions.all_reduce_coalesced([torch.ones(1), torch.ones(2)], "avg", group)],
+        exchanged=value(functions.all_to_all_single(torch.arange(float(world)), None, None, group)),
+        local=list(whole.to_local().shape),
+        replicated=list(whole.redistribute(mesh["b"], [Replicate()]).shape),
+        is_dtensor=isinstance(whole, DTensor),
+    )
 
 
 class Block(nn.Module):
@@ -194,6 +226,33 @@ def store():
     own.set("here", "yes")
     tell(here=own.get("here").decode())
     own.get("there")
+
+
+def places():
+    """Every way to say where the other ranks are."""
+    found = {}
+    ways = {
+        "nothing": {},
+        "env": {"backend": "gloo", "init_method": "env://"},
+        "file": {"backend": "gloo", "init_method": "file:///nowhere/there", "rank": 0, "world_size": 2},
+        "tcp": {"backend": "nccl", "init_method": "tcp://nowhere.example:1", "rank": 0, "world_size": 2},
+        "store": {"backend": "gloo", "store": dist.PrefixStore("a", dist.FileStore("/nowhere/there", 2)), "rank": 0, "world_size": 2},
+        "options": {"backend": "nccl", "pg_options": dist.ProcessGroupNCCL.Options()},
+        "rendezvous": dict(zip(("store", "rank", "world_size"), next(dist.rendezvous("env://"))), backend="cpu:gloo"),
+    }
+    for name, options in ways.items():
+        dist.init_process_group(**options)
+        backend = dist.group.WORLD._get_backend(torch.device("cuda" if options.get("backend") == "nccl" else "cpu"))
+        found[name] = [dist.get_rank(), dist.get_world_size(), dist.get_backend(), backend.name()]
+        is_right = isinstance(backend, dist.ProcessGroupNCCL if backend.name() == "nccl" else dist.ProcessGroupGloo)
+        found[name].append(is_right)
+        subgroup, _ = dist.new_subgroups(2, backend="gloo")
+        counted = torch.ones(1)
+        dist.all_reduce(counted, group=subgroup)
+        dist.monitored_barrier(subgroup)
+        found[name].append(counted.item())
+        dist.destroy_process_group()
+    tell(places=found)
 
 
 def numbers():

@@ -18,8 +18,13 @@ DATA = os.path.join(HERE, "..", "data")
 class Rehearsed:
     def __init__(self, place, arguments, command, environment):
         self.directory = place / "out"
-        done = subprocess.run([COMMAND, "rehearse", "-o", self.directory, *map(str, arguments), "--", *command], text=True,
-                              capture_output=True, timeout=300, env={**os.environ, "OMP_NUM_THREADS": "1", **environment})
+        done = subprocess.run(
+            [COMMAND, "rehearse", "-o", self.directory, *map(str, arguments), "--", *command],
+            text=True,
+            capture_output=True,
+            timeout=300,
+            env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+        )
         self.status, self.out, self.err = done.returncode, done.stdout, done.stderr
         self.lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"')]
         self.facts = {key: value for line in self.lines for key, value in line.items()}
@@ -39,7 +44,9 @@ def rehearse(tmp_path):
 
 @pytest.fixture(scope="module", params=[0, 3])
 def told(request, tmp_path_factory):
-    found = Rehearsed(tmp_path_factory.mktemp("told"), ["-n", "4", "--rank", str(request.param)], [sys.executable, JOB, "collectives"], {})
+    found = Rehearsed(
+        tmp_path_factory.mktemp("told"), ["-n", "4", "--rank", str(request.param)], [sys.executable, JOB, "collectives"], {}
+    )
     assert found.status == 0, found.err
     return found.facts
 
@@ -83,7 +90,13 @@ def test_the_program_finds_its_place_and_the_backend_that_it_asked_for(told):
     rank = told["rank"]
     assert (told["world"], told["initialized"], told["is_torchelastic"]) == (4, True, True)
     assert told["backend"] == "cpu:gloo,cuda:nccl"
-    assert told["environment"] == {"RANK": str(rank), "WORLD_SIZE": "4", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "4", "GROUP_RANK": "0"}
+    assert told["environment"] == {
+        "RANK": str(rank),
+        "WORLD_SIZE": "4",
+        "LOCAL_RANK": "0",
+        "LOCAL_WORLD_SIZE": "4",
+        "GROUP_RANK": "0",
+    }
     assert told["even"] == (rank % 2 == 0)
     assert told["split"] == ([0, 1] if rank < 2 else [2, 3])
     assert told["coordinate"] == [rank // 2, rank % 2]
@@ -93,6 +106,17 @@ def test_functional_collectives_and_dtensors(told):
     assert told["functional_sum"] == [4, 4] and told["functional_gather"] == [1, 1] and told["functional_scatter"] == [4]
     assert told["coalesced"] == [[1], [1, 1]] and told["exchanged"] == [0, 1, 2, 3]
     assert told["local"] == [2, 4] and told["replicated"] == [4, 4] and told["is_dtensor"]
+
+
+@pytest.mark.parametrize("debug", ["OFF", "DETAIL"])
+def test_the_place_is_the_rehearsals_however_the_program_looks_for_others(rehearse, debug):
+    found = rehearse("places", "--rank", 3, TORCH_DISTRIBUTED_DEBUG=debug, TORCH_DIST_INIT_BARRIER=str(int(debug == "DETAIL")))
+    assert found.status == 0, found.err
+    asked = {"nothing": "undefined", "tcp": "nccl", "options": "nccl", "rendezvous": "cpu:gloo"}
+    assert found.facts["places"] == {
+        name: [3, 4, asked.get(name, "gloo"), "nccl" if asked.get(name) == "nccl" else "gloo", True, 2]
+        for name in ("nothing", "env", "file", "tcp", "store", "options", "rendezvous")
+    }
 
 
 def test_every_kind_of_parallelism_trains_and_keeps_its_values_finite(rehearse):
@@ -140,13 +164,16 @@ def test_a_second_rehearsal_is_a_run_of_its_own(rehearse, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "out-2"]
 
 
-@pytest.mark.parametrize("job, sentence", [
-    ("numbers", "torch.distributed.recv wants 3 whole numbers from rank 0, which only that rank knows"),
-    ("store", "the program waits for the key there of a store of torch.distributed, which another rank sets"),
-    ("objects", "scatter_object_list wants an object of rank 0, which only that rank knows"),
-    ("unknown_backend", "init_process_group asks for the backend mpi; nccl and gloo can be rehearsed"),
-    ("remote_calls", "torch.distributed.rpc.init_rpc wants other ranks to answer"),
-])
+@pytest.mark.parametrize(
+    "job, sentence",
+    [
+        ("numbers", "torch.distributed.recv wants 3 whole numbers from rank 0, which only that rank knows"),
+        ("store", "the program waits for the key there of a store of torch.distributed, which another rank sets"),
+        ("objects", "scatter_object_list wants an object of rank 0, which only that rank knows"),
+        ("unknown_backend", "init_process_group asks for the backend mpi; nccl and gloo can be rehearsed"),
+        ("remote_calls", "torch.distributed.rpc.init_rpc wants other ranks to answer"),
+    ],
+)
 def test_what_only_another_rank_knows_is_named_and_ends_it_with_2(rehearse, job, sentence):
     found = rehearse(job, "--rank", 1)
     assert found.status == 2
@@ -162,15 +189,30 @@ def test_a_failure_of_the_programs_own_is_its_exit_status(rehearse):
 
 
 def test_torchruns_command_line_starts_one_worker_however_many_it_names(rehearse):
-    command = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "8", "--node-rank", "1",
-               "--master-addr", "nowhere.example", JOB, "training"]
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--nnodes",
+        "2",
+        "--nproc-per-node",
+        "8",
+        "--node-rank",
+        "1",
+        "--master-addr",
+        "nowhere.example",
+        JOB,
+        "training",
+    ]
     found = rehearse("", "--rank", 11, "--steps", 1, world=16, command=command)
     assert found.status == 0, found.err
     assert found.lines == [{"step": 0}, {"clean": True}]
 
 
 def test_a_refusal_below_a_launcher_is_the_commands_too(rehearse):
-    found = rehearse("", "--rank", 1, command=[sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "4", JOB, "numbers"])
+    found = rehearse(
+        "", "--rank", 1, command=[sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "4", JOB, "numbers"]
+    )
     assert found.status == 2
     assert "recv wants 3 whole numbers" in found.err
 
@@ -188,16 +230,19 @@ def test_the_users_sitecustomize_still_runs(rehearse, tmp_path):
     assert found.out.splitlines()[0] == "1"
 
 
-@pytest.mark.parametrize("arguments, sentence", [
-    ([], "--world-size says how many ranks the job is to have"),
-    (["--world-size", "0"], "--world-size says how many ranks the job is to have"),
-    (["--world-size", "4", "--rank", "4"], "--rank takes ranks from 0 to 3"),
-    (["--world-size", "4", "--rank", "0,"], "--rank takes ranks from 0 to 3"),
-    (["--world-size", "4", "--rank", "2-1"], "--rank takes ranks from 0 to 3"),
-    (["--world-size", "4", "--steps", "0"], "--steps takes 1 or more"),
-    (["--world-size", "4", "--gpus-per-node", "5"], "--gpus-per-node is 5, and there are 4 ranks"),
-    (["--world-size", "4", "--device-memory", "much"], "--device-memory"),
-])
+@pytest.mark.parametrize(
+    "arguments, sentence",
+    [
+        ([], "--world-size says how many ranks the job is to have"),
+        (["--world-size", "0"], "--world-size says how many ranks the job is to have"),
+        (["--world-size", "4", "--rank", "4"], "--rank takes ranks from 0 to 3"),
+        (["--world-size", "4", "--rank", "0,"], "--rank takes ranks from 0 to 3"),
+        (["--world-size", "4", "--rank", "2-1"], "--rank takes ranks from 0 to 3"),
+        (["--world-size", "4", "--steps", "0"], "--steps takes 1 or more"),
+        (["--world-size", "4", "--gpus-per-node", "5"], "--gpus-per-node is 5, and there are 4 ranks"),
+        (["--world-size", "4", "--device-memory", "much"], "--device-memory"),
+    ],
+)
 def test_wrong_input_is_one_sentence_and_2(arguments, sentence, tmp_path):
     done = subprocess.run([COMMAND, "rehearse", "-o", tmp_path / "out", *arguments, "--", "true"], capture_output=True, text=True)
     assert done.returncode == 2 and done.stdout == ""
@@ -212,8 +257,12 @@ def test_what_nccl_held_is_what_recorded_runs_say(tmp_path):
         ledger = tmp_path / "ledger.sqlite"
         subprocess.run([COMMAND, "ingest", os.path.join(DATA, run), "-o", ledger], check=True, capture_output=True)
         with sqlite3.connect(ledger) as db:
-            found.update(db.execute("SELECT nranks, device_bytes >> 20, (SELECT max(nccl_version) FROM rank) FROM communicator "
-                                    "WHERE device_bytes > 0"))
+            found.update(
+                db.execute(
+                    "SELECT nranks, device_bytes >> 20, (SELECT max(nccl_version) FROM rank) FROM communicator "
+                    "WHERE device_bytes > 0"
+                )
+            )
     assert {ranks for ranks, _, _ in found} == {2} and {version for *_, version in found} == {"2.28.9"}
     sizes = [size for _, size, _ in found]
     with open(os.path.join(HERE, "..", "..", "viewer", "commands", "nccl_memory.def"), encoding="utf-8") as file:
@@ -331,7 +380,14 @@ def test_hugging_face(rehearse, tmp_path, job):
     pytest.importorskip("transformers")
     pytest.importorskip("accelerate")
     script = os.path.join(HERE, "..", "gpu", "matrix", "hugging_face.py")
-    found = rehearse("", "--rank", 1, "--steps", 9, HF_HUB_OFFLINE="1",
-                     command=[sys.executable, script, "--jobs", job, "--truth", str(tmp_path / "truth"), "--device", "cpu"])
+    found = rehearse(
+        "",
+        "--rank",
+        1,
+        "--steps",
+        9,
+        HF_HUB_OFFLINE="1",
+        command=[sys.executable, script, "--jobs", job, "--truth", str(tmp_path / "truth"), "--device", "cpu"],
+    )
     assert found.status == 0, found.err
     assert '"done": 1' in (tmp_path / "truth.rank1").read_text()

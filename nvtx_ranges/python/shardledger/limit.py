@@ -1,7 +1,7 @@
 """A device as large as the rehearsal says: PyTorch may reserve that much, less what is in use beside it.
 
-Beside it are CUDA's context, which is there before, kernels as they are loaded, and libraries' own memory: so the
-limit is set when CUDA is initialised, and lowered where a step begins. What other processes hold of the device counts as this one's.
+Beside it are CUDA's context, which is there before, kernels as they are loaded, and libraries' own memory: so the limit is set
+when CUDA is initialised, and lowered where a step begins. What other processes hold of the device counts as this one's.
 """
 
 import traceback

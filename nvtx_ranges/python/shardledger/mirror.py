@@ -333,7 +333,7 @@ def install():
     _complete(torch._C._distributed_c10d.Backend, options)
     logger = torch._C._distributed_c10d.Logger
     logger.set_construction_data_and_log = _log_less(logger.set_construction_data_and_log)
-    c10d.rendezvous = _rendezvous
+    c10d.rendezvous = sys.modules["torch.distributed.rendezvous"].rendezvous = _rendezvous
     c10d.init_process_group = _place(c10d.init_process_group)
     c10d._store_based_barrier = lambda *_, **__: None
     c10d._create_process_group_wrapper = lambda wrapped_pg, *_, **__: wrapped_pg

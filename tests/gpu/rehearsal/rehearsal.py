@@ -2,10 +2,10 @@
 
     python tests/gpu/rehearsal/rehearsal.py [--only NAME]… [--workers N] [--out DIR]
 
-The jobs are those of tests/data: rehearsed as rank 0 and rank 1 of 2 by `shardledger rehearse`, each writes torch.cuda.memory_stats
-down again, and of every step the peaks and ends of requested, allocated, active and reserved bytes are compared with what the
-real run wrote down. Then the ledger of the rehearsal is compared with the rehearsal's own statistics. Writes rehearsal.md and
-rehearsal.json; exits 1 when a byte differs that no cause in EXPECTED explains.
+The jobs are those of tests/data: rehearsed as rank 0 and rank 1 of 2 by `shardledger rehearse`, each writes
+torch.cuda.memory_stats down again, and of every step the peaks and ends of requested, allocated, active and reserved bytes are
+compared with what the real run wrote down. Then the ledger of the rehearsal is compared with the rehearsal's own statistics.
+Writes rehearsal.md and rehearsal.json; exits 1 when a byte differs that no cause in EXPECTED explains.
 """
 
 import argparse
@@ -67,9 +67,12 @@ class Row:
 
 def reference_cases():
     mixed = ["--mixed-precision"]
-    for name, options in (("fsdp2-2rank", SMALL), ("fsdp2-2rank-mixed-precision", [*SMALL, *mixed]),
-                          ("fsdp2-2rank-recompute", [*SMALL, *mixed, "--recompute"]),
-                          ("fsdp2-2rank-long", ["--steps", 45, "--layers", 3, "--width", 512])):
+    for name, options in (
+        ("fsdp2-2rank", SMALL),
+        ("fsdp2-2rank-mixed-precision", [*SMALL, *mixed]),
+        ("fsdp2-2rank-recompute", [*SMALL, *mixed, "--recompute"]),
+        ("fsdp2-2rank-long", ["--steps", 45, "--layers", 3, "--width", 512]),
+    ):
         yield Case(name, DATA / name, "fsdp2_train.py", [str(option) for option in options])
 
 
@@ -80,7 +83,9 @@ def matrix_cases():
         if not (recorded / "truth.rank0").exists() or len(process.quantities) < len(QUANTITIES):
             continue
         jobs = dict.fromkeys(row["job"] for row in read(recorded / "truth.rank0"))
-        yield Case(process.name, recorded, process.script, ["--jobs", ",".join(jobs), *process.options], dict(process.environment))
+        yield Case(
+            process.name, recorded, process.script, ["--jobs", ",".join(jobs), *process.options], dict(process.environment)
+        )
 
 
 def read(path):
@@ -90,11 +95,28 @@ def read(path):
 def rehearse(case, place, world, ranks):
     """Runs it; the truth files and the run directory lie in place."""
     place.mkdir(parents=True)
-    command = [COMMAND, "rehearse", "--world-size", str(world), "--rank", ranks, "--steps", str(ALL_STEPS), "-o", place / "run", "--",
-               sys.executable, GPU_TESTS / case.script, *case.options, "--truth", place / "truth"]
+    command = [
+        COMMAND,
+        "rehearse",
+        "--world-size",
+        str(world),
+        "--rank",
+        ranks,
+        "--steps",
+        str(ALL_STEPS),
+        "-o",
+        place / "run",
+        "--",
+        sys.executable,
+        GPU_TESTS / case.script,
+        *case.options,
+        "--truth",
+        place / "truth",
+    ]
     with open(place / "log.txt", "w") as log:
-        done = subprocess.run(list(map(str, command)), cwd=place, env={**os.environ, **case.environment}, stdout=log,
-                              stderr=subprocess.STDOUT)
+        done = subprocess.run(
+            list(map(str, command)), cwd=place, env={**os.environ, **case.environment}, stdout=log, stderr=subprocess.STDOUT
+        )
     return done.returncode
 
 
@@ -108,7 +130,9 @@ def compare(case, place, rank, status):
     recorded = read(case.recorded / f"truth.rank{rank}")
     rehearsed = read(place / f"truth.rank{rank}")
     want, got = steps_of(recorded), steps_of(rehearsed)
-    errors = {row.get("job", ""): str(row.get("error") or row.get("skipped")) for row in rehearsed if "error" in row or "skipped" in row}
+    errors = {
+        row.get("job", ""): str(row.get("error") or row.get("skipped")) for row in rehearsed if "error" in row or "skipped" in row
+    }
     rows = {job: Row(case.name, job or case.name, rank) for job, _ in want}
     for (job, step), figures in want.items():
         row, mine = rows[job], got.get((job, step))
@@ -142,27 +166,49 @@ def compare_ledger(place, rank, truth, rows):
             mine = [step for step in steps if step[1] == number]
         for place_in_row, quantity in enumerate(QUANTITIES):
             rows[job].ledger_compared += 1
-            rows[job].ledger_equal += bool(mine) and max(step[2 + place_in_row] or 0 for step in mine) == figures[f"{quantity}_peak"]
+            rows[job].ledger_equal += (
+                bool(mine) and max(step[2 + place_in_row] or 0 for step in mine) == figures[f"{quantity}_peak"]
+            )
 
 
 # ---- other world sizes ----
 
-# The reference workload (GPT of 8 blocks, width 1024, bf16): requested peak by world size, measured before with PyTorch's fake group.
-PEAKS = {1: 2_398_515_336, 2: 1_899_591_816, 4: 1_650_130_056, 7: 1_543_449_852, 8: 1_525_399_176, 64: 1_416_259_656,
-         512: 1_402_623_360}
+# The reference workload (GPT of 8 blocks, width 1024, bf16): requested peak by world size, as PyTorch's fake group had it.
+PEAKS = {
+    1: 2_398_515_336,
+    2: 1_899_591_816,
+    4: 1_650_130_056,
+    7: 1_543_449_852,
+    8: 1_525_399_176,
+    64: 1_416_259_656,
+    512: 1_402_623_360,
+}
 SIZES = (1, 2, 4, 7, 8, 16, 64, 256, 512)
 
 
 def shard_bytes(world, width=1024, layers=8, vocabulary=32000):
     """What rank 0 has of each parameter: the first part of its rows, by torch.chunk; two bytes a number."""
-    block = [(width, 1), (width, 1), (3 * width, width), (3 * width, 1), (width, width), (width, 1), (width, 1), (width, 1),
-             (4 * width, width), (4 * width, 1), (width, 4 * width), (width, 1)]
+    block = [
+        (width, 1),
+        (width, 1),
+        (3 * width, width),
+        (3 * width, 1),
+        (width, width),
+        (width, 1),
+        (width, 1),
+        (width, 1),
+        (4 * width, width),
+        (4 * width, 1),
+        (width, 4 * width),
+        (width, 1),
+    ]
     shapes = [(vocabulary, width), (vocabulary, width), *(layers * block)]
     return 2 * sum(-(-rows // world) * columns for rows, columns in shapes)
 
 
 def sizes(place, pool):
     """{world: figures of the last step}."""
+
     def one(world):
         case = Case(f"world-{world}", place, "fsdp2_train.py", ["--steps", "3"])
         rehearse(case, place / f"world-{world}", world, "0")
@@ -184,32 +230,51 @@ def size_lines(found):
             wrong += 1
             continue
         known = PEAKS.get(world)
-        same_peak = "" if known is None else ("equal" if row["requested_peak"] == known else f"{row['requested_peak'] - known:+,}")
+        same_peak = (
+            "" if known is None else ("equal" if row["requested_peak"] == known else f"{row['requested_peak'] - known:+,}")
+        )
         off = rest[world] - common
         wrong += bool(off) + (known is not None and row["requested_peak"] != known)
-        lines.append(f"| {world} | {row['requested_peak']:,} | {same_peak or '–'} | {row['reserved_peak']:,} | {row['requested_end']:,} | {off:+,} |")
+        lines.append(
+            f"| {world} | {row['requested_peak']:,} | {same_peak or '–'} | {row['reserved_peak']:,} | "
+            f"{row['requested_end']:,} | {off:+,} |"
+        )
     return lines, wrong
 
 
 # ---- the report ----
 
+
 def table(rows, found, seconds):
     rows = sorted(rows, key=lambda row: (row.case, row.job, row.rank))
     exact = [row for row in rows if row.steps and row.equal == row.compared and not row.error]
     compared, equal = sum(row.compared for row in rows), sum(row.equal for row in rows)
-    lines = [f"{len(exact)} of {len(rows)} rehearsals (a job as one rank) equal the real run in every step: {equal:,} of {compared:,} "
-             f"peaks and ends, in {seconds:.0f} s.", "", "| run | job | rank | steps | equal | ledger | differences |", "| --- | --- | ---: | ---: | --- | --- | --- |"]
+    lines = [
+        f"{len(exact)} of {len(rows)} rehearsals (a job as one rank) equal the real run in every step: {equal:,} of {compared:,} "
+        f"peaks and ends, in {seconds:.0f} s.",
+        "",
+        "| run | job | rank | steps | equal | ledger | differences |",
+        "| --- | --- | ---: | ---: | --- | --- | --- |",
+    ]
     for row in rows:
-        words = row.error or "; ".join(f"step {step} {figure} {'–' if mine is None else f'{mine - want:+,}'}"
-                                       for step, figure, want, mine in row.differences[:4])
+        words = row.error or "; ".join(
+            f"step {step} {figure} {'–' if mine is None else f'{mine - want:+,}'}"
+            for step, figure, want, mine in row.differences[:4]
+        )
         if row.job in EXPECTED and words:
             words += f" ({EXPECTED[row.job]})"
-        lines.append(f"| {row.case} | {row.job} | {row.rank} | {row.steps} | {row.equal} of {row.compared} | "
-                     f"{row.ledger_equal} of {row.ledger_compared} | {words} |")
+        lines.append(
+            f"| {row.case} | {row.job} | {row.rank} | {row.steps} | {row.equal} of {row.compared} | "
+            f"{row.ledger_equal} of {row.ledger_compared} | {words} |"
+        )
     size_rows, wrong_sizes = size_lines(found) if found else ([], 0)
     if size_rows:
-        lines += ["", "| ranks | requested peak | against the fake group | reserved peak | requested end | off 4 × shards + the rest of 2 ranks |",
-                  "| ---: | ---: | --- | ---: | ---: | ---: |", *size_rows]
+        lines += [
+            "",
+            "| ranks | requested peak | the fake group's | reserved peak | requested end | off 4 × shards + 2 ranks' rest |",
+            "| ---: | ---: | --- | ---: | ---: | ---: |",
+            *size_rows,
+        ]
     bad = [row for row in rows if row not in exact and row.job not in EXPECTED]
     bad_ledger = [row for row in rows if row.ledger_equal < row.ledger_compared]
     return "\n".join(lines) + "\n", bool(bad or bad_ledger or wrong_sizes)
@@ -217,9 +282,17 @@ def table(rows, found, seconds):
 
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--only", action="append", default=[], metavar="NAME", help="only this recorded run, or 'sizes' (repeat it for more)")
+    p.add_argument(
+        "--only", action="append", default=[], metavar="NAME", help="only this recorded run, or 'sizes' (repeat it for more)"
+    )
     p.add_argument("--workers", type=int, default=12, help="rehearsals at a time (12)")
-    p.add_argument("--out", type=Path, default=Path(os.environ.get("OUT") or "."), metavar="DIR", help="where the tables go ($OUT, else here)")
+    p.add_argument(
+        "--out",
+        type=Path,
+        default=Path(os.environ.get("OUT") or "."),
+        metavar="DIR",
+        help="where the tables go ($OUT, else here)",
+    )
     p.add_argument("--keep", type=Path, metavar="DIR", help="keep run directories and output there")
     p.add_argument("--list", action="store_true", help="name the recorded runs and exit")
     options = p.parse_args()
@@ -240,7 +313,9 @@ def main():
     def write():
         text, failed = table(rows, found, time.monotonic() - begin)
         (options.out / "rehearsal.md").write_text(text)
-        (options.out / "rehearsal.json").write_text(json.dumps({"rows": [dataclasses.asdict(row) for row in rows], "sizes": found}))
+        (options.out / "rehearsal.json").write_text(
+            json.dumps({"rows": [dataclasses.asdict(row) for row in rows], "sizes": found})
+        )
         return text, failed
 
     with concurrent.futures.ThreadPoolExecutor(options.workers) as pool:
@@ -258,7 +333,11 @@ def main():
                 world, row = future.result()
                 found[world] = row
             text, failed = write()
-            print(f"{time.monotonic() - begin:4.0f} s  {running[future].name if future in running else f'world {world}'}", file=sys.stderr, flush=True)
+            print(
+                f"{time.monotonic() - begin:4.0f} s  {running[future].name if future in running else f'world {world}'}",
+                file=sys.stderr,
+                flush=True,
+            )
             ok = not failed
     print(text, end="")
     if not options.keep:

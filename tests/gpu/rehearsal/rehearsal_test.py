@@ -1,4 +1,4 @@
-"""The comparison of rehearsals can fail: it is given truth files that are the recorded ones, then ones that are wrong in one place."""
+"""The comparison of rehearsals can fail: it is given truth files that are the recorded ones, then ones that are wrong in one."""
 
 import json
 import shutil
@@ -39,7 +39,10 @@ def test_every_case_names_a_recorded_run_and_a_script():
 
 def test_equal_truth_is_equal_in_every_step(place):
     rows = rehearsal.compare(case("fsdp1"), place, 1, 0)
-    assert [(row.job, row.steps, row.equal, row.compared) for row in rows] == [("fsdp1-orig-params", 3, 24, 24), ("fsdp1-flat", 3, 24, 24)]
+    assert [(row.job, row.steps, row.equal, row.compared) for row in rows] == [
+        ("fsdp1-orig-params", 3, 24, 24),
+        ("fsdp1-flat", 3, 24, 24),
+    ]
     text, failed = rehearsal.table(rows, {}, 1)
     assert not failed and "2 of 2 rehearsals" in text
 
@@ -67,7 +70,11 @@ def test_a_job_that_broke_off_fails_though_its_steps_were_equal(place):
 
 def test_what_scales_has_to_scale_by_the_byte():
     def row(world, more=0):
-        return {"requested_peak": rehearsal.PEAKS.get(world, 1), "reserved_peak": 1, "requested_end": 4 * rehearsal.shard_bytes(world) + 77 + more}
+        return {
+            "requested_peak": rehearsal.PEAKS.get(world, 1),
+            "reserved_peak": 1,
+            "requested_end": 4 * rehearsal.shard_bytes(world) + 77 + more,
+        }
 
     found = {world: row(world) for world in rehearsal.SIZES}
     assert rehearsal.size_lines(found)[1] == 0

@@ -346,6 +346,7 @@ def test_the_group_compiles_cleanly(tmp_path):
 
     command = compiler._command(compiler.MIRROR, compiler.find_compiler(), None, "c++17", str(tmp_path / "mirror.so"))
     command[command.index("-w")] = "-Wall"
+    command[command.index("-shared")] = "-fsyntax-only"
     command[1:1] = ["-Wextra", "-Werror", "-Wno-unused-parameter"]
     done = compiler._run(command, 180)
     assert done.returncode == 0, done.stdout

@@ -36,6 +36,7 @@ void sl_process_describe(uint64_t start_ns, uint64_t keep_last_bytes,
       {"mpi_job_id", {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", NULL}},
       {"master_addr", {"MASTER_ADDR", NULL, NULL}},
       {"master_port", {"MASTER_PORT", NULL, NULL}},
+      {"rehearsal", {"SHARDLEDGER_REHEARSAL_ID", NULL, NULL}},
   };
   char host[256] = "";
   gethostname(host, sizeof(host) - 1);

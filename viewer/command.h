@@ -27,6 +27,7 @@ extern const struct sl_command sl_commands[];
 extern const int sl_command_count;
 
 int sl_cmd_run(const struct sl_command *command, int argc, char **argv);
+int sl_cmd_rehearse(const struct sl_command *command, int argc, char **argv);
 int sl_cmd_ingest(const struct sl_command *command, int argc, char **argv);
 int sl_cmd_merge(const struct sl_command *command, int argc, char **argv);
 int sl_cmd_info(const struct sl_command *command, int argc, char **argv);

@@ -20,6 +20,18 @@ const struct sl_command sl_commands[] = {
      "shardledger run -- torchrun --nproc-per-node 2 train.py\n"
      "shardledger run -o before-change --kernels all -- python train.py",
      sl_cmd_run},
+    {"rehearse", "run a job on one GPU as one rank of many, for the memory that it would take there",
+     "--world-size N [--rank RANKS] [--steps K] [--device-memory SIZE] [-o DIR] -- CMD…",
+     "The unmodified job really runs, as rank R of N; in place of NCCL and Gloo is a process group that sends nothing and\n"
+     "takes the other ranks for copies of this one. Requested, allocated and reserved bytes are those of the real rank;\n"
+     "NCCL's own memory and times are not. Everything that is recorded says that it is a rehearsal.\n\n"
+     "CMD is what one rank runs, or a torchrun command. The job ends where step K would begin, with its own clean-up.\n"
+     "Where it needs what only another rank knows, one sentence names the call, and the exit status is 2.\n"
+     "--device-memory limits the job to a smaller device and says whether it fits. docs/rehearse.md has all of it.",
+     "shardledger rehearse --world-size 64 -- python train.py\n"
+     "shardledger rehearse --world-size 512 --rank 0,last --device-memory 80GiB -- python train.py\n"
+     "shardledger rehearse --world-size 16 --steps 5 -o sixteen -- torchrun --nproc-per-node 8 train.py",
+     sl_cmd_rehearse},
     {"ingest", "make the ledger of a recorded run", "[DIR] [-o FILE] [--keep changes|all] [--jobs N] [--rules FILE]",
      "Other commands do this by themselves when a run directory's ledger is missing or old.\n\n"
      "A step that does to the byte what an earlier one did is stored once: step.same_as names the one whose rows "
@@ -270,5 +282,6 @@ int main(int argc, char **argv) {
   if (!command)
     return SL_EXIT_USAGE;
   int status = command->run(command, argc - 1, argv + 1);
-  return command->run == sl_cmd_run ? status : flushed(status); /* of run it is the job's */
+  return command->run == sl_cmd_run || command->run == sl_cmd_rehearse ? status
+                                                                       : flushed(status); /* of run it is the job's */
 }

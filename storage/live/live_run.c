@@ -89,7 +89,10 @@ static char *list_processes(const char *directory, size_t *count, int *r) {
 /* Takes the process over from where it is watched already, else begins with it. */
 static int process_take(struct sl_live_run *run, const struct sl_run_process *found, struct sl_live_process *out,
                         struct sl_error *error) {
-  *out = (struct sl_live_process){.rank = found->rank, .start_ns = found->start_ns, .world_size = found->world_size};
+  *out = (struct sl_live_process){.rank = found->rank,
+                                  .start_ns = found->start_ns,
+                                  .world_size = found->world_size,
+                                  .is_rehearsal = found->identity.is_rehearsal};
   for (size_t i = 0; i < run->count; i++)
     if (run->processes[i].path && strcmp(run->processes[i].path, found->path) == 0) {
       *out = run->processes[i];

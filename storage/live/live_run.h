@@ -11,6 +11,7 @@ struct sl_live_process {
   uint32_t rank; /* unique within the run */
   uint64_t start_ns;
   int64_t world_size; /* -1: unknown */
+  bool is_rehearsal;  /* no other ranks are to come */
   char *path;
   struct sl_live_rank *live;
   bool more;         /* it has been read up to some instant in the past */

@@ -198,6 +198,8 @@ static int rank_write(struct sl_rank_builder *b, const struct sl_event_device *d
       .events_lost = (int64_t)(counts.lost + b->memory.unknown),
       .restored_allocations = (int64_t)b->restore.allocations,
       .clean_exit = b->clean_exit,
+      .rehearsal = sl_log_info(b->log, "rehearsal"),
+      .rehearsal_bytes = info_number(b->log, "rehearsal_bytes"),
   };
   uint32_t module_count;
   const struct sl_module_info *modules = sl_phases_modules(b->phases, &module_count);

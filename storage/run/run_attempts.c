@@ -136,7 +136,7 @@ static int fit_find(struct sorting *s, size_t at, size_t attempt, struct fit *fi
     if (its->host == own->host) {
       on_host = true;
       /* A restart leaves no rank of its host running. */
-      if (member->identity.restarts != process->identity.restarts)
+      if (member->identity.restarts != process->identity.restarts && !process->identity.is_rehearsal)
         fit->possible = false;
       fit->same_launcher |= member->identity.parent_pid == process->identity.parent_pid;
     }
@@ -146,7 +146,7 @@ static int fit_find(struct sorting *s, size_t at, size_t attempt, struct fit *fi
   if (other_world ||
       (on_host && !fit->same_launcher && !process->identity.joins_launchers && s->shares_parent[own->family]))
     fit->possible = false;
-  if (!fit->possible || fit->same_world)
+  if (!fit->possible || fit->same_world || process->identity.is_rehearsal)
     return 0;
   /* Clocks of different hosts can't tell what a launcher's id tells. */
   if (process->identity.is_told && !on_host)

@@ -34,20 +34,26 @@ int sl_run_identity_read(const struct sl_log *log, int64_t world_size, struct sl
                                   .restarts = number_of(log, "torchelastic_restart_count")};
   const char *run_id = text_of(log, "torchelastic_run_id"), *step = text_of(log, "slurm_step_id");
   size_t family_size = 0, name_size = 0;
+  const char *rehearsal = text_of(log, "rehearsal");
   const bool is_elastic = *run_id != 0; /* then each host may have a step of its own */
   if (strcmp(run_id, "none") == 0)      /* torchrun's word where nobody gave an id */
     run_id = "";
   out->joins_launchers = *run_id != 0;
   FILE *family = open_memstream(&out->family, &family_size), *name = open_memstream(&out->name, &name_size);
   out->host = strdup(text_of(log, "host"));
-  if (family) {
+  out->is_rehearsal = *rehearsal != 0;
+  if (family && *rehearsal) {
+    fprintf(family, "%" PRId64 "\nrehearsal %s", world_size, rehearsal);
+  } else if (family) {
     fprintf(family, "%" PRId64, world_size);
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
       fprintf(family, "\n%s", text_of(log, keys[i]));
     }
     fprintf(family, "\n%s", is_elastic ? "" : step);
   }
-  if (name) {
+  if (name && *rehearsal) {
+    add_part(name, "rehearsal", rehearsal, "");
+  } else if (name) {
     add_part(name, "torchrun", run_id, "");
     add_part(name, "slurm", text_of(log, "slurm_job_id"), step);
     add_part(name, "pbs", text_of(log, "pbs_job_id"), "");

@@ -13,6 +13,7 @@
  *   master_port                    yes                                       mostly
  *   host and parent process        of a host's launcher                      yes; torchrun's restarts have the same
  *   id of the world communicator   yes                                       yes
+ *   rehearsal                      yes, and nothing else is asked            yes: ranks come one after the other
  */
 #ifndef SHARDLEDGER_RUN_IDENTITY_H
 #define SHARDLEDGER_RUN_IDENTITY_H
@@ -30,6 +31,7 @@ struct sl_run_identity {
   int64_t parent_pid; /* -1: not known, as the next one */
   int64_t restarts;
   bool is_told;         /* a launcher gave an id that no other run has at the same time */
+  bool is_rehearsal;    /* its ranks ran one after the other */
   bool joins_launchers; /* by a rendezvous with a name: so a host may have several launchers for one run */
 };
 

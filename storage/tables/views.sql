@@ -402,12 +402,25 @@ chain(host, offset_ns, collectives, hops, error_ns) AS (
   FROM chain c JOIN difference d ON d.other = c.host WHERE d.place = (d.collectives + 1) / 2)
 SELECT * FROM chain;
 
--- Ranks of the job that are not in the ledger: from first to last.
+-- Ranks of the job that are not in the ledger: from first to last. Of a rehearsal none is missing: nobody else was there.
 CREATE VIEW missing_ranks AS
 SELECT rank + 1 AS first, next - 1 AS last FROM (
   SELECT rank, lead(rank, 1, (SELECT max(world_size) FROM rank)) OVER (ORDER BY rank) AS next
   FROM (SELECT -1 AS rank UNION ALL SELECT rank FROM rank))
-WHERE next > rank + 1;
+WHERE next > rank + 1 AND NOT EXISTS (SELECT 1 FROM rank WHERE rehearsal IS NOT NULL);
+
+-- What each rehearsed rank (docs/rehearse.md) takes of a device of its own: what PyTorch reserved at most, and the most that was
+-- in use beside that in one sample, without other processes and NCCL, which a rehearsal does not have. device_bytes: what the
+-- device was to have, and what the real one has. refused: requests that ended in an out-of-memory error.
+CREATE VIEW rehearsal_need AS
+SELECT r.rank, r.world_size, coalesce(r.rehearsal_bytes, r.device_bytes) AS device_bytes, r.device_bytes AS real_device_bytes,
+  (SELECT max(p.peak_reserved_bytes) FROM period p WHERE p.rank = r.rank) AS reserved_bytes,
+  (SELECT max(s.bytes) FROM (
+    SELECT sum(o.bytes) AS bytes FROM device_owner o WHERE o.rank = r.rank AND o.device = coalesce(r.device, o.device)
+      AND o.owner NOT IN ('allocated', 'cublas_workspace', 'cached', 'other_processes', 'nccl', 'unexplained')
+    GROUP BY o.at_ns) s) AS other_bytes,
+  (SELECT count(*) FROM oom m WHERE m.rank = r.rank) AS refused
+FROM rank r WHERE r.rehearsal IS NOT NULL;
 
 -- The ranks that did not end in order, and when. how: 'out of memory', at the request after which no step began; 'waiting': its
 -- log just stops, and for a second or more before that it began nothing, with a collective that had not ended: the first such

@@ -144,7 +144,7 @@ def test_the_bridge_compiles_cleanly_with_and_without_cuda(tmp_path, cuda):
     if cuda and (include is None or torch.version.cuda is None):
         pytest.skip("no CUDA headers, or a torch without CUDA")
     path = str(tmp_path / "bridge.so")
-    command = compiler._command(compiler.find_compiler(), include, "c++17", path)
+    command = compiler._command(compiler.BRIDGE, compiler.find_compiler(), include, "c++17", path)
     command[command.index("-w")] = "-Wall"
     command[1:1] = ["-Wextra", "-Werror", "-Wno-unused-parameter"]
     done = compiler._run(command, 120)

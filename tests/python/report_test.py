@@ -156,11 +156,20 @@ def test_downsampling_keeps_every_peak(long):
 def test_ranks_that_are_missing_are_named(tmp_path):
     run = tmp_path / "run"
     shutil.copytree(ROOT / "tests" / "data" / "fsdp2-2rank", run)
-    assert Page(report(run, tmp_path / "whole.html")).table("coverage") == [{"run": None, "missing": None}]
+    assert Page(report(run, tmp_path / "whole.html")).table("coverage") == [{"run": None, "missing": None, "rehearsal": None}]
     (gone,) = run.glob("vm-621-*")
     shutil.rmtree(gone)
     assert subprocess.run([COMMAND, "ingest", run], capture_output=True).returncode == 0
-    assert Page(report(run, tmp_path / "part.html")).table("coverage") == [{"run": None, "missing": "1"}]
+    assert Page(report(run, tmp_path / "part.html")).table("coverage") == [{"run": None, "missing": "1", "rehearsal": None}]
+
+
+def test_a_rehearsal_is_named(tmp_path):
+    ledger = tmp_path / "run.sqlite"
+    subprocess.run([COMMAND, "ingest", ROOT / "tests" / "data" / "fsdp2-2rank", "-o", ledger], check=True, capture_output=True)
+    with sqlite3.connect(ledger) as db:
+        db.execute("UPDATE rank SET rehearsal = 'rehearsal-1', world_size = 64")
+    said = {"run": None, "missing": None, "rehearsal": "rehearsal of ranks 0-1 of 64"}
+    assert Page(report(ledger, tmp_path / "page.html")).table("coverage") == [said]
 
 
 def owners_in_ledger(ledger, rank, at_ns):

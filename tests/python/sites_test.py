@@ -110,7 +110,7 @@ def real(tmp_path_factory):
     if include is None or torch.version.cuda is None:
         pytest.skip("no CUDA headers, or a torch without CUDA")
     path = str(tmp_path_factory.mktemp("bridge") / "bridge.so")
-    done = compiler._run(compiler._command(compiler.find_compiler(), include, "c++17", path), 300)
+    done = compiler._run(compiler._command(compiler.BRIDGE, compiler.find_compiler(), include, "c++17", path), 300)
     assert done.returncode == 0, done.stdout
     library = types.SimpleNamespace(**{name.removeprefix("slb_"): function for name, function in
                                        bind("torch_bridge.cpp", ctypes.PyDLL(path), ctypes.CDLL(path))})

@@ -1,5 +1,6 @@
 #include "ask_ledger.h"
 #include "command.h"
+#include "commands/rehearsal_result.h"
 #include "commands/summary.h"
 #include "output/units.h"
 #include "viewer_sql.h"
@@ -140,6 +141,8 @@ static int print_info(struct sl_db *db, struct sl_output *out, void *context, st
   int r = sl_print_coverage(db, out, error);
   if (r == 0)
     r = sl_print_summary(db, out, true, error);
+  if (r == 0)
+    r = sl_print_rehearsal(db, out, error);
   sl_output_document(out);
   sl_output_line(out, "%s", "");
   for (size_t i = 0; i < sizeof tables / sizeof tables[0] && r >= 0; i++)

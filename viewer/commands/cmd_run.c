@@ -1,12 +1,12 @@
 #include "command.h"
 #include "commands/child.h"
 #include "commands/oom_print.h"
+#include "commands/recording.h"
 #include "commands/summary.h"
 #include "commands/trimmer.h"
 #include "installation.h"
 #include "open_ledger.h"
 #include "plugin/config.h"
-#include "plugin/nsight_compute.h"
 #include "storage/rules/user_rules.h"
 
 #include <ctype.h>
@@ -14,7 +14,6 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 /* The options that mirror the environment: one an entry of the plugin's table, so neither can know more. */
@@ -71,64 +70,6 @@ static bool is_one_of_many(int64_t *task) {
   return false;
 }
 
-static bool holds_a_run(const char *directory) {
-  char **names = NULL;
-  int count = sl_list_processes(directory, &names);
-  sl_free_names(names, count > 0 ? count : 0);
-  return count > 0;
-}
-
-/* Returns 1 when it made the directory, 0 when that was there, or a negative errno. */
-static int make_directories(char *path) {
-  for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
-    *slash = '\0';
-    int r = mkdir(path, 0777);
-    *slash = '/';
-    if (r != 0 && errno != EEXIST)
-      return -errno;
-  }
-  if (mkdir(path, 0700) == 0)
-    return 1;
-  return errno == EEXIST ? 0 : -errno;
-}
-
-/*
- * Makes the run directory, or a sibling of it when it holds an earlier run, and gives its absolute path, since the
- * command may change directories. The caller frees *out. Returns 1 when it made the directory, 0 when that was there,
- * or a negative errno after saying why.
- */
-static int prepare_directory(const char *wanted, bool siblings, char **out) {
-  char *path = strdup(wanted);
-  int r = path ? 0 : -ENOMEM;
-  while (path && strlen(path) > 1 && path[strlen(path) - 1] == '/')
-    path[strlen(path) - 1] = '\0';
-  for (int i = 2; r == 0 && siblings && holds_a_run(path); i++) {
-    size_t length = strlen(wanted);
-    free(path);
-    while (length > 1 && wanted[length - 1] == '/')
-      length--;
-    if (asprintf(&path, "%.*s-%d", (int)length, wanted, i) < 0) {
-      path = NULL;
-      r = -ENOMEM;
-    }
-  }
-  if (r == 0)
-    r = make_directories(path);
-  if (r >= 0 && access(path, W_OK | X_OK) != 0)
-    r = -errno;
-  if (r >= 0) {
-    *out = realpath(path, NULL);
-    r = *out ? r : -errno;
-  }
-  if (r < 0)
-    sl_complain("run: %s can't be used for the logs: %s; name another directory with -o", path ? path : wanted,
-                strerror(-r));
-  else if (strncmp(path, wanted, strlen(path)) != 0)
-    sl_complain("%s holds an earlier run; recording into %s", wanted, path);
-  free(path);
-  return r;
-}
-
 static bool is_word_of(const char *words, const char *text) {
   size_t length = strlen(text);
   for (const char *word = words; *word;) {
@@ -166,52 +107,6 @@ static int check_options(const struct mirrored *options) {
   return 0;
 }
 
-/* Nsight Compute ends a program that has CUDA's variable, so there the plugin comes in by NVTX, where it has the place.
- */
-static void leave_cuda_alone(const char *other_in_nvtx) {
-  if (other_in_nvtx)
-    sl_complain(
-        "Nsight Compute ends programs that have CUDA_INJECTION64_PATH, and NVTX_INJECTION64_PATH is %s: nothing can be "
-        "recorded; unset the latter",
-        other_in_nvtx);
-  else
-    sl_complain(
-        "Nsight Compute ends programs that have CUDA_INJECTION64_PATH, so this run attaches at the program's first "
-        "NVTX call (NCCL makes one), and without CUPTI");
-  unsetenv("CUDA_INJECTION64_PATH");
-  setenv("SHARDLEDGER_ATTACH", "nvtx", 1);
-}
-
-/* The library in a tool's place when it is another than ours, else NULL. */
-static const char *other_in(const char *variable, const char *plugin) {
-  const char *path = getenv(variable);
-  return path && *path && strcmp(path, plugin) != 0 ? path : NULL;
-}
-
-/*
- * The variables that attach the plugin. Another tool in CUDA's place is started by the plugin, before itself; one in
- * NVTX's place keeps it, because there is room for one only, and the companion's ranges come without NVTX.
- */
-static void set_injection(const char *plugin, const char *directory, const char *command) {
-  const char *in_cuda = other_in("CUDA_INJECTION64_PATH", plugin), *in_nvtx = other_in("NVTX_INJECTION64_PATH", plugin);
-  const bool nsight_compute = sl_is_nsight_compute(command) || sl_is_under_nsight_compute();
-  if (nsight_compute)
-    leave_cuda_alone(in_nvtx);
-  if (in_cuda && !nsight_compute) {
-    sl_complain("CUDA_INJECTION64_PATH was %s; ShardLedger starts it first, and leaves CUPTI to it", in_cuda);
-    setenv("SHARDLEDGER_OTHER_INJECTION", in_cuda, 1);
-  }
-  if (!nsight_compute)
-    setenv("CUDA_INJECTION64_PATH", plugin, 1);
-  if (in_nvtx && !nsight_compute)
-    sl_complain(
-        "NVTX_INJECTION64_PATH is %s, which keeps all libraries' ranges; ShardLedger records those of its companion",
-        in_nvtx);
-  if (!in_nvtx)
-    setenv("NVTX_INJECTION64_PATH", plugin, 1);
-  setenv("SHARDLEDGER_DIR", directory, 1);
-}
-
 static int read_rules(const char *path, struct sl_user_rules **out) {
   struct sl_error error = {{0}};
   int r = sl_user_rules_read(path, out, &error);
@@ -230,16 +125,6 @@ static int keep_rules(const struct sl_user_rules *rules, const char *directory) 
   if (r < 0)
     sl_complain("run: %s", error.text);
   return r;
-}
-
-/* It was made for nothing, then; it stays when something else than rules is in it. */
-static void remove_directory(const char *directory) {
-  char *rules = NULL;
-  if (rmdir(directory) == 0 || asprintf(&rules, "%s/" SL_USER_RULES_NAME, directory) < 0)
-    return;
-  unlink(rules);
-  rmdir(directory);
-  free(rules);
 }
 
 /* Ledger and summary. What fails here is said, and is not the command's failure. */
@@ -314,7 +199,7 @@ int sl_cmd_run(const struct sl_command *command, int argc, char **argv) {
 
   const char *wanted = options[SL_OPTION_dir].text ? options[SL_OPTION_dir].text : sl_default_directory();
   bool many = is_one_of_many(&task);
-  int made = prepare_directory(wanted, !many, &directory);
+  int made = sl_recording_directory("run", wanted, !many, &directory);
   if (made >= 0 && rules && keep_rules(rules, directory) < 0)
     made = -EIO;
   rules = sl_user_rules_free(rules);
@@ -322,21 +207,21 @@ int sl_cmd_run(const struct sl_command *command, int argc, char **argv) {
     free(directory);
     return SL_EXIT_USAGE;
   }
-  set_injection(plugin, directory, argv[first]);
+  sl_recording_inject(plugin, directory, argv[first]);
 
   bool started = false;
   const pid_t trimmer = sl_trimmer_start(directory);
   int status = sl_run_child(argv + first, &started);
   sl_trimmer_stop(trimmer);
 
-  if (holds_a_run(directory)) {
+  if (sl_holds_a_run(directory)) {
     if (!many)
       show_results(directory, keep == SL_KEEP_all, status != 0);
     else if (task == 0)
       sl_complain("recorded in %s; when all tasks have ended, go on with 'shardledger peaks %s'", directory, directory);
   } else {
     if (made)
-      remove_directory(directory);
+      sl_recording_remove(directory);
     if (started && (!many || task == 0))
       sl_complain(
           "nothing was recorded: the command used no GPU, or could not be attached to; see 'shardledger doctor'");

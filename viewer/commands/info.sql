@@ -50,6 +50,10 @@ FROM rank AS r LEFT JOIN rank_steps AS k ON k.rank = r.rank ORDER BY r.rank
 SELECT 'ranks recorded', count(*) || coalesce(' of ' || max(world_size), '') ||
   coalesce('; missing: ' || (SELECT rank_ranges(first, last) FROM missing_ranks), '') FROM rank
 UNION ALL
+SELECT 'rehearsal', 'of rank' || iif(count(*) > 1, 's ', ' ') || rank_ranges(rank) || ' of ' || max(world_size) ||
+  ' on one GPU, by ' || max(rehearsal) || coalesce('; as if it had ' || max(rehearsal_bytes) || ' bytes', '')
+FROM rank WHERE rehearsal IS NOT NULL HAVING count(*) > 0
+UNION ALL
 SELECT 'PyTorch', group_concat(DISTINCT torch_version) FROM rank HAVING count(torch_version) > 0
 UNION ALL
 SELECT 'NCCL', group_concat(DISTINCT nccl_version) FROM rank HAVING count(nccl_version) > 0

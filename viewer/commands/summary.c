@@ -37,7 +37,7 @@ enum sl_style sl_category_style(const char *category) {
 
 int sl_print_coverage(struct sl_db *db, struct sl_output *out, struct sl_error *error) {
   struct sl_statement *statement = NULL;
-  char bytes[SL_UNIT_CHARS], share[SL_UNIT_CHARS], absent[192] = "", run[64] = "";
+  char bytes[SL_UNIT_CHARS], share[SL_UNIT_CHARS], absent[192] = "", run[64] = "", rehearsed[192] = "";
   int64_t unattributed = 0, allocated = 0, lost = 0, gaps = 0, ranks = 0, world_size = 0, reduced = 0;
   int r = sl_db_ask_first(db, sl_sql_summary_coverage, NULL, &statement, error);
   if (r > 0) {
@@ -50,12 +50,13 @@ int sl_print_coverage(struct sl_db *db, struct sl_output *out, struct sl_error *
     reduced = sl_column_int(statement, 6);
     snprintf(absent, sizeof absent, "%s", sl_column_text(statement, 7));
     snprintf(run, sizeof run, "%s", sl_column_text(statement, 8));
+    snprintf(rehearsed, sizeof rehearsed, "%s", sl_column_text(statement, 9));
   }
   statement = sl_statement_close(statement);
   if (r < 0)
     return r;
 
-  char line[480], missing[360] = "", some[64] = "";
+  char line[680], missing[360] = "", some[64] = "";
   if (reduced && reduced < ranks)
     snprintf(some, sizeof(some), " on %lld of %lld ranks", (long long)reduced, (long long)ranks);
   size_t length = 0;
@@ -64,13 +65,13 @@ int sl_print_coverage(struct sl_db *db, struct sl_output *out, struct sl_error *
   if (*absent)
     snprintf(missing + length, sizeof(missing) - length, "%lld of %lld ranks, missing: %s; ", (long long)ranks,
              (long long)world_size, absent);
-  snprintf(line, sizeof(line), "%s%s%lld event%s lost, %lld gap%s; %s (%s) unattributed at the peak", run, missing,
-           (long long)lost, lost == 1 ? "" : "s", (long long)gaps, gaps == 1 ? "" : "s",
+  snprintf(line, sizeof(line), "%s%s%s%lld event%s lost, %lld gap%s; %s (%s) unattributed at the peak", run, rehearsed,
+           missing, (long long)lost, lost == 1 ? "" : "s", (long long)gaps, gaps == 1 ? "" : "s",
            sl_format_bytes(bytes, unattributed, out->exact_bytes),
            sl_format_share(share, sl_share(unattributed, allocated)));
   if (out->format == SL_FORMAT_text)
     sl_output_styled(out, *missing || lost || gaps || unattributed ? SL_STYLE_yellow : SL_STYLE_dim, "%s", line);
-  else if (*missing || lost || gaps || unattributed)
+  else if (*rehearsed || *missing || lost || gaps || unattributed)
     sl_complain("%s", line);
   return 0;
 }

@@ -9,8 +9,9 @@
 #define SL_RANKS_SIDE_BY_SIDE 8 /* of more, reports show the highest and the spread */
 
 /*
- * The first line of every report: lost events and unattributed bytes, also when there are none. CSV and JSON keep
- * stdout to the data: there it goes to stderr, and only when something is missing. 0 or a negative errno.
+ * The first line of every report: lost events and unattributed bytes, also when there are none, and that it is a
+ * rehearsal. CSV and JSON keep stdout to the data: there it goes to stderr, and only when something is missing. 0 or a
+ * negative errno.
  */
 int sl_print_coverage(struct sl_db *db, struct sl_output *out, struct sl_error *error);
 

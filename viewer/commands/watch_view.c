@@ -381,7 +381,7 @@ static void print_collectives(struct sl_output *out, const struct sl_live_run *r
   free(late);
 }
 
-/* "15 of 16 ranks, missing: 5; ", of up to eight ranges; "" where all are there. */
+/* "15 of 16 ranks, missing: 5; ", of up to eight ranges; "" where all are there. Of a rehearsal none is missing. */
 static void missing_words(const struct sl_live_run *run, char *words, size_t size) {
   struct sl_rank_ranges missing = {0};
   int64_t next = 0, world_size = 0;
@@ -394,7 +394,9 @@ static void missing_words(const struct sl_live_run *run, char *words, size_t siz
     next = (int64_t)run->processes[i].rank + 1;
   }
   char *text = sl_rank_ranges_add(&missing, next, world_size - 1) < 0 ? NULL : sl_rank_ranges_text(&missing, 8);
-  if (text && *text)
+  if (run->count > 0 && run->processes[0].is_rehearsal)
+    snprintf(words, size, "rehearsal, a rank of %" PRId64 " at a time; ", world_size);
+  else if (text && *text)
     snprintf(words, size, "%zu of %" PRId64 " ranks, missing: %s; ", run->count, world_size, text);
   free(text);
   free(missing.list);

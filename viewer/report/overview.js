@@ -11,8 +11,8 @@ function showCoverage(run, ranks, layers) {
   const line = document.getElementById("coverage");
   const reduced = run.ranks.filter((rank) => rank.fidelity === "history").length;
   const some = reduced < run.ranks.length ? ` on ${reduced} of ${plural(run.ranks.length, "rank")}` : "";
-  const {run: which, missing: absent} = run.coverage[0], all = Math.max(...run.ranks.map((rank) => rank.world_size));
-  line.textContent = `${which ? `${which}; ` : ""}${absent ? `${run.ranks.length} of ${plural(all, "rank")}, missing: ${absent}; ` : ""}${reduced ? `reduced: allocations read from PyTorch's history${some}; ` : ""}${plural(lost, "event")} lost, ${plural(run.gaps.length, "gap")}; ${formatBytes(unattributed)} (${
+  const {run: which, missing: absent, rehearsal} = run.coverage[0], all = Math.max(...run.ranks.map((rank) => rank.world_size));
+  line.textContent = `${which ? `${which}; ` : ""}${rehearsal ? `${rehearsal}; ` : ""}${absent ? `${run.ranks.length} of ${plural(all, "rank")}, missing: ${absent}; ` : ""}${reduced ? `reduced: allocations read from PyTorch's history${some}; ` : ""}${plural(lost, "event")} lost, ${plural(run.gaps.length, "gap")}; ${formatBytes(unattributed)} (${
     whole ? formatShare(unattributed, whole) : "0.0%"}) unattributed at the peak`;
   line.classList.toggle("loss", Boolean(absent) || reduced > 0 || lost > 0 || run.gaps.length > 0 || unattributed > 0);
 }
@@ -24,7 +24,7 @@ function showHead(run) {
   document.getElementById("run").textContent = name;
   document.title = `${name} – ShardLedger report`;
   const devices = new Set(run.ranks.map((rank) => rank.device_name).filter(Boolean));
-  const parts = [plural(run.ranks.length, "rank") + (first.world_size > run.ranks.length ? ` of ${first.world_size} recorded` : ""),
+  const parts = [plural(run.ranks.length, "rank") + (first.world_size > run.ranks.length ? ` of ${first.world_size} ${run.coverage[0].rehearsal ? "rehearsed" : "recorded"}` : ""),
                  hosts.size > 1 ? plural(hosts.size, "host") : first.host, [...devices].join(", "),
                  first.torch_version && `PyTorch ${first.torch_version}`, first.nccl_version && `NCCL ${first.nccl_version}`,
                  first.allocator_config && `allocator ${first.allocator_config}`];

@@ -21,7 +21,9 @@ SELECT name, colour FROM category ORDER BY layer
 -- name: page_coverage
 -- Which of several runs it is, and which ranks are not there.
 SELECT (SELECT 'run ' || attempt || ' of ' || (SELECT count(*) FROM attempt) FROM attempt
-    WHERE is_this AND (SELECT count(*) FROM attempt) > 1) AS run, (SELECT rank_ranges(first, last) FROM missing_ranks) AS missing
+    WHERE is_this AND (SELECT count(*) FROM attempt) > 1) AS run, (SELECT rank_ranges(first, last) FROM missing_ranks) AS missing,
+  (SELECT 'rehearsal of rank' || iif(count(*) > 1, 's ', ' ') || rank_ranges(rank) || ' of ' || max(world_size) FROM rank
+    WHERE rehearsal IS NOT NULL HAVING count(*) > 0) AS rehearsal
 
 -- name: page_ranks
 SELECT r.rank, r.world_size, r.host, r.pid, r.device, r.device_name, r.device_bytes, r.start_ns - :zero AS start,

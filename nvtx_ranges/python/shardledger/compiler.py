@@ -1,4 +1,5 @@
-"""Compiles the torch bridge against the installed torch, once per machine and torch: the result is cached.
+"""Compiles the torch bridge against the installed torch, once per machine and torch: the result is cached. So is the process
+group of rehearsals.
 
 The cache is $XDG_CACHE_HOME (or ~/.cache)/shardledger/bridge-<key>/, where the key covers everything that the binary
 depends on. Ranks that start together wait for the first of them. What can't be done raises Unavailable, in words.
@@ -22,7 +23,9 @@ import torch
 from .kinds import source
 
 COMPILE_SECONDS = 180  # of one compilation; waiting ranks allow for two
-_SOURCES = ("torch_bridge.cpp", "torch_sites.h", "shardledger.h", "ranges.h", "kinds.h", "kinds.def", "events.h", "events.def")
+# What is compiled, and then what it includes.
+BRIDGE = ("torch_bridge.cpp", "torch_sites.h", "shardledger.h", "ranges.h", "kinds.h", "kinds.def", "events.h", "events.def")
+MIRROR = ("mirror_group.cpp",)
 
 
 class Unavailable(Exception):
@@ -87,12 +90,11 @@ def _abi():
     return int(getattr(torch._C, "_GLIBCXX_USE_CXX11_ABI", True))
 
 
-def _command(compiler, cuda_include, standard, output):
+def _command(sources, compiler, cuda_include, standard, output):
     include, libraries = _torch_directories()
-    bridge = source("torch_bridge.cpp")
     command = list(compiler) + [f"-std={standard}", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-w"]
     command.append(f"-D_GLIBCXX_USE_CXX11_ABI={_abi()}")
-    for directory in dict.fromkeys(os.path.dirname(source(name)) for name in _SOURCES):
+    for directory in dict.fromkeys(os.path.dirname(source(name)) for name in sources):
         command.append(f"-I{directory}")
     for directory in include:
         command += ["-isystem", directory]
@@ -100,19 +102,19 @@ def _command(compiler, cuda_include, standard, output):
         command += ["-DSHARDLEDGER_ALLOCATOR", "-isystem", cuda_include]
         if _has_library_headers(cuda_include):
             command.append("-DSHARDLEDGER_WORKSPACES")
-    command += [bridge, "-o", output, f"-L{libraries}", f"-Wl,-rpath,{libraries}", "-lc10", "-ltorch_cpu"]
+    command += [source(sources[0]), "-o", output, f"-L{libraries}", f"-Wl,-rpath,{libraries}", "-lc10", "-ltorch_cpu"]
     if cuda_include:
         command += ["-lc10_cuda", "-ltorch_cuda"]
     return command
 
 
-def _key(compiler, cuda_include):
+def _key(sources, compiler, cuda_include):
     version = _run(list(compiler) + ["--version"], 30).stdout
     digest = hashlib.sha256()
     parts = [torch.__version__, torch.version.cuda, torch.version.git_version, version, _abi(), cuda_include,
              os.path.abspath(torch.__file__)]
     digest.update(repr(parts).encode())
-    for name in _SOURCES:
+    for name in sources:
         with open(source(name), "rb") as file:
             digest.update(file.read())
     return digest.hexdigest()[:20]
@@ -163,12 +165,12 @@ def _locked(directory):
         os.close(descriptor)
 
 
-def build():
-    """Path of the compiled bridge."""
+def build(sources=BRIDGE):
+    """Path of the compiled bridge, or of what else is named."""
     asked = time.time()
     compiler = find_compiler()
-    cuda_include = find_cuda_include() if torch.version.cuda else None
-    directory = cache_directory(_key(compiler, cuda_include))
+    cuda_include = find_cuda_include() if torch.version.cuda and sources is BRIDGE else None
+    directory = cache_directory(_key(sources, compiler, cuda_include))
     result = os.path.join(directory, "bridge.so")
     failure = os.path.join(directory, "failure.txt")
     if os.path.exists(result):
@@ -179,18 +181,18 @@ def build():
         if os.path.exists(failure) and os.stat(failure).st_mtime >= asked:
             with open(failure, encoding="utf-8") as file:  # the rank before us failed; so would we
                 raise Unavailable(file.read().strip())
-        _compile(compiler, cuda_include, result, failure)
+        _compile(sources, compiler, cuda_include, result, failure)
     return result
 
 
-def _compile(compiler, cuda_include, result, failure):
+def _compile(sources, compiler, cuda_include, result, failure):
     """Tries the newest torch's needs last: first as it is, then newer C++, then without the allocator's part."""
     temporary = f"{result}.{os.getpid()}"
     variants = [(cuda_include, "c++17"), (cuda_include, "c++20")] + ([(None, "c++17")] if cuda_include else [])
     first = None
     try:
         for include, standard in variants:
-            done = _run(_command(compiler, include, standard, temporary), COMPILE_SECONDS)
+            done = _run(_command(sources, compiler, include, standard, temporary), COMPILE_SECONDS)
             if done.returncode == 0:
                 os.replace(temporary, result)
                 return

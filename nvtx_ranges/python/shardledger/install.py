@@ -1,7 +1,9 @@
 """Puts every hook in place. Imported only when torch is: from here on modules import it freely."""
 
+import threading
+
 from . import (backward, bridge, ddp, facts, forward, fsdp1, guard, handover, megatron, meshes, native, optimizers,
-               outside)
+               outside, rehearsal)
 
 
 def install():
@@ -9,6 +11,8 @@ def install():
         return
     guard.on = True
     facts.process()
+    if rehearsal.read_plan() is not None:
+        _rehearse()
     bridge.start()
     forward.install()
     backward.install()
@@ -20,3 +24,11 @@ def install():
     outside.install()
     meshes.install()
     native.source_state(b"companion", b"on", b"")
+
+
+def _rehearse():
+    from . import limit, mirror
+
+    threading.Thread(target=mirror.build_ahead, name="shardledger", daemon=True).start()  # beside the bridge's compilation
+    rehearsal.tell_facts()
+    limit.install()

@@ -12,7 +12,7 @@ import os
 import sys
 import threading
 
-from . import bridge, compiling, cycle, guard, modules, moved, native, sites, uncalled
+from . import bridge, compiling, cycle, guard, modules, moved, native, rehearsal, sites, uncalled
 from .kinds import KIND
 from .tensors import unseen
 
@@ -52,6 +52,7 @@ def _begin(by=None):
     if _range is None and _boundary.acquire(blocking=False):
         try:
             if _range is None:
+                rehearsal.step_begins(number + 1)
                 moved.step_begins()
                 number += 1
                 _saw_backward = _saw_step_in_backward = _is_cleared = False

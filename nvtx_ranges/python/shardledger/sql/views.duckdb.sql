@@ -14,7 +14,7 @@ CREATE OR REPLACE VIEW category AS SELECT DISTINCT name, fsdp_word, tracker_word
 FROM read_parquet(getvariable('lake') || '/category/*/*.parquet', hive_partitioning = true, hive_types = {'run': VARCHAR})
 WHERE run = getvariable('run');
 
-CREATE OR REPLACE VIEW rank AS SELECT rank, world_size, local_rank, host, pid, device, device_name, device_uuid, device_bytes, start_ns, end_ns, clean_exit, events, events_lost, torch_version, nccl_version, cuda_version, allocator_backend, allocator_config, fidelity, restored_allocations
+CREATE OR REPLACE VIEW rank AS SELECT rank, world_size, local_rank, host, pid, device, device_name, device_uuid, device_bytes, start_ns, end_ns, clean_exit, events, events_lost, torch_version, nccl_version, cuda_version, allocator_backend, allocator_config, fidelity, restored_allocations, rehearsal, rehearsal_bytes
 FROM read_parquet(getvariable('lake') || '/rank/*/*.parquet', hive_partitioning = true, hive_types = {'run': VARCHAR})
 WHERE run = getvariable('run');
 
@@ -1609,7 +1609,52 @@ FROM (
   )
 )
 WHERE
-  next > rank + 1;
+  next > rank + 1 AND NOT EXISTS(
+    SELECT
+      1
+    FROM rank
+    WHERE
+      NOT rehearsal IS NULL
+  );
+
+CREATE OR REPLACE VIEW rehearsal_need AS
+SELECT
+  r.rank,
+  r.world_size,
+  COALESCE(r.rehearsal_bytes, r.device_bytes) AS device_bytes,
+  r.device_bytes AS real_device_bytes,
+  (
+    SELECT
+      MAX(p.peak_reserved_bytes)
+    FROM period AS p
+    WHERE
+      p.rank = r.rank
+  ) AS reserved_bytes,
+  (
+    SELECT
+      MAX(s.bytes)
+    FROM (
+      SELECT
+        CAST(SUM(o.bytes) AS BIGINT) AS bytes
+      FROM device_owner AS o
+      WHERE
+        o.rank = r.rank
+        AND o.device = COALESCE(r.device, o.device)
+        AND NOT o.owner IN ('allocated', 'cublas_workspace', 'cached', 'other_processes', 'nccl', 'unexplained')
+      GROUP BY
+        o.at_ns
+    ) AS s
+  ) AS other_bytes,
+  (
+    SELECT
+      COUNT(*)
+    FROM oom AS m
+    WHERE
+      m.rank = r.rank
+  ) AS refused
+FROM rank AS r
+WHERE
+  NOT r.rehearsal IS NULL;
 
 CREATE OR REPLACE VIEW rank_death AS
 WITH refused AS MATERIALIZED (

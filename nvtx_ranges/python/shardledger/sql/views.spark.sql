@@ -17,10 +17,10 @@ USING parquet OPTIONS (path '${lake}/category');
 
 CREATE OR REPLACE TEMPORARY VIEW category AS SELECT DISTINCT name, fsdp_word, tracker_word, place, layer, letter, colour, meaning FROM lake_category WHERE run = '${run}';
 
-CREATE OR REPLACE TEMPORARY VIEW lake_rank(rank BIGINT, world_size BIGINT, local_rank BIGINT, host STRING, pid BIGINT, device BIGINT, device_name STRING, device_uuid STRING, device_bytes BIGINT, start_ns BIGINT, end_ns BIGINT, clean_exit BIGINT, events BIGINT, events_lost BIGINT, torch_version STRING, nccl_version STRING, cuda_version STRING, allocator_backend STRING, allocator_config STRING, fidelity STRING, restored_allocations BIGINT, run STRING)
+CREATE OR REPLACE TEMPORARY VIEW lake_rank(rank BIGINT, world_size BIGINT, local_rank BIGINT, host STRING, pid BIGINT, device BIGINT, device_name STRING, device_uuid STRING, device_bytes BIGINT, start_ns BIGINT, end_ns BIGINT, clean_exit BIGINT, events BIGINT, events_lost BIGINT, torch_version STRING, nccl_version STRING, cuda_version STRING, allocator_backend STRING, allocator_config STRING, fidelity STRING, restored_allocations BIGINT, rehearsal STRING, rehearsal_bytes BIGINT, run STRING)
 USING parquet OPTIONS (path '${lake}/rank');
 
-CREATE OR REPLACE TEMPORARY VIEW rank AS SELECT rank, world_size, local_rank, host, pid, device, device_name, device_uuid, device_bytes, start_ns, end_ns, clean_exit, events, events_lost, torch_version, nccl_version, cuda_version, allocator_backend, allocator_config, fidelity, restored_allocations FROM lake_rank WHERE run = '${run}';
+CREATE OR REPLACE TEMPORARY VIEW rank AS SELECT rank, world_size, local_rank, host, pid, device, device_name, device_uuid, device_bytes, start_ns, end_ns, clean_exit, events, events_lost, torch_version, nccl_version, cuda_version, allocator_backend, allocator_config, fidelity, restored_allocations, rehearsal, rehearsal_bytes FROM lake_rank WHERE run = '${run}';
 
 CREATE OR REPLACE TEMPORARY VIEW lake_gap(rank BIGINT, at_ns BIGINT, source STRING, lost BIGINT, reason STRING, run STRING)
 USING parquet OPTIONS (path '${lake}/gap');
@@ -1333,7 +1333,52 @@ FROM (
   )
 )
 WHERE
-  next > rank + 1;
+  next > rank + 1 AND NOT EXISTS(
+    SELECT
+      1
+    FROM rank
+    WHERE
+      NOT rehearsal IS NULL
+  );
+
+CREATE OR REPLACE TEMPORARY VIEW rehearsal_need AS
+SELECT
+  r.rank,
+  r.world_size,
+  COALESCE(r.rehearsal_bytes, r.device_bytes) AS device_bytes,
+  r.device_bytes AS real_device_bytes,
+  (
+    SELECT
+      MAX(p.peak_reserved_bytes)
+    FROM period AS p
+    WHERE
+      p.rank = r.rank
+  ) AS reserved_bytes,
+  (
+    SELECT
+      MAX(s.bytes)
+    FROM (
+      SELECT
+        SUM(o.bytes) AS bytes
+      FROM device_owner AS o
+      WHERE
+        o.rank = r.rank
+        AND o.device = COALESCE(r.device, o.device)
+        AND NOT o.owner IN ('allocated', 'cublas_workspace', 'cached', 'other_processes', 'nccl', 'unexplained')
+      GROUP BY
+        o.at_ns
+    ) AS s
+  ) AS other_bytes,
+  (
+    SELECT
+      COUNT(*)
+    FROM oom AS m
+    WHERE
+      m.rank = r.rank
+  ) AS refused
+FROM rank AS r
+WHERE
+  NOT r.rehearsal IS NULL;
 
 CREATE OR REPLACE TEMPORARY VIEW collective_cost AS
 SELECT

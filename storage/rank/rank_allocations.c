@@ -1,4 +1,5 @@
 #include "rank_builder.h"
+#include "storage/tables/ledger_tables.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -109,6 +110,7 @@ static int on_allocator_alloc(struct sl_rank_builder *b, const struct sl_event *
       .requested_bytes = e->bytes,
       .place = e->place,
       .device = device,
+      .alloc_event = b->allocator_events[device],
       .sequence = e->sequence,
       .step = sl_phases_step(b->phases),
       .phase = phase,
@@ -124,12 +126,15 @@ static int on_allocator_alloc(struct sl_rank_builder *b, const struct sl_event *
 
 static int on_allocator_free(struct sl_rank_builder *b, const struct sl_event *event, struct sl_allocation *a,
                              int action) {
+  const uint64_t number = b->drivers_pool ? 0 : b->allocator_events[a->device];
   if (action == SL_FREE_COMPLETED) {
+    a->complete_event = number;
     a->complete_ns = event->time_ns;
     a->complete_at = b->at;
     return 0;
   }
   a->free_at = b->at;
+  a->free_event = number;
   a->free_ns = event->time_ns;
   a->free_phase = sl_rank_phase_of(b, event);
   a->free_phase_id = a->free_phase ? a->free_phase->id : 0;
@@ -168,6 +173,33 @@ static int on_segment(struct sl_rank_builder *b, const struct sl_event *event, u
   return 0;
 }
 
+/* The allocator's own word on a segment, in its order. NULL: of something else. */
+static const char *segment_word(int action) {
+  switch (action) {
+  case SL_SEGMENT_ALLOC: return "alloc";
+  case SL_SEGMENT_FREE: return "free";
+  case SL_SEGMENT_MAP: return "map";
+  case SL_SEGMENT_UNMAP: return "unmap";
+  case SL_OUT_OF_MEMORY: return "refused";
+  default: return NULL;
+  }
+}
+
+static int segment_note(struct sl_rank_builder *b, const char *action, uint32_t device, uint32_t place,
+                        uint64_t address, uint64_t bytes, uint64_t at_ns) {
+  struct sl_allocator_segment_cells cells = {
+      .device = device,
+      .event = (int64_t)b->allocator_events[device],
+      .action = action,
+      .address = (int64_t)address,
+      .bytes = (int64_t)bytes,
+      .stream = (int64_t)b->places[place].stream,
+      .at_ns = (int64_t)at_ns,
+  };
+  int r = sl_rank_pool_name(b, place, &cells.pool);
+  return r < 0 ? r : sl_put_allocator_segment(b->writer, &cells, b->error);
+}
+
 int sl_rank_on_allocator(struct sl_rank_builder *b, const struct sl_event *event) {
   const struct sl_event_allocator *e = event->payload;
   const struct place *place = &b->places[e->place];
@@ -185,6 +217,7 @@ int sl_rank_on_allocator(struct sl_rank_builder *b, const struct sl_event *event
   if (b->device < 0 && e->action != SL_ALLOCATOR_SNAPSHOT) /* PyTorch puts every device's snapshot down to device 0 */
     b->device = (int)device;
   b->next_sequence[device] = e->sequence + 1;
+  b->allocator_events[device]++;
   struct sl_block_change change;
   int r = sl_block_map_apply(b->maps[device], e->action, e->address, e->bytes, e->place, &change);
   if (r < 0)
@@ -211,6 +244,9 @@ int sl_rank_on_allocator(struct sl_rank_builder *b, const struct sl_event *event
   case SL_OUT_OF_MEMORY: r = sl_rank_on_out_of_memory(b, event, device); break;
   default: break;
   }
+  if (r == 0 && segment_word(e->action))
+    r = segment_note(b, segment_word(e->action), device, e->place, e->action == SL_OUT_OF_MEMORY ? 0 : e->address,
+                     e->bytes, event->time_ns);
   if (r == 0)
     r = sl_retries_allocator(b->retries, event, device, b->error);
   if ((int)device == b->device)
@@ -309,6 +345,9 @@ static int restored_segment_end(struct sl_rank_builder *b) {
   int r = sl_driver_segments_allocator_add(b->segments, b->restored_segment.device, b->restored_segment.address,
                                            b->restored_segment.bytes, b->restored_segment.stream,
                                            b->restored_segment.at_ns, "before_attach", NULL, b->error);
+  if (r == 0)
+    r = segment_note(b, "existing", b->restored_segment.device, b->restored_segment.place, b->restored_segment.address,
+                     b->restored_segment.bytes, b->restored_segment.at_ns);
   b->restored_segment.bytes = 0;
   return r;
 }
@@ -342,6 +381,7 @@ int sl_rank_on_allocator_existing(struct sl_rank_builder *b, const struct sl_eve
     r = restored_segment_end(b);
     b->restored_segment.device = e->device;
     b->restored_segment.address = e->address;
+    b->restored_segment.place = e->place;
     b->restored_segment.stream = b->places[e->place].stream;
     b->restored_segment.at_ns = event->time_ns;
   }

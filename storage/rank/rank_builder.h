@@ -151,6 +151,7 @@ struct sl_rank_builder {
   struct sl_allocator_config config;
   struct sl_block_map *maps[MAX_DEVICES];
   uint32_t next_sequence[MAX_DEVICES];               /* of allocator events */
+  uint64_t allocator_events[MAX_DEVICES];            /* how many the maps were told */
   struct sl_block_totals private_pools[MAX_DEVICES]; /* of CUDA graphs and MemPools, part of the maps' totals */
   struct sl_event_device devices[MAX_DEVICES];
   struct place *places;
@@ -165,7 +166,7 @@ struct sl_rank_builder {
   uint64_t restored_allocations;
   struct gap gap;
   struct { /* the one that is being put together */
-    uint32_t device;
+    uint32_t device, place;
     uint64_t address, bytes, stream, at_ns;
   } restored_segment;
 
@@ -253,6 +254,9 @@ struct sl_allocation *sl_rank_allocation_add(struct sl_rank_builder *b, const st
 int sl_rank_allocation_begins(struct sl_rank_builder *b, struct sl_allocation *a);
 void sl_rank_private_pool_restore(struct sl_rank_builder *b, uint32_t device, uint32_t place, uint64_t bytes,
                                   int state);
+
+/* The pool of a place as the ledger calls it, NULL: the shared one. Owned by the place. */
+int sl_rank_pool_name(struct sl_rank_builder *b, uint32_t place, const char **out);
 
 /* rank_meshes.c */
 int sl_rank_meshes_write(struct sl_rank_builder *b);

@@ -225,19 +225,29 @@ static void phase_need(struct sl_phase *phase) {
     phase->needed = true;
 }
 
-static int allocation_write(struct sl_rank_builder *b, const struct sl_allocation *a) {
-  struct place *place = &b->places[a->place];
+int sl_rank_pool_name(struct sl_rank_builder *b, uint32_t number, const char **out) {
+  struct place *place = &b->places[number];
   if ((place->pool_owner || place->pool_id) && !place->pool &&
       asprintf(&place->pool, "%llu.%llu", (unsigned long long)place->pool_owner, (unsigned long long)place->pool_id) <
           0) {
     place->pool = NULL;
     return sl_no_memory(b->error);
   }
-  if (place->pool && a->place >= b->named_places)
-    b->named_places = a->place + 1;
+  if (place->pool && number >= b->named_places)
+    b->named_places = number + 1;
+  *out = place->pool;
+  return 0;
+}
+
+static int allocation_write(struct sl_rank_builder *b, const struct sl_allocation *a) {
+  const char *pool;
+  int r = sl_rank_pool_name(b, a->place, &pool);
+  if (r < 0)
+    return r;
   if (!sl_rank_hold_since(b, a->alloc_at))
     phase_need(a->free_phase);
-  return sl_write_allocation(b->writer, a, place->stream, place->pool, sl_rank_category_name(b, a->category), b->error);
+  return sl_write_allocation(b->writer, a, b->places[a->place].stream, pool, sl_rank_category_name(b, a->category),
+                             b->error);
 }
 
 /* Writes what is freed for good and leaves it behind allocation_count; the rest goes on. UINT64_MAX: the log has ended,

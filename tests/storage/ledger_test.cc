@@ -562,7 +562,7 @@ TEST_F(Ledger, ABuildGivesTheSameContentEveryTime) {
     job(log);
   }
   const std::string everything = "SELECT * FROM allocation UNION ALL SELECT rank, step, module_id, call_index, state, "
-                                 "at_ns, category, bytes, 0,0,0,0,0,0,0,0,0,0,0,0,0,0 FROM snapshot";
+                                 "at_ns, category, bytes, 0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0 FROM snapshot";
   ASSERT_EQ(build(), 0);
   auto first = rows(everything);
   ASSERT_EQ(build(), 0);

@@ -1,0 +1,90 @@
+/*
+ * What a rank asked its allocator for, in the allocator's order, from its ledger: the tape that is played again, as it
+ * was or changed. Periods that repeat another one (period.same_as) have few rows of their own; their events are the
+ * other one's.
+ */
+#ifndef SHARDLEDGER_TAPE_H
+#define SHARDLEDGER_TAPE_H
+
+#include "storage/allocator/block_map.h"
+#include "storage/error.h"
+#include "storage/tables/db.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum sl_tape_kind { SL_TAPE_alloc, SL_TAPE_free, SL_TAPE_complete, SL_TAPE_segment };
+
+struct sl_tape_event {
+  uint64_t number; /* among the allocator's events, from 1 */
+  uint8_t kind;    /* enum sl_tape_kind */
+  uint32_t index;  /* of sl_tape.allocations, or of segments */
+};
+
+struct sl_tape_place {
+  uint64_t stream;
+  uint32_t pool; /* 0: the shared one; else 1 + index of sl_tape.pools */
+};
+
+struct sl_tape_allocation {
+  int64_t id; /* allocation.id */
+  uint64_t address, bytes, requested;
+  uint64_t alloc_event, free_event, complete_event; /* 0: none */
+  uint32_t place, category, phase;                  /* of sl_tape.places, .categories and .phases */
+  int64_t module_id;                                /* 0: none */
+};
+
+enum sl_tape_action { SL_TAPE_taken, SL_TAPE_returned, SL_TAPE_existing, SL_TAPE_refused };
+
+struct sl_tape_segment {
+  uint64_t event, address, bytes;
+  uint32_t place;
+  uint8_t action;     /* enum sl_tape_action */
+  bool is_range;      /* mapped or unmapped, of an expandable segment */
+  bool after_refusal; /* given back since the driver had refused a request */
+};
+
+struct sl_tape_period {
+  int64_t period, step, same_as; /* -1: none */
+  char kind[12];
+  uint64_t first_event, end_event;   /* the first one of the next period */
+  size_t first, end;                 /* its own events, of sl_tape.events */
+  struct sl_block_totals peak, last; /* as recorded */
+};
+
+struct sl_tape_words { /* each once */
+  char **items;
+  size_t count;
+};
+
+struct sl_tape {
+  uint32_t rank;
+  int64_t device, world_size;
+  char *config;                         /* PYTORCH_CUDA_ALLOC_CONF as recorded */
+  uint64_t device_bytes, outside_bytes; /* of the device: all; the most that was not the allocator's. 0: unknown */
+  bool restored;                        /* recording began later than the allocator */
+  struct sl_tape_event *events;
+  size_t event_count;
+  struct sl_tape_allocation *allocations;
+  size_t allocation_count;
+  struct sl_tape_segment *segments;
+  size_t segment_count;
+  struct sl_tape_place *places;
+  size_t place_count;
+  struct sl_tape_period *periods;
+  size_t period_count;
+  struct sl_tape_words pools, categories, phases;
+};
+
+/*
+ * Reads a rank's tape; free it with sl_tape_free. 0; -ENODATA or -ENOTSUP: it has none that could be played, and the
+ * error says why, as the rest of a sentence ("no allocation was recorded"); or another negative errno.
+ */
+int sl_tape_read(struct sl_db *db, uint32_t rank, struct sl_tape *out, struct sl_error *error);
+void sl_tape_free(struct sl_tape *tape);
+
+/* The period of that number; NULL: none. */
+const struct sl_tape_period *sl_tape_period_find(const struct sl_tape *tape, int64_t period);
+
+#endif

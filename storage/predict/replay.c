@@ -19,6 +19,7 @@ struct player {
   const struct sl_replay_options *options;
   struct sl_replay *out;
   struct sl_chooser *chooser;
+  struct sl_allocator_config config;
   struct sl_segment_addresses *addresses;
   struct sl_live_objects *objects;
   struct sl_live_object **late; /* to be completed where the period ends */
@@ -170,8 +171,12 @@ static enum sl_sweep sweep_kind(const struct player *p, size_t first, size_t cou
     return SL_SWEEP_empty_cache;
   const struct sl_tape_segment *then = segment_at(p, next);
   const uint64_t limit = p->options->limit_bytes, reserved = sl_chooser_totals(p->chooser)->reserved_bytes;
-  return then->action == SL_TAPE_refused || (limit && reserved + then->bytes > limit) ? SL_SWEEP_within_request
-                                                                                      : SL_SWEEP_empty_cache;
+  const bool collects = limit && p->config.collection_threshold > 0 &&
+                        reserved > (uint64_t)(p->config.collection_threshold * (double)limit);
+  const bool no_room = limit && reserved + then->bytes > limit;
+  return then->action == SL_TAPE_refused || (then->action == SL_TAPE_taken && (collects || no_room))
+             ? SL_SWEEP_within_request
+             : SL_SWEEP_empty_cache;
 }
 
 static bool is_first_of_pool(const struct player *p, size_t first, size_t event) {
@@ -199,11 +204,21 @@ static int sweep_repeat(struct player *p, size_t first, size_t count) {
   return r;
 }
 
+/* There was no room for so many bytes more. */
+static void no_room(struct player *p, uint64_t bytes) {
+  const uint64_t refused = sl_chooser_totals(p->chooser)->reserved_bytes + bytes;
+  if (!p->out->refused_bytes || refused < p->out->refused_bytes)
+    p->out->refused_bytes = refused;
+}
+
 static int play_sweep(struct player *p, size_t first) {
-  const size_t count = sweep_length(p, first);
+  const size_t count = sweep_length(p, first), next = first + count;
   const uint32_t index = p->tape->events[first].index;
   if (is_unchanged(p)) {
     p->out->sweeps[index] = (uint8_t)sweep_kind(p, first, count);
+    if (p->out->sweeps[index] == SL_SWEEP_within_request && next < p->tape->event_count &&
+        p->tape->events[next].kind == SL_TAPE_segment && segment_at(p, next)->action == SL_TAPE_taken)
+      no_room(p, segment_at(p, next)->bytes);
     return sweep_repeat(p, first, count);
   }
   if (p->options->sweeps[index] != SL_SWEEP_empty_cache)
@@ -222,6 +237,8 @@ static int play_segment(struct player *p, size_t event) {
                       segment_at(p, event - 1)->action != SL_TAPE_returned;
   if (segment->action == SL_TAPE_returned)
     return begins ? play_sweep(p, event) : 0;
+  if (segment->action == SL_TAPE_refused && is_unchanged(p))
+    no_room(p, sl_allocator_segment(&p->config, segment->bytes));
   if (segment->action != SL_TAPE_refused || is_unchanged(p))
     return 0;
   struct sl_chosen_block *block;
@@ -340,6 +357,7 @@ static int player_begin(struct player *p) {
       .device_bytes = tape->device_bytes,
   };
   sl_allocator_config_parse(p->options->config ? p->options->config : tape->config, &options.config);
+  p->config = options.config;
   p->chooser = sl_chooser_new(&options);
   if (!p->addresses || !p->objects || !p->places || !p->categories || !p->out->peaks || !p->out->ends ||
       !p->out->categories || !p->out->sweeps || !p->chooser)

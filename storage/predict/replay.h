@@ -45,8 +45,9 @@ struct sl_replay {
   uint64_t *categories; /* bytes alive at the highest allocated point, by sl_tape.categories */
   uint8_t *sweeps;      /* of each segment event, from an unchanged replay */
   uint64_t retries;
-  uint64_t unmatched; /* events whose allocation could not be told: it proves nothing */
-  bool waits;         /* blocks were freed while other streams used them */
+  uint64_t refused_bytes; /* of an unchanged one: reserved bytes that there was no room for, the fewest; 0: never */
+  uint64_t unmatched;     /* events whose allocation could not be told: it proves nothing */
+  bool waits;             /* blocks were freed while other streams used them */
   struct {
     bool is_one;
     bool was_served;           /* a request that had failed in the recorded run: what follows it was never recorded */

@@ -1,0 +1,123 @@
+"""Predictions: a recorded run, changed by 'shardledger whatif', against what PyTorch said of a run that had the change."""
+
+import csv
+import io
+import json
+import shutil
+from dataclasses import dataclass
+
+from .harness import ROOT, shardledger
+
+DATA = ROOT / "tests" / "data"
+QUANTITIES = ("requested", "allocated", "reserved")
+
+EXPANDABLE, WHOLE, ROUNDED = "expandable_segments:True", "max_split_size_mb:32", "roundup_power2_divisions:4"
+COLLECTED = "garbage_collection_threshold:0.6"
+DEFAULT = "expandable_segments:False"
+
+
+@dataclass(frozen=True)
+class Pair:
+    """base, with the options, should take what target took, in its first `steps` steps and on all ranks."""
+
+    base: str
+    options: tuple
+    target: str
+    steps: int
+
+    @property
+    def name(self):
+        return f"{self.base.removeprefix('matrix/')} with {self.change} is {self.target.removeprefix('matrix/')}"
+
+    @property
+    def change(self):
+        return " ".join(self.options)
+
+
+def _allocator_pairs():
+    """The same jobs under each setting of the allocator: from each run to each other one. The default run goes on with other jobs."""
+    settings = {
+        "matrix/expandable-segments": EXPANDABLE,
+        "matrix/max-split-size": WHOLE,
+        "matrix/roundup-power2": ROUNDED,
+        "matrix/garbage-collection": COLLECTED,
+        "matrix/fsdp2-shapes": DEFAULT,
+    }
+    for base in settings:
+        for target, setting in settings.items():
+            if base != target:
+                limits = ("--memory-limit", "512MiB") if setting == COLLECTED else ()
+                if settings[base] == COLLECTED:
+                    limits = ("--recorded-limit", "512MiB", "--memory-limit", "140GiB")  # the others have none
+                steps = 3 if "matrix/fsdp2-shapes" in (base, target) else 6
+                yield Pair(base, ("--alloc-conf", setting, *limits), target, steps)
+
+
+PAIRS = (*_allocator_pairs(),)
+
+
+def truth_steps(run):
+    """{rank: [row of each step, in order]}."""
+    found = {}
+    for path in sorted((DATA / run).glob("truth.rank*")):
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        found[int(path.name.removeprefix("truth.rank"))] = [row for row in rows if "requested_peak" in row]
+    return found
+
+
+def ingest(run, scratch):
+    """A copy with its ledger, once."""
+    copy = scratch / run.replace("/", "-")
+    if not copy.exists():
+        shutil.copytree(DATA / run, copy)
+    return copy
+
+
+def predict(pair, copy):
+    """{rank: [{quantity: (low, high, standing)} of each step, in order]}."""
+    output = shardledger("whatif", copy, *pair.options, "--by", "period", "--csv")
+    found = {}
+    for row in csv.DictReader(io.StringIO(output)):
+        if row["kind"] != "step":
+            continue
+        steps = found.setdefault(int(row["rank"]), {})
+        low = int(row["after_bytes"]) if row["after_bytes"] else None
+        high = int(row["after_most_bytes"]) if row["after_most_bytes"] else low
+        steps.setdefault(int(row["step"]), {})[row["figure"]] = (low, high, row["standing"])
+    return {rank: [steps[number] for number in sorted(steps)] for rank, steps in found.items()}
+
+
+def compare(pair, scratch):
+    """{quantity: (figures, exact ones, those off, largest difference)} and bounds that do not hold."""
+    predicted, truth = predict(pair, ingest(pair.base, scratch)), truth_steps(pair.target)
+    found = {quantity: {"figures": 0, "exact": 0, "equal": 0, "bounds": 0, "held": 0, "worst": 0} for quantity in QUANTITIES}
+    for rank, rows in truth.items():
+        for step, row in enumerate(rows[: pair.steps]):
+            for quantity in QUANTITIES:
+                low, high, standing = predicted[rank][step][quantity]
+                one = found[quantity]
+                one["figures"] += 1
+                if standing == "exact":
+                    one["exact"] += 1
+                    one["equal"] += low == row[f"{quantity}_peak"]
+                    one["worst"] = max(one["worst"], abs(low - row[f"{quantity}_peak"]))
+                elif standing == "bound":
+                    one["bounds"] += 1
+                    one["held"] += low <= row[f"{quantity}_peak"] <= high
+    return found
+
+
+def is_proven(found):
+    """Every exact figure is equal, every bound holds, and there are some."""
+    return all(
+        one["figures"] and one["exact"] == one["equal"] and one["bounds"] == one["held"] and one["exact"] + one["bounds"] == one["figures"]
+        for one in found.values()
+    )
+
+
+def words(one):
+    """'12 of 12 exact', '9 of 12 exact, 3 of 3 bounds hold'."""
+    text = f"{one['equal']} of {one['exact']} exact" if one["exact"] else ""
+    if one["bounds"]:
+        text += f"{', ' if text else ''}{one['held']} of {one['bounds']} bounds hold"
+    return text

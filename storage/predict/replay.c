@@ -260,13 +260,18 @@ static int play_step(struct player *p, const struct step *step) {
   }
 }
 
+/* Of an event in its period. */
+static uint64_t position_of(const struct sl_tape_event *event, const struct sl_tape_period *period) {
+  return (event->number - period->first_event) << 30 | event->place;
+}
+
 static int play_events(struct player *p, const struct sl_tape_period *period, const struct sl_tape_period *repeated) {
   const struct sl_tape_event *events = p->tape->events;
   size_t own = period->first, other = repeated ? repeated->first : 0, other_end = repeated ? repeated->end : 0;
   int r = 0;
   while (r == 0 && !p->out->stop.is_one && (own < period->end || other < other_end)) {
-    const uint64_t at = own < period->end ? events[own].number - period->first_event : UINT64_MAX;
-    const uint64_t other_at = other < other_end ? events[other].number - repeated->first_event : UINT64_MAX;
+    const uint64_t at = own < period->end ? position_of(&events[own], period) : UINT64_MAX;
+    const uint64_t other_at = other < other_end ? position_of(&events[other], repeated) : UINT64_MAX;
     struct step step = {.own = UINT32_MAX, .repeated = UINT32_MAX};
     if (at <= other_at && events[own].kind == SL_TAPE_segment) {
       r = play_segment(p, own);

@@ -20,9 +20,11 @@ void sl_tape_free(struct sl_tape *tape) {
   free(tape->segments);
   free(tape->places);
   free(tape->periods);
+  free(tape->optimizer_steps);
   words_free(&tape->pools);
   words_free(&tape->categories);
   words_free(&tape->phases);
+  words_free(&tape->states);
   *tape = (struct sl_tape){0};
 }
 
@@ -65,14 +67,15 @@ static int place_number(struct sl_tape *tape, uint64_t stream, const char *pool,
   return 0;
 }
 
-static int event_add(struct sl_tape *tape, uint64_t number, enum sl_tape_kind kind, size_t index) {
+static int event_add(struct sl_tape *tape, uint64_t number, int64_t ns, enum sl_tape_kind kind, size_t index) {
   if (!number)
     return 0;
   struct sl_tape_event *grown = sl_list_grow(tape->events, tape->event_count, sizeof *grown);
   if (!grown)
     return -ENOMEM;
   tape->events = grown;
-  grown[tape->event_count++] = (struct sl_tape_event){number, (uint8_t)kind, (uint32_t)index};
+  grown[tape->event_count++] = (struct sl_tape_event){
+      .number = number, .ns = (uint64_t)ns, .index = (uint32_t)index, .kind = kind, .place = SL_TAPE_MIDDLE};
   return 0;
 }
 
@@ -101,6 +104,27 @@ static int period_add(struct sl_tape *tape, struct sl_statement *row) {
   return 0;
 }
 
+/* The names of an optimizer's states: what follows the parameter's. */
+static int state_add(struct sl_tape *tape, const char *name, struct sl_tape_allocation *a) {
+  const char *dot = strrchr(name, '.');
+  uint32_t number = 0;
+  if (!*name)
+    return 0;
+  int r = word_number(&tape->states, dot ? dot + 1 : name, &number);
+  a->state = number + 1;
+  return r;
+}
+
+static int optimizer_step_add(struct sl_tape *tape, struct sl_statement *row) {
+  struct sl_tape_optimizer_step *grown = sl_list_grow(tape->optimizer_steps, tape->optimizer_step_count, sizeof *grown);
+  if (!grown)
+    return -ENOMEM;
+  tape->optimizer_steps = grown;
+  grown[tape->optimizer_step_count++] = (struct sl_tape_optimizer_step){
+      sl_column_int(row, 0), sl_column_int(row, 1), (uint64_t)sl_column_int(row, 2), (uint64_t)sl_column_int(row, 3)};
+  return 0;
+}
+
 static int allocation_add(struct sl_tape *tape, struct sl_statement *row) {
   struct sl_tape_allocation *grown = sl_list_grow(tape->allocations, tape->allocation_count, sizeof *grown);
   if (!grown)
@@ -117,13 +141,15 @@ static int allocation_add(struct sl_tape *tape, struct sl_statement *row) {
       .free_event = (uint64_t)sl_column_int(row, 8),
       .complete_event = (uint64_t)sl_column_int(row, 9),
       .module_id = sl_column_int(row, 11),
+      .optimizer_step = sl_column_int(row, 16),
   };
-  int r = place_number(tape, (uint64_t)sl_column_int(row, 4), sl_column_text(row, 5), &a->place);
+  int r = state_add(tape, sl_column_text(row, 15), a);
+  r = r < 0 ? r : place_number(tape, (uint64_t)sl_column_int(row, 4), sl_column_text(row, 5), &a->place);
   r = r < 0 ? r : word_number(&tape->categories, sl_column_text(row, 6), &a->category);
   r = r < 0 ? r : word_number(&tape->phases, sl_column_text(row, 10), &a->phase);
-  r = r < 0 ? r : event_add(tape, a->alloc_event, SL_TAPE_alloc, index);
-  r = r < 0 ? r : event_add(tape, a->free_event, SL_TAPE_free, index);
-  return r < 0 ? r : event_add(tape, a->complete_event, SL_TAPE_complete, index);
+  r = r < 0 ? r : event_add(tape, a->alloc_event, sl_column_int(row, 12), SL_TAPE_alloc, index);
+  r = r < 0 ? r : event_add(tape, a->free_event, sl_column_int(row, 13), SL_TAPE_free, index);
+  return r < 0 ? r : event_add(tape, a->complete_event, sl_column_int(row, 14), SL_TAPE_complete, index);
 }
 
 static int segment_add(struct sl_tape *tape, struct sl_statement *row) {
@@ -152,7 +178,7 @@ static int segment_add(struct sl_tape *tape, struct sl_statement *row) {
       segment->is_range = actions[i].is_range;
     }
   int r = place_number(tape, (uint64_t)sl_column_int(row, 4), sl_column_text(row, 5), &segment->place);
-  return r < 0 ? r : event_add(tape, segment->event, SL_TAPE_segment, tape->segment_count++);
+  return r < 0 ? r : event_add(tape, segment->event, sl_column_int(row, 7), SL_TAPE_segment, tape->segment_count++);
 }
 
 static int rows_read(struct sl_db *db, const char *sql, struct sl_tape *tape,
@@ -206,7 +232,9 @@ static int outside_read(struct sl_db *db, struct sl_tape *tape, struct sl_error 
 
 static int compare_events(const void *left, const void *right) {
   const struct sl_tape_event *a = left, *b = right;
-  return (a->number > b->number) - (a->number < b->number);
+  if (a->number != b->number)
+    return a->number > b->number ? 1 : -1;
+  return (a->place > b->place) - (a->place < b->place);
 }
 
 static void periods_fill(struct sl_tape *tape) {
@@ -224,6 +252,16 @@ static void periods_fill(struct sl_tape *tape) {
   }
 }
 
+void sl_tape_sort(struct sl_tape *tape) {
+  size_t kept = 0;
+  for (size_t i = 0; i < tape->event_count; i++)
+    if (tape->events[i].kind == SL_TAPE_segment || !tape->allocations[tape->events[i].index].dropped)
+      tape->events[kept++] = tape->events[i];
+  tape->event_count = kept;
+  qsort(tape->events, tape->event_count, sizeof *tape->events, compare_events);
+  periods_fill(tape);
+}
+
 int sl_tape_read(struct sl_db *db, uint32_t rank, struct sl_tape *out, struct sl_error *error) {
   *out = (struct sl_tape){.rank = rank};
   int r = rank_read(db, out, error);
@@ -237,10 +275,10 @@ int sl_tape_read(struct sl_db *db, uint32_t rank, struct sl_tape *out, struct sl
     r = outside_read(db, out, error);
   if (r == 0 && (!out->period_count || !out->event_count))
     r = sl_error_set(error, -ENODATA, "its allocator's events were not recorded");
-  if (r == 0) {
-    qsort(out->events, out->event_count, sizeof *out->events, compare_events);
-    periods_fill(out);
-  }
+  if (r == 0)
+    r = rows_read(db, sl_tape_optimizer_steps_sql, out, optimizer_step_add, error);
+  if (r == 0)
+    sl_tape_sort(out);
   if (r != 0)
     sl_tape_free(out);
   return r;
@@ -256,4 +294,32 @@ const struct sl_tape_period *sl_tape_period_find(const struct sl_tape *tape, int
       high = middle;
   }
   return low < tape->period_count && tape->periods[low].period == period ? &tape->periods[low] : NULL;
+}
+
+/* ---- for changes ---- */
+
+int sl_tape_add(struct sl_tape *tape, const struct sl_tape_allocation *like, uint64_t requested, uint32_t *out) {
+  struct sl_tape_allocation made = *like; /* which may move */
+  struct sl_tape_allocation *grown = sl_list_grow(tape->allocations, tape->allocation_count, sizeof *grown);
+  if (!grown)
+    return -ENOMEM;
+  tape->allocations = grown;
+  made.requested = requested;
+  made.dropped = false;
+  if (made.free_event)
+    made.complete_event = made.free_event + 1; /* no other stream uses it */
+  grown[tape->allocation_count] = made;
+  *out = (uint32_t)tape->allocation_count++;
+  return 0;
+}
+
+int sl_tape_put(struct sl_tape *tape, enum sl_tape_kind kind, uint32_t allocation, uint64_t number, int32_t offset) {
+  int r = event_add(tape, number, 0, kind, allocation);
+  if (r == 0)
+    tape->events[tape->event_count - 1].place = (uint32_t)(SL_TAPE_MIDDLE + offset);
+  return r;
+}
+
+int sl_tape_category(struct sl_tape *tape, const char *name, uint32_t *out) {
+  return word_number(&tape->categories, name, out);
 }

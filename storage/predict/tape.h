@@ -14,12 +14,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
+enum { SL_TAPE_MIDDLE = 1 << 20 };
+
 enum sl_tape_kind { SL_TAPE_alloc, SL_TAPE_free, SL_TAPE_complete, SL_TAPE_segment };
 
 struct sl_tape_event {
-  uint64_t number; /* among the allocator's events, from 1 */
-  uint8_t kind;    /* enum sl_tape_kind */
-  uint32_t index;  /* of sl_tape.allocations, or of segments */
+  uint64_t number;               /* among the allocator's events, from 1 */
+  uint64_t ns;                   /* 0: of one that a change has put in */
+  uint32_t index;                /* of sl_tape.allocations, or of segments */
+  uint32_t kind : 2, place : 30; /* enum sl_tape_kind; SL_TAPE_MIDDLE, less or more of what is put before or after it */
 };
 
 struct sl_tape_place {
@@ -32,7 +35,9 @@ struct sl_tape_allocation {
   uint64_t address, bytes, requested;
   uint64_t alloc_event, free_event, complete_event; /* 0: none */
   uint32_t place, category, phase;                  /* of sl_tape.places, .categories and .phases */
-  int64_t module_id;                                /* 0: none */
+  uint32_t state;                                   /* of an optimizer's state: 1 + index of sl_tape.states; else 0 */
+  int64_t module_id, optimizer_step;                /* phase.id of the optimizer's step around it; 0: none */
+  bool dropped;                                     /* a change has taken it out */
 };
 
 enum sl_tape_action { SL_TAPE_taken, SL_TAPE_returned, SL_TAPE_existing, SL_TAPE_refused };
@@ -53,7 +58,12 @@ struct sl_tape_period {
   struct sl_block_totals peak, last; /* as recorded */
 };
 
-struct sl_tape_words { /* each once */
+struct sl_tape_optimizer_step {
+  int64_t phase, step; /* phase.id; -1: outside of steps */
+  uint64_t start_ns, end_ns;
+};
+
+struct sl_tape_words { /* each once, but for names of states */
   char **items;
   size_t count;
 };
@@ -74,7 +84,9 @@ struct sl_tape {
   size_t place_count;
   struct sl_tape_period *periods;
   size_t period_count;
-  struct sl_tape_words pools, categories, phases;
+  struct sl_tape_optimizer_step *optimizer_steps; /* those that are stored, by time */
+  size_t optimizer_step_count;
+  struct sl_tape_words pools, categories, phases, states; /* of states: their names, as exp_avg */
 };
 
 /*
@@ -83,6 +95,15 @@ struct sl_tape {
  */
 int sl_tape_read(struct sl_db *db, uint32_t rank, struct sl_tape *out, struct sl_error *error);
 void sl_tape_free(struct sl_tape *tape);
+
+/*
+ * For changes: an allocation like another one, and events before (offset below 0) or after the one of a number.
+ * sl_tape_sort comes after the last of them. 0 or -ENOMEM; *out is the new one's index.
+ */
+int sl_tape_add(struct sl_tape *tape, const struct sl_tape_allocation *like, uint64_t requested, uint32_t *out);
+int sl_tape_put(struct sl_tape *tape, enum sl_tape_kind kind, uint32_t allocation, uint64_t number, int32_t offset);
+int sl_tape_category(struct sl_tape *tape, const char *name, uint32_t *out);
+void sl_tape_sort(struct sl_tape *tape); /* and leaves out events of what is dropped */
 
 /* The period of that number; NULL: none. */
 const struct sl_tape_period *sl_tape_period_find(const struct sl_tape *tape, int64_t period);

@@ -101,12 +101,13 @@ static int check_unchanged(const struct sl_tape *tape, struct sl_whatif *out) {
   return 0;
 }
 
-static int check_change(const struct sl_tape *tape, const struct sl_whatif_change *change, struct sl_whatif *out) {
+static int check_change(const struct sl_tape *tape, bool is_other_tape, const struct sl_whatif_change *change,
+                        struct sl_whatif *out) {
   struct sl_allocator_config config, recorded;
   char where[32];
   sl_allocator_config_parse(change->alloc_conf ? change->alloc_conf : tape->config, &config);
   sl_allocator_config_parse(tape->config, &recorded);
-  if (tape->restored && change->alloc_conf)
+  if (tape->restored && (change->alloc_conf || is_other_tape))
     return refuse(out,
                   "recording began when the allocator held memory already, which it had placed under its own settings");
   const bool has_limit =
@@ -226,9 +227,10 @@ static int check_limit(const struct sl_tape *tape, const struct sl_replay_option
   return 0;
 }
 
-int sl_whatif_ask(const struct sl_tape *tape, const struct sl_whatif_change *change, struct sl_whatif *out) {
+int sl_whatif_ask(const struct sl_tape *tape, const struct sl_tape *changed, const struct sl_whatif_change *change,
+                  struct sl_whatif *out) {
   *out = (struct sl_whatif){0};
-  const bool is_changed = change->alloc_conf || has_room_limits(change);
+  const bool is_changed = changed || change->alloc_conf || has_room_limits(change);
   struct sl_replay_options options = {.limit_bytes = change->recorded_limit_bytes};
   struct sl_allocator_config config;
   for (int i = 0; i < SL_QUANTITIES; i++)
@@ -238,7 +240,7 @@ int sl_whatif_ask(const struct sl_tape *tape, const struct sl_whatif_change *cha
   if (r == 0)
     r = check_unchanged(tape, out);
   if (r == 0 && is_changed && out->standing != SL_STANDING_refused)
-    r = check_change(tape, change, out);
+    r = check_change(tape, changed != NULL, change, out);
   if (r < 0 || out->standing == SL_STANDING_refused)
     return r;
   out->ends_surely = true;
@@ -260,11 +262,11 @@ int sl_whatif_ask(const struct sl_tape *tape, const struct sl_whatif_change *cha
   if (!options.limit_bytes && !options.capacity_bytes && first_return(tape, &out->before) != SIZE_MAX) {
     out->room_is_open = true;
     options.limit_bytes = out->before.refused_bytes - 1;
-    r = play_all(tape, &options, true, out);
+    r = play_all(changed ? changed : tape, &options, true, out);
     options.limit_bytes = out->before.highest[RESERVED].bytes;
   }
   if (r == 0)
-    r = play_all(tape, &options, true, out);
+    r = play_all(changed ? changed : tape, &options, true, out);
   if (r == 0)
     standing_set(out);
   return r;

@@ -48,8 +48,12 @@ struct sl_whatif {
 /* The allocator's settings that are not known, in a text as PYTORCH_CUDA_ALLOC_CONF has it: "" or their names. */
 void sl_alloc_conf_unknown(const char *text, char *out, size_t size);
 
-/* Free it with sl_whatif_free. 0 or -ENOMEM; a refusal is an answer. */
-int sl_whatif_ask(const struct sl_tape *tape, const struct sl_whatif_change *change, struct sl_whatif *out);
+/*
+ * Free it with sl_whatif_free. 0 or -ENOMEM; a refusal is an answer. changed: the same tape with what else is changed;
+ * NULL: nothing. The answer's allocations are of that one, where there is one.
+ */
+int sl_whatif_ask(const struct sl_tape *tape, const struct sl_tape *changed, const struct sl_whatif_change *change,
+                  struct sl_whatif *out);
 void sl_whatif_free(struct sl_whatif *answer);
 
 #endif

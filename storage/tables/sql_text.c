@@ -15,3 +15,4 @@ SL_SQL_TEXT(sl_tape_periods_sql, SL_SQL_DIRECTORY "/predict/tape_periods.sql");
 SL_SQL_TEXT(sl_tape_allocations_sql, SL_SQL_DIRECTORY "/predict/tape_allocations.sql");
 SL_SQL_TEXT(sl_tape_segments_sql, SL_SQL_DIRECTORY "/predict/tape_segments.sql");
 SL_SQL_TEXT(sl_tape_outside_sql, SL_SQL_DIRECTORY "/predict/tape_outside.sql");
+SL_SQL_TEXT(sl_tape_optimizer_steps_sql, SL_SQL_DIRECTORY "/predict/tape_optimizer_steps.sql");

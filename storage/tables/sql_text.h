@@ -19,5 +19,6 @@ extern const char sl_tape_periods_sql[];
 extern const char sl_tape_allocations_sql[];
 extern const char sl_tape_segments_sql[];
 extern const char sl_tape_outside_sql[];
+extern const char sl_tape_optimizer_steps_sql[];
 
 #endif

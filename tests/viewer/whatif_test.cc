@@ -87,6 +87,25 @@ TEST_F(Whatif, RefusesWhatItCanNotKnow) {
   EXPECT_TRUE(contains(result.out, "refused: recording began when the allocator held memory already")) << result.out;
 }
 
+TEST_F(Whatif, AnotherOptimizerHasItsOwnStates) {
+  std::string path = ledger("fsdp2-2rank");
+  CommandResult result = shardledger({"whatif", path, "--optimizer", "sgd", "--rank", "0", "--bytes"});
+  EXPECT_EQ(result.status, 0) << result.error;
+  EXPECT_TRUE(contains(result.out, "With SGD")) << result.out;
+  EXPECT_TRUE(contains(result.out, "0  optstate")) << result.out;
+  // One that it is not known to be; and a step that is stored as another one, of which only one is to change.
+  result = shardledger({"whatif", ledger("matrix/fsdp2-loops"), "--optimizer", "sgd", "--rank", "0"});
+  EXPECT_TRUE(contains(result.out, "refused: in step 54 the optimizer is none of")) << result.out;
+  result = shardledger({"whatif", ledger("fsdp2-2rank-long"), "--optimizer", "sgd", "--steps", "0-3", "--rank", "0"});
+  EXPECT_TRUE(contains(result.out, "shardledger ingest --keep all")) << result.out;
+}
+
+TEST_F(Whatif, WorkspacesAreLeftOut) {
+  CommandResult result = shardledger({"whatif", ledger("fsdp2-2rank"), "--no-workspaces", "--rank", "0", "--csv"});
+  EXPECT_EQ(result.status, 0) << result.error;
+  EXPECT_TRUE(contains(result.out, "0,requested,213863496,146754632,")) << result.out;
+}
+
 TEST_F(Whatif, WrongInputIsOneSentence) {
   std::string path = ledger("fsdp2-2rank");
   for (auto conf : {"expandable_segments", "expandible_segments:True", "backend:cudaMallocAsync"}) {
@@ -97,6 +116,8 @@ TEST_F(Whatif, WrongInputIsOneSentence) {
   }
   EXPECT_EQ(shardledger({"whatif", path, "--device-memory", "much"}).status, 2);
   EXPECT_EQ(shardledger({"whatif", path, "--rank", "7"}).status, 2);
+  for (auto steps : {"3-", "5-3", "x", "-3", "3,4"})
+    EXPECT_EQ(shardledger({"whatif", path, "--optimizer", "sgd", "--steps", steps}).status, 2) << steps;
 }
 
 TEST_F(Whatif, EachPeriodHasItsFigures) {

@@ -3,6 +3,8 @@
 #include "commands/summary.h"
 #include "output/units.h"
 #include "storage/grow.h"
+#include "storage/predict/change_optimizer.h"
+#include "storage/predict/change_workspaces.h"
 #include "storage/predict/whatif.h"
 #include "viewer_sql.h"
 
@@ -20,9 +22,16 @@ struct question {
   struct sl_whatif_change change;
   const char *alloc_conf;
   int64_t device_bytes, limit_bytes, recorded_limit_bytes; /* 0: not given */
+  int optimizer;                                           /* enum sl_optimizer */
+  int64_t first_step, last_step;
+  const char *steps; /* "3-5"; NULL: all */
+  bool no_workspaces;
   int by;
   struct sl_ranks ranks;
 };
+
+static const char *const optimizer_words[] = {"", "AdamW(foreach=True)", "AdamW(fused=True)", "AdamW(foreach=False)",
+                                              "SGD(momentum=…)"};
 
 static const char *const quantities[SL_QUANTITIES] = {"requested", "allocated", "active", "reserved"};
 enum { ALLOCATED = 1, ACTIVE = 2 };
@@ -125,7 +134,7 @@ static const char *end_word(const struct sl_whatif *answer) {
 }
 
 static int peaks_print(struct sl_db *db, struct sl_table *table, const struct sl_tape *tape,
-                       const struct sl_whatif *answer, struct sl_error *error) {
+                       const struct sl_tape *changed, const struct sl_whatif *answer, struct sl_error *error) {
   const bool refused = answer->standing == SL_STANDING_refused;
   int r = 0;
   for (int i = 0; i < SL_QUANTITIES && r == 0; i++) {
@@ -134,7 +143,7 @@ static int peaks_print(struct sl_db *db, struct sl_table *table, const struct sl
       continue;
     r = where_say(db, tape, &answer->before.highest[i], before, sizeof before, error);
     if (r == 0 && !refused)
-      r = where_say(db, tape, &answer->after.highest[i], after, sizeof after, error);
+      r = where_say(db, changed, &answer->after.highest[i], after, sizeof after, error);
     sl_cell_int(table, tape->rank);
     sl_cell_text(table, quantities[i]);
     cells_after(table, answer->before.highest[i].bytes, &answer->highest[i], refused);
@@ -208,9 +217,11 @@ static int note_add(struct printing *p, enum sl_style style, const char *format,
 }
 
 /* What is alive at the highest allocated points, of the categories that differ. */
-static int categories_add(struct printing *p, const struct sl_tape *tape, const struct sl_whatif *answer) {
+static int categories_add(struct printing *p, const struct sl_tape *tape, size_t known,
+                          const struct sl_whatif *answer) {
   for (size_t c = 0; c < tape->categories.count; c++) {
-    const uint64_t before = answer->before.categories[c], after = answer->after.categories[c];
+    /* A change may have brought the last ones. */
+    const uint64_t before = c < known ? answer->before.categories[c] : 0, after = answer->after.categories[c];
     if (before == after)
       continue;
     struct category_row *grown = sl_list_grow(p->categories, p->category_count, sizeof *grown);
@@ -248,7 +259,7 @@ static int end_note(struct printing *p, const struct sl_tape *tape, const struct
       tape->rank, answer->ends_surely ? "it runs out of memory" : "it may run out of memory", bytes, where, reserved);
 }
 
-static int notes_add(struct printing *p, const struct sl_tape *tape, const struct sl_whatif *answer) {
+static int notes_add(struct printing *p, const struct sl_tape *tape, size_t known, const struct sl_whatif *answer) {
   int r = 0;
   if (answer->standing != SL_STANDING_exact)
     r = note_add(p, answer->standing == SL_STANDING_refused ? SL_STYLE_red : SL_STYLE_yellow, "Rank %u: %s: %s",
@@ -256,7 +267,7 @@ static int notes_add(struct printing *p, const struct sl_tape *tape, const struc
   if (r < 0 || answer->standing == SL_STANDING_refused)
     return r;
   r = end_note(p, tape, answer);
-  return r < 0 ? r : categories_add(p, tape, answer);
+  return r < 0 ? r : categories_add(p, tape, known, answer);
 }
 
 /* ---- ranks ---- */
@@ -279,8 +290,21 @@ static int nothing_print(struct printing *p, uint32_t rank, const char *why) {
   return note_add(p, SL_STYLE_red, "Rank %u: refused: %s", rank, why);
 }
 
+/* The rank's tape once more, with what is changed of its requests; none where nothing is. */
+static int tape_change(struct printing *p, uint32_t rank, struct sl_tape *out, struct sl_error *error) {
+  const struct question *q = p->question;
+  if (q->optimizer == SL_OPTIMIZER_as_recorded && !q->no_workspaces)
+    return 0;
+  int r = sl_tape_read(p->db, rank, out, error);
+  if (r == 0 && q->optimizer != SL_OPTIMIZER_as_recorded)
+    r = sl_change_optimizer(out, (enum sl_optimizer)q->optimizer, q->first_step, q->last_step, error);
+  if (r == 0 && q->no_workspaces)
+    r = sl_change_no_workspaces(out, error);
+  return r;
+}
+
 static int rank_print(struct printing *p, uint32_t rank, struct sl_error *error) {
-  struct sl_tape tape;
+  struct sl_tape tape, changed = {0};
   struct sl_whatif answer = {0};
   int r = sl_tape_read(p->db, rank, &tape, error);
   if (r == -ENODATA || r == -ENOTSUP) {
@@ -290,16 +314,27 @@ static int rank_print(struct printing *p, uint32_t rank, struct sl_error *error)
   }
   if (r < 0)
     return r;
-  r = sl_whatif_ask(&tape, &p->question->change, &answer);
-  if (r == 0)
-    r = notes_add(p, &tape, &answer);
+  r = tape_change(p, rank, &changed, error);
+  if (r == -ENOTSUP) {
+    r = nothing_print(p, rank, error->text);
+    error->text[0] = '\0';
+    goto finish;
+  }
   if (r < 0)
-    r = sl_no_memory(error);
-  else if (p->question->by == BY_period)
+    goto finish;
+  const struct sl_tape *played = changed.event_count ? &changed : &tape;
+  r = sl_whatif_ask(&tape, changed.event_count ? &changed : NULL, &p->question->change, &answer);
+  if (r == 0)
+    r = notes_add(p, played, tape.categories.count, &answer);
+  if (r == 0 && p->question->by == BY_period)
     periods_print(p->table, &tape, &answer);
-  else
-    r = peaks_print(p->db, p->table, &tape, &answer, error);
+  else if (r == 0)
+    r = peaks_print(p->db, p->table, &tape, played, &answer, error);
+finish:
+  if (r == -ENOMEM)
+    sl_no_memory(error);
   sl_whatif_free(&answer);
+  sl_tape_free(&changed);
   sl_tape_free(&tape);
   return r;
 }
@@ -308,12 +343,18 @@ static void change_say(struct sl_output *out, const struct question *question) {
   char bytes[SL_UNIT_CHARS];
   if (question->alloc_conf)
     sl_output_line(out, "With PYTORCH_CUDA_ALLOC_CONF=%s", question->alloc_conf);
+  if (question->optimizer)
+    sl_output_line(out, "With %s%s%s", optimizer_words[question->optimizer], question->steps ? " in steps " : "",
+                   question->steps ? question->steps : "");
+  if (question->no_workspaces)
+    sl_output_line(out, "Without cuBLAS's workspaces (CUBLAS_WORKSPACE_CONFIG=:0:0, CUBLASLT_WORKSPACE_SIZE=0)");
   if (question->device_bytes)
     sl_output_line(out, "On a device of %s", sl_format_bytes(bytes, question->device_bytes, out->exact_bytes));
   if (question->limit_bytes)
     sl_output_line(out, "In a process that may have %s",
                    sl_format_bytes(bytes, question->limit_bytes, out->exact_bytes));
-  if (!question->alloc_conf && !question->device_bytes && !question->limit_bytes)
+  if (!question->alloc_conf && !question->device_bytes && !question->limit_bytes && !question->optimizer &&
+      !question->no_workspaces)
     sl_output_line(out, "Nothing is changed: the run as it was, played again");
 }
 
@@ -375,6 +416,16 @@ static int print_whatif(struct sl_db *db, struct sl_output *out, void *context, 
   return r;
 }
 
+static bool steps_take(struct question *question) {
+  char *end = NULL;
+  errno = 0;
+  question->first_step = question->last_step = strtoll(question->steps, &end, 10);
+  if (*end == '-' && end > question->steps)
+    question->last_step = strtoll(end + 1, &end, 10);
+  return !errno && end > question->steps && !*end && question->steps[strlen(question->steps) - 1] != '-' &&
+         question->first_step >= 0 && question->last_step >= question->first_step;
+}
+
 /* The change as it was asked for; what is wrong with it is said. */
 static bool change_take(struct question *question) {
   char unknown[200];
@@ -391,6 +442,10 @@ static bool change_take(struct question *question) {
       return false;
     }
   }
+  if (question->steps && !steps_take(question)) {
+    sl_complain("--steps: '%s' is no step and no range of steps, such as 3 or 3-5", question->steps);
+    return false;
+  }
   question->change = (struct sl_whatif_change){.alloc_conf = question->alloc_conf,
                                                .device_bytes = (uint64_t)question->device_bytes,
                                                .limit_bytes = (uint64_t)question->limit_bytes,
@@ -400,10 +455,16 @@ static bool change_take(struct question *question) {
 
 int sl_cmd_whatif(const struct sl_command *command, int argc, char **argv) {
   struct sl_output_arguments format = {0};
-  struct question question = {.by = BY_life};
+  struct question question = {.by = BY_life, .last_step = INT64_MAX};
   const struct sl_argument arguments[] = {
       {"alloc-conf", 0, "CONF", "with these settings of PyTorch's allocator, as PYTORCH_CUDA_ALLOC_CONF has them",
        SL_ARGUMENT_TEXT, &question.alloc_conf},
+      {"optimizer", 0, "as-recorded|adamw|adamw-fused|adamw-forloop|sgd",
+       "with another optimizer: AdamW, with fused=True, with foreach=False; SGD with momentum", SL_ARGUMENT_CHOICE,
+       &question.optimizer},
+      {"steps", 0, "STEPS", "change the optimizer in these steps only, such as 3-5", SL_ARGUMENT_TEXT, &question.steps},
+      {"no-workspaces", 0, NULL, "without what cuBLAS holds in PyTorch's pool", SL_ARGUMENT_FLAG,
+       &question.no_workspaces},
       {"device-memory", 0, "SIZE", "on a device with so much memory", SL_ARGUMENT_SIZE, &question.device_bytes},
       {"memory-limit", 0, "SIZE", "in a process that may have so much: torch.cuda.set_per_process_memory_fraction",
        SL_ARGUMENT_SIZE, &question.limit_bytes},

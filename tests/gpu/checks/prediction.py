@@ -18,16 +18,27 @@ DEFAULT = "expandable_segments:False"
 
 @dataclass(frozen=True)
 class Pair:
-    """base, with the options, should take what target took, in its first `steps` steps and on all ranks."""
+    """base, with the options, should take what target took, on all ranks: in so many steps, from these on in both."""
 
     base: str
     options: tuple
     target: str
     steps: int
+    base_from: int = 0
+    target_from: int = 0
+    jobs: tuple = ()  # of several in one process: their names
 
     @property
     def name(self):
-        return f"{self.base.removeprefix('matrix/')} with {self.change} is {self.target.removeprefix('matrix/')}"
+        return f"{self.base_name} with {self.change} is {self.target_name}"
+
+    @property
+    def base_name(self):
+        return self.jobs[0] if self.jobs else self.base.rpartition("/")[2]
+
+    @property
+    def target_name(self):
+        return self.jobs[1] if self.jobs else self.target.rpartition("/")[2]
 
     @property
     def change(self):
@@ -53,7 +64,17 @@ def _allocator_pairs():
                 yield Pair(base, ("--alloc-conf", setting, *limits), target, steps)
 
 
-PAIRS = (*_allocator_pairs(),)
+def _optimizer_pairs():
+    """Four jobs of one process that differ in their optimizer: from each to each other one."""
+    first = {"adamw-foreach": 18, "adamw-fused": 21, "adamw-forloop": 24, "sgd": 27}  # step, of three
+    for base, base_from in first.items():
+        for target, target_from in first.items():
+            if base != target:
+                options = ("--optimizer", target.replace("-foreach", ""), "--steps", f"{base_from}-{base_from + 2}")
+                yield Pair("matrix/fsdp2-loops", options, "matrix/fsdp2-loops", 3, base_from, target_from, (base, target))
+
+
+PAIRS = (*_allocator_pairs(), *_optimizer_pairs())
 
 
 def truth_steps(run):
@@ -92,9 +113,9 @@ def compare(pair, scratch):
     predicted, truth = predict(pair, ingest(pair.base, scratch)), truth_steps(pair.target)
     found = {quantity: {"figures": 0, "exact": 0, "equal": 0, "bounds": 0, "held": 0, "worst": 0} for quantity in QUANTITIES}
     for rank, rows in truth.items():
-        for step, row in enumerate(rows[: pair.steps]):
+        for step, row in enumerate(rows[pair.target_from : pair.target_from + pair.steps]):
             for quantity in QUANTITIES:
-                low, high, standing = predicted[rank][step][quantity]
+                low, high, standing = predicted[rank][pair.base_from + step][quantity]
                 one = found[quantity]
                 one["figures"] += 1
                 if standing == "exact":

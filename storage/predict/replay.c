@@ -241,6 +241,8 @@ static int play_segment(struct player *p, size_t event) {
     no_room(p, sl_allocator_segment(&p->config, segment->bytes));
   if (segment->action != SL_TAPE_refused || is_unchanged(p))
     return 0;
+  if (!p->options->limit_bytes && !p->options->capacity_bytes)
+    return 0; /* nothing came of it, and with room without end nothing is known of it */
   struct sl_chosen_block *block;
   int r = sl_chooser_request(p->chooser, p->places[segment->place], segment->bytes, &block);
   sums_update(p, SIZE_MAX);

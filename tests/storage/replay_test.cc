@@ -4,6 +4,7 @@
 
 extern "C" {
 #include "storage/ledger.h"
+#include "storage/predict/floor.h"
 #include "storage/predict/replay.h"
 }
 
@@ -86,6 +87,30 @@ TEST_P(Replay, UnchangedIsAsRecorded) {
         << "rank " << rank << ", " << tape.periods[first].kind << " " << tape.periods[first].step;
     EXPECT_EQ(replay.unmatched, 0u) << "rank " << rank;
     sl_replay_free(&replay);
+    sl_tape_free(&tape);
+  }
+}
+
+TEST_P(Replay, NeedsNoLessThanTheFloorAndNoMoreThanThePlan) {
+  for (uint32_t rank : ranks()) {
+    struct sl_tape tape;
+    if (!read(rank, &tape))
+      continue;
+    struct sl_floor floor = {};
+    int r = sl_floor_find(&tape, &floor);
+    ASSERT_EQ(r, tape.restored ? -ENOTSUP : 0);
+    uint64_t requested = 0, active = 0, reserved = 0;
+    for (size_t i = 0; i < tape.period_count; i++) {
+      requested = std::max(requested, tape.periods[i].peak.requested_bytes);
+      active = std::max(active, tape.periods[i].peak.active_bytes);
+      reserved = std::max(reserved, tape.periods[i].peak.reserved_bytes);
+    }
+    if (r == 0) {
+      EXPECT_GE(floor.least_bytes, requested);
+      EXPECT_LE(floor.least_bytes, active);
+      EXPECT_LE(floor.least_bytes, floor.plan_bytes);
+      EXPECT_LE(floor.plan_bytes, reserved);
+    }
     sl_tape_free(&tape);
   }
 }

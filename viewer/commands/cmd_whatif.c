@@ -5,6 +5,7 @@
 #include "storage/grow.h"
 #include "storage/predict/change_optimizer.h"
 #include "storage/predict/change_workspaces.h"
+#include "storage/predict/floor.h"
 #include "storage/predict/whatif.h"
 #include "viewer_sql.h"
 
@@ -25,7 +26,7 @@ struct question {
   int optimizer;                                           /* enum sl_optimizer */
   int64_t first_step, last_step;
   const char *steps; /* "3-5"; NULL: all */
-  bool no_workspaces;
+  bool no_workspaces, floor;
   int by;
   struct sl_ranks ranks;
 };
@@ -272,6 +273,32 @@ static int notes_add(struct printing *p, const struct sl_tape *tape, size_t know
 
 /* ---- ranks ---- */
 
+/* What any placement of what was requested needs, as one more row. */
+static int floor_print(struct printing *p, const struct sl_tape *tape, const struct sl_whatif *answer) {
+  char reserved[SL_UNIT_CHARS], least[SL_UNIT_CHARS], plan[SL_UNIT_CHARS];
+  const bool exact = p->out->exact_bytes;
+  struct sl_floor floor;
+  int r = sl_floor_find(tape, &floor);
+  if (r == -ENOTSUP)
+    return note_add(p, SL_STYLE_plain, "Rank %u: the least that is needed is not known, since not all requests are",
+                    tape->rank);
+  if (r < 0)
+    return r;
+  const uint64_t before = answer->before.highest[SL_QUANTITIES - 1].bytes;
+  const struct sl_whatif_range range = {floor.least_bytes, floor.plan_bytes};
+  sl_cell_int(p->table, tape->rank);
+  sl_cell_text(p->table, "floor");
+  cells_after(p->table, before, &range, false);
+  sl_cell_text(p->table, standing_word(range.low == range.high ? SL_STANDING_exact : SL_STANDING_bound));
+  for (int i = 0; i < 4; i++)
+    sl_cell_null(p->table);
+  return note_add(
+      p, SL_STYLE_plain,
+      "Rank %u: of %s reserved, any placement of its requests needs %s at least, and one is known that takes %s",
+      tape->rank, sl_format_bytes(reserved, (int64_t)before, exact), sl_format_bytes(least, (int64_t)range.low, exact),
+      sl_format_bytes(plan, (int64_t)range.high, exact));
+}
+
 /* There is nothing to play: one row, and why. */
 static int nothing_print(struct printing *p, uint32_t rank, const char *why) {
   const bool by_period = p->question->by == BY_period;
@@ -330,6 +357,8 @@ static int rank_print(struct printing *p, uint32_t rank, struct sl_error *error)
     periods_print(p->table, &tape, &answer);
   else if (r == 0)
     r = peaks_print(p->db, p->table, &tape, played, &answer, error);
+  if (r == 0 && p->question->floor && p->question->by == BY_life && answer.standing != SL_STANDING_refused)
+    r = floor_print(p, &tape, &answer);
 finish:
   if (r == -ENOMEM)
     sl_no_memory(error);
@@ -470,6 +499,8 @@ int sl_cmd_whatif(const struct sl_command *command, int argc, char **argv) {
        SL_ARGUMENT_SIZE, &question.limit_bytes},
       {"recorded-limit", 0, "SIZE", "the recorded process had this limit, which its record does not tell",
        SL_ARGUMENT_SIZE, &question.recorded_limit_bytes},
+      {"floor", 0, NULL, "and the least that any placement of the recorded requests needs: what fragmentation costs",
+       SL_ARGUMENT_FLAG, &question.floor},
       {"by", 0, "life|period", "the highest points of the whole life (default), or each period's", SL_ARGUMENT_CHOICE,
        &question.by},
       SL_RANKS_ARGUMENT(question.ranks),

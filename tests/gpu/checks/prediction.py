@@ -6,7 +6,7 @@ import json
 import shutil
 from dataclasses import dataclass
 
-from .harness import ROOT, shardledger
+from .harness import ROOT, CheckFailed, shardledger
 
 DATA = ROOT / "tests" / "data"
 QUANTITIES = ("requested", "allocated", "reserved")
@@ -74,7 +74,15 @@ def _optimizer_pairs():
                 yield Pair("matrix/fsdp2-loops", options, "matrix/fsdp2-loops", 3, base_from, target_from, (base, target))
 
 
-PAIRS = (*_allocator_pairs(), *_optimizer_pairs())
+def _recorded_pairs():
+    """What tests/gpu/prediction/record.py recorded on one GPU."""
+    listed = DATA / "predictions" / "pairs.json"
+    for pair in json.loads(listed.read_text()) if listed.exists() else ():
+        yield Pair(f"predictions/{pair['base']}", tuple(pair["options"]), f"predictions/{pair['target']}", MANY)
+
+
+MANY = 1 << 30  # as many as there are
+PAIRS = (*_allocator_pairs(), *_optimizer_pairs(), *_recorded_pairs())
 
 
 def truth_steps(run):
@@ -84,6 +92,11 @@ def truth_steps(run):
         rows = [json.loads(line) for line in path.read_text().splitlines()]
         found[int(path.name.removeprefix("truth.rank"))] = [row for row in rows if "requested_peak" in row]
     return found
+
+
+def ran_out(run):
+    """Whether PyTorch said that it ran out of memory."""
+    return any("out_of_memory" in line for path in (DATA / run).glob("truth.rank*") for line in path.read_text().splitlines())
 
 
 def ingest(run, scratch):
@@ -113,6 +126,10 @@ def compare(pair, scratch):
     predicted, truth = predict(pair, ingest(pair.base, scratch)), truth_steps(pair.target)
     found = {quantity: {"figures": 0, "exact": 0, "equal": 0, "bounds": 0, "held": 0, "worst": 0} for quantity in QUANTITIES}
     for rank, rows in truth.items():
+        if pair.steps == MANY:  # all of it: the step that runs out of memory is predicted, too, and has no truth
+            expected = len(rows) + ran_out(pair.target)
+            if len(predicted[rank]) != expected:
+                raise CheckFailed(f"{pair.name}: {len(predicted[rank])} steps are predicted, and there were {expected}")
         for step, row in enumerate(rows[pair.target_from : pair.target_from + pair.steps]):
             for quantity in QUANTITIES:
                 low, high, standing = predicted[rank][pair.base_from + step][quantity]

@@ -314,6 +314,16 @@ uint64_t sl_chosen_address(const struct sl_chosen_block *block) {
   return block->node.address;
 }
 
+uint64_t sl_chooser_signature(const struct sl_chooser *c) {
+  uint64_t signature = sl_signature_add(c->totals.reserved_bytes, c->totals.active_bytes);
+  for (size_t i = 0; i < c->shelf_count; i++) {
+    signature = sl_signature_add(signature, i);
+    for (struct sl_free_node *node = sl_free_tree_first(c->shelves[i].free); node; node = sl_free_tree_next(node))
+      signature = sl_signature_add(sl_signature_add(signature, node->address), node->bytes);
+  }
+  return signature;
+}
+
 uint64_t sl_chooser_retries(const struct sl_chooser *c) {
   return c->retries;
 }

@@ -80,6 +80,18 @@ const struct sl_block_totals *sl_chooser_totals(const struct sl_chooser *chooser
 uint64_t sl_chosen_bytes(const struct sl_chosen_block *block);
 uint64_t sl_chosen_address(const struct sl_chosen_block *block);
 
+/*
+ * All that decides what comes next but for what is handed out, as one number; without the ages of free blocks, which
+ * decide when segments are collected.
+ */
+uint64_t sl_chooser_signature(const struct sl_chooser *chooser);
+
+/* One number more in a signature. */
+static inline uint64_t sl_signature_add(uint64_t signature, uint64_t number) {
+  signature = (signature ^ number) * UINT64_C(0x9e3779b97f4a7c15);
+  return signature ^ signature >> 32;
+}
+
 /* How often all cached segments were given back to serve a request. */
 uint64_t sl_chooser_retries(const struct sl_chooser *chooser);
 

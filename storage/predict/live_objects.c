@@ -4,6 +4,7 @@
  */
 #include "live_objects.h"
 
+#include "storage/allocator/chooser.h"
 #include "storage/grow.h"
 
 #include <errno.h>
@@ -125,6 +126,14 @@ void sl_live_end(struct sl_live_objects *o, struct sl_live_object *object) {
   object->allocation = UINT32_MAX;
   object->older = o->spare;
   o->spare = object;
+}
+
+uint64_t sl_live_signature(const struct sl_live_objects *o, uint64_t signature) {
+  for (const struct sl_live_object *object = o->newest; object; object = object->older) {
+    signature = sl_signature_add(signature, (uint64_t)object->allocation << 1 | object->freed);
+    signature = sl_signature_add(signature, object->block ? sl_chosen_address(object->block) : 0);
+  }
+  return signature;
 }
 
 static bool is_like(const struct sl_live_objects *o, const struct sl_live_object *object, uint32_t allocation,

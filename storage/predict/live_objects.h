@@ -33,6 +33,8 @@ int sl_live_period(struct sl_live_objects *objects, const struct sl_tape_period 
  */
 struct sl_live_object *sl_live_begin(struct sl_live_objects *objects, uint32_t own, uint32_t repeated);
 struct sl_live_object *sl_live_find(struct sl_live_objects *objects, uint32_t own, uint32_t repeated, bool complete);
+/* What is alive and what was freed, with its blocks, added to a signature (chooser.h). */
+uint64_t sl_live_signature(const struct sl_live_objects *objects, uint64_t signature);
 void sl_live_end(struct sl_live_objects *objects, struct sl_live_object *object);
 
 #endif

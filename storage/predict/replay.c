@@ -5,6 +5,7 @@
  */
 #include "replay.h"
 
+#include "cycles.h"
 #include "live_objects.h"
 #include "segment_addresses.h"
 #include "storage/allocator/chooser.h"
@@ -22,6 +23,7 @@ struct player {
   struct sl_allocator_config config;
   struct sl_segment_addresses *addresses;
   struct sl_live_objects *objects;
+  struct sl_cycles *cycles;
   struct sl_live_object **late; /* to be completed where the period ends */
   size_t late_count;
   uint32_t *places;     /* the chooser's, of each of the tape's */
@@ -309,6 +311,23 @@ static int play_period(struct player *p, size_t index) {
   return r;
 }
 
+/*
+ * How many periods from this one on come out as those before them; their figures are copied. Not where segments are
+ * given back for room, or by age: how often is told, and ages are in no signature.
+ */
+static size_t skip(struct player *p, size_t period) {
+  if (!sl_cycles_is_pure(p->tape, period) || p->config.collection_threshold > 0 || sl_chooser_retries(p->chooser))
+    return 0;
+  size_t length = 0;
+  const uint64_t signature = sl_live_signature(p->objects, sl_chooser_signature(p->chooser));
+  const size_t count = sl_cycles_skip(p->cycles, period, signature, &length);
+  for (size_t i = period; i < period + count; i++) {
+    p->out->peaks[i] = p->out->peaks[i - length];
+    p->out->ends[i] = p->out->ends[i - length];
+  }
+  return count;
+}
+
 /* ---- before the first event ---- */
 
 /* Requests up to 1 MiB have segments of their own: those in it tell, or its size where nothing is. */
@@ -351,6 +370,7 @@ static int player_begin(struct player *p) {
   const bool limits = !is_unchanged(p);
   p->addresses = sl_segment_addresses_new(tape, p->options->addresses);
   p->objects = sl_live_objects_new(tape);
+  p->cycles = sl_cycles_new(tape);
   p->places = calloc(tape->place_count + 1, sizeof *p->places);
   p->categories = calloc(tape->categories.count + 1, sizeof *p->categories);
   p->out->peaks = calloc(tape->period_count, sizeof *p->out->peaks);
@@ -366,7 +386,7 @@ static int player_begin(struct player *p) {
   sl_allocator_config_parse(p->options->config ? p->options->config : tape->config, &options.config);
   p->config = options.config;
   p->chooser = sl_chooser_new(&options);
-  if (!p->addresses || !p->objects || !p->places || !p->categories || !p->out->peaks || !p->out->ends ||
+  if (!p->addresses || !p->objects || !p->cycles || !p->places || !p->categories || !p->out->peaks || !p->out->ends ||
       !p->out->categories || !p->out->sweeps || !p->chooser)
     return -ENOMEM;
   int r = 0;
@@ -379,13 +399,18 @@ int sl_replay_run(const struct sl_tape *tape, const struct sl_replay_options *op
   struct player p = {.tape = tape, .options = options, .out = out};
   *out = (struct sl_replay){0};
   int r = player_begin(&p);
-  for (size_t i = 0; i < tape->period_count && r == 0 && !out->stop.is_one; i++)
-    r = play_period(&p, i);
+  for (size_t i = 0; i < tape->period_count && r == 0 && !out->stop.is_one;) {
+    const size_t skipped = skip(&p, i);
+    i += skipped;
+    if (!skipped)
+      r = play_period(&p, i++);
+  }
   if (p.chooser)
     out->retries = sl_chooser_retries(p.chooser);
   p.chooser = sl_chooser_free(p.chooser);
   p.addresses = sl_segment_addresses_free(p.addresses);
   p.objects = sl_live_objects_free(p.objects);
+  p.cycles = sl_cycles_free(p.cycles);
   free(p.late);
   free(p.places);
   free(p.categories);

@@ -46,7 +46,7 @@ class Pair:
 
 
 def _allocator_pairs():
-    """The same jobs under each setting of the allocator: from each run to each other one. The default run goes on with other jobs."""
+    """The same jobs under each setting of the allocator, from each run to each other one. The default run goes on with others."""
     settings = {
         "matrix/expandable-segments": EXPANDABLE,
         "matrix/max-split-size": WHOLE,
@@ -148,7 +148,7 @@ def compare(pair, scratch):
 def is_proven(found):
     """Every exact figure is equal, every bound holds, and there are some."""
     return all(
-        one["figures"] and one["exact"] == one["equal"] and one["bounds"] == one["held"] and one["exact"] + one["bounds"] == one["figures"]
+        one["figures"] == one["equal"] + one["held"] > 0 and one["exact"] == one["equal"] and one["bounds"] == one["held"]
         for one in found.values()
     )
 

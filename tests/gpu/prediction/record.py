@@ -48,10 +48,12 @@ def runs(kind, job):
         yield Run(f"{kind}-{optimizer}", (*job, "--optimizer", optimizer))
     yield Run(f"{kind}-no-workspaces", job, environment=NO_WORKSPACES)
     yield Run(f"{kind}-expandable-fused", (*job, "--optimizer", "adamw-fused"), CONFIGS["expandable"])
-    for name, part, config in (
-        ("limit-95", 0.95, ""), ("limit-85", 0.85, ""), ("limit-70", 0.7, ""), ("limit-85-expandable", 0.85, CONFIGS["expandable"]),
-        ("limit-90-collected", 0.9, COLLECTED), ("limit-85-split", 0.85, CONFIGS["split"]),
-    ):  # fmt: skip
+    limits = {
+        "limit-95": (0.95, ""), "limit-85": (0.85, ""), "limit-70": (0.7, ""),
+        "limit-85-expandable": (0.85, CONFIGS["expandable"]), "limit-85-split": (0.85, CONFIGS["split"]),
+        "limit-90-collected": (0.9, COLLECTED),
+    }  # fmt: skip
+    for name, (part, config) in limits.items():
         yield Run(f"{kind}-{name}", job, config, part=part, of=kind)
 
 
@@ -105,7 +107,8 @@ def pairs(place, recorded):
                 elif base == kind and target.endswith("expandable-fused"):
                     options = ["--optimizer", "adamw-fused", "--alloc-conf", run.config]
                 elif base == kind and run.part:
-                    options = ["--memory-limit", limit_of(place, run), *(["--alloc-conf", run.config] if run.config else [])]
+                    options = ["--memory-limit", limit_of(place, run)]
+                    options += ["--alloc-conf", run.config] if run.config else []
                 if options:
                     yield {"base": base, "options": options, "target": target}
 
@@ -120,7 +123,8 @@ def main():
     chosen = [run for run in RUNS if not options.only or run.name in options.only]
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         for wave in (False, True):  # limits are parts of what the others reserve
-            for name, found in pool.map(lambda run: record(run, options.place), [run for run in chosen if bool(run.part) == wave]):
+            now = [run for run in chosen if bool(run.part) == wave]
+            for name, found in pool.map(lambda run: record(run, options.place), now):
                 print(name, f"{len(found)} lines", found[-1] if found else "NOTHING", flush=True)
     (options.place / "pairs.json").write_text(json.dumps(list(pairs(options.place, chosen)), indent=1) + "\n")
 

@@ -128,7 +128,7 @@ const struct sl_command sl_commands[] = {
      "shardledger export shardledger-out --format parquet -o lake --name before-change",
      sl_cmd_export},
     {"whatif", "what a run would have taken with other allocator settings, another optimizer, or on a smaller device",
-     "[DIR|FILE] [--alloc-conf CONF] [--optimizer WHICH] [--device-memory SIZE] [options]",
+     "[DIR|FILE] [--alloc-conf CONF] [--optimizer WHICH] [--reshard off] [options]",
      "Every request of the recorded run is made again of an allocator that chooses blocks as PyTorch's does. Unchanged, that\n"
      "must be what was recorded, to the byte and in every period; else nothing is predicted. Each figure has its standing:\n"
      "exact, bound (from After to At most), or refused, with the reason. docs/prediction.md has the proof of each change.",

@@ -1,5 +1,6 @@
 #include "change_optimizer.h"
 
+#include "change_steps.h"
 #include "storage/grow.h"
 
 #include <errno.h>
@@ -322,26 +323,10 @@ static int apply(struct change *c) {
   return r;
 }
 
-/* A step that repeats another one repeats its change. */
-static int repeats_check(const struct change *c, int64_t first, int64_t last) {
-  for (size_t i = 0; i < c->tape->period_count; i++) {
-    const struct sl_tape_period *p = &c->tape->periods[i];
-    const struct sl_tape_period *same = p->same_as < 0 ? NULL : sl_tape_period_find(c->tape, p->same_as);
-    if (same && strcmp(p->kind, "step") == 0 &&
-        (p->step >= first && p->step <= last) != (same->step >= first && same->step <= last))
-      return sl_error_set(c->error, -ENOTSUP,
-                          "step %" PRId64 " is stored as one with step %" PRId64
-                          ", which is to be changed differently: "
-                          "'shardledger ingest --keep all' stores both",
-                          p->step, same->step);
-  }
-  return 0;
-}
-
 int sl_change_optimizer(struct sl_tape *tape, enum sl_optimizer optimizer, int64_t first, int64_t last,
                         struct sl_error *error) {
   struct change c = {.tape = tape, .error = error, .to = optimizer};
-  int r = repeats_check(&c, first, last);
+  int r = sl_change_steps_check(tape, first, last, error);
   if (r == 0)
     r = windows_find(&c, first, last);
   if (r == 0 && !c.window_count)

@@ -142,6 +142,8 @@ static int allocation_add(struct sl_tape *tape, struct sl_statement *row) {
       .complete_event = (uint64_t)sl_column_int(row, 9),
       .module_id = sl_column_int(row, 11),
       .optimizer_step = sl_column_int(row, 16),
+      .step = sl_column_int(row, 17),
+      .tid = sl_column_int(row, 18),
   };
   int r = state_add(tape, sl_column_text(row, 15), a);
   r = r < 0 ? r : place_number(tape, (uint64_t)sl_column_int(row, 4), sl_column_text(row, 5), &a->place);

@@ -100,6 +100,18 @@ TEST_F(Whatif, AnotherOptimizerHasItsOwnStates) {
   EXPECT_TRUE(contains(result.out, "shardledger ingest --keep all")) << result.out;
 }
 
+TEST_F(Whatif, GatheredParametersStayUntilBackward) {
+  CommandResult result = shardledger({"whatif", ledger("fsdp2-2rank"), "--reshard", "off", "--rank", "0", "--csv"});
+  EXPECT_EQ(result.status, 0) << result.error;
+  EXPECT_TRUE(contains(result.out, "0,requested,213863496,")) << result.out;
+  EXPECT_TRUE(contains(result.out, ",exact,")) << result.out;
+  result = shardledger({"whatif", ledger("matrix/fsdp1"), "--reshard", "off", "--rank", "0"});
+  EXPECT_TRUE(contains(result.out, "refused: in step 0 a unit's parameters are not gathered as FSDP2 does"))
+      << result.out;
+  result = shardledger({"whatif", ledger("life/closure"), "--reshard", "off"});
+  EXPECT_TRUE(contains(result.out, "refused: nothing is gathered twice in a step")) << result.out;
+}
+
 TEST_F(Whatif, WorkspacesAreLeftOut) {
   CommandResult result = shardledger({"whatif", ledger("fsdp2-2rank"), "--no-workspaces", "--rank", "0", "--csv"});
   EXPECT_EQ(result.status, 0) << result.error;

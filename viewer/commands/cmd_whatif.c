@@ -4,6 +4,7 @@
 #include "output/units.h"
 #include "storage/grow.h"
 #include "storage/predict/change_optimizer.h"
+#include "storage/predict/change_reshard.h"
 #include "storage/predict/change_workspaces.h"
 #include "storage/predict/floor.h"
 #include "storage/predict/whatif.h"
@@ -26,6 +27,7 @@ struct question {
   int optimizer;                                           /* enum sl_optimizer */
   int64_t first_step, last_step;
   const char *steps; /* "3-5"; NULL: all */
+  int reshard;       /* as recorded, off */
   bool no_workspaces, floor;
   int by;
   struct sl_ranks ranks;
@@ -320,11 +322,13 @@ static int nothing_print(struct printing *p, uint32_t rank, const char *why) {
 /* The rank's tape once more, with what is changed of its requests; none where nothing is. */
 static int tape_change(struct printing *p, uint32_t rank, struct sl_tape *out, struct sl_error *error) {
   const struct question *q = p->question;
-  if (q->optimizer == SL_OPTIMIZER_as_recorded && !q->no_workspaces)
+  if (q->optimizer == SL_OPTIMIZER_as_recorded && !q->no_workspaces && !q->reshard)
     return 0;
   int r = sl_tape_read(p->db, rank, out, error);
   if (r == 0 && q->optimizer != SL_OPTIMIZER_as_recorded)
     r = sl_change_optimizer(out, (enum sl_optimizer)q->optimizer, q->first_step, q->last_step, error);
+  if (r == 0 && q->reshard)
+    r = sl_change_reshard_off(out, q->first_step, q->last_step, error);
   if (r == 0 && q->no_workspaces)
     r = sl_change_no_workspaces(out, error);
   return r;
@@ -375,6 +379,9 @@ static void change_say(struct sl_output *out, const struct question *question) {
   if (question->optimizer)
     sl_output_line(out, "With %s%s%s", optimizer_words[question->optimizer], question->steps ? " in steps " : "",
                    question->steps ? question->steps : "");
+  if (question->reshard)
+    sl_output_line(out, "With reshard_after_forward=False%s%s", question->steps ? " in steps " : "",
+                   question->steps ? question->steps : "");
   if (question->no_workspaces)
     sl_output_line(out, "Without cuBLAS's workspaces (CUBLAS_WORKSPACE_CONFIG=:0:0, CUBLASLT_WORKSPACE_SIZE=0)");
   if (question->device_bytes)
@@ -383,7 +390,7 @@ static void change_say(struct sl_output *out, const struct question *question) {
     sl_output_line(out, "In a process that may have %s",
                    sl_format_bytes(bytes, question->limit_bytes, out->exact_bytes));
   if (!question->alloc_conf && !question->device_bytes && !question->limit_bytes && !question->optimizer &&
-      !question->no_workspaces)
+      !question->no_workspaces && !question->reshard)
     sl_output_line(out, "Nothing is changed: the run as it was, played again");
 }
 
@@ -491,7 +498,10 @@ int sl_cmd_whatif(const struct sl_command *command, int argc, char **argv) {
       {"optimizer", 0, "as-recorded|adamw|adamw-fused|adamw-forloop|sgd",
        "with another optimizer: AdamW, with fused=True, with foreach=False; SGD with momentum", SL_ARGUMENT_CHOICE,
        &question.optimizer},
-      {"steps", 0, "STEPS", "change the optimizer in these steps only, such as 3-5", SL_ARGUMENT_TEXT, &question.steps},
+      {"reshard", 0, "as-recorded|off", "FSDP2 with reshard_after_forward=False", SL_ARGUMENT_CHOICE,
+       &question.reshard},
+      {"steps", 0, "STEPS", "optimizer and reshard: in these steps only, such as 3-5", SL_ARGUMENT_TEXT,
+       &question.steps},
       {"no-workspaces", 0, NULL, "without what cuBLAS holds in PyTorch's pool", SL_ARGUMENT_FLAG,
        &question.no_workspaces},
       {"device-memory", 0, "SIZE", "on a device with so much memory", SL_ARGUMENT_SIZE, &question.device_bytes},

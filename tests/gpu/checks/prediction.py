@@ -74,6 +74,12 @@ def _optimizer_pairs():
                 yield Pair("matrix/fsdp2-loops", options, "matrix/fsdp2-loops", 3, base_from, target_from, (base, target))
 
 
+def _reshard_pairs():
+    """A job of one process without its first step: there cuBLAS's workspaces are new, which the other job finds in place."""
+    run, names = "matrix/fsdp2-shapes", ("bf16", "keep-unsharded")
+    yield Pair(run, ("--reshard", "off", "--steps", "0-2"), run, 2, 1, 10, names)
+
+
 def _recorded_pairs():
     """What tests/gpu/prediction/record.py recorded on one GPU."""
     listed = DATA / "predictions" / "pairs.json"
@@ -82,7 +88,7 @@ def _recorded_pairs():
 
 
 MANY = 1 << 30  # as many as there are
-PAIRS = (*_allocator_pairs(), *_optimizer_pairs(), *_recorded_pairs())
+PAIRS = (*_allocator_pairs(), *_optimizer_pairs(), *_reshard_pairs(), *_recorded_pairs())
 
 
 def truth_steps(run):

@@ -1,6 +1,6 @@
 """A small training job whose memory depends on how it is configured; `record.py` runs it in many ways.
 
-    python job.py [--optimizer WHICH] [--world N] [--limit BYTES] [--steps N]
+    python job.py [--optimizer WHICH] [--world N [--keep]] [--limit BYTES] [--steps N]
 
 Each step prints PyTorch's own figures as a JSON line. Sequences have several lengths, so that the cache is fragmented. With
 --world it is rank 0 of so many ranks that only pretend to be there (PyTorch's fake process group), sharded by FSDP2. Without a
@@ -55,14 +55,14 @@ class Model(nn.Module):
         return self.head(x)
 
 
-def make(world):
+def make(world, keep):
     torch.manual_seed(0)
     model = Model().to(DEVICE)
     if world:
         from torch.distributed.fsdp import fully_shard
 
         for block in model.blocks:
-            fully_shard(block)
+            fully_shard(block, reshard_after_forward=not keep)
         fully_shard(model)
     return model
 
@@ -88,6 +88,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--optimizer", choices=OPTIMIZERS, default="adamw")
     parser.add_argument("--world", type=int, default=0)
+    parser.add_argument("--keep", action="store_true", help="reshard_after_forward=False")
     parser.add_argument("--limit", type=int, default=0)
     parser.add_argument("--steps", type=int, default=5)
     options = parser.parse_args()
@@ -99,7 +100,7 @@ def main():
         from torch.testing._internal.distributed.fake_pg import FakeStore
 
         torch.distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=options.world)
-    model = make(options.world)
+    model = make(options.world, options.keep)
     try:
         train(model, OPTIMIZERS[options.optimizer](model.parameters()), options.steps)
     except torch.cuda.OutOfMemoryError as error:

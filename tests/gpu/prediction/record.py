@@ -57,7 +57,13 @@ def runs(kind, job):
         yield Run(f"{kind}-{name}", job, config, part=part, of=kind)
 
 
-RUNS = (*runs("plain", ()), *runs("sharded", ("--world", "4")))
+SHARDED = ("--world", "4")
+RUNS = (
+    *runs("plain", ()),
+    *runs("sharded", SHARDED),
+    Run("sharded-keep", (*SHARDED, "--keep")),
+    Run("sharded-keep-fused-expandable", (*SHARDED, "--keep", "--optimizer", "adamw-fused"), CONFIGS["expandable"]),
+)
 
 
 def rows(out):
@@ -104,6 +110,10 @@ def pairs(place, recorded):
                     options = ["--optimizer", by_optimizer[target]]
                 elif base == kind and target.endswith("no-workspaces"):
                     options = ["--no-workspaces"]
+                elif base == kind and target.endswith("-keep"):
+                    options = ["--reshard", "off"]
+                elif base == kind and target.endswith("-keep-fused-expandable"):
+                    options = ["--reshard", "off", "--optimizer", "adamw-fused", "--alloc-conf", run.config]
                 elif base == kind and target.endswith("expandable-fused"):
                     options = ["--optimizer", "adamw-fused", "--alloc-conf", run.config]
                 elif base == kind and run.part:

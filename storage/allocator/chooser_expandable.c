@@ -123,6 +123,8 @@ int sl_expandable_request(struct sl_chooser *c, uint32_t shelf, uint64_t bytes, 
   int r = block->mapped ? 0 : map(c, &block, smaller(block->node.bytes, bytes));
   while (r == 0 && block->node.bytes < bytes) {
     struct sl_chosen_block *more = block->next;
+    if (!more || more->mapped)
+      return 1; /* more than a whole address space */
     r = map(c, &more, smaller(bytes - block->node.bytes, more->node.bytes));
     block = more;
   }

@@ -53,6 +53,7 @@ size_t sl_cycles_skip(struct sl_cycles *cycles, size_t period, uint64_t signatur
       same++;
     skipped = same / *length * *length; /* whole ones, after which all is as it is now */
   }
-  *seen = (struct seen){signature, period + skipped + 1};
+  /* The latest of those that stand for them. */
+  *seen = (struct seen){signature, period + skipped - (skipped ? *length : 0) + 1};
   return skipped;
 }

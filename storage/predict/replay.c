@@ -91,6 +91,10 @@ static int play_alloc(struct player *p, const struct step *step) {
 }
 
 static int complete(struct player *p, struct sl_live_object *object) {
+  if (object->allocation == UINT32_MAX) { /* it has been: such a record contradicts itself */
+    p->out->unmatched++;
+    return 0;
+  }
   int r = sl_chooser_complete(p->chooser, object->block);
   sl_live_end(p->objects, object);
   return r;
@@ -118,7 +122,7 @@ static int play_free(struct player *p, const struct step *step) {
 
 static int play_complete(struct player *p, const struct step *step) {
   struct sl_live_object *object = sl_live_find(p->objects, step->own, step->repeated, true);
-  if (!object || !object->freed) {
+  if (!object || !object->freed || object->allocation == UINT32_MAX) {
     p->out->unmatched++;
     return 0;
   }
@@ -276,14 +280,14 @@ static int play_events(struct player *p, const struct sl_tape_period *period, co
   while (r == 0 && !p->out->stop.is_one && (own < period->end || other < other_end)) {
     const uint64_t at = own < period->end ? position_of(&events[own], period) : UINT64_MAX;
     const uint64_t other_at = other < other_end ? position_of(&events[other], repeated) : UINT64_MAX;
-    struct step step = {.own = UINT32_MAX, .repeated = UINT32_MAX};
+    struct step step = {.kind = SL_TAPE_segment, .own = UINT32_MAX, .repeated = UINT32_MAX};
     if (at <= other_at && events[own].kind == SL_TAPE_segment) {
       r = play_segment(p, own);
-      step.kind = SL_TAPE_segment;
     } else if (at <= other_at) {
       step = (struct step){events[own].kind, events[own].index, UINT32_MAX};
     }
-    if (other_at <= at && events[other].kind != SL_TAPE_segment) {
+    if (other_at <= at && events[other].kind != SL_TAPE_segment &&
+        (step.own == UINT32_MAX || step.kind == events[other].kind)) {
       step.kind = events[other].kind;
       step.repeated = events[other].index;
     }

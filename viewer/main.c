@@ -139,6 +139,16 @@ const struct sl_command sl_commands[] = {
      "shardledger export shardledger-out --format perfetto -o run.pftrace\n"
      "shardledger export shardledger-out --format parquet -o lake --name before-change",
      sl_cmd_export},
+    {"whatif", "what a run would have taken with other allocator settings, another optimizer, or on a smaller device",
+     "[DIR|FILE] [--alloc-conf CONF] [--optimizer WHICH] [--reshard off] [options]",
+     "Every request of the recorded run is made again of an allocator that chooses blocks as PyTorch's does. Unchanged, that\n"
+     "must be what was recorded, to the byte and in every period; else nothing is predicted. Each figure has its standing:\n"
+     "exact, bound (from After to At most), or refused, with the reason. docs/prediction.md has the proof of each change.",
+     "shardledger whatif shardledger-out --alloc-conf expandable_segments:True\n"
+     "shardledger whatif shardledger-out --device-memory 80GiB\n"
+     "shardledger whatif shardledger-out --optimizer adamw-fused --no-workspaces\n"
+     "shardledger whatif shardledger-out --alloc-conf max_split_size_mb:64 --by period --csv",
+     sl_cmd_whatif},
     {"diff", "what changed between two runs, or differs between two ranks or periods: the largest first",
      "A [B] [--step N] [--rank RANKS] [--other-rank R] [--period P] [--other-period Q] [options]",
      "Peaks of steps are aligned by number, those outside of steps by the step before, modules by FQN and phase,\n"

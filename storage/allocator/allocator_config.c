@@ -43,6 +43,7 @@ static void roundup_parse(const char *value, struct sl_allocator_config *out) {
 void sl_allocator_config_parse(const char *text, struct sl_allocator_config *out) {
   memset(out, 0, sizeof *out);
   out->max_split_bytes = UINT64_MAX;
+  out->max_rounding_bytes = 20 * MEBIBYTE;
   out->large_segment_bytes = 20 * MEBIBYTE;
   for (const char *p = text ? text : ""; *p;) {
     const char *colon = strchr(p, ':');
@@ -54,6 +55,12 @@ void sl_allocator_config_parse(const char *text, struct sl_allocator_config *out
       out->expandable_segments = strncmp(value, "True", 4) == 0 || strncmp(value, "true", 4) == 0;
     else if (key == strlen("max_split_size_mb") && strncmp(p, "max_split_size_mb", key) == 0)
       out->max_split_bytes = strtoull(value, NULL, 10) * MEBIBYTE;
+    else if (key == strlen("max_non_split_rounding_mb") && strncmp(p, "max_non_split_rounding_mb", key) == 0)
+      out->max_rounding_bytes = strtoull(value, NULL, 10) * MEBIBYTE;
+    else if (key == strlen("garbage_collection_threshold") && strncmp(p, "garbage_collection_threshold", key) == 0)
+      out->collection_threshold = strtod(value, NULL);
+    else if (key == strlen("per_process_memory_fraction") && strncmp(p, "per_process_memory_fraction", key) == 0)
+      out->memory_fraction = strtod(value, NULL);
     else if (key == strlen("large_segment_size_mb") && strncmp(p, "large_segment_size_mb", key) == 0)
       out->large_segment_bytes = strtoull(value, NULL, 10) * MEBIBYTE;
     else if (key == strlen("roundup_power2_divisions") && strncmp(p, "roundup_power2_divisions", key) == 0)

@@ -15,7 +15,10 @@ enum { SL_ROUNDUP_INTERVALS = 16 }; /* one for each power of two from 1 MiB to 3
 struct sl_allocator_config {
   bool expandable_segments;
   uint64_t max_split_bytes;     /* larger requests own whole blocks; UINT64_MAX: no limit */
+  uint64_t max_rounding_bytes;  /* a request that owns whole blocks takes one that is larger by less than this */
   uint64_t large_segment_bytes; /* of segments that requests between 1 and 10 MiB share */
+  double collection_threshold;  /* part of the process's limit above which cached segments are collected; 0: never */
+  double memory_fraction;       /* per_process_memory_fraction: the limit, of the device's memory; 0: not set here */
   uint32_t
       roundup_divisions[SL_ROUNDUP_INTERVALS]; /* roundup_power2_divisions by size interval; 0 or 1: plain rounding */
 };

@@ -18,6 +18,7 @@ struct sl_allocation {
   int64_t step;                            /* of its allocation; -1 outside steps */
   uint64_t alloc_at, free_at, complete_at; /* positions in the event sequence; 0: not yet */
   uint64_t alloc_ns, free_ns, complete_ns;
+  uint64_t alloc_event, free_event, complete_event; /* numbers of the allocator's events; 0: none, or not yet */
   uint32_t number;   /* among those that were alive at its step's end, from the latest; 0 until then */
   int64_t last_step; /* last step at whose end it was alive; -1: none */
 

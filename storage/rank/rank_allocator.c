@@ -1,5 +1,6 @@
 /* What PyTorch's allocator did, what was there before recording began, and what tags say of it. */
 #include "rank_builder.h"
+#include "storage/tables/ledger_tables.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -74,6 +75,7 @@ static int on_allocator_alloc(struct sl_rank_builder *b, const struct occasion *
       .place = e->place,
       .device = device,
       .sequence = e->sequence,
+      .alloc_event = b->memory.devices[device].events,
       .step = sl_phases_step(b->phases),
       .phase = on->phase,
       .unplaced = !on->placed,
@@ -87,12 +89,15 @@ static int on_allocator_alloc(struct sl_rank_builder *b, const struct occasion *
 
 static int on_allocator_free(struct sl_rank_builder *b, const struct occasion *on, struct sl_allocation *a,
                              int action) {
+  const uint64_t number = b->memory.drivers_pool ? 0 : b->memory.devices[a->device].events;
   if (action == SL_FREE_COMPLETED) {
+    a->complete_event = number;
     a->complete_ns = on->event->time_ns;
     a->complete_at = b->clock.at;
     return 0;
   }
   a->free_at = b->clock.at;
+  a->free_event = number;
   a->free_ns = on->event->time_ns;
   a->free_phase = on->phase;
   a->free_phase_id = on->phase ? on->phase->id : 0;
@@ -132,6 +137,34 @@ static int on_segment(struct sl_rank_builder *b, const struct sl_event *event, u
   return 0;
 }
 
+/* The allocator's own word on a segment, in its order. NULL: of something else. */
+static const char *segment_word(int action) {
+  switch (action) {
+  case SL_SEGMENT_ALLOC: return "alloc";
+  case SL_SEGMENT_FREE: return "free";
+  case SL_SEGMENT_MAP: return "map";
+  case SL_SEGMENT_UNMAP: return "unmap";
+  case SL_OUT_OF_MEMORY: return "refused";
+  default: return NULL;
+  }
+}
+
+static int segment_note(struct sl_rank_builder *b, const char *action, uint32_t device, uint32_t place,
+                        uint64_t address, uint64_t bytes, uint64_t at_ns) {
+  struct sl_allocator_segment_cells cells = {
+      .device = device,
+      .event = (int64_t)b->memory.devices[device].events,
+      .action = action,
+      .address = (int64_t)address,
+      .bytes = (int64_t)bytes,
+      .stream = (int64_t)b->memory.places[place].stream,
+      .at_ns = (int64_t)at_ns,
+  };
+  if (sl_rank_memory_pool(&b->memory, place, &cells.pool) < 0)
+    return sl_no_memory(b->error);
+  return sl_put_allocator_segment(b->writer, &cells, b->error);
+}
+
 /* What the replay made of it. */
 static int on_change(struct sl_rank_builder *b, const struct occasion *on, uint32_t device,
                      const struct sl_block_change *change) {
@@ -167,6 +200,7 @@ int sl_rank_on_allocator(struct sl_rank_builder *b, const struct sl_event *event
     return 0;                                                   /* what it did is part of the snapshot */
   if (memory->device < 0 && e->action != SL_ALLOCATOR_SNAPSHOT) /* PyTorch puts every device's down to device 0 */
     memory->device = (int)device;
+  memory->devices[device].events++;
   struct sl_block_change change;
   int r = sl_or_no_memory(sl_rank_memory_apply(memory, e, &change), b->error);
   if (r < 0)
@@ -175,6 +209,9 @@ int sl_rank_on_allocator(struct sl_rank_builder *b, const struct sl_event *event
   on.placed = phase_find(b, event, &on.phase);
   pattern_add(b, &on, e->action, e->place, e->bytes, change.block_bytes, change.user);
   r = on_change(b, &on, device, &change);
+  if (r == 0 && segment_word(e->action))
+    r = segment_note(b, segment_word(e->action), device, e->place, e->action == SL_OUT_OF_MEMORY ? 0 : e->address,
+                     e->bytes, event->time_ns);
   if (r == 0)
     r = sl_retries_allocator(b->retries, event, device, b->error);
   if ((int)device == memory->device)
@@ -264,6 +301,9 @@ static int restored_segment_end(struct sl_rank_builder *b) {
   int r = sl_driver_segments_allocator_add(b->segments, restore->segment.device, restore->segment.address,
                                            restore->segment.bytes, restore->segment.stream, restore->segment.at_ns,
                                            "before_attach", NULL, b->error);
+  if (r == 0)
+    r = segment_note(b, "existing", restore->segment.device, restore->segment.place, restore->segment.address,
+                     restore->segment.bytes, restore->segment.at_ns);
   restore->segment.bytes = 0;
   return r;
 }
@@ -294,6 +334,7 @@ int sl_rank_on_allocator_existing(struct sl_rank_builder *b, const struct sl_eve
     r = restored_segment_end(b);
     b->restore.segment.device = e->device;
     b->restore.segment.address = e->address;
+    b->restore.segment.place = e->place;
     b->restore.segment.stream = b->memory.places[e->place].stream;
     b->restore.segment.at_ns = event->time_ns;
   }

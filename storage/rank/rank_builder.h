@@ -70,7 +70,7 @@ struct sl_rank_restore { /* what was there before recording began */
   bool goes_on;          /* until the definitions end */
   uint64_t allocations;
   struct { /* the one that is being put together */
-    uint32_t device;
+    uint32_t device, place;
     uint64_t address, bytes, stream, at_ns;
   } segment;
 };

@@ -20,6 +20,7 @@ struct sl_device_memory {
   struct sl_block_map *map;             /* owned; NULL: nothing is known yet */
   struct sl_block_totals private_pools; /* of CUDA graphs and MemPools, part of the map's totals */
   uint32_t next_sequence;               /* of allocator events */
+  uint64_t events;                      /* allocator events that the map was told */
   bool restored;                        /* from an allocator_restore event … */
   uint32_t restored_sequence;           /* … and this is the first that is not part of it */
   uint32_t missing;                     /* its blocks that did not come yet */

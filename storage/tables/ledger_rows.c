@@ -64,6 +64,7 @@ int sl_write_period(struct sl_ledger_writer *writer, const struct sl_period_row 
       .end_largest_free_bytes = sum_or_none(row->end_free.largest_bytes, cache),
       .end_inactive_split_bytes = sum_or_none(row->end_free.inactive_split_bytes, cache),
       .checked = sl_known(row->checked, -1),
+      .first_allocator_event = sum_or_none(row->first_allocator_event, cache),
   };
   int r = sl_put_period(writer, &cells, error);
   if (r < 0 || row->kind != SL_PERIOD_step || row->recorded_step == (uint64_t)row->step)
@@ -115,6 +116,9 @@ int sl_write_allocation(struct sl_ledger_writer *writer, struct sl_rows *to, con
       .last_step = sl_known(allocation->last_step, -1),
       .site_id = allocation->site,
       .site_step = allocation->site ? sl_known(allocation->site_step, -1) : SL_NONE,
+      .alloc_event = sl_known((int64_t)allocation->alloc_event, 0),
+      .free_event = sl_known((int64_t)allocation->free_event, 0),
+      .complete_event = sl_known((int64_t)allocation->complete_event, 0),
   };
   return sl_put_allocation_to(writer, to, &cells, error);
 }

@@ -93,6 +93,7 @@ struct sl_period_row {
   uint32_t peak_module;                   /* 0: none */
   struct sl_block_totals peak, end;
   struct sl_free_blocks end_free;
+  uint64_t first_allocator_event; /* from 1 */
   int checked;   /* 1, 0, or -1: not compared */
   bool recorded; /* allocations were; else the sums are unknown, and not 0 */
   bool

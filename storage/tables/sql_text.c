@@ -10,3 +10,9 @@ SL_SQL_TEXT(sl_rank_peak_parts_sql, SL_SQL_DIRECTORY "/run/rank_peak_parts.sql")
 SL_SQL_TEXT(sl_rank_owner_peak_sql, SL_SQL_DIRECTORY "/run/rank_owner_peak.sql");
 SL_SQL_TEXT(sl_rank_owner_growth_sql, SL_SQL_DIRECTORY "/run/rank_owner_growth.sql");
 SL_SQL_TEXT(sl_rank_group_is_sql, SL_SQL_DIRECTORY "/run/rank_group_is.sql");
+SL_SQL_TEXT(sl_tape_rank_sql, SL_SQL_DIRECTORY "/predict/tape_rank.sql");
+SL_SQL_TEXT(sl_tape_periods_sql, SL_SQL_DIRECTORY "/predict/tape_periods.sql");
+SL_SQL_TEXT(sl_tape_allocations_sql, SL_SQL_DIRECTORY "/predict/tape_allocations.sql");
+SL_SQL_TEXT(sl_tape_segments_sql, SL_SQL_DIRECTORY "/predict/tape_segments.sql");
+SL_SQL_TEXT(sl_tape_outside_sql, SL_SQL_DIRECTORY "/predict/tape_outside.sql");
+SL_SQL_TEXT(sl_tape_optimizer_steps_sql, SL_SQL_DIRECTORY "/predict/tape_optimizer_steps.sql");

@@ -13,4 +13,12 @@ extern const char sl_rank_owner_peak_sql[];
 extern const char sl_rank_owner_growth_sql[];
 extern const char sl_rank_group_is_sql[];
 
+/* And of predict/. */
+extern const char sl_tape_rank_sql[];
+extern const char sl_tape_periods_sql[];
+extern const char sl_tape_allocations_sql[];
+extern const char sl_tape_segments_sql[];
+extern const char sl_tape_outside_sql[];
+extern const char sl_tape_optimizer_steps_sql[];
+
 #endif

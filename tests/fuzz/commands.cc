@@ -21,6 +21,8 @@ static const std::vector<std::vector<const char *>> commands = {
     {"oom", "LEDGER"},
     {"survivors", "LEDGER"},
     {"explain", "1", "LEDGER"},
+    {"whatif", "LEDGER", "--alloc-conf", "expandable_segments:True", "--memory-limit", "64MiB", "--floor"},
+    {"whatif", "LEDGER", "--optimizer", "adamw-forloop", "--reshard", "off", "--no-workspaces", "--by", "period"},
     {"diff", "LEDGER", "LEDGER"},
     {"check", "LEDGER", "--max-peak", "1MiB", "--max-growth", "1MiB/step"},
     {"rules", "LEDGER"},

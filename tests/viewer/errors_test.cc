@@ -207,6 +207,7 @@ TEST_F(Errors, AStepOrARankThatIsNotThereIsRefusedByEveryCommand) {
                                            {"oom", path, "--json"},
                                            {"survivors", path},
                                            {"explain", "1", path},
+                                           {"whatif", path},
                                            {"diff", path, path}}) {
     command.insert(command.end(), {"--rank", "7"});
     CommandResult result = shardledger(command);

@@ -43,6 +43,7 @@ const Case cases[] = {
     {"oom", {"oom", "RUN"}},
     {"survivors", {"survivors", "RUN"}},
     {"explain", {"explain", "1", "RUN"}},
+    {"whatif", {"whatif", "RUN", "--alloc-conf", "max_split_size_mb:32", "--optimizer", "adamw-fused", "--floor"}},
     {"report", {"report", "RUN", "-o", "OUT/report.html"}},
     {"export_nsys", {"export", "RUN", "-f", "nsys", "-o", "OUT/run.sqlite"}},
     {"export_kineto", {"export", "RUN", "-f", "kineto", "-o", "OUT/traces"}},

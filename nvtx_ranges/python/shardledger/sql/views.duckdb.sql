@@ -26,7 +26,7 @@ CREATE OR REPLACE VIEW module AS SELECT id, rank, fqn, class, parent_id, root_id
 FROM read_parquet(getvariable('lake') || '/module/*/*.parquet', hive_partitioning = true, hive_types = {'run': VARCHAR})
 WHERE run = getvariable('run');
 
-CREATE OR REPLACE VIEW period AS SELECT rank, period, kind, step, name, same_as, start_ns, end_ns, peak_ns, peak_phase_id, peak_module_id, peak_requested_bytes, peak_allocated_bytes, peak_active_bytes, peak_reserved_bytes, peak_device_bytes, end_requested_bytes, end_allocated_bytes, end_active_bytes, end_reserved_bytes, end_largest_free_bytes, end_inactive_split_bytes, checked
+CREATE OR REPLACE VIEW period AS SELECT rank, period, kind, step, name, same_as, start_ns, end_ns, peak_ns, peak_phase_id, peak_module_id, peak_requested_bytes, peak_allocated_bytes, peak_active_bytes, peak_reserved_bytes, peak_device_bytes, end_requested_bytes, end_allocated_bytes, end_active_bytes, end_reserved_bytes, end_largest_free_bytes, end_inactive_split_bytes, checked, first_allocator_event
 FROM read_parquet(getvariable('lake') || '/period/*/*.parquet', hive_partitioning = true, hive_types = {'run': VARCHAR})
 WHERE run = getvariable('run');
 
@@ -46,8 +46,12 @@ CREATE OR REPLACE VIEW mark AS SELECT rank, tid, at_ns, name, domain, value, pha
 FROM read_parquet(getvariable('lake') || '/mark/*/*.parquet', hive_partitioning = true, hive_types = {'run': VARCHAR})
 WHERE run = getvariable('run');
 
-CREATE OR REPLACE VIEW allocation AS SELECT id, rank, device, address, bytes, requested_bytes, stream, pool, category, detail, name, module_id, phase_id, period, step, tid, alloc_ns, free_ns, complete_ns, free_phase_id, decided_by, last_step, site_id, site_step
+CREATE OR REPLACE VIEW allocation AS SELECT id, rank, device, address, bytes, requested_bytes, stream, pool, category, detail, name, module_id, phase_id, period, step, tid, alloc_ns, free_ns, complete_ns, free_phase_id, decided_by, last_step, alloc_event, free_event, complete_event, site_id, site_step
 FROM read_parquet(getvariable('lake') || '/allocation/*/*.parquet', hive_partitioning = true, hive_types = {'run': VARCHAR})
+WHERE run = getvariable('run');
+
+CREATE OR REPLACE VIEW allocator_segment AS SELECT rank, device, event, action, address, bytes, stream, pool, at_ns
+FROM read_parquet(getvariable('lake') || '/allocator_segment/*/*.parquet', hive_partitioning = true, hive_types = {'run': VARCHAR})
 WHERE run = getvariable('run');
 
 CREATE OR REPLACE VIEW frame AS SELECT id, rank, caller_id, depth, file, line, function, code_of

@@ -32,10 +32,10 @@ USING parquet OPTIONS (path '${lake}/module');
 
 CREATE OR REPLACE TEMPORARY VIEW module AS SELECT id, rank, fqn, class, parent_id, root_id, depth, is_fsdp, wraps, param_bytes, buffer_bytes FROM lake_module WHERE run = '${run}';
 
-CREATE OR REPLACE TEMPORARY VIEW lake_period(rank BIGINT, period BIGINT, kind STRING, step BIGINT, name STRING, same_as BIGINT, start_ns BIGINT, end_ns BIGINT, peak_ns BIGINT, peak_phase_id BIGINT, peak_module_id BIGINT, peak_requested_bytes BIGINT, peak_allocated_bytes BIGINT, peak_active_bytes BIGINT, peak_reserved_bytes BIGINT, peak_device_bytes BIGINT, end_requested_bytes BIGINT, end_allocated_bytes BIGINT, end_active_bytes BIGINT, end_reserved_bytes BIGINT, end_largest_free_bytes BIGINT, end_inactive_split_bytes BIGINT, checked BIGINT, run STRING)
+CREATE OR REPLACE TEMPORARY VIEW lake_period(rank BIGINT, period BIGINT, kind STRING, step BIGINT, name STRING, same_as BIGINT, start_ns BIGINT, end_ns BIGINT, peak_ns BIGINT, peak_phase_id BIGINT, peak_module_id BIGINT, peak_requested_bytes BIGINT, peak_allocated_bytes BIGINT, peak_active_bytes BIGINT, peak_reserved_bytes BIGINT, peak_device_bytes BIGINT, end_requested_bytes BIGINT, end_allocated_bytes BIGINT, end_active_bytes BIGINT, end_reserved_bytes BIGINT, end_largest_free_bytes BIGINT, end_inactive_split_bytes BIGINT, checked BIGINT, first_allocator_event BIGINT, run STRING)
 USING parquet OPTIONS (path '${lake}/period');
 
-CREATE OR REPLACE TEMPORARY VIEW period AS SELECT rank, period, kind, step, name, same_as, start_ns, end_ns, peak_ns, peak_phase_id, peak_module_id, peak_requested_bytes, peak_allocated_bytes, peak_active_bytes, peak_reserved_bytes, peak_device_bytes, end_requested_bytes, end_allocated_bytes, end_active_bytes, end_reserved_bytes, end_largest_free_bytes, end_inactive_split_bytes, checked FROM lake_period WHERE run = '${run}';
+CREATE OR REPLACE TEMPORARY VIEW period AS SELECT rank, period, kind, step, name, same_as, start_ns, end_ns, peak_ns, peak_phase_id, peak_module_id, peak_requested_bytes, peak_allocated_bytes, peak_active_bytes, peak_reserved_bytes, peak_device_bytes, end_requested_bytes, end_allocated_bytes, end_active_bytes, end_reserved_bytes, end_largest_free_bytes, end_inactive_split_bytes, checked, first_allocator_event FROM lake_period WHERE run = '${run}';
 
 CREATE OR REPLACE TEMPORARY VIEW lake_life(rank BIGINT, periods BIGINT, peak_period BIGINT, highest_step_period BIGINT, peak_requested_bytes BIGINT, peak_allocated_bytes BIGINT, peak_active_bytes BIGINT, peak_reserved_bytes BIGINT, peak_device_bytes BIGINT, run STRING)
 USING parquet OPTIONS (path '${lake}/life');
@@ -57,10 +57,15 @@ USING parquet OPTIONS (path '${lake}/mark');
 
 CREATE OR REPLACE TEMPORARY VIEW mark AS SELECT rank, tid, at_ns, name, domain, value, phase_id, module_id, period, step FROM lake_mark WHERE run = '${run}';
 
-CREATE OR REPLACE TEMPORARY VIEW lake_allocation(id BIGINT, rank BIGINT, device BIGINT, address BIGINT, bytes BIGINT, requested_bytes BIGINT, stream BIGINT, pool STRING, category STRING, detail STRING, name STRING, module_id BIGINT, phase_id BIGINT, period BIGINT, step BIGINT, tid BIGINT, alloc_ns BIGINT, free_ns BIGINT, complete_ns BIGINT, free_phase_id BIGINT, decided_by STRING, last_step BIGINT, site_id BIGINT, site_step BIGINT, run STRING)
+CREATE OR REPLACE TEMPORARY VIEW lake_allocation(id BIGINT, rank BIGINT, device BIGINT, address BIGINT, bytes BIGINT, requested_bytes BIGINT, stream BIGINT, pool STRING, category STRING, detail STRING, name STRING, module_id BIGINT, phase_id BIGINT, period BIGINT, step BIGINT, tid BIGINT, alloc_ns BIGINT, free_ns BIGINT, complete_ns BIGINT, free_phase_id BIGINT, decided_by STRING, last_step BIGINT, alloc_event BIGINT, free_event BIGINT, complete_event BIGINT, site_id BIGINT, site_step BIGINT, run STRING)
 USING parquet OPTIONS (path '${lake}/allocation');
 
-CREATE OR REPLACE TEMPORARY VIEW allocation AS SELECT id, rank, device, address, bytes, requested_bytes, stream, pool, category, detail, name, module_id, phase_id, period, step, tid, alloc_ns, free_ns, complete_ns, free_phase_id, decided_by, last_step, site_id, site_step FROM lake_allocation WHERE run = '${run}';
+CREATE OR REPLACE TEMPORARY VIEW allocation AS SELECT id, rank, device, address, bytes, requested_bytes, stream, pool, category, detail, name, module_id, phase_id, period, step, tid, alloc_ns, free_ns, complete_ns, free_phase_id, decided_by, last_step, alloc_event, free_event, complete_event, site_id, site_step FROM lake_allocation WHERE run = '${run}';
+
+CREATE OR REPLACE TEMPORARY VIEW lake_allocator_segment(rank BIGINT, device BIGINT, event BIGINT, action STRING, address BIGINT, bytes BIGINT, stream BIGINT, pool STRING, at_ns BIGINT, run STRING)
+USING parquet OPTIONS (path '${lake}/allocator_segment');
+
+CREATE OR REPLACE TEMPORARY VIEW allocator_segment AS SELECT rank, device, event, action, address, bytes, stream, pool, at_ns FROM lake_allocator_segment WHERE run = '${run}';
 
 CREATE OR REPLACE TEMPORARY VIEW lake_frame(id BIGINT, rank BIGINT, caller_id BIGINT, depth BIGINT, file STRING, line BIGINT, function STRING, code_of STRING, run STRING)
 USING parquet OPTIONS (path '${lake}/frame');

@@ -1,0 +1,327 @@
+#include "tape.h"
+
+#include "storage/grow.h"
+#include "storage/tables/sql_text.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void words_free(struct sl_tape_words *words) {
+  for (size_t i = 0; i < words->count; i++)
+    free(words->items[i]);
+  free(words->items);
+}
+
+void sl_tape_free(struct sl_tape *tape) {
+  free(tape->config);
+  free(tape->events);
+  free(tape->allocations);
+  free(tape->segments);
+  free(tape->places);
+  free(tape->periods);
+  free(tape->optimizer_steps);
+  words_free(&tape->pools);
+  words_free(&tape->categories);
+  words_free(&tape->phases);
+  words_free(&tape->states);
+  *tape = (struct sl_tape){0};
+}
+
+/* The number of a word, which may be new. They are few. */
+static int word_number(struct sl_tape_words *words, const char *text, uint32_t *out) {
+  for (size_t i = words->count; i-- > 0;)
+    if (strcmp(words->items[i], text) == 0) {
+      *out = (uint32_t)i;
+      return 0;
+    }
+  char **grown = sl_list_grow(words->items, words->count, sizeof *grown);
+  if (!grown)
+    return -ENOMEM;
+  words->items = grown;
+  if (!(grown[words->count] = strdup(text)))
+    return -ENOMEM;
+  *out = (uint32_t)words->count++;
+  return 0;
+}
+
+static int place_number(struct sl_tape *tape, uint64_t stream, const char *pool, uint32_t *out) {
+  uint32_t number = 0;
+  if (*pool) {
+    int r = word_number(&tape->pools, pool, &number);
+    if (r < 0)
+      return r;
+    number++;
+  }
+  for (size_t i = 0; i < tape->place_count; i++)
+    if (tape->places[i].stream == stream && tape->places[i].pool == number) {
+      *out = (uint32_t)i;
+      return 0;
+    }
+  struct sl_tape_place *grown = sl_list_grow(tape->places, tape->place_count, sizeof *grown);
+  if (!grown)
+    return -ENOMEM;
+  tape->places = grown;
+  grown[tape->place_count] = (struct sl_tape_place){stream, number};
+  *out = (uint32_t)tape->place_count++;
+  return 0;
+}
+
+static int event_add(struct sl_tape *tape, uint64_t number, int64_t ns, enum sl_tape_kind kind, size_t index) {
+  if (!number)
+    return 0;
+  struct sl_tape_event *grown = sl_list_grow(tape->events, tape->event_count, sizeof *grown);
+  if (!grown)
+    return -ENOMEM;
+  tape->events = grown;
+  grown[tape->event_count++] = (struct sl_tape_event){
+      .number = number, .ns = (uint64_t)ns, .index = (uint32_t)index, .kind = kind, .place = SL_TAPE_MIDDLE};
+  return 0;
+}
+
+/* ---- rows ---- */
+
+static int period_add(struct sl_tape *tape, struct sl_statement *row) {
+  struct sl_tape_period *grown = sl_list_grow(tape->periods, tape->period_count, sizeof *grown);
+  if (!grown)
+    return -ENOMEM;
+  tape->periods = grown;
+  struct sl_tape_period *period = &grown[tape->period_count++];
+  *period = (struct sl_tape_period){
+      .period = sl_column_int(row, 0),
+      .step = sl_column_int(row, 2),
+      .same_as = sl_column_int(row, 3),
+      .first_event = (uint64_t)sl_column_int(row, 4),
+      .end_event = UINT64_MAX,
+      .peak = {(uint64_t)sl_column_int(row, 5), (uint64_t)sl_column_int(row, 6), (uint64_t)sl_column_int(row, 7),
+               (uint64_t)sl_column_int(row, 8)},
+      .last = {(uint64_t)sl_column_int(row, 9), (uint64_t)sl_column_int(row, 10), (uint64_t)sl_column_int(row, 11),
+               (uint64_t)sl_column_int(row, 12)},
+  };
+  strncpy(period->kind, sl_column_text(row, 1), sizeof period->kind - 1);
+  if (tape->period_count > 1)
+    period[-1].end_event = period->first_event;
+  return 0;
+}
+
+/* The names of an optimizer's states: what follows the parameter's. */
+static int state_add(struct sl_tape *tape, const char *name, struct sl_tape_allocation *a) {
+  const char *dot = strrchr(name, '.');
+  uint32_t number = 0;
+  if (!*name)
+    return 0;
+  int r = word_number(&tape->states, dot ? dot + 1 : name, &number);
+  a->state = number + 1;
+  return r;
+}
+
+static int optimizer_step_add(struct sl_tape *tape, struct sl_statement *row) {
+  struct sl_tape_optimizer_step *grown = sl_list_grow(tape->optimizer_steps, tape->optimizer_step_count, sizeof *grown);
+  if (!grown)
+    return -ENOMEM;
+  tape->optimizer_steps = grown;
+  grown[tape->optimizer_step_count++] = (struct sl_tape_optimizer_step){
+      sl_column_int(row, 0), sl_column_int(row, 1), (uint64_t)sl_column_int(row, 2), (uint64_t)sl_column_int(row, 3)};
+  return 0;
+}
+
+static int allocation_add(struct sl_tape *tape, struct sl_statement *row) {
+  struct sl_tape_allocation *grown = sl_list_grow(tape->allocations, tape->allocation_count, sizeof *grown);
+  if (!grown)
+    return -ENOMEM;
+  tape->allocations = grown;
+  const size_t index = tape->allocation_count++;
+  struct sl_tape_allocation *a = &grown[index];
+  *a = (struct sl_tape_allocation){
+      .id = sl_column_int(row, 0),
+      .address = (uint64_t)sl_column_int(row, 1),
+      .bytes = (uint64_t)sl_column_int(row, 2),
+      .requested = (uint64_t)sl_column_int(row, 3),
+      .alloc_event = (uint64_t)sl_column_int(row, 7),
+      .free_event = (uint64_t)sl_column_int(row, 8),
+      .complete_event = (uint64_t)sl_column_int(row, 9),
+      .module_id = sl_column_int(row, 11),
+      .optimizer_step = sl_column_int(row, 16),
+      .step = sl_column_int(row, 17),
+      .tid = sl_column_int(row, 18),
+  };
+  int r = state_add(tape, sl_column_text(row, 15), a);
+  r = r < 0 ? r : place_number(tape, (uint64_t)sl_column_int(row, 4), sl_column_text(row, 5), &a->place);
+  r = r < 0 ? r : word_number(&tape->categories, sl_column_text(row, 6), &a->category);
+  r = r < 0 ? r : word_number(&tape->phases, sl_column_text(row, 10), &a->phase);
+  r = r < 0 ? r : event_add(tape, a->alloc_event, sl_column_int(row, 12), SL_TAPE_alloc, index);
+  r = r < 0 ? r : event_add(tape, a->free_event, sl_column_int(row, 13), SL_TAPE_free, index);
+  return r < 0 ? r : event_add(tape, a->complete_event, sl_column_int(row, 14), SL_TAPE_complete, index);
+}
+
+static int segment_add(struct sl_tape *tape, struct sl_statement *row) {
+  static const struct {
+    const char *word;
+    enum sl_tape_action action;
+    bool is_range;
+  } actions[] = {{"alloc", SL_TAPE_taken, false},       {"free", SL_TAPE_returned, false},
+                 {"map", SL_TAPE_taken, true},          {"unmap", SL_TAPE_returned, true},
+                 {"existing", SL_TAPE_existing, false}, {"refused", SL_TAPE_refused, false}};
+  struct sl_tape_segment *grown = sl_list_grow(tape->segments, tape->segment_count, sizeof *grown);
+  if (!grown)
+    return -ENOMEM;
+  tape->segments = grown;
+  struct sl_tape_segment *segment = &grown[tape->segment_count];
+  *segment = (struct sl_tape_segment){
+      .event = (uint64_t)sl_column_int(row, 0),
+      .address = (uint64_t)sl_column_int(row, 2),
+      .bytes = (uint64_t)sl_column_int(row, 3),
+      .action = SL_TAPE_existing,
+      .after_refusal = sl_column_int(row, 6) != 0,
+  };
+  for (size_t i = 0; i < sizeof actions / sizeof actions[0]; i++)
+    if (strcmp(sl_column_text(row, 1), actions[i].word) == 0) {
+      segment->action = (uint8_t)actions[i].action;
+      segment->is_range = actions[i].is_range;
+    }
+  int r = place_number(tape, (uint64_t)sl_column_int(row, 4), sl_column_text(row, 5), &segment->place);
+  return r < 0 ? r : event_add(tape, segment->event, sl_column_int(row, 7), SL_TAPE_segment, tape->segment_count++);
+}
+
+static int rows_read(struct sl_db *db, const char *sql, struct sl_tape *tape,
+                     int (*add)(struct sl_tape *, struct sl_statement *), struct sl_error *error) {
+  struct sl_statement *row = NULL;
+  int r = sl_db_ask(db, sql, SL_WITH(SL_NUMBER(":rank", tape->rank), SL_NUMBER(":device", tape->device)), &row, error);
+  while (r >= 0 && (r = sl_statement_step(row, error)) > 0)
+    if ((r = add(tape, row)) < 0)
+      r = sl_no_memory(error);
+  row = sl_statement_close(row);
+  return r;
+}
+
+/* ---- the whole ---- */
+
+static int rank_read(struct sl_db *db, struct sl_tape *tape, struct sl_error *error) {
+  struct sl_statement *row = NULL;
+  int r = sl_db_ask_first(db, sl_tape_rank_sql, SL_WITH(SL_NUMBER(":rank", tape->rank)), &row, error);
+  if (r == 0) {
+    r = sl_error_set(error, -ENOENT, "rank %u is not in the ledger", tape->rank);
+  } else if (r > 0) {
+    const char *backend = sl_column_text(row, 3);
+    tape->device = sl_column_int(row, 0);
+    tape->device_bytes = (uint64_t)sl_column_int(row, 2);
+    tape->restored = sl_column_int(row, 4) > 0;
+    tape->world_size = sl_column_int(row, 6);
+    tape->config = strdup(sl_column_text(row, 1));
+    r = 0;
+    if (!tape->config)
+      r = sl_no_memory(error);
+    else if (tape->device < 0)
+      r = sl_error_set(error, -ENODATA, "no allocation was recorded");
+    else if (*backend && strcmp(backend, "native") != 0)
+      r = sl_error_set(error, -ENOTSUP, "its allocator was %s, whose choices are the driver's", backend);
+    else if (sl_column_int(row, 5))
+      r = sl_error_set(error, -ENODATA, "a part of its record was dropped to make room for the latest");
+  }
+  row = sl_statement_close(row);
+  return r;
+}
+
+static int outside_read(struct sl_db *db, struct sl_tape *tape, struct sl_error *error) {
+  struct sl_statement *row = NULL;
+  int r = sl_db_ask_first(db, sl_tape_outside_sql,
+                          SL_WITH(SL_NUMBER(":rank", tape->rank), SL_NUMBER(":device", tape->device)), &row, error);
+  if (r > 0 && sl_column_int(row, 0) > 0)
+    tape->outside_bytes = (uint64_t)sl_column_int(row, 0);
+  row = sl_statement_close(row);
+  return r < 0 ? r : 0;
+}
+
+static int compare_events(const void *left, const void *right) {
+  const struct sl_tape_event *a = left, *b = right;
+  if (a->number != b->number)
+    return a->number > b->number ? 1 : -1;
+  return (a->place > b->place) - (a->place < b->place);
+}
+
+static void periods_fill(struct sl_tape *tape) {
+  size_t at = 0;
+  for (size_t i = 0; i < tape->period_count; i++) {
+    struct sl_tape_period *period = &tape->periods[i];
+    while (at < tape->event_count && tape->events[at].number < period->first_event)
+      at++;
+    period->first = at;
+    while (at < tape->event_count && tape->events[at].number < period->end_event)
+      at++;
+    period->end = at;
+    if (period->end_event == UINT64_MAX)
+      period->end_event = at > period->first ? tape->events[at - 1].number + 1 : period->first_event;
+  }
+}
+
+void sl_tape_sort(struct sl_tape *tape) {
+  size_t kept = 0;
+  for (size_t i = 0; i < tape->event_count; i++)
+    if (tape->events[i].kind == SL_TAPE_segment || !tape->allocations[tape->events[i].index].dropped)
+      tape->events[kept++] = tape->events[i];
+  tape->event_count = kept;
+  qsort(tape->events, tape->event_count, sizeof *tape->events, compare_events);
+  periods_fill(tape);
+}
+
+int sl_tape_read(struct sl_db *db, uint32_t rank, struct sl_tape *out, struct sl_error *error) {
+  *out = (struct sl_tape){.rank = rank};
+  int r = rank_read(db, out, error);
+  if (r == 0)
+    r = rows_read(db, sl_tape_periods_sql, out, period_add, error);
+  if (r == 0)
+    r = rows_read(db, sl_tape_allocations_sql, out, allocation_add, error);
+  if (r == 0)
+    r = rows_read(db, sl_tape_segments_sql, out, segment_add, error);
+  if (r == 0)
+    r = outside_read(db, out, error);
+  if (r == 0 && (!out->period_count || !out->event_count))
+    r = sl_error_set(error, -ENODATA, "its allocator's events were not recorded");
+  if (r == 0)
+    r = rows_read(db, sl_tape_optimizer_steps_sql, out, optimizer_step_add, error);
+  if (r == 0)
+    sl_tape_sort(out);
+  if (r != 0)
+    sl_tape_free(out);
+  return r;
+}
+
+const struct sl_tape_period *sl_tape_period_find(const struct sl_tape *tape, int64_t period) {
+  size_t low = 0, high = tape->period_count;
+  while (low < high) {
+    const size_t middle = low + (high - low) / 2;
+    if (tape->periods[middle].period < period)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  return low < tape->period_count && tape->periods[low].period == period ? &tape->periods[low] : NULL;
+}
+
+/* ---- for changes ---- */
+
+int sl_tape_add(struct sl_tape *tape, const struct sl_tape_allocation *like, uint64_t requested, uint32_t *out) {
+  struct sl_tape_allocation made = *like; /* which may move */
+  struct sl_tape_allocation *grown = sl_list_grow(tape->allocations, tape->allocation_count, sizeof *grown);
+  if (!grown)
+    return -ENOMEM;
+  tape->allocations = grown;
+  made.requested = requested;
+  made.dropped = false;
+  if (made.free_event)
+    made.complete_event = made.free_event + 1; /* no other stream uses it */
+  grown[tape->allocation_count] = made;
+  *out = (uint32_t)tape->allocation_count++;
+  return 0;
+}
+
+int sl_tape_put(struct sl_tape *tape, enum sl_tape_kind kind, uint32_t allocation, uint64_t number, int32_t offset) {
+  int r = event_add(tape, number, 0, kind, allocation);
+  if (r == 0)
+    tape->events[tape->event_count - 1].place = (uint32_t)(SL_TAPE_MIDDLE + offset);
+  return r;
+}
+
+int sl_tape_category(struct sl_tape *tape, const char *name, uint32_t *out) {
+  return word_number(&tape->categories, name, out);
+}

@@ -1,0 +1,59 @@
+/*
+ * What would a rank have taken, had one thing been different? Its tape is played unchanged first: where that does not
+ * come out as recorded in every period, nothing is predicted. Then it is played with the change, once for each thing
+ * that the record leaves open, and the answer is the lowest and the highest of what came out.
+ *
+ *   exact    both ends are one: what is open makes no difference
+ *   bound    they differ
+ *   refused  there is no answer, for this reason
+ */
+#ifndef SHARDLEDGER_WHATIF_H
+#define SHARDLEDGER_WHATIF_H
+
+#include "replay.h"
+#include "tape.h"
+
+enum sl_standing { SL_STANDING_exact, SL_STANDING_bound, SL_STANDING_refused };
+
+struct sl_whatif_change {        /* zero-initialised: none */
+  const char *alloc_conf;        /* PYTORCH_CUDA_ALLOC_CONF; NULL: as recorded */
+  uint64_t device_bytes;         /* memory of the device; 0: enough, as recorded */
+  uint64_t limit_bytes;          /* of the process (set_per_process_memory_fraction); 0: as recorded */
+  uint64_t recorded_limit_bytes; /* of the recorded process, which its record does not tell; 0: none, or not known */
+};
+
+struct sl_whatif_range {
+  uint64_t low, high;
+};
+
+enum sl_whatif_end { SL_END_all, SL_END_refused, SL_END_served };
+
+struct sl_whatif {
+  enum sl_standing standing;
+  char reason[400];                             /* why it is refused or a bound; "" */
+  struct sl_whatif_range *peaks[SL_QUANTITIES]; /* of each period */
+  struct sl_whatif_range highest[SL_QUANTITIES];
+  struct sl_replay before, after; /* unchanged, and the change with addresses as recorded */
+  uint64_t retries;               /* the most */
+  uint64_t room_bytes;            /* what the device has for segments; 0: enough */
+  bool room_is_open;              /* how much the recorded run had is known from refused requests alone */
+  /*
+   * How it ends: with the recorded end (all); with a request that is refused; or with one that is served, and had
+   * failed in the recorded run, so that nobody knows what would follow. The figures are of the time until then.
+   */
+  enum sl_whatif_end end;
+  bool ends_surely; /* in each of the replays */
+};
+
+/* The allocator's settings that are not known, in a text as PYTORCH_CUDA_ALLOC_CONF has it: "" or their names. */
+void sl_alloc_conf_unknown(const char *text, char *out, size_t size);
+
+/*
+ * Free it with sl_whatif_free. 0 or -ENOMEM; a refusal is an answer. changed: the same tape with what else is changed;
+ * NULL: nothing. The answer's allocations are of that one, where there is one.
+ */
+int sl_whatif_ask(const struct sl_tape *tape, const struct sl_tape *changed, const struct sl_whatif_change *change,
+                  struct sl_whatif *out);
+void sl_whatif_free(struct sl_whatif *answer);
+
+#endif

@@ -1,0 +1,167 @@
+"""Predictions: a recorded run, changed by 'shardledger whatif', against what PyTorch said of a run that had the change."""
+
+import csv
+import io
+import json
+import shutil
+from dataclasses import dataclass
+
+from .harness import ROOT, CheckFailed, shardledger
+
+DATA = ROOT / "tests" / "data"
+QUANTITIES = ("requested", "allocated", "reserved")
+
+EXPANDABLE, WHOLE, ROUNDED = "expandable_segments:True", "max_split_size_mb:32", "roundup_power2_divisions:4"
+COLLECTED = "garbage_collection_threshold:0.6"
+DEFAULT = "expandable_segments:False"
+
+
+@dataclass(frozen=True)
+class Pair:
+    """base, with the options, should take what target took, on all ranks: in so many steps, from these on in both."""
+
+    base: str
+    options: tuple
+    target: str
+    steps: int
+    base_from: int = 0
+    target_from: int = 0
+    jobs: tuple = ()  # of several in one process: their names
+
+    @property
+    def name(self):
+        return f"{self.base_name} with {self.change} is {self.target_name}"
+
+    @property
+    def base_name(self):
+        return self.jobs[0] if self.jobs else self.base.rpartition("/")[2]
+
+    @property
+    def target_name(self):
+        return self.jobs[1] if self.jobs else self.target.rpartition("/")[2]
+
+    @property
+    def change(self):
+        return " ".join(self.options)
+
+
+def _allocator_pairs():
+    """The same jobs under each setting of the allocator, from each run to each other one. The default run goes on with others."""
+    settings = {
+        "matrix/expandable-segments": EXPANDABLE,
+        "matrix/max-split-size": WHOLE,
+        "matrix/roundup-power2": ROUNDED,
+        "matrix/garbage-collection": COLLECTED,
+        "matrix/fsdp2-shapes": DEFAULT,
+    }
+    for base in settings:
+        for target, setting in settings.items():
+            if base != target:
+                limits = ("--memory-limit", "512MiB") if setting == COLLECTED else ()
+                if settings[base] == COLLECTED:
+                    limits = ("--recorded-limit", "512MiB", "--memory-limit", "140GiB")  # the others have none
+                steps = 3 if "matrix/fsdp2-shapes" in (base, target) else 6
+                yield Pair(base, ("--alloc-conf", setting, *limits), target, steps)
+
+
+def _optimizer_pairs():
+    """Four jobs of one process that differ in their optimizer: from each to each other one."""
+    first = {"adamw-foreach": 18, "adamw-fused": 21, "adamw-forloop": 24, "sgd": 27}  # step, of three
+    for base, base_from in first.items():
+        for target, target_from in first.items():
+            if base != target:
+                options = ("--optimizer", target.replace("-foreach", ""), "--steps", f"{base_from}-{base_from + 2}")
+                yield Pair("matrix/fsdp2-loops", options, "matrix/fsdp2-loops", 3, base_from, target_from, (base, target))
+
+
+def _reshard_pairs():
+    """A job of one process without its first step: there cuBLAS's workspaces are new, which the other job finds in place."""
+    run, names = "matrix/fsdp2-shapes", ("bf16", "keep-unsharded")
+    yield Pair(run, ("--reshard", "off", "--steps", "0-2"), run, 2, 1, 10, names)
+
+
+def _recorded_pairs():
+    """What tests/gpu/prediction/record.py recorded on one GPU."""
+    listed = DATA / "predictions" / "pairs.json"
+    for pair in json.loads(listed.read_text()) if listed.exists() else ():
+        yield Pair(f"predictions/{pair['base']}", tuple(pair["options"]), f"predictions/{pair['target']}", MANY)
+
+
+MANY = 1 << 30  # as many as there are
+PAIRS = (*_allocator_pairs(), *_optimizer_pairs(), *_reshard_pairs(), *_recorded_pairs())
+
+
+def truth_steps(run):
+    """{rank: [row of each step, in order]}."""
+    found = {}
+    for path in sorted((DATA / run).glob("truth.rank*")):
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        found[int(path.name.removeprefix("truth.rank"))] = [row for row in rows if "requested_peak" in row]
+    return found
+
+
+def ran_out(run):
+    """Whether PyTorch said that it ran out of memory."""
+    return any("out_of_memory" in line for path in (DATA / run).glob("truth.rank*") for line in path.read_text().splitlines())
+
+
+def ingest(run, scratch):
+    """A copy with its ledger, once."""
+    copy = scratch / run.replace("/", "-")
+    if not copy.exists():
+        shutil.copytree(DATA / run, copy)
+    return copy
+
+
+def predict(pair, copy):
+    """{rank: [{quantity: (low, high, standing)} of each step, in order]}."""
+    output = shardledger("whatif", copy, *pair.options, "--by", "period", "--csv")
+    found = {}
+    for row in csv.DictReader(io.StringIO(output)):
+        if row["kind"] != "step":
+            continue
+        steps = found.setdefault(int(row["rank"]), {})
+        low = int(row["after_bytes"]) if row["after_bytes"] else None
+        high = int(row["after_most_bytes"]) if row["after_most_bytes"] else low
+        steps.setdefault(int(row["step"]), {})[row["figure"]] = (low, high, row["standing"])
+    return {rank: [steps[number] for number in sorted(steps)] for rank, steps in found.items()}
+
+
+def compare(pair, scratch):
+    """{quantity: (figures, exact ones, those off, largest difference)} and bounds that do not hold."""
+    predicted, truth = predict(pair, ingest(pair.base, scratch)), truth_steps(pair.target)
+    found = {quantity: {"figures": 0, "exact": 0, "equal": 0, "bounds": 0, "held": 0, "worst": 0} for quantity in QUANTITIES}
+    for rank, rows in truth.items():
+        if pair.steps == MANY:  # all of it: the step that runs out of memory is predicted, too, and has no truth
+            expected = len(rows) + ran_out(pair.target)
+            if len(predicted[rank]) != expected:
+                raise CheckFailed(f"{pair.name}: {len(predicted[rank])} steps are predicted, and there were {expected}")
+        for step, row in enumerate(rows[pair.target_from : pair.target_from + pair.steps]):
+            for quantity in QUANTITIES:
+                low, high, standing = predicted[rank][pair.base_from + step][quantity]
+                one = found[quantity]
+                one["figures"] += 1
+                if standing == "exact":
+                    one["exact"] += 1
+                    one["equal"] += low == row[f"{quantity}_peak"]
+                    one["worst"] = max(one["worst"], abs(low - row[f"{quantity}_peak"]))
+                elif standing == "bound":
+                    one["bounds"] += 1
+                    one["held"] += low <= row[f"{quantity}_peak"] <= high
+    return found
+
+
+def is_proven(found):
+    """Every exact figure is equal, every bound holds, and there are some."""
+    return all(
+        one["figures"] == one["equal"] + one["held"] > 0 and one["exact"] == one["equal"] and one["bounds"] == one["held"]
+        for one in found.values()
+    )
+
+
+def words(one):
+    """'12 of 12 exact', '9 of 12 exact, 3 of 3 bounds hold'."""
+    text = f"{one['equal']} of {one['exact']} exact" if one["exact"] else ""
+    if one["bounds"]:
+        text += f"{', ' if text else ''}{one['held']} of {one['bounds']} bounds hold"
+    return text

@@ -1,0 +1,143 @@
+"""Records job.py in many ways on one GPU, several at a time, for the pairs of docs/prediction.md.
+
+    python tests/gpu/prediction/record.py DIR [--jobs N] [--only NAME]…
+
+DIR/NAME gets each run's logs and truth.rank0, what PyTorch said; DIR/pairs.json says what was changed between them. Limits are
+parts of what the run without one reserved.
+"""
+
+import argparse
+import concurrent.futures
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+COMMAND = Path(os.environ.get("SHARDLEDGER_BUILD_DIR") or ROOT / "build" / "release").resolve() / "bin" / "shardledger"
+NO_WORKSPACES = {"CUBLAS_WORKSPACE_CONFIG": ":0:0", "CUBLASLT_WORKSPACE_SIZE": "0"}
+CONFIGS = {
+    "expandable": "expandable_segments:True",
+    "split": "max_split_size_mb:24",
+    "rounded": "roundup_power2_divisions:[16:2,64:8,>:4]",
+    "split-rounded": "max_split_size_mb:48,roundup_power2_divisions:8",
+    "segments": "large_segment_size_mb:32",
+}
+COLLECTED = "garbage_collection_threshold:0.5"
+OPTIMIZERS = ("adamw", "adamw-fused", "adamw-forloop", "sgd")
+
+
+@dataclass
+class Run:
+    name: str
+    job: tuple = ()
+    config: str = ""
+    environment: dict = field(default_factory=dict)
+    part: float = 0  # of the reserved bytes of the run without a limit
+    of: str = ""
+
+
+def runs(kind, job):
+    """The ways of one kind of job."""
+    yield Run(kind, job)
+    for name, config in CONFIGS.items():
+        yield Run(f"{kind}-{name}", job, config)
+    for optimizer in OPTIMIZERS[1:]:
+        yield Run(f"{kind}-{optimizer}", (*job, "--optimizer", optimizer))
+    yield Run(f"{kind}-no-workspaces", job, environment=NO_WORKSPACES)
+    yield Run(f"{kind}-expandable-fused", (*job, "--optimizer", "adamw-fused"), CONFIGS["expandable"])
+    limits = {
+        "limit-95": (0.95, ""), "limit-85": (0.85, ""), "limit-70": (0.7, ""),
+        "limit-85-expandable": (0.85, CONFIGS["expandable"]), "limit-85-split": (0.85, CONFIGS["split"]),
+        "limit-90-collected": (0.9, COLLECTED),
+    }  # fmt: skip
+    for name, (part, config) in limits.items():
+        yield Run(f"{kind}-{name}", job, config, part=part, of=kind)
+
+
+SHARDED = ("--world", "4")
+RUNS = (
+    *runs("plain", ()),
+    *runs("sharded", SHARDED),
+    Run("sharded-keep", (*SHARDED, "--keep")),
+    Run("sharded-keep-fused-expandable", (*SHARDED, "--keep", "--optimizer", "adamw-fused"), CONFIGS["expandable"]),
+)
+
+
+def rows(out):
+    return [json.loads(line) for line in (out / "truth.rank0").read_text().splitlines()]
+
+
+def record(run, place):
+    out, limit = place / run.name, ()
+    if run.part:
+        reserved = max((row.get("reserved_peak", 0) for row in rows(place / run.of)), default=0)
+        limit = ("--limit", str(int(run.part * reserved)))
+    environment = {**os.environ, **run.environment}
+    if run.config:
+        environment["PYTORCH_CUDA_ALLOC_CONF"] = run.config
+    job = [sys.executable, Path(__file__).with_name("job.py"), *run.job, *limit]
+    done = subprocess.run([COMMAND, "run", "-o", out, "--", *map(str, job)], capture_output=True, text=True, env=environment)
+    out.mkdir(exist_ok=True)
+    (out / "truth.rank0").write_text("".join(line + "\n" for line in done.stdout.splitlines() if line.startswith('{"')))
+    if not rows(out):
+        (out / "said.txt").write_text(done.stdout[-4000:] + done.stderr[-4000:])
+    for ledger in out.glob("*.sqlite*"):
+        ledger.unlink()
+    return run.name, rows(out)
+
+
+def limit_of(place, run):
+    return next((str(row["limit"]) for row in rows(place / run.name) if "limit" in row), "0")
+
+
+def pairs(place, recorded):
+    """Each change alone, and both ways where the other way can be asked for."""
+    for kind in ("plain", "sharded"):
+        of_kind = {run.name: run for run in recorded if run.name == kind or run.name.startswith(kind + "-")}
+        states = {f"{kind}-{name}" for name in CONFIGS} | {kind}
+        by_optimizer = {kind: "adamw", **{f"{kind}-{name}": name for name in OPTIMIZERS[1:]}}
+        for base in of_kind:
+            for target, run in of_kind.items():
+                if base == target:
+                    continue
+                options = None
+                if base in states and target in states:
+                    options = ["--alloc-conf", run.config or "expandable_segments:False"]
+                elif base in by_optimizer and target in by_optimizer:
+                    options = ["--optimizer", by_optimizer[target]]
+                elif base == kind and target.endswith("no-workspaces"):
+                    options = ["--no-workspaces"]
+                elif base == kind and target.endswith("-keep"):
+                    options = ["--reshard", "off"]
+                elif base == kind and target.endswith("-keep-fused-expandable"):
+                    options = ["--reshard", "off", "--optimizer", "adamw-fused", "--alloc-conf", run.config]
+                elif base == kind and target.endswith("expandable-fused"):
+                    options = ["--optimizer", "adamw-fused", "--alloc-conf", run.config]
+                elif base == kind and run.part:
+                    options = ["--memory-limit", limit_of(place, run)]
+                    options += ["--alloc-conf", run.config] if run.config else []
+                if options:
+                    yield {"base": base, "options": options, "target": target}
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("place", type=Path)
+    parser.add_argument("--jobs", type=int, default=6)
+    parser.add_argument("--only", action="append")
+    options = parser.parse_args()
+    options.place.mkdir(parents=True, exist_ok=True)
+    chosen = [run for run in RUNS if not options.only or run.name in options.only]
+    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        for wave in (False, True):  # limits are parts of what the others reserve
+            now = [run for run in chosen if bool(run.part) == wave]
+            for name, found in pool.map(lambda run: record(run, options.place), now):
+                print(name, f"{len(found)} lines", found[-1] if found else "NOTHING", flush=True)
+    (options.place / "pairs.json").write_text(json.dumps(list(pairs(options.place, chosen)), indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

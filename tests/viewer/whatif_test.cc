@@ -1,0 +1,142 @@
+// What a recorded run would have taken: what users read, and what is refused. docs/prediction.md has the proof of the
+// figures.
+#include "fakes/command.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+namespace {
+
+namespace fs = std::filesystem;
+
+bool contains(const std::string &text, const std::string &part) {
+  return text.find(part) != std::string::npos;
+}
+
+class Whatif : public testing::Test {
+protected:
+  // The ledger of a recorded run.
+  std::string ledger(const std::string &run) {
+    std::string path = directory.path + "/" + fs::path(run).filename().string() + ".sqlite";
+    CommandResult done = shardledger({"ingest", std::string(SL_TEST_DATA) + "/" + run, "-o", path});
+    EXPECT_EQ(done.status, 0) << done.error;
+    return path;
+  }
+  TemporaryDirectory directory;
+};
+
+TEST_F(Whatif, NothingChangedIsTheRunAsItWas) {
+  CommandResult result = shardledger({"whatif", ledger("matrix/fsdp1"), "--bytes"});
+  EXPECT_EQ(result.status, 0) << result.error;
+  EXPECT_TRUE(contains(result.out, "Nothing is changed"));
+  EXPECT_FALSE(contains(result.out, "bound"));
+  EXPECT_FALSE(contains(result.out, "refused"));
+}
+
+TEST_F(Whatif, SaysEachFigureWithItsStandingAndWhere) {
+  CommandResult result =
+      shardledger({"whatif", ledger("fsdp2-2rank"), "--alloc-conf", "expandable_segments:True", "--csv"});
+  EXPECT_EQ(result.status, 0) << result.error;
+  EXPECT_TRUE(contains(result.out, "rank,figure,before_bytes,after_bytes,after_most_bytes,change_bytes,standing"));
+  EXPECT_TRUE(contains(result.out, "0,reserved,325058560,304087040,,-20971520,exact,\"step 2, backward\""))
+      << result.out;
+}
+
+TEST_F(Whatif, IsABoundWhereOtherStreamsUsedWhatWasFreed) {
+  CommandResult result = shardledger({"whatif", ledger("matrix/fsdp1"), "--alloc-conf", "max_split_size_mb:32"});
+  EXPECT_EQ(result.status, 0) << result.error;
+  EXPECT_TRUE(contains(result.out, "At most")) << result.out;
+  EXPECT_TRUE(contains(result.out, "Rank 0: bound: it depends on when other streams")) << result.out;
+}
+
+TEST_F(Whatif, RunsOutOfMemoryWhereTheDeviceIsTooSmall) {
+  std::string path = ledger("fsdp2-2rank");
+  CommandResult result = shardledger({"whatif", path, "--device-memory", "1800MiB", "--rank", "0"});
+  EXPECT_EQ(result.status, 0) << result.error;
+  EXPECT_TRUE(contains(result.out, "Rank 0: it runs out of memory")) << result.out;
+  result = shardledger({"whatif", path, "--device-memory", "80GiB", "--json"});
+  EXPECT_TRUE(contains(result.out, "\"ends\": \"as recorded\"")) << result.out;
+  result = shardledger({"whatif", path, "--device-memory", "1GiB"});
+  EXPECT_TRUE(contains(result.out, "refused: ")) << result.out;
+}
+
+TEST_F(Whatif, GetsPastTheRequestThatFailedAndSaysThatNobodyKnowsMore) {
+  CommandResult result = shardledger({"whatif", ledger("oom-limit-2rank"), "--memory-limit", "3GiB", "--rank", "0"});
+  EXPECT_EQ(result.status, 0) << result.error;
+  EXPECT_TRUE(contains(result.out, "the 250.0 MiB that failed in step 1 are served")) << result.out;
+}
+
+TEST_F(Whatif, AsksForALimitThatTheRecordDoesNotTell) {
+  std::string path = ledger("matrix/garbage-collection");
+  CommandResult result = shardledger({"whatif", path, "--alloc-conf", "max_split_size_mb:32"});
+  EXPECT_EQ(result.status, 0) << result.error;
+  EXPECT_TRUE(contains(result.out, "refused: in step 0 the allocator gave cached segments back within a request: "
+                                   "--recorded-limit tells the limit"))
+      << result.out;
+  // A wrong one shows: with it the recorded run itself would have been another one.
+  result = shardledger({"whatif", path, "--recorded-limit", "600MiB"});
+  EXPECT_TRUE(contains(result.out, "is that its limit?")) << result.out;
+}
+
+TEST_F(Whatif, RefusesWhatItCanNotKnow) {
+  CommandResult result = shardledger({"whatif", ledger("matrix/cuda-malloc-async")});
+  EXPECT_EQ(result.status, 0) << result.error;
+  EXPECT_TRUE(contains(result.out, "refused: its allocator was cudaMallocAsync")) << result.out;
+  result = shardledger({"whatif", ledger("matrix/late-attach"), "--alloc-conf", "expandable_segments:True"});
+  EXPECT_TRUE(contains(result.out, "refused: recording began when the allocator held memory already")) << result.out;
+}
+
+TEST_F(Whatif, AnotherOptimizerHasItsOwnStates) {
+  std::string path = ledger("fsdp2-2rank");
+  CommandResult result = shardledger({"whatif", path, "--optimizer", "sgd", "--rank", "0", "--bytes"});
+  EXPECT_EQ(result.status, 0) << result.error;
+  EXPECT_TRUE(contains(result.out, "With SGD")) << result.out;
+  EXPECT_TRUE(contains(result.out, "0  optstate")) << result.out;
+  // One that it is not known to be; and a step that is stored as another one, of which only one is to change.
+  result = shardledger({"whatif", ledger("matrix/fsdp2-loops"), "--optimizer", "sgd", "--rank", "0"});
+  EXPECT_TRUE(contains(result.out, "refused: in step 54 the optimizer is none of")) << result.out;
+  result = shardledger({"whatif", ledger("fsdp2-2rank-long"), "--optimizer", "sgd", "--steps", "0-3", "--rank", "0"});
+  EXPECT_TRUE(contains(result.out, "shardledger ingest --keep all")) << result.out;
+}
+
+TEST_F(Whatif, GatheredParametersStayUntilBackward) {
+  CommandResult result = shardledger({"whatif", ledger("fsdp2-2rank"), "--reshard", "off", "--rank", "0", "--csv"});
+  EXPECT_EQ(result.status, 0) << result.error;
+  EXPECT_TRUE(contains(result.out, "0,requested,213863496,")) << result.out;
+  EXPECT_TRUE(contains(result.out, ",exact,")) << result.out;
+  result = shardledger({"whatif", ledger("matrix/fsdp1"), "--reshard", "off", "--rank", "0"});
+  EXPECT_TRUE(contains(result.out, "refused: in step 0 a unit's parameters are not gathered as FSDP2 does"))
+      << result.out;
+  result = shardledger({"whatif", ledger("life/closure"), "--reshard", "off"});
+  EXPECT_TRUE(contains(result.out, "refused: nothing is gathered twice in a step")) << result.out;
+}
+
+TEST_F(Whatif, WorkspacesAreLeftOut) {
+  CommandResult result = shardledger({"whatif", ledger("fsdp2-2rank"), "--no-workspaces", "--rank", "0", "--csv"});
+  EXPECT_EQ(result.status, 0) << result.error;
+  EXPECT_TRUE(contains(result.out, "0,requested,213863496,146754632,")) << result.out;
+}
+
+TEST_F(Whatif, WrongInputIsOneSentence) {
+  std::string path = ledger("fsdp2-2rank");
+  for (auto conf : {"expandable_segments", "expandible_segments:True", "backend:cudaMallocAsync"}) {
+    CommandResult result = shardledger({"whatif", path, "--alloc-conf", conf});
+    EXPECT_EQ(result.status, 2) << conf;
+    EXPECT_TRUE(contains(result.error, "--alloc-conf")) << result.error;
+    EXPECT_EQ(result.error.find('\n'), result.error.size() - 1) << result.error;
+  }
+  EXPECT_EQ(shardledger({"whatif", path, "--device-memory", "much"}).status, 2);
+  EXPECT_EQ(shardledger({"whatif", path, "--rank", "7"}).status, 2);
+  for (auto steps : {"3-", "5-3", "x", "-3", "3,4"})
+    EXPECT_EQ(shardledger({"whatif", path, "--optimizer", "sgd", "--steps", steps}).status, 2) << steps;
+}
+
+TEST_F(Whatif, EachPeriodHasItsFigures) {
+  CommandResult result = shardledger(
+      {"whatif", ledger("fsdp2-2rank-long"), "--alloc-conf", "roundup_power2_divisions:4", "--by", "period", "--csv"});
+  EXPECT_EQ(result.status, 0) << result.error;
+  EXPECT_TRUE(contains(result.out, ",step,44,reserved,")) << result.out.substr(0, 400);
+}
+
+} // namespace

@@ -1,0 +1,524 @@
+#include "ask_ledger.h"
+#include "command.h"
+#include "commands/summary.h"
+#include "output/units.h"
+#include "storage/grow.h"
+#include "storage/predict/change_optimizer.h"
+#include "storage/predict/change_reshard.h"
+#include "storage/predict/change_workspaces.h"
+#include "storage/predict/floor.h"
+#include "storage/predict/whatif.h"
+#include "viewer_sql.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum by { BY_life, BY_period };
+enum { MOST_RANKS = 8 }; /* of more, one of each group speaks */
+
+struct question {
+  struct sl_whatif_change change;
+  const char *alloc_conf;
+  int64_t device_bytes, limit_bytes, recorded_limit_bytes; /* 0: not given */
+  int optimizer;                                           /* enum sl_optimizer */
+  int64_t first_step, last_step;
+  const char *steps; /* "3-5"; NULL: all */
+  int reshard;       /* as recorded, off */
+  bool no_workspaces, floor;
+  int by;
+  struct sl_ranks ranks;
+};
+
+static const char *const optimizer_words[] = {"", "AdamW(foreach=True)", "AdamW(fused=True)", "AdamW(foreach=False)",
+                                              "SGD(momentum=…)"};
+
+static const char *const quantities[SL_QUANTITIES] = {"requested", "allocated", "active", "reserved"};
+enum { ALLOCATED = 1, ACTIVE = 2 };
+
+static const char *standing_word(enum sl_standing standing) {
+  static const char *const words[] = {"exact", "bound", "refused"};
+  return words[standing];
+}
+
+static const struct sl_column peak_columns[] = {
+    {"rank", "Rank", SL_UNIT_number, 0},
+    {"figure", "Peak", SL_UNIT_text, 0},
+    {"before_bytes", "Before", SL_UNIT_bytes, 0},
+    {"after_bytes", "After", SL_UNIT_bytes, 0},
+    {"after_most_bytes", "At most", SL_UNIT_bytes, SL_COLUMN_HIDE_EMPTY},
+    {"change_bytes", "Change", SL_UNIT_change, 0},
+    {"standing", "Standing", SL_UNIT_text, 0},
+    {"before_where", "Before in", SL_UNIT_text, SL_COLUMN_HIDE_EMPTY},
+    {"after_where", "After in", SL_UNIT_text, SL_COLUMN_HIDE_EMPTY},
+    {"ends", "Ends", SL_UNIT_text, SL_COLUMN_DATA_ONLY},
+    {"reason", "Why", SL_UNIT_text, SL_COLUMN_DATA_ONLY},
+};
+
+static const struct sl_column period_columns[] = {
+    {"rank", "Rank", SL_UNIT_number, 0},
+    {"period", "Period", SL_UNIT_number, SL_COLUMN_DATA_ONLY},
+    {"kind", "Kind", SL_UNIT_text, 0},
+    {"step", "Step", SL_UNIT_number, 0},
+    {"figure", "Peak", SL_UNIT_text, 0},
+    {"before_bytes", "Before", SL_UNIT_bytes, 0},
+    {"after_bytes", "After", SL_UNIT_bytes, 0},
+    {"after_most_bytes", "At most", SL_UNIT_bytes, SL_COLUMN_HIDE_EMPTY},
+    {"change_bytes", "Change", SL_UNIT_change, 0},
+    {"standing", "Standing", SL_UNIT_text, 0},
+};
+
+static const struct sl_column category_columns[] = {
+    {"rank", "Rank", SL_UNIT_number, 0},           {"category", "Category", SL_UNIT_text, 0},
+    {"before_bytes", "Before", SL_UNIT_bytes, 0},  {"after_bytes", "After", SL_UNIT_bytes, 0},
+    {"change_bytes", "Change", SL_UNIT_change, 0},
+};
+
+static const char *period_say(const struct sl_tape_period *period, char out[static 40]) {
+  if (strcmp(period->kind, "step") == 0)
+    snprintf(out, 40, "step %" PRId64, period->step);
+  else
+    snprintf(out, 40, "%s", period->kind);
+  return out;
+}
+
+/* "step 2, backward, blocks.0" */
+static int where_say(struct sl_db *db, const struct sl_tape *tape, const struct sl_replay_peak *peak, char *out,
+                     size_t size, struct sl_error *error) {
+  const struct sl_tape_period *period = &tape->periods[peak->period];
+  struct sl_statement *row = NULL;
+  char name[40];
+  int length = snprintf(out, size, "%s", period_say(period, name));
+  if (peak->allocation == SIZE_MAX)
+    return 0;
+  int r = sl_db_ask_first(db, sl_sql_whatif_where, SL_WITH(SL_NUMBER(":id", tape->allocations[peak->allocation].id)),
+                          &row, error);
+  for (int i = 0; r > 0 && i < 2; i++)
+    if (*sl_column_text(row, i) && length > 0 && (size_t)length < size)
+      length += snprintf(out + length, size - (size_t)length, ", %s", sl_column_text(row, i));
+  row = sl_statement_close(row);
+  return r < 0 ? r : 0;
+}
+
+/* A range that is one figure has no second one. */
+static void cells_after(struct sl_table *table, uint64_t before, const struct sl_whatif_range *after, bool refused) {
+  sl_cell_int(table, (int64_t)before);
+  if (refused) {
+    for (int i = 0; i < 3; i++)
+      sl_cell_null(table);
+    return;
+  }
+  sl_cell_int(table, (int64_t)after->low);
+  if (after->high == after->low)
+    sl_cell_null(table);
+  else
+    sl_cell_int(table, (int64_t)after->high);
+  sl_cell_int(table, (int64_t)(after->high - before));
+}
+
+static enum sl_standing standing_of(const struct sl_whatif *answer, const struct sl_whatif_range *range) {
+  if (answer->standing == SL_STANDING_bound && range->low == range->high && answer->end == SL_END_all &&
+      answer->ends_surely && !(answer->room_bytes && answer->retries))
+    return SL_STANDING_exact; /* another figure is open, not this one */
+  return answer->standing;
+}
+
+static const char *end_word(const struct sl_whatif *answer) {
+  if (answer->standing == SL_STANDING_refused)
+    return NULL;
+  switch (answer->end) {
+  case SL_END_refused: return answer->ends_surely ? "out of memory" : "out of memory, or not";
+  case SL_END_served: return "served what failed";
+  default: return "as recorded";
+  }
+}
+
+static int peaks_print(struct sl_db *db, struct sl_table *table, const struct sl_tape *tape,
+                       const struct sl_tape *changed, const struct sl_whatif *answer, struct sl_error *error) {
+  const bool refused = answer->standing == SL_STANDING_refused;
+  int r = 0;
+  for (int i = 0; i < SL_QUANTITIES && r == 0; i++) {
+    char before[256] = "", after[256] = "";
+    if (i == ACTIVE)
+      continue;
+    r = where_say(db, tape, &answer->before.highest[i], before, sizeof before, error);
+    if (r == 0 && !refused)
+      r = where_say(db, changed, &answer->after.highest[i], after, sizeof after, error);
+    sl_cell_int(table, tape->rank);
+    sl_cell_text(table, quantities[i]);
+    cells_after(table, answer->before.highest[i].bytes, &answer->highest[i], refused);
+    sl_cell_text(table, standing_word(standing_of(answer, &answer->highest[i])));
+    sl_cell_text(table, before);
+    sl_cell_text(table, refused ? NULL : after);
+    sl_cell_text(table, end_word(answer));
+    sl_cell_text(table, *answer->reason ? answer->reason : NULL);
+  }
+  return r;
+}
+
+static void periods_print(struct sl_table *table, const struct sl_tape *tape, const struct sl_whatif *answer) {
+  const bool refused = answer->standing == SL_STANDING_refused;
+  for (size_t p = 0; p < tape->period_count; p++)
+    for (int i = 0; i < SL_QUANTITIES; i++) {
+      if (i == ACTIVE || (answer->after.stop.is_one && p > answer->after.stop.period))
+        continue;
+      sl_cell_int(table, tape->rank);
+      sl_cell_int(table, tape->periods[p].period);
+      sl_cell_text(table, tape->periods[p].kind);
+      if (tape->periods[p].step < 0)
+        sl_cell_null(table);
+      else
+        sl_cell_int(table, tape->periods[p].step);
+      sl_cell_text(table, quantities[i]);
+      cells_after(table, ((const uint64_t *)&answer->before.peaks[p])[i], &answer->peaks[i][p], refused);
+      sl_cell_text(table, standing_word(standing_of(answer, &answer->peaks[i][p])));
+    }
+}
+
+/* ---- what stands below the table ---- */
+
+struct note {
+  enum sl_style style;
+  char text[700];
+};
+
+struct category_row {
+  uint32_t rank;
+  char *category; /* owned */
+  uint64_t before, after;
+};
+
+struct printing {
+  struct sl_db *db;
+  struct sl_output *out;
+  struct question *question;
+  struct sl_table *table;
+  struct note *notes;
+  size_t note_count;
+  struct category_row *categories;
+  size_t category_count;
+};
+
+static int note_add(struct printing *p, enum sl_style style, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+static int note_add(struct printing *p, enum sl_style style, const char *format, ...) {
+  struct note *grown = sl_list_grow(p->notes, p->note_count, sizeof *grown);
+  if (!grown)
+    return -ENOMEM;
+  p->notes = grown;
+  struct note *note = &grown[p->note_count++];
+  note->style = style;
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(note->text, sizeof note->text, format, arguments);
+  va_end(arguments);
+  return 0;
+}
+
+/* What is alive at the highest allocated points, of the categories that differ. */
+static int categories_add(struct printing *p, const struct sl_tape *tape, size_t known,
+                          const struct sl_whatif *answer) {
+  for (size_t c = 0; c < tape->categories.count; c++) {
+    /* A change may have brought the last ones. */
+    const uint64_t before = c < known ? answer->before.categories[c] : 0, after = answer->after.categories[c];
+    if (before == after)
+      continue;
+    struct category_row *grown = sl_list_grow(p->categories, p->category_count, sizeof *grown);
+    char *category = grown ? strdup(tape->categories.items[c]) : NULL;
+    if (grown)
+      p->categories = grown;
+    if (!category)
+      return -ENOMEM;
+    grown[p->category_count++] = (struct category_row){tape->rank, category, before, after};
+  }
+  return 0;
+}
+
+static int end_note(struct printing *p, const struct sl_tape *tape, const struct sl_whatif *answer) {
+  const struct sl_replay *after = &answer->after;
+  char bytes[SL_UNIT_CHARS], reserved[SL_UNIT_CHARS], where[40];
+  if (answer->end == SL_END_all)
+    return !answer->retries
+               ? 0
+               : note_add(p, SL_STYLE_plain,
+                          "Rank %u: cached segments are given back %" PRIu64 " times to make room, which costs time",
+                          tape->rank, answer->retries);
+  if (!after->stop.is_one)
+    return note_add(p, SL_STYLE_red, "Rank %u: it may run out of memory", tape->rank);
+  sl_format_bytes(bytes, (int64_t)after->stop.bytes, p->out->exact_bytes);
+  sl_format_bytes(reserved, (int64_t)after->stop.reserved_bytes, p->out->exact_bytes);
+  period_say(&tape->periods[after->stop.period], where);
+  if (after->stop.was_served)
+    return note_add(p, SL_STYLE_plain,
+                    "Rank %u: the %s that failed in %s are served; what the job would have done next was not recorded: "
+                    "the figures are of the time until then",
+                    tape->rank, bytes, where);
+  return note_add(
+      p, SL_STYLE_red, "Rank %u: %s: %s are refused in %s with %s reserved; the figures are of the time until then",
+      tape->rank, answer->ends_surely ? "it runs out of memory" : "it may run out of memory", bytes, where, reserved);
+}
+
+static int notes_add(struct printing *p, const struct sl_tape *tape, size_t known, const struct sl_whatif *answer) {
+  int r = 0;
+  if (answer->standing != SL_STANDING_exact)
+    r = note_add(p, answer->standing == SL_STANDING_refused ? SL_STYLE_red : SL_STYLE_yellow, "Rank %u: %s: %s",
+                 tape->rank, standing_word(answer->standing), answer->reason);
+  if (r < 0 || answer->standing == SL_STANDING_refused)
+    return r;
+  r = end_note(p, tape, answer);
+  return r < 0 ? r : categories_add(p, tape, known, answer);
+}
+
+/* ---- ranks ---- */
+
+/* What any placement of what was requested needs, as one more row. */
+static int floor_print(struct printing *p, const struct sl_tape *tape, const struct sl_whatif *answer) {
+  char reserved[SL_UNIT_CHARS], least[SL_UNIT_CHARS], plan[SL_UNIT_CHARS];
+  const bool exact = p->out->exact_bytes;
+  struct sl_floor floor;
+  int r = sl_floor_find(tape, &floor);
+  if (r == -ENOTSUP)
+    return note_add(p, SL_STYLE_plain, "Rank %u: the least that is needed is not known, since not all requests are",
+                    tape->rank);
+  if (r < 0)
+    return r;
+  const uint64_t before = answer->before.highest[SL_QUANTITIES - 1].bytes;
+  const struct sl_whatif_range range = {floor.least_bytes, floor.plan_bytes};
+  sl_cell_int(p->table, tape->rank);
+  sl_cell_text(p->table, "floor");
+  cells_after(p->table, before, &range, false);
+  sl_cell_text(p->table, standing_word(range.low == range.high ? SL_STANDING_exact : SL_STANDING_bound));
+  for (int i = 0; i < 4; i++)
+    sl_cell_null(p->table);
+  return note_add(
+      p, SL_STYLE_plain,
+      "Rank %u: of %s reserved, any placement of its requests needs %s at least, and one is known that takes %s",
+      tape->rank, sl_format_bytes(reserved, (int64_t)before, exact), sl_format_bytes(least, (int64_t)range.low, exact),
+      sl_format_bytes(plan, (int64_t)range.high, exact));
+}
+
+/* There is nothing to play: one row, and why. */
+static int nothing_print(struct printing *p, uint32_t rank, const char *why) {
+  const bool by_period = p->question->by == BY_period;
+  const int count = by_period ? (int)(sizeof period_columns / sizeof period_columns[0])
+                              : (int)(sizeof peak_columns / sizeof peak_columns[0]);
+  const struct sl_column *columns = by_period ? period_columns : peak_columns;
+  for (int i = 0; i < count; i++)
+    if (i == 0)
+      sl_cell_int(p->table, rank);
+    else if (strcmp(columns[i].name, "standing") == 0)
+      sl_cell_text(p->table, standing_word(SL_STANDING_refused));
+    else if (strcmp(columns[i].name, "reason") == 0)
+      sl_cell_text(p->table, why);
+    else
+      sl_cell_null(p->table);
+  return note_add(p, SL_STYLE_red, "Rank %u: refused: %s", rank, why);
+}
+
+/* The rank's tape once more, with what is changed of its requests; none where nothing is. */
+static int tape_change(struct printing *p, uint32_t rank, struct sl_tape *out, struct sl_error *error) {
+  const struct question *q = p->question;
+  if (q->optimizer == SL_OPTIMIZER_as_recorded && !q->no_workspaces && !q->reshard)
+    return 0;
+  int r = sl_tape_read(p->db, rank, out, error);
+  if (r == 0 && q->optimizer != SL_OPTIMIZER_as_recorded)
+    r = sl_change_optimizer(out, (enum sl_optimizer)q->optimizer, q->first_step, q->last_step, error);
+  if (r == 0 && q->reshard)
+    r = sl_change_reshard_off(out, q->first_step, q->last_step, error);
+  if (r == 0 && q->no_workspaces)
+    r = sl_change_no_workspaces(out, error);
+  return r;
+}
+
+static int rank_print(struct printing *p, uint32_t rank, struct sl_error *error) {
+  struct sl_tape tape, changed = {0};
+  struct sl_whatif answer = {0};
+  int r = sl_tape_read(p->db, rank, &tape, error);
+  if (r == -ENODATA || r == -ENOTSUP) {
+    r = nothing_print(p, rank, error->text);
+    error->text[0] = '\0';
+    return r < 0 ? sl_no_memory(error) : 0;
+  }
+  if (r < 0)
+    return r;
+  r = tape_change(p, rank, &changed, error);
+  if (r == -ENOTSUP) {
+    r = nothing_print(p, rank, error->text);
+    error->text[0] = '\0';
+    goto finish;
+  }
+  if (r < 0)
+    goto finish;
+  const struct sl_tape *played = changed.event_count ? &changed : &tape;
+  r = sl_whatif_ask(&tape, changed.event_count ? &changed : NULL, &p->question->change, &answer);
+  if (r == 0)
+    r = notes_add(p, played, tape.categories.count, &answer);
+  if (r == 0 && p->question->by == BY_period)
+    periods_print(p->table, &tape, &answer);
+  else if (r == 0)
+    r = peaks_print(p->db, p->table, &tape, played, &answer, error);
+  if (r == 0 && p->question->floor && p->question->by == BY_life && answer.standing != SL_STANDING_refused)
+    r = floor_print(p, &tape, &answer);
+finish:
+  if (r == -ENOMEM)
+    sl_no_memory(error);
+  sl_whatif_free(&answer);
+  sl_tape_free(&changed);
+  sl_tape_free(&tape);
+  return r;
+}
+
+static void change_say(struct sl_output *out, const struct question *question) {
+  char bytes[SL_UNIT_CHARS];
+  if (question->alloc_conf)
+    sl_output_line(out, "With PYTORCH_CUDA_ALLOC_CONF=%s", question->alloc_conf);
+  if (question->optimizer)
+    sl_output_line(out, "With %s%s%s", optimizer_words[question->optimizer], question->steps ? " in steps " : "",
+                   question->steps ? question->steps : "");
+  if (question->reshard)
+    sl_output_line(out, "With reshard_after_forward=False%s%s", question->steps ? " in steps " : "",
+                   question->steps ? question->steps : "");
+  if (question->no_workspaces)
+    sl_output_line(out, "Without cuBLAS's workspaces (CUBLAS_WORKSPACE_CONFIG=:0:0, CUBLASLT_WORKSPACE_SIZE=0)");
+  if (question->device_bytes)
+    sl_output_line(out, "On a device of %s", sl_format_bytes(bytes, question->device_bytes, out->exact_bytes));
+  if (question->limit_bytes)
+    sl_output_line(out, "In a process that may have %s",
+                   sl_format_bytes(bytes, question->limit_bytes, out->exact_bytes));
+  if (!question->alloc_conf && !question->device_bytes && !question->limit_bytes && !question->optimizer &&
+      !question->no_workspaces && !question->reshard)
+    sl_output_line(out, "Nothing is changed: the run as it was, played again");
+}
+
+static void below_print(struct printing *p) {
+  for (size_t i = 0; i < p->note_count; i++)
+    sl_output_styled(p->out, p->notes[i].style, "%s", p->notes[i].text);
+  if (!p->category_count && p->out->format == SL_FORMAT_text)
+    return;
+  sl_output_line(p->out, "%s", "");
+  sl_output_styled(p->out, SL_STYLE_bold, "Alive at the highest allocated point, where it differs");
+  struct sl_table *table = sl_table_begin(p->out, "categories", SL_COLUMNS(category_columns));
+  for (size_t i = 0; i < p->category_count; i++) {
+    const struct category_row *row = &p->categories[i];
+    sl_cell_int(table, row->rank);
+    sl_cell_text(table, row->category);
+    sl_cell_int(table, (int64_t)row->before);
+    sl_cell_int(table, (int64_t)row->after);
+    sl_cell_int(table, (int64_t)(row->after - row->before));
+  }
+  table = sl_table_end(table);
+}
+
+static int ranks_print(struct printing *p, struct sl_error *error) {
+  struct sl_statement *row = NULL;
+  const struct sl_ranks *ranks = &p->question->ranks;
+  int r = sl_db_ask(p->db, sl_sql_whatif_ranks, SL_WITH(SL_RANKS(ranks), SL_NUMBER(":most", MOST_RANKS)), &row, error);
+  while (r >= 0 && (r = sl_statement_step(row, error)) > 0) {
+    const uint32_t rank = (uint32_t)sl_column_int(row, 0);
+    const long long alike = sl_column_int(row, 1);
+    r = rank_print(p, rank, error);
+    if (r == 0 && sl_column_int(row, 2) && alike > 1 &&
+        note_add(p, SL_STYLE_plain, "Rank %u speaks for %lld ranks that behave alike", rank, alike) < 0)
+      r = sl_no_memory(error);
+  }
+  row = sl_statement_close(row);
+  return r;
+}
+
+static int print_whatif(struct sl_db *db, struct sl_output *out, void *context, struct sl_error *error) {
+  struct printing p = {.db = db, .out = out, .question = context};
+  int r = sl_check_selection(db, &p.question->ranks, -1, error);
+  if (r == 0)
+    r = sl_print_coverage(db, out, error);
+  if (r < 0)
+    return r;
+  change_say(out, p.question);
+  sl_output_line(out, "%s", "");
+  sl_output_document(out);
+  p.table = p.question->by == BY_period ? sl_table_begin(out, "periods", SL_COLUMNS(period_columns))
+                                        : sl_table_begin(out, "peaks", SL_COLUMNS(peak_columns));
+  r = ranks_print(&p, error);
+  p.table = sl_table_end(p.table);
+  if (r == 0)
+    below_print(&p);
+  for (size_t i = 0; i < p.category_count; i++)
+    free(p.categories[i].category);
+  free(p.categories);
+  free(p.notes);
+  return r;
+}
+
+static bool steps_take(struct question *question) {
+  char *end = NULL;
+  errno = 0;
+  question->first_step = question->last_step = strtoll(question->steps, &end, 10);
+  if (*end == '-' && end > question->steps)
+    question->last_step = strtoll(end + 1, &end, 10);
+  return !errno && end > question->steps && !*end && question->steps[strlen(question->steps) - 1] != '-' &&
+         question->first_step >= 0 && question->last_step >= question->first_step;
+}
+
+/* The change as it was asked for; what is wrong with it is said. */
+static bool change_take(struct question *question) {
+  char unknown[200];
+  if (question->alloc_conf) {
+    sl_alloc_conf_unknown(question->alloc_conf, unknown, sizeof unknown);
+    if (*unknown) {
+      sl_complain("--alloc-conf: PyTorch's allocator has no setting '%s' that changes what it takes; it is written as "
+                  "PYTORCH_CUDA_ALLOC_CONF is, for example expandable_segments:True",
+                  unknown);
+      return false;
+    }
+    if (strstr(question->alloc_conf, "cudaMallocAsync")) {
+      sl_complain("--alloc-conf: cudaMallocAsync leaves it to the driver what is taken, which nothing recorded tells");
+      return false;
+    }
+  }
+  if (question->steps && !steps_take(question)) {
+    sl_complain("--steps: '%s' is no step and no range of steps, such as 3 or 3-5", question->steps);
+    return false;
+  }
+  question->change = (struct sl_whatif_change){.alloc_conf = question->alloc_conf,
+                                               .device_bytes = (uint64_t)question->device_bytes,
+                                               .limit_bytes = (uint64_t)question->limit_bytes,
+                                               .recorded_limit_bytes = (uint64_t)question->recorded_limit_bytes};
+  return true;
+}
+
+int sl_cmd_whatif(const struct sl_command *command, int argc, char **argv) {
+  struct sl_output_arguments format = {0};
+  struct question question = {.by = BY_life, .last_step = INT64_MAX};
+  const struct sl_argument arguments[] = {
+      {"alloc-conf", 0, "CONF", "with these settings of PyTorch's allocator, as PYTORCH_CUDA_ALLOC_CONF has them",
+       SL_ARGUMENT_TEXT, &question.alloc_conf},
+      {"optimizer", 0, "as-recorded|adamw|adamw-fused|adamw-forloop|sgd",
+       "with another optimizer: AdamW, with fused=True, with foreach=False; SGD with momentum", SL_ARGUMENT_CHOICE,
+       &question.optimizer},
+      {"reshard", 0, "as-recorded|off", "FSDP2 with reshard_after_forward=False", SL_ARGUMENT_CHOICE,
+       &question.reshard},
+      {"steps", 0, "STEPS", "optimizer and reshard: in these steps only, such as 3-5", SL_ARGUMENT_TEXT,
+       &question.steps},
+      {"no-workspaces", 0, NULL, "without what cuBLAS holds in PyTorch's pool", SL_ARGUMENT_FLAG,
+       &question.no_workspaces},
+      {"device-memory", 0, "SIZE", "on a device with so much memory", SL_ARGUMENT_SIZE, &question.device_bytes},
+      {"memory-limit", 0, "SIZE", "in a process that may have so much: torch.cuda.set_per_process_memory_fraction",
+       SL_ARGUMENT_SIZE, &question.limit_bytes},
+      {"recorded-limit", 0, "SIZE", "the recorded process had this limit, which its record does not tell",
+       SL_ARGUMENT_SIZE, &question.recorded_limit_bytes},
+      {"floor", 0, NULL, "and the least that any placement of the recorded requests needs: what fragmentation costs",
+       SL_ARGUMENT_FLAG, &question.floor},
+      {"by", 0, "life|period", "the highest points of the whole life (default), or each period's", SL_ARGUMENT_CHOICE,
+       &question.by},
+      SL_RANKS_ARGUMENT(question.ranks),
+      SL_OUTPUT_ARGUMENTS(format),
+  };
+  const char *path = NULL;
+  int r = sl_parse(command, arguments, sizeof(arguments) / sizeof(arguments[0]), argc, argv, &path, 1);
+  if (r < 0)
+    return sl_parse_exit(r);
+  return change_take(&question) ? sl_print_report(path, &format, print_whatif, &question) : SL_EXIT_USAGE;
+}

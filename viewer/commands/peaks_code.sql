@@ -1,5 +1,6 @@
 -- name: peaks_by_line
--- Each line with the category that most of its bytes are of. Text has file:line in one.
+-- Each line with the category that most of its bytes are of. Text has file:line in one, of installed packages without the place
+-- where they are installed.
 WITH chosen AS (SELECT * FROM shown_period WHERE asked_step IS :step AND asked_period IS :period AND (:rank IS NULL OR rank_in(rank, :rank))),
 part AS (
   SELECT c.rank, c.step, c.period, c.place, c.peak_allocated_bytes, l.file, l.line, l.function, l.code_of, b.category, sum(b.bytes) AS bytes,
@@ -9,7 +10,8 @@ part AS (
 whole AS (
   SELECT rank, step, period, place, peak_allocated_bytes, file, line, function, code_of, category, max(bytes), sum(bytes) AS bytes,
     sum(allocations) AS allocations, sum(backward_bytes) AS backward_bytes FROM part GROUP BY rank, period, file, line, function)
-SELECT rank, step, iif(:text, coalesce(file || coalesce(':' || line, ''), '(not recorded)'), file), line, function, bytes,
+SELECT rank, step, iif(:text, coalesce(substr(file, 1 + iif(instr(file, '/site-packages/'), instr(file, '/site-packages/') + 14, 0))
+    || coalesce(':' || line, ''), '(not recorded)'), file), line, function, bytes,
   bytes * 1.0 / peak_allocated_bytes, category, allocations, nullif(backward_bytes, 0), iif(:source, source_line(file, line), NULL),
   code_of, period, iif(:text AND step IS NOT NULL, NULL, place)
 FROM whole ORDER BY rank, bytes DESC, file, line

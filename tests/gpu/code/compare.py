@@ -96,7 +96,7 @@ def check_operators(db, truth):
     for size, names in truth:
         name = operator_of(names)
         theirs[name] = theirs.get(name, 0) + size
-    whole = sum(theirs.values())
+    whole = max(sum(ours.values()), sum(theirs.values()))
     same = sum(min(size, ours.get(name, 0)) for name, size in theirs.items())
     differ = {name: (ours.get(name, 0), theirs.get(name, 0)) for name in {*ours, *theirs} if ours.get(name, 0) != theirs.get(name, 0)}
     return same >= SAME * whole > 0, f"{same / max(whole, 1):.3%} of {whole:,} B; differ: {dict(list(differ.items())[:4])}"

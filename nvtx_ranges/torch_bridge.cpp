@@ -49,6 +49,7 @@ typedef decltype(sl_tag) slb_tag_fn;
 typedef decltype(sl_frame) slb_frame_fn;
 typedef decltype(sl_site) slb_site_fn;
 typedef decltype(sl_allocator_site) slb_allocator_site_fn;
+typedef decltype(sl_allocator_note) slb_allocator_note_fn;
 /* Functions of Python. */
 typedef void slb_refused_fn(int device, uint64_t bytes);
 typedef int slb_finalizing_fn(void);
@@ -127,7 +128,16 @@ template <typename Function> int guarded(Function function) noexcept {
 
 #ifdef SHARDLEDGER_ALLOCATOR
 slb_allocator_fn *allocator_event;
+slb_allocator_note_fn *allocator_note;
 std::atomic<slb_allocator_site_fn *> allocator_site;
+
+/* Entries carry what the program said of them since torch 2.11. */
+template <typename Entry> auto note_of(const Entry &entry, int) -> decltype(entry.user_metadata_.c_str()) {
+  return entry.user_metadata_.c_str();
+}
+template <typename Entry> const char *note_of(const Entry &, long) {
+  return "";
+}
 
 /* What the recorder of torch_sites.h returned for this allocation; a context of the user's own history is none. */
 void record_site(const c10::GatheredContext *context, int device) {
@@ -283,10 +293,11 @@ SLB_API int slb_start_ranges(slr_push_fn *push_fn, slr_pop_fn *pop_fn, slr_start
 }
 
 /*
- * Every entry of the allocator's trace goes to event_fn. 0 when that is so, also from an earlier call; 1 when the
- * allocator is not initialised yet: call again later; -1 and slb_error when it can't be.
+ * Every entry of the allocator's trace goes to event_fn, what the program said of it to note_fn before. 0 when that is
+ * so, also from an earlier call; 1 when the allocator is not initialised yet: call again later; -1 and slb_error when
+ * it can't be.
  */
-SLB_API int slb_start_allocator(slb_allocator_fn *event_fn) {
+SLB_API int slb_start_allocator(slb_allocator_fn *event_fn, slb_allocator_note_fn *note_fn) {
 #ifdef SHARDLEDGER_ALLOCATOR
   if (allocator_event)
     return 0;
@@ -297,7 +308,7 @@ SLB_API int slb_start_allocator(slb_allocator_fn *event_fn) {
   });
   if (r != 0 || !ready)
     return r != 0 ? r : 1;
-  allocator_event = event_fn;
+  allocator_event = event_fn, allocator_note = note_fn;
   r = guarded([] {
     c10::cuda::CUDACachingAllocator::attachAllocatorTraceTracker([](const auto &entry) {
       int action = action_of(entry);
@@ -305,6 +316,9 @@ SLB_API int slb_start_allocator(slb_allocator_fn *event_fn) {
         take_instant();
         return;
       }
+      const char *note = action == SL_ALLOC ? note_of(entry, 0) : "";
+      if (*note)
+        allocator_note(static_cast<int>(entry.device_), note);
       if (action == SL_ALLOC && entry.context_)
         record_site(entry.context_.get(), static_cast<int>(entry.device_));
       Pool pool = pool_of(entry, 0);

@@ -208,10 +208,8 @@ void sl_frame(uint32_t id, uint32_t caller, const char *file, const char *functi
 }
 
 void sl_site(uint32_t id, uint32_t frame, const char *operator_name, int stack_of) {
-  const struct sl_event_site event = {.id = id,
-                                      .frame = frame,
-                                      .operator_name = sl_log_name(operator_name),
-                                      .stack_of = (uint32_t)stack_of};
+  const struct sl_event_site event = {
+      .id = id, .frame = frame, .operator_name = sl_log_name(operator_name), .stack_of = (uint32_t)stack_of};
   sl_log_define(SL_EVENT_site, &event, sizeof(event), NULL, 0);
 }
 
@@ -221,6 +219,15 @@ void sl_allocator_site(int device, uint32_t site) {
   const struct sl_event_allocator_site event = {
       .sequence = sl_allocator_sequence(device), .device = (uint32_t)device, .site = site};
   sl_log_append(SL_EVENT_allocator_site, &event, sizeof(event), NULL, 0);
+}
+
+void sl_allocator_note(int device, const char *note) {
+  if (!sl_log_active() || device < 0 || device >= DEVICES_MAX)
+    return;
+  const struct sl_event_allocator_note event = {
+      .sequence = sl_allocator_sequence(device), .device = (uint32_t)device, .note = sl_log_name(note)};
+  if (event.note)
+    sl_log_append(SL_EVENT_allocator_note, &event, sizeof(event), NULL, 0);
 }
 
 void sl_refused_site(int device, uint32_t site) {

@@ -99,13 +99,17 @@ SL_API void sl_allocator_told(uint64_t until_ns);
 /*
  * Where in the code memory is asked for. A frame: one of a Python call stack, called by the frame `caller` (0: none). A
  * site: a call stack, by its innermost frame (0: none), and an operator's name (NULL or "": none); stack_of: enum
- * sl_stack_of in events.h. Ids count from 1 in each, and must be new; strings are copied. Both take a lock, at a new one.
+ * sl_stack_of in events.h. Ids count from 1 in each, and must be new; strings are copied. Both take a lock, at a new
+ * one.
  */
 SL_API void sl_frame(uint32_t id, uint32_t caller, const char *file, const char *function, uint32_t line);
 SL_API void sl_site(uint32_t id, uint32_t frame, const char *operator_name, int stack_of);
 
 /* The next sl_allocator_event of this device is of this site; called under the same lock. */
 SL_API void sl_allocator_site(int device, uint32_t site);
+
+/* The program's own word for what the next sl_allocator_event of this device allocates; likewise. Copied. */
+SL_API void sl_allocator_note(int device, const char *note);
 
 /* The request that the device's allocator has just refused on this thread came from this site. */
 SL_API void sl_refused_site(int device, uint32_t site);

@@ -27,8 +27,10 @@ struct sl_allocation {
   uint64_t phase_id, free_phase_id; /* their ids, set with the decision */
   enum sl_kind phase_kind;          /* of the phase that decided, for "who allocated at the peak" */
 
-  uint32_t sequence; /* of the allocator event that made it */
-  uint32_t site;     /* where in the code; 0: not known */
+  uint32_t sequence;                    /* of the allocator event that made it */
+  const char *note;                     /* the program's own word; owned by the log. NULL: none */
+  const struct sl_user_rule *note_rule; /* that gives such memory a category; NULL: none */
+  uint32_t site;                        /* where in the code; 0: not known */
   int64_t site_step; /* the step in which that was recorded; -1: for this allocation itself, or not at all */
   bool restored;     /* there before recording began */
   bool dropped;      /* made in a part of the log that was dropped */

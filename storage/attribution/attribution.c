@@ -227,6 +227,11 @@ void sl_attribute_by_user(struct sl_allocation *allocation, const struct sl_phas
   const struct sl_user_rule *rule = NULL;
   if (allocation->tag_category >= 0)
     return;
+  if (allocation->note_rule) {
+    allocation->category = allocation->note_rule->category;
+    allocation->rule = SL_RULE_user_note;
+    return;
+  }
   for (const struct sl_phase *phase = allocation->phase; phase && !rule; phase = phase->parent)
     rule = phase->user_rule;
   if (rule) {

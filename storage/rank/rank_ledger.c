@@ -135,7 +135,8 @@ static int on_event(struct sl_rank_builder *b, const struct sl_event *event) {
   case SL_EVENT_source_state: return on_source_state(b, event);
   case SL_EVENT_frame:
   case SL_EVENT_site:
-  case SL_EVENT_allocator_site: return sl_rank_sites_event(&b->sites, event, b->error);
+  case SL_EVENT_allocator_site:
+  case SL_EVENT_allocator_note: return sl_rank_sites_event(&b->sites, event, b->error);
   case SL_EVENT_refused_site: sl_rank_on_refused_site(b, event); return 0;
   default: return on_phase_event(b, event);
   }
@@ -275,7 +276,7 @@ static bool parts_make(struct sl_rank_builder *b, const struct sl_user_rules *ru
   const struct sl_states_sink states_sink = {b, state_item_add, state_item_withdraw};
   const struct sl_collective_host host = {b, collective_row, sl_rank_allocation_containing, sl_rank_allocation_sized};
   if (sl_rank_memory_init(&b->memory) < 0 || sl_category_names_init(&b->categories, rules) < 0 ||
-      sl_rank_sites_init(&b->sites, b->log) < 0)
+      sl_rank_sites_init(&b->sites, b->log, rules) < 0)
     return false;
   facts_take(b);
   b->phases = sl_phases_new(b->log, &phase_listener);

@@ -1,9 +1,14 @@
-/* An allocator_site event comes right before the allocator event that it is of, under the same lock. */
+/* allocator_site and allocator_note events come right before the allocator event that they are of, under the same lock.
+ */
 #include "rank_sites.h"
+
+#include "storage/rules/user_rules.h"
 
 #include <errno.h>
 
-int sl_rank_sites_init(struct sl_rank_sites *sites, const struct sl_log *log) {
+int sl_rank_sites_init(struct sl_rank_sites *sites, const struct sl_log *log, const struct sl_user_rules *rules) {
+  sites->log = log;
+  sites->rules = rules;
   sites->known = sl_sites_new(log);
   sites->places = sl_site_places_new();
   return sites->known && sites->places ? 0 : -ENOMEM;
@@ -16,6 +21,7 @@ void sl_rank_sites_free(struct sl_rank_sites *sites) {
 
 int sl_rank_sites_event(struct sl_rank_sites *sites, const struct sl_event *event, struct sl_error *error) {
   const struct sl_event_allocator_site *e = event->payload;
+  const struct sl_event_allocator_note *noted = event->payload;
   switch (event->type) {
   case SL_EVENT_frame: return sl_sites_frame(sites->known, event->payload, error);
   case SL_EVENT_site: sites->any = true; return sl_sites_site(sites->known, event->payload, error);
@@ -25,12 +31,32 @@ int sl_rank_sites_event(struct sl_rank_sites *sites, const struct sl_event *even
       sites->next[e->device].site = sl_sites_known(sites->known, e->site);
     }
     return 0;
+  case SL_EVENT_allocator_note:
+    if (noted->device < SL_DEVICES_MAX) {
+      sites->next[noted->device].noted = noted->sequence;
+      sites->next[noted->device].note = noted->note;
+    }
+    return 0;
   default: return 0;
   }
 }
 
+/* One note is mostly of many allocations in a row. */
+static void allocation_note(struct sl_rank_sites *sites, struct sl_allocation *a) {
+  const uint32_t note = sites->next[a->device].note;
+  if (!note || sites->next[a->device].noted != a->sequence)
+    return;
+  sites->next[a->device].note = 0;
+  a->note = sl_log_string(sites->log, note);
+  if (note != sites->last_note)
+    sites->last_rule = sl_user_rule_find(sites->rules, SL_USER_RULE_note_category, a->note, NULL);
+  sites->last_note = note;
+  a->note_rule = sites->last_rule;
+}
+
 void sl_rank_sites_allocation(struct sl_rank_sites *sites, struct sl_allocation *a, struct sl_phase *phase) {
   uint32_t own = 0;
+  allocation_note(sites, a);
   a->site_step = -1;
   if (!sites->any)
     return;

@@ -1,4 +1,7 @@
-/* Where in the code a rank's allocations were made: sites as the log has them, and the place of each in its step. */
+/*
+ * Where in the code a rank's allocations were made: sites as the log has them, and the place of each in its step. And
+ * the program's own notes on them.
+ */
 #ifndef SHARDLEDGER_RANK_SITES_H
 #define SHARDLEDGER_RANK_SITES_H
 
@@ -10,19 +13,25 @@
 struct sl_rank_sites {
   struct sl_sites *known;
   struct sl_site_places *places;
-  struct { /* of the allocator event with this number, which comes next on its device */
+  const struct sl_log *log;
+  const struct sl_user_rules *rules; /* what notes mean; NULL: nothing */
+  struct {                           /* of the allocator event with this number, which comes next on its device */
     uint32_t sequence, site;
+    uint32_t noted, note; /* likewise; a string's id */
   } next[SL_DEVICES_MAX];
+  uint32_t last_note; /* whose rule is known */
+  const struct sl_user_rule *last_rule;
   bool any; /* the log has sites */
 };
 
-int sl_rank_sites_init(struct sl_rank_sites *sites, const struct sl_log *log); /* 0 or -ENOMEM */
+/* rules: may be NULL; they stay the caller's. 0 or -ENOMEM. */
+int sl_rank_sites_init(struct sl_rank_sites *sites, const struct sl_log *log, const struct sl_user_rules *rules);
 void sl_rank_sites_free(struct sl_rank_sites *sites);
 
-/* A frame, site or allocator_site event; others are ignored. 0, or -ENOMEM with the reason in error. */
+/* A frame, site, allocator_site or allocator_note event; others are ignored. 0, or -ENOMEM with the reason in error. */
 int sl_rank_sites_event(struct sl_rank_sites *sites, const struct sl_event *event, struct sl_error *error);
 
-/* Gives a new allocation its site; phase: innermost at its time, NULL outside of all. */
+/* Gives a new allocation its site and note; phase: innermost at its time, NULL outside of all. */
 void sl_rank_sites_allocation(struct sl_rank_sites *sites, struct sl_allocation *a, struct sl_phase *phase);
 
 #endif

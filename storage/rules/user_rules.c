@@ -54,8 +54,9 @@ static const char *const category_words[] = {
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
-#define FORMS                                                                                                          \
-  "'range GLOB kind KIND [module=FQN-GLOB]', 'range GLOB category CATEGORY' or 'module GLOB category CATEGORY'"
+#define FORMS                                                                                                           \
+  "'range GLOB kind KIND [module=FQN-GLOB]', 'range GLOB category CATEGORY', 'module GLOB category CATEGORY' or 'note " \
+  "GLOB category CATEGORY'"
 
 struct line {
   const struct sl_user_rules *rules;
@@ -199,13 +200,14 @@ static int rule_add(struct sl_user_rules *rules, const struct line *line, const 
 }
 
 static int line_parse(struct sl_user_rules *rules, struct line *line) {
-  static const char *const subjects[] = {"range", "module"}, *const verbs[] = {"kind", "category"};
+  static const char *const subjects[] = {"range", "module", "note"}, *const verbs[] = {"kind", "category"};
   char near[80];
   char **words = line->words;
   bool of_range = strcmp(words[0], "range") == 0;
   int r = 0;
-  if (!of_range && strcmp(words[0], "module") != 0)
-    return complain(line, "a rule starts with 'range' or 'module', not", words[0],
+  bool of_note = strcmp(words[0], "note") == 0;
+  if (!of_range && !of_note && strcmp(words[0], "module") != 0)
+    return complain(line, "a rule starts with 'range', 'module' or 'note', not", words[0],
                     suggestion(near, words[0], subjects, COUNT(subjects)));
   if (line->count < 4)
     return sl_error_set(line->error, -EINVAL, "%s:%u: the rule is not complete; rules are " FORMS, rules->path,
@@ -218,13 +220,15 @@ static int line_parse(struct sl_user_rules *rules, struct line *line) {
     return complain(line, "behind the pattern comes 'kind' or 'category', not", words[2],
                     suggestion(near, words[2], verbs, COUNT(verbs)));
   if (of_kind && !of_range)
-    return sl_error_set(line->error, -EINVAL, "%s:%u: modules have no kind; rules are " FORMS, rules->path,
+    return sl_error_set(line->error, -EINVAL, "%s:%u: only ranges have a kind; rules are " FORMS, rules->path,
                         line->number);
   if (of_kind) {
     rule.type = SL_USER_RULE_range_kind;
     r = read_kind(line, words[3], &rule.kind);
   } else {
-    rule.type = of_range ? SL_USER_RULE_range_category : SL_USER_RULE_module_category;
+    rule.type = of_range  ? SL_USER_RULE_range_category
+                : of_note ? SL_USER_RULE_note_category
+                          : SL_USER_RULE_module_category;
     r = read_category(rules, line, words[3], &rule.category, &rule.category_name);
   }
   if (r < 0)

@@ -6,6 +6,8 @@
  *                                           of the model that does. Without such a module the rule does not fit
  *   range GLOB category CATEGORY            untagged memory allocated inside of such a range has this category
  *   module GLOB category CATEGORY           untagged memory of such a module that lives on after its phase has it
+ *   note GLOB category CATEGORY             untagged memory that the program noted so has it:
+ *                                           torch.cuda.memory._set_memory_metadata
  *
  * GLOB is matched against the whole name, with * ? and [ ] as in a shell; "…" when there are blanks in it. The first
  * rule that fits decides; of ranges inside of each other, the innermost. CATEGORY is one of
@@ -26,6 +28,7 @@ enum sl_user_rule_type {
   SL_USER_RULE_range_kind,
   SL_USER_RULE_range_category,
   SL_USER_RULE_module_category,
+  SL_USER_RULE_note_category,
 };
 
 struct sl_user_rule {

@@ -114,6 +114,7 @@ int sl_write_allocation(struct sl_ledger_writer *writer, struct sl_rows *to, con
       .free_phase_id = allocation->free_phase_id,
       .decided_by = sl_rules[allocation->rule].name,
       .last_step = sl_known(allocation->last_step, -1),
+      .note = allocation->note,
       .site_id = allocation->site,
       .site_step = allocation->site ? sl_known(allocation->site_step, -1) : SL_NONE,
       .alloc_event = sl_known((int64_t)allocation->alloc_event, 0),

@@ -153,12 +153,12 @@ def test_the_bridge_compiles_cleanly_with_and_without_cuda(tmp_path, cuda):
     assert library.slb_has_allocator() == int(cuda)
     event = ctypes.cast(ctypes.CFUNCTYPE(None)(lambda: None), ctypes.c_void_p)
     if not cuda:
-        assert library.slb_start_allocator(event) == -1
+        assert library.slb_start_allocator(event, event) == -1
         assert library.slb_error() == b"built without the CUDA headers"
         assert library.slb_restore(event, event, event) == -1
         assert library.slb_observe_refusals(event, event, event) == -1
     elif not torch.cuda.is_available():
-        assert library.slb_start_allocator(event) == 1, "an allocator that is not initialised is asked again later"
+        assert library.slb_start_allocator(event, event) == 1, "an allocator that is not initialised is asked again later"
         assert library.slb_restore(event, event, event) == 0, "it holds nothing"
         assert library.slb_observe_refusals(event, event, event) == 0
 

@@ -100,7 +100,7 @@ TEST_F(UserRules, MistakesAreNamedWithLineAndWhatIsAllowed) {
   expect_refusal("range x category activatoin", {"there is no category 'activatoin'; did you mean 'activation'?"});
   expect_refusal("range x category Mine", {"there is no category 'Mine'", "sharded_param", "a-z, 0-9 and _"});
   expect_refusal("range x category unattributed", {"'unattributed'", "what no rule covers"});
-  expect_refusal("module x kind forward", {"my.rules:1: modules have no kind", "module GLOB category CATEGORY"});
+  expect_refusal("module x kind forward", {"my.rules:1: only ranges have a kind", "module GLOB category CATEGORY"});
   expect_refusal("range x kind", {"not complete", "'range GLOB kind KIND [module=FQN-GLOB]'"});
   expect_refusal("range x knd step", {"'knd'", "did you mean 'kind'?"});
   expect_refusal("range x kind step now", {"one word too many: 'now'"});
@@ -274,6 +274,28 @@ TEST_F(RulesInForce, ModulesKeepWhatLivesOnAfterItsPhase) {
             (std::vector<std::string>{"other|forward_survivor", "logits|user_module", "temp|forward_temp"}));
   EXPECT_EQ(rows("SELECT category, bytes FROM category_at_peak WHERE category = 'logits' AND step IS NOT NULL"),
             (std::vector<std::string>{"logits|512"}));
+}
+
+TEST_F(RulesInForce, WhatTheProgramNotesIsAColumnAndMayBeACategory) {
+  {
+    LogBuilder log(directory / "host-1-1", 50);
+    auto &main = log.thread(1);
+    const auto noted = [&](const std::string &note, uint64_t address) {
+      main.append(sl_event_allocator_note{log.sequence(0), 0, log.string(note), 0}).allocator(SL_ALLOC, address, 512);
+    };
+    main.at(10).allocator(SL_SEGMENT_ALLOC, 0x1000000, 2 * kMiB);
+    noted("kv pool", 0x1000000);
+    noted("weights", 0x1000200);
+    main.allocator(SL_ALLOC, 0x1000400, 512);
+    noted("kv pool", 0x1000600);
+    main.tag(0x1000600, "from_a_tag");
+    main.append(sl_event_allocator_note{77, 0, log.string("kv pool"), 0})
+        .allocator(SL_ALLOC, 0x1000800, 512); // another's
+  }
+  ASSERT_EQ(build("note \"kv *\" category kv_cache\n"), 0) << error.text;
+  EXPECT_EQ(rows("SELECT note, category, decided_by FROM allocation ORDER BY address"),
+            (std::vector<std::string>{"kv pool|kv_cache|user_note", "weights|unattributed|none", "|unattributed|none",
+                                      "kv pool|from_a_tag|tag", "|unattributed|none"}));
 }
 
 TEST_F(RulesInForce, AKindMayNameTheModuleThatItServes) {

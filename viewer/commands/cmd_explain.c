@@ -54,6 +54,7 @@ enum column {
   STACK_OF,
   SITE_STEP,
   STACK,
+  NOTE,
   DECIDED_BY,
   PHASE_ID
 };
@@ -87,6 +88,7 @@ static const struct sl_column data_columns[] = {
     {"stack_of", "Stack of", SL_UNIT_text, 0},
     {"site_step", "Stack's step", SL_UNIT_number, 0},
     {"stack", "Stack", SL_UNIT_text, 0},
+    {"note", "Note", SL_UNIT_text, 0},
     {"decided_by", "Decided by", SL_UNIT_text, 0},
     {"meaning", "Meaning", SL_UNIT_text, 0},
 };
@@ -172,6 +174,8 @@ static void print_code(struct sl_output *out, struct sl_statement *s) {
                    step);
   else if (*operator_name)
     sl_output_line(out, "Code     %s, where no Python code ran%s", operator_name, step);
+  if (!sl_column_is_null(s, NOTE))
+    sl_output_line(out, "Note     %s", sl_column_text(s, NOTE));
 }
 
 /* 1: within a part of the log that was dropped, so that its free_ns is where that part begins. */

@@ -136,7 +136,7 @@ static void print_kinds(struct sl_output *out) {
 
 /* The category that a rule gives, with its detail; NULL where it gives one that somebody else chose. */
 static const char *category_of(int rule, char buffer[80]) {
-  if (rule == SL_RULE_tag || rule == SL_RULE_user_range || rule == SL_RULE_user_module)
+  if (rule == SL_RULE_tag || rule == SL_RULE_user_note || rule == SL_RULE_user_range || rule == SL_RULE_user_module)
     return NULL;
   snprintf(buffer, 80, "%s%s%s", sl_categories[sl_rules[rule].category].name, sl_rules[rule].detail ? "/" : "",
            sl_rules[rule].detail ? sl_rules[rule].detail : "");

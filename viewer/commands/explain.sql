@@ -4,7 +4,7 @@
 SELECT a.id, a.rank, a.device, a.address, a.bytes, a.requested_bytes, a.stream, a.pool, a.category, a.detail, a.name,
   n.name, a.step, a.alloc_ns, a.alloc_ns - s.start_ns, a.tid, (SELECT path FROM range_path WHERE id = a.phase_id),
   a.free_ns, (SELECT path FROM range_path WHERE id = a.free_phase_id), a.complete_ns, a.free_ns - a.alloc_ns, a.last_step,
-  l.file || coalesce(':' || l.line, ''), l.function, l.operator_name, l.stack_of, a.site_step, t.full_path, a.decided_by, a.phase_id
+  l.file || coalesce(':' || l.line, ''), l.function, l.operator_name, l.stack_of, a.site_step, t.full_path, a.note, a.decided_by, a.phase_id
 FROM (
   SELECT * FROM allocation WHERE id = :number AND NOT :by_address
   UNION ALL

@@ -91,7 +91,7 @@ def _start_allocator():
         return "none"
     reason = "no bridge"
     if _library is not None:
-        r = _library.start_allocator(native.address(native.plugin, "sl_allocator_event"))
+        r = _library.start_allocator(*(native.address(native.plugin, name) for name in ("sl_allocator_event", "sl_allocator_note")))
         if r == 0:
             _allocator_is_on("bridge", _restore())
             sites.start(_library)

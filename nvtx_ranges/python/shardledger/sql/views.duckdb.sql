@@ -46,7 +46,7 @@ CREATE OR REPLACE VIEW mark AS SELECT rank, tid, at_ns, name, domain, value, pha
 FROM read_parquet(getvariable('lake') || '/mark/*/*.parquet', hive_partitioning = true, hive_types = {'run': VARCHAR})
 WHERE run = getvariable('run');
 
-CREATE OR REPLACE VIEW allocation AS SELECT id, rank, device, address, bytes, requested_bytes, stream, pool, category, detail, name, module_id, phase_id, period, step, tid, alloc_ns, free_ns, complete_ns, free_phase_id, decided_by, last_step, alloc_event, free_event, complete_event, site_id, site_step
+CREATE OR REPLACE VIEW allocation AS SELECT id, rank, device, address, bytes, requested_bytes, stream, pool, category, detail, name, module_id, phase_id, period, step, tid, alloc_ns, free_ns, complete_ns, free_phase_id, decided_by, last_step, alloc_event, free_event, complete_event, note, site_id, site_step
 FROM read_parquet(getvariable('lake') || '/allocation/*/*.parquet', hive_partitioning = true, hive_types = {'run': VARCHAR})
 WHERE run = getvariable('run');
 

@@ -57,10 +57,10 @@ USING parquet OPTIONS (path '${lake}/mark');
 
 CREATE OR REPLACE TEMPORARY VIEW mark AS SELECT rank, tid, at_ns, name, domain, value, phase_id, module_id, period, step FROM lake_mark WHERE run = '${run}';
 
-CREATE OR REPLACE TEMPORARY VIEW lake_allocation(id BIGINT, rank BIGINT, device BIGINT, address BIGINT, bytes BIGINT, requested_bytes BIGINT, stream BIGINT, pool STRING, category STRING, detail STRING, name STRING, module_id BIGINT, phase_id BIGINT, period BIGINT, step BIGINT, tid BIGINT, alloc_ns BIGINT, free_ns BIGINT, complete_ns BIGINT, free_phase_id BIGINT, decided_by STRING, last_step BIGINT, alloc_event BIGINT, free_event BIGINT, complete_event BIGINT, site_id BIGINT, site_step BIGINT, run STRING)
+CREATE OR REPLACE TEMPORARY VIEW lake_allocation(id BIGINT, rank BIGINT, device BIGINT, address BIGINT, bytes BIGINT, requested_bytes BIGINT, stream BIGINT, pool STRING, category STRING, detail STRING, name STRING, module_id BIGINT, phase_id BIGINT, period BIGINT, step BIGINT, tid BIGINT, alloc_ns BIGINT, free_ns BIGINT, complete_ns BIGINT, free_phase_id BIGINT, decided_by STRING, last_step BIGINT, alloc_event BIGINT, free_event BIGINT, complete_event BIGINT, note STRING, site_id BIGINT, site_step BIGINT, run STRING)
 USING parquet OPTIONS (path '${lake}/allocation');
 
-CREATE OR REPLACE TEMPORARY VIEW allocation AS SELECT id, rank, device, address, bytes, requested_bytes, stream, pool, category, detail, name, module_id, phase_id, period, step, tid, alloc_ns, free_ns, complete_ns, free_phase_id, decided_by, last_step, alloc_event, free_event, complete_event, site_id, site_step FROM lake_allocation WHERE run = '${run}';
+CREATE OR REPLACE TEMPORARY VIEW allocation AS SELECT id, rank, device, address, bytes, requested_bytes, stream, pool, category, detail, name, module_id, phase_id, period, step, tid, alloc_ns, free_ns, complete_ns, free_phase_id, decided_by, last_step, alloc_event, free_event, complete_event, note, site_id, site_step FROM lake_allocation WHERE run = '${run}';
 
 CREATE OR REPLACE TEMPORARY VIEW lake_allocator_segment(rank BIGINT, device BIGINT, event BIGINT, action STRING, address BIGINT, bytes BIGINT, stream BIGINT, pool STRING, at_ns BIGINT, run STRING)
 USING parquet OPTIONS (path '${lake}/allocator_segment');

@@ -27,7 +27,8 @@ class CodeMoments {
 
   // The moment whose sites tell who held memory at an instant of a rank, or null.
   at(rank, at, step) {
-    return this.of(rank, "refused").find((moment) => moment.at === at) || this.nearest(rank, at, step, true);
+    const here = (moment) => moment.at === at;
+    return this.of(rank, "refused").find(here) || this.nearest(rank, at, step, true) || this.of(rank, "peak").find(here) || null;
   }
 
   // The highest point of the period that an instant is in, or null.

@@ -3,6 +3,11 @@
 
 const REFUSALS_MOST = 20; // in the list of moments; others are chosen in the timeline
 
+// "of step 3", "of the time before step 0", "in a job without steps".
+function momentPlace({step, place}) {
+  return step !== null ? `of step ${step}` : place.startsWith("in ") ? place : `of the time ${place}`;
+}
+
 class HoldersPart {
   constructor(app, section) {
     this.app = app;
@@ -18,7 +23,7 @@ class HoldersPart {
     this.request = part("request");
     this.icicle = new Icicle(part("icicle"), part("trail"), part("said"), (node) => this.tip(node));
     this.lines = new SortedTable(part("lines"), [
-      {name: "Line", value: (row) => row.title, cell: (row) => element("span", {class: "fqn", title: row.title}, ...breakable(row.label))},
+      {name: "Line", value: (row) => row.title, cell: (row) => element("span", {class: "fqn", title: row.title}, row.label)},
       {name: "Most of it", value: (row) => largestPart(row.parts)[0], cell: (row) => named(categoryColour(largestPart(row.parts)[0]), largestPart(row.parts)[0])},
       {name: "Bytes", number: true, value: (row) => row.bytes, cell: (row) => bytesCell(row.bytes)},
       {name: "Share", number: true, value: (row) => row.bytes, cell: (row) => formatShare(row.bytes, this.icicle.root.bytes)},
@@ -85,7 +90,7 @@ class HoldersPart {
     const by = this.by === "stack" && !this.hasLines ? "module" : this.by;
     this.fold.parentElement.hidden = by === "stack";
     this.whole.parentElement.hidden = by !== "stack";
-    const root = this.tree.build(this.rows, by, {fold: this.fold.checked, whole: this.whole.checked});
+    const root = this.tree.build(this.rows, by, {name: this.moment?.kind === "growth" ? "growth" : "allocated", fold: this.fold.checked, whole: this.whole.checked});
     this.icicle.box.setAttribute("aria-label", `Who holds memory, by ${by === "stack" ? "call stack" : by === "category" ? "category" : "module and line"}`);
     this.section.querySelector("[data-part=picture]").hidden = root.bytes === 0;
     if (root.bytes) this.icicle.show(root, this.app.layers.concat([...root.parts.keys()].filter((name) => !this.app.layers.includes(name))));
@@ -104,13 +109,13 @@ class HoldersPart {
   }
 
   describe(root) {
-    const {view, at, step} = this.shown, {moment} = this;
+    const {view, at} = this.shown, {moment} = this;
     const bytes = `${formatBytes(root.bytes)} (${formatExact(root.bytes)})`;
     if (moment?.kind === "growth")
       this.lead.textContent = `What owners that grow made ${moment.place} and still held at the end of step ${moment.step}: ${bytes}${
         moment.other === moment.bytes ? "" : `; ${formatBytes(moment.bytes - moment.other)} of theirs from before is gone`}.`;
     else if (moment?.kind === "refused") this.lead.textContent = `Alive on rank ${view.rank} when ${formatBytes(moment.other)} were refused: ${bytes}.`;
-    else if (moment) this.lead.textContent = `Alive on rank ${view.rank} at the highest point of ${step ? `step ${step.step}` : moment.place}: ${bytes}.`;
+    else if (moment) this.lead.textContent = `Alive on rank ${view.rank} at the highest point ${momentPlace(moment)}: ${bytes}.`;
     else this.lead.textContent = `Alive on rank ${view.rank} at the chosen moment, ${this.app.place(at).text}: ${bytes}.`;
     const site = moment?.kind === "refused" ? this.code.sites[moment.site] : null;
     this.request.hidden = !site?.frame;
@@ -132,11 +137,11 @@ class HoldersPart {
       parts.push(`No lines of code: ${this.sited?.state === "failed" ? `taking call stacks failed (${this.sited.reason})` : this.sited?.state ? "no call stack was recorded" :
         "call stacks were not recorded here"}; SHARDLEDGER_STACKS=auto, which is the default, records them where the torch bridge is there (shardledger doctor).`);
     else if (this.moment && !this.hasLines)
-      parts.push(`The lines of this moment are not in the page: ${step ? `shardledger report --step ${step.step} has them, and shardledger peaks --by stack --step ${step.step}.` : "shardledger peaks --by stack has them."}`);
+      parts.push(`The lines of this moment are not in the page: ${this.moment.step !== null ? `shardledger report --step ${this.moment.step} has them, and shardledger peaks --by stack --step ${this.moment.step}.` : "shardledger peaks --by stack has them."}`);
     else if (!this.moment) {
       const nearest = this.code.nearest(view.rank, at, step, false);
       parts.push("Lines are known at the highest point of each period and at refused requests. ");
-      if (nearest) parts.push(element("button", {type: "button", onclick: () => this.app.select(nearest.at)}, `Lines at the highest point of ${step ? `step ${step.step}` : nearest.place}`));
+      if (nearest) parts.push(element("button", {type: "button", onclick: () => this.app.select(nearest.at)}, `Lines at the highest point ${momentPlace(nearest)}`));
     }
     const without = this.hasLines ? this.rows.filter((row) => !row.site?.line).reduce((sum, row) => sum + row.bytes, 0) : 0;
     if (without) parts.push(`${formatBytes(without)} (${formatShare(without, root.bytes)}) have no line: made before recording began, where no Python code ran, or in a step without call stacks (SHARDLEDGER_STACKS=all).`);

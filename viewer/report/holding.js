@@ -22,8 +22,8 @@ class HoldingTree {
   }
 
   // by: "module", "stack" or "category". rows as of CodeMoments.rows, without a site where lines are not known.
-  build(rows, by, {fold, whole}) {
-    const root = newNode("", "allocated");
+  build(rows, by, {name, fold, whole}) {
+    const root = newNode("", name);
     for (const row of rows) {
       if (row.bytes <= 0) continue;
       this.add(root, row, this.path(row, by, whole));
@@ -72,7 +72,7 @@ class HoldingTree {
     if (!site) return [{key: "l", label: NO_LINE}];
     const frames = site.frame ? this.code.stack(site.frame) : [], users = frames.filter((frame) => frame.users);
     const path = (whole || !users.length ? frames : users).map((frame) => ({
-      key: `f${frame.id}`, label: `${frame.name} ${frameLine(frame)}`, title: `${frame.name}, ${frameLine(frame, true)}`}));
+      key: `f${frame.file}:${frame.line}:${frame.name}`, label: `${frame.name} ${frameLine(frame)}`, title: `${frame.name}, ${frameLine(frame, true)}`}));
     if (!path.length) path.push({key: "p", label: NO_CODE});
     const of = site.of === "forward" ? " (backward)" : site.of === "waiting" ? " (waited for)" : "";
     if (site.operator || of) path.push({key: `o${site.operator}${of}`, label: `${site.operator || "no operator"}${of}`});

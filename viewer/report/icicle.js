@@ -17,7 +17,9 @@ class Icicle {
     box.addEventListener("mousemove", (event) => this.hover(event));
     box.addEventListener("mouseleave", hideTip);
     box.addEventListener("focusin", (event) => this.tell(this.under(event)));
-    box.addEventListener("focusout", () => (this.said.textContent = ""));
+    box.addEventListener("focusout", () => {
+      if (!box.contains(document.activeElement)) this.said.textContent = "";
+    });
   }
 
   // The same frames stay zoomed to where the new tree has them.
@@ -60,7 +62,7 @@ class Icicle {
     this.frames = [];
     this.byElement = new Map();
     this.rows = 0;
-    path.slice(0, -1).forEach((node, i) => this.place(node, i, 0, 1, path[i - 1] || null, "above", 1, 1));
+    path.slice(0, -1).forEach((node, i) => this.place(node, i, 0, 1, path[i - 1] || null, "above", 1, 1, width));
     this.lay(zoom, path.length - 1, 0, 1, path[path.length - 2] || null, 1, 1, width);
     this.box.replaceChildren(...this.frames.map((frame) => frame.element));
     this.box.style.height = `${this.rows * ROW}px`;
@@ -71,7 +73,7 @@ class Icicle {
   }
 
   lay(node, depth, left, width, above, place, among, pixels) {
-    this.place(node, depth, left, width, above, "", place, among);
+    this.place(node, depth, left, width, above, "", place, among, pixels);
     const children = [...node.children.values()].sort((a, b) => b.bytes - a.bytes || (a.index?.number ?? 0) - (b.index?.number ?? 0));
     let at = left, small = 0, smallBytes = 0;
     const shown = children.filter((child) => (child.bytes / node.bytes) * width * pixels >= THIN);
@@ -89,15 +91,16 @@ class Icicle {
     }
   }
 
-  place(node, depth, left, width, above, kind, place, among) {
+  place(node, depth, left, width, above, kind, place, among, pixels) {
     const [category] = largestPart(node.parts), only = node.parts.size === 1;
     const fill = only ? categoryColour(category) : null;
     const made = element("div", {
       class: `frame ${kind} ${this.found.has(node) ? "found" : ""}`, role: "treeitem", tabindex: -1, "aria-level": depth + 1,
-      "aria-posinset": place, "aria-setsize": among, "aria-expanded": node.children.size ? "true" : null, "aria-label": this.words_of(node),
+      "aria-posinset": place, "aria-setsize": among, "aria-expanded": node.children.size ? "true" : null, "aria-label": this.wordsOf(node),
       "data-bytes": node.bytes, "data-label": node.label,
       style: {left: `${left * 100}%`, width: `${width * 100}%`, top: `${depth * ROW}px`, ...(only ? {background: fill, color: inkOn(fill)} : {})},
-    }, element("span", {}, node.label));
+    }, element("b", {}, formatBytes(node.bytes)), element("span", {}, node.label));
+    made.classList.toggle("narrow", width * pixels < 150);
     if (!only) made.append(element("i", {style: {background: stripes(node, this.layers)}}));
     const frame = {node, above, depth, left, element: made};
     this.rows = Math.max(this.rows, depth + 1);
@@ -106,7 +109,7 @@ class Icicle {
   }
 
   // What a screen reader says of a frame, and what stands under the picture.
-  words_of(node) {
+  wordsOf(node) {
     const [category, most] = largestPart(node.parts);
     return [node.title, `${formatBytes(node.bytes)}, ${formatShare(node.bytes, this.root.bytes)}`, node.each ? `${formatBytes(node.each.bytes)} each` : null,
             node.allocations ? plural(node.allocations, "allocation") : null,
@@ -129,7 +132,7 @@ class Icicle {
   }
 
   tell(frame) {
-    this.said.textContent = frame ? this.words_of(frame.node) : "";
+    this.said.textContent = frame ? this.wordsOf(frame.node) : "";
   }
 
   zoomTo(frame) {
@@ -162,6 +165,7 @@ class Icicle {
     frame.element.tabIndex = 0;
     frame.element.focus({preventScroll: true});
     frame.element.scrollIntoView({block: "nearest"});
+    this.tell(frame);
   }
 
   key(event) {

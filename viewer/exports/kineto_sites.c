@@ -2,13 +2,13 @@
 #include "exports/kineto_sites.h"
 
 #include "output/text.h"
+#include "storage/hash_table.h"
 #include "viewer_sql.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <uthash.h>
 
 struct written {
   UT_hash_handle hh;
@@ -104,7 +104,12 @@ int sl_kineto_site(struct sl_kineto_sites *sites, int64_t site, const char **out
       free(found);
       return r;
     }
-    HASH_ADD(hh, sites->written, site, sizeof(site), found);
+    char *arguments = found->arguments;
+    SL_HASH_ADD(sites->written, site, found);
+    if (!found) {
+      free(arguments);
+      return sl_no_memory(error);
+    }
   }
   *out = found->arguments;
   return 0;

@@ -40,19 +40,19 @@ class HoldingTree {
     return [...this.modulePath(row.module), ...this.linePath(row), category, ...detail];
   }
 
-  // The modules around one and itself. Lists of modules (ModuleList and its kind) own nothing, and their members are named with them.
+  // The modules around one and itself. Lists of modules (ModuleList and its kind) have no frame: their members are named with them.
   modulePath(id) {
     if (id === null || !this.modules.get(id)) return [{key: "m", label: NO_MODULE}];
     const found = [];
     for (let at = this.modules.get(id), below = null; at; below = at, at = this.modules.get(at.parent))
-      if (at.id === id || !isList(at)) found.push(this.modulePart(at));
+      if (at.id === id || !isInnerList(at)) found.push(this.modulePart(at));
     return found.reverse();
   }
 
   modulePart(module) {
     const above = this.modules.get(module.parent);
     let outer = above;
-    while (outer && isList(outer)) outer = this.modules.get(outer.parent);
+    while (outer && isInnerList(outer)) outer = this.modules.get(outer.parent);
     const prefix = outer && outer.fqn ? `${outer.fqn}.` : "";
     const label = module.fqn ? (module.fqn.startsWith(prefix) ? module.fqn.slice(prefix.length) : module.fqn) : module.label;
     const index = above && isList(above) ? /^(.*\.)?(\d+)$/.exec(label) : null;
@@ -95,6 +95,10 @@ class HoldingTree {
     addTo(node.parts, row.category, row.bytes);
     if (row.site?.operator) addTo(node.operators, `${row.site.operator}${row.site.of === "forward" ? " (backward)" : ""}`, row.bytes);
   }
+}
+
+function isInnerList(module) {
+  return isList(module) && module.parent !== null;
 }
 
 function isList(module) {

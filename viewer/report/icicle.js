@@ -5,7 +5,8 @@
  */
 
 const ROW = 23; // pixels
-const THIN = 2.5; // frames below are one, "smaller"
+const THIN = 3; // frames below are one, "smaller"
+const LABELLED = 20, WITH_BYTES = 150; // frames of so many pixels
 
 class Icicle {
   // whole: what shares are of, in words. tip(node): more rows for a frame's tooltip.
@@ -22,7 +23,7 @@ class Icicle {
     });
   }
 
-  // The same frames stay zoomed to where the new tree has them.
+  // Another tree, to be drawn by search. The same frames stay zoomed to where it has them.
   show(root, layers) {
     Object.assign(this, {root, layers});
     const path = [];
@@ -32,9 +33,9 @@ class Icicle {
       path.push(this.zoomed[i]);
     }
     this.zoomed = path;
-    this.search(this.words);
   }
 
+  // Marks what has the words in it, and draws: {frames, bytes}.
   search(words) {
     this.words = words;
     const wanted = words.trim().toLowerCase();
@@ -74,15 +75,18 @@ class Icicle {
 
   lay(node, depth, left, width, above, place, among, pixels) {
     this.place(node, depth, left, width, above, "", place, among, pixels);
-    const children = [...node.children.values()].sort((a, b) => b.bytes - a.bytes || (a.index?.number ?? 0) - (b.index?.number ?? 0));
-    let at = left, small = 0, smallBytes = 0;
-    const shown = children.filter((child) => (child.bytes / node.bytes) * width * pixels >= THIN);
+    const children = [...node.children.values()], least = (THIN / (width * pixels)) * node.bytes;
+    const shown = children.filter((child) => child.bytes >= least).sort(
+      (a, b) => b.bytes - a.bytes || (a.index?.number ?? 0) - (b.index?.number ?? 0));
+    let at = left, smallBytes = node.bytes;
     shown.forEach((child, i) => {
       const part = (child.bytes / node.bytes) * width;
       this.lay(child, depth + 1, at, part, node, i + 1, shown.length, pixels);
       at += part;
+      smallBytes -= child.bytes;
     });
-    for (const child of children) if (!shown.includes(child)) [small, smallBytes] = [small + 1, smallBytes + child.bytes];
+    if (!children.length) return;
+    const small = children.length - shown.length;
     const rest = (smallBytes / node.bytes) * width;
     if (rest * pixels >= 1) {
       this.rows = Math.max(this.rows, depth + 2);
@@ -99,8 +103,9 @@ class Icicle {
       "aria-posinset": place, "aria-setsize": among, "aria-expanded": node.children.size ? "true" : null, "aria-label": this.wordsOf(node),
       "data-bytes": node.bytes, "data-label": node.label,
       style: {left: `${left * 100}%`, width: `${width * 100}%`, top: `${depth * ROW}px`, ...(only ? {background: fill, color: inkOn(fill)} : {})},
-    }, element("b", {}, formatBytes(node.bytes)), element("span", {}, node.label));
-    made.classList.toggle("narrow", width * pixels < 150);
+    });
+    if (width * pixels >= WITH_BYTES) made.append(element("b", {}, formatBytes(node.bytes)));
+    if (width * pixels >= LABELLED) made.append(element("span", {}, node.label));
     if (!only) made.append(element("i", {style: {background: stripes(node, this.layers)}}));
     const frame = {node, above, depth, left, element: made};
     this.rows = Math.max(this.rows, depth + 1);

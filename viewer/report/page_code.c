@@ -14,6 +14,7 @@
  */
 #include "output/text.h"
 #include "report/page.h"
+#include "storage/hash_table.h"
 #include "storage/tables/db.h"
 #include "viewer_sql.h"
 
@@ -21,7 +22,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <uthash.h>
 
 enum { ROWS_MOST = 60000 }; /* of all moments together; some 300 KB of page */
 
@@ -55,7 +55,10 @@ static int64_t number_of(struct numbered **all, const void *key, size_t size) {
   found->size = size;
   memcpy(found->key, key, size);
   HASH_ADD_KEYPTR(hh, *all, found->key, size, found);
-  return found->number;
+  if (!SL_HASH_FAILED(found))
+    return found->number;
+  free(found);
+  return -1;
 }
 
 static int64_t text_number(struct code *c, const char *text) {

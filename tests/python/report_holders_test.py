@@ -139,6 +139,33 @@ def test_of_too_many_sites_the_page_has_those_of_the_highest_moments(reported, t
     assert browser.texts("#holders .frame")
 
 
+def test_ranks_that_run_the_same_code_share_its_frames(reported, tmp_path, browser):
+    ledger = shutil.copy(reported("fsdp2-2rank")[0], tmp_path / "run.sqlite")
+    db = sqlite3.connect(ledger)
+    for rank in (0, 1):
+        db.executescript(f"""
+            INSERT INTO frame VALUES ({10 * rank + 1}, {rank}, NULL, 0, 'train.py', 40, 'main', 'user');
+            INSERT INTO frame VALUES ({10 * rank + 2}, {rank}, {10 * rank + 1}, 1, 'model.py', 12, 'forward', 'user');
+            INSERT INTO site VALUES ({10 * rank + 5}, {rank}, {10 * rank + 2}, {10 * rank + 2}, NULL, 'caller');
+            INSERT INTO peak_site SELECT rank, period, step, {10 * rank + 5}, category, module_id, sum(bytes), sum(allocations)
+              FROM peak_owner WHERE rank = {rank} GROUP BY period, category, module_id;""")
+    db.commit()
+    db.close()
+    page = report(ledger, tmp_path / "report.html")
+    code = Code(Page(page))
+    assert (len(code.frames), len(code.sites)) == (2, 1) and {moment["rank"] for moment in code.moments} == {0, 1}
+    for moment in code.moments:
+        assert sum(size for *_, size, _ in code.rows(moment)) == moment["bytes"]
+    browser.open(page)
+    for rank in (1, 0):
+        browser.js("window.shardledger.showRank(arguments[0])", rank)
+        at_step(browser, 2)
+        (peak,) = rows(ledger, "SELECT peak_allocated_bytes FROM step WHERE rank = ? AND step = 2", rank)[0]
+        assert frames(browser)[0] == (1, "allocated", peak)
+        assert "model.py:12 forward" in {label for _, label, _ in frames(browser)}
+        assert browser.text("#holders [data-part=lead]").startswith(f"Alive on rank {rank} at the highest point of step 2: ")
+
+
 # ---- in the browser ----
 
 

@@ -4,8 +4,9 @@
  *   base64(deflate(length of the JSON as 4 bytes, little-endian; JSON; samples))
  *
  * The JSON has the small tables (page_tables.c) and the indexes of the samples: peaks of all steps (page_heat.c), lines
- * of code (page_code.c), and memory over time (page_timeline.c). Of up to 8 ranks each is drawn. Of more those are that speak for others or stand
- * out: the rest has a row in a few tables and its peaks, and the page shows the rank that stands for it.
+ * of code (page_code.c), and memory over time (page_timeline.c). Of up to 8 ranks each is drawn. Of more those are that
+ * speak for others or stand out: the rest has a row in a few tables and its peaks, and the page shows the rank that
+ * stands for it.
  */
 #ifndef SHARDLEDGER_PAGE_H
 #define SHARDLEDGER_PAGE_H

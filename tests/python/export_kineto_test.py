@@ -271,3 +271,60 @@ def test_tensorboards_plugin_shows_memory_kernels_and_all_ranks_collectives(tmp_
             assert operations[word][:2] == [calls, times * size]  # it counts inputs: of a reduce-scatter, all ranks' parts
             assert operations[word][3] == pytest.approx(took, rel=0.001)
     assert told["together"]["steps"] == ["all"] + steps
+
+
+FRAMES = re.compile(r"(?:[^;]+;)+")  # innermost first
+
+
+@pytest.fixture(scope="module")
+def sited(tmp_path_factory):
+    ledger, directory = export("sites", tmp_path_factory.mktemp("kineto"), "kineto", "traces")
+    return ledger, json.loads(gzip.decompress((directory / "rank0.pt.trace.json.gz").read_bytes()))
+
+
+def test_memory_events_have_the_call_stack_and_the_operator_of_the_ledger(sited):
+    ledger, trace = sited
+    told = {}
+    for address, size, category, path, operator, of in rows(ledger, """
+            SELECT address, bytes, category, full_path, operator_name, stack_of FROM allocation a JOIN site s ON s.id = a.site_id
+            LEFT JOIN stack_path USING (frame_id)"""):
+        frames = [re.fullmatch(r"(.*) (\S+?)(?::(\d+))?", frame).groups() for frame in path.split(" > ")] if path else []
+        stack = "".join(f"{file}({line or 0}): {function};" for function, file, line in reversed(frames)) or None
+        told.setdefault((address, size, category), set()).add((stack, operator, of if stack and of != "caller" else None))
+    made = [event["args"] for event in events(trace, "cpu_instant_event") if event["args"]["Bytes"] > 0]
+    assert len(made) == rows(ledger, "SELECT count(*) FROM allocation")[0][0]
+    kinds = collections.Counter()
+    for args in made:
+        found = (args.get("Call stack"), args.get("Operator"), args.get("Call stack of"))
+        assert found in told[args["Addr"], args["Bytes"], args["Category"]]
+        kinds[found[0] is not None, found[1] is not None, found[2]] += 1
+    assert {(True, True, None), (True, True, "forward"), (True, False, None), (False, True, None)} <= kinds.keys()
+    for event in events(trace, "cpu_instant_event"):
+        assert event["args"]["Bytes"] > 0 or "Call stack" not in event["args"]
+
+
+def test_call_stacks_are_in_the_form_of_torchs_own(sited, tmp_path):
+    """torch.profiler's with_stack and verbose: of memory that an operator makes on the CPU."""
+    torch = pytest.importorskip("torch")
+    from torch.profiler import ProfilerActivity, profile
+    verbose = torch._C._profiler._ExperimentalConfig(verbose=True)
+    with profile(activities=[ProfilerActivity.CPU], with_stack=True, profile_memory=True, experimental_config=verbose) as made:
+        kept = torch.nn.Linear(64, 64)(torch.ones(64, 64))
+    made.export_chrome_trace(str(tmp_path / "own.json"))
+    own = [event["args"] for event in events(json.loads((tmp_path / "own.json").read_text()), "cpu_instant_event")
+           if event["name"] == "[memory]" and event["args"]["Bytes"] == kept.nbytes]
+    ours = [event["args"] for event in events(sited[1], "cpu_instant_event") if "Call stack" in event["args"]]
+    assert own and ours
+    here = re.compile(r"(.*)\((\d+)\): ([^()]*)")
+
+    def frames(stack):
+        assert FRAMES.fullmatch(stack)
+        return [here.fullmatch(frame) for frame in stack[:-1].split(";") if not frame.startswith(("<built-in", "nn.Module: "))]
+
+    (linear,) = [frames(args["Call stack"]) for args in own if "): forward;" in args["Call stack"]]
+    assert [frame[3] for frame in linear[:2]] == ["forward", "_call_impl"]
+    for args in ours:
+        assert all(frames(args["Call stack"])), args["Call stack"]
+        if "): main;" in args["Call stack"]:
+            assert frames(args["Call stack"])[-1].groups() == ("/tmp/job.py", "47", "<module>")
+    assert set(own[0]) - {"finished", "Ev Idx"} <= set(ours[0])

@@ -7,9 +7,11 @@ import firefox
 import pytest
 import readers
 import report_fleet_test
+import report_holders_test
 import report_test
 from exported import pytestmark  # noqa: F401
 from report_fleet_test import fleet  # noqa: F401
+from report_holders_test import growing  # noqa: F401
 from report_test import RUNS, reported  # noqa: F401
 
 
@@ -32,6 +34,9 @@ class Browser(report_test.Browser):
 
     def keys(self, *keys):
         self.js("document.getElementById('time-area').focus()")
+        self.press(*keys)
+
+    def press(self, *keys):
         self.driver.act("key", *({"type": f"key{way}", "value": key} for key in keys for way in ("Down", "Up")))
 
     def mouse(self, kind, x, y, buttons=0):
@@ -100,6 +105,22 @@ def test_it_does_what_it_does_in_chromium(behaviour, reported, browser):
 ], ids=lambda behaviour: behaviour.__name__.removeprefix("test_"))
 def test_many_ranks_are_as_in_chromium(behaviour, fleet, browser):
     behaviour(fleet=fleet, browser=browser)
+
+
+@pytest.mark.parametrize("behaviour", [
+    report_holders_test.test_the_picture_by_module_and_line_is_the_ledgers,
+    report_holders_test.test_a_click_zooms_and_goes_back,
+    report_holders_test.test_keys_go_from_frame_to_frame,
+    report_holders_test.test_what_is_searched_for_is_marked_and_summed_up,
+    report_holders_test.test_equal_layers_are_one_frame_or_many,
+    report_holders_test.test_another_moment_has_its_modules_and_leads_to_the_lines,
+], ids=lambda behaviour: behaviour.__name__.removeprefix("test_"))
+def test_who_holds_memory_is_as_in_chromium(behaviour, reported, browser):
+    behaviour(reported=reported, browser=browser)
+
+
+def test_growth_is_as_in_chromium(growing, browser):
+    report_holders_test.test_growth_is_by_the_line_that_keeps_it(growing=growing, browser=browser)
 
 
 def test_modules_sort_by_the_heading_that_is_clicked(reported, browser):

@@ -336,6 +336,10 @@ class Browser:
 
     def keys(self, *keys):
         self.js("document.getElementById('time-area').focus()")
+        self.press(*keys)
+
+    def press(self, *keys):
+        """Keys for what has the focus."""
         self.driver.switch_to.active_element.send_keys(*keys)
 
     def position(self, at):

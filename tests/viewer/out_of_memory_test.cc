@@ -27,7 +27,8 @@ namespace {
 
 struct Case {
   const char *name;
-  std::vector<std::string> arguments; /* RUN: a run with its ledger; LOGS: one without; OUT: an empty directory */
+  std::vector<std::string> arguments; /* RUN: a run with its ledger; SITES: another, with lines of code; LOGS: one
+                                         without; OUT: an empty directory */
 };
 
 const Case cases[] = {
@@ -45,8 +46,10 @@ const Case cases[] = {
     {"explain", {"explain", "1", "RUN"}},
     {"whatif", {"whatif", "RUN", "--alloc-conf", "max_split_size_mb:32", "--optimizer", "adamw-fused", "--floor"}},
     {"report", {"report", "RUN", "-o", "OUT/report.html"}},
+    {"report_sites", {"report", "SITES", "-o", "OUT/report.html"}},
     {"export_nsys", {"export", "RUN", "-f", "nsys", "-o", "OUT/run.sqlite"}},
     {"export_kineto", {"export", "RUN", "-f", "kineto", "-o", "OUT/traces"}},
+    {"export_kineto_sites", {"export", "SITES", "-f", "kineto", "-o", "OUT/traces"}},
     {"export_perfetto", {"export", "RUN", "-f", "perfetto", "-o", "OUT/run.pftrace"}},
     {"export_snapshot", {"export", "RUN", "-f", "snapshot", "-o", "OUT/snapshots"}},
     {"diff", {"diff", "RUN", "RUN"}},
@@ -65,7 +68,9 @@ protected:
 #endif
     for (const char *name : {"run", "logs"})
       fs::copy(fs::path(SL_TEST_DATA) / "fsdp2-2rank", directory / name, fs::copy_options::recursive);
-    ASSERT_EQ(shardledger({"ingest", directory / "run"}).status, 0);
+    fs::copy(fs::path(SL_TEST_DATA) / "sites", directory / "sites", fs::copy_options::recursive);
+    for (const char *name : {"run", "sites"})
+      ASSERT_EQ(shardledger({"ingest", directory / name}).status, 0);
   }
 
   CommandResult run(unsigned long at, bool on, const char *locale = "C.UTF-8") {
@@ -82,8 +87,8 @@ protected:
     for (std::string &argument : arguments) {
       if (argument.rfind("OUT", 0) == 0)
         argument.replace(0, 3, out);
-      else if (argument == "RUN" || argument == "LOGS")
-        argument = directory / (argument == "RUN" ? "run" : "logs");
+      else if (argument == "RUN" || argument == "LOGS" || argument == "SITES")
+        argument = directory / (argument == "RUN" ? "run" : argument == "LOGS" ? "logs" : "sites");
     }
     return shardledger(arguments, options);
   }

@@ -83,6 +83,8 @@ static int gather(struct sl_page *page, char **out, struct sl_error *error) {
   if (r == 0)
     r = sl_page_heat(page, error);
   if (r == 0)
+    r = sl_page_code(page, error);
+  if (r == 0)
     r = sl_page_timeline(page, error);
   fputs("}", page->json);
   bool failed = ferror(page->json) || page->samples.failed;

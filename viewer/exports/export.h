@@ -120,6 +120,7 @@ enum sl_export_memory_column {
   SL_MEMORY_stream,
   SL_MEMORY_requested,
   SL_MEMORY_module, /* id of the owner; NULL: none */
+  SL_MEMORY_site,   /* id of where a block was made; NULL: not known, or it is freed here */
 };
 
 /*

@@ -47,14 +47,14 @@ LEFT JOIN (
   c.start_ns = k.start_ns AND c.end_ns = k.end_ns WHERE k.rank = :rank ORDER BY k.start_ns
 
 -- name: export_memory
-SELECT alloc_ns AS at, 1 AS kind, device, address, bytes, tid, category, stream, requested_bytes, module_id
+SELECT alloc_ns AS at, 1 AS kind, device, address, bytes, tid, category, stream, requested_bytes, module_id, site_id
 FROM allocation WHERE rank = :rank
 UNION ALL
-SELECT free_ns, 2, device, address, bytes, tid, category, stream, requested_bytes, module_id FROM allocation
+SELECT free_ns, 2, device, address, bytes, tid, category, stream, requested_bytes, module_id, NULL FROM allocation
 WHERE rank = :rank AND free_ns IS NOT NULL
 UNION ALL
-SELECT alloc_ns, 0, device, address, bytes, 0, NULL, stream, bytes, NULL FROM segment
+SELECT alloc_ns, 0, device, address, bytes, 0, NULL, stream, bytes, NULL, NULL FROM segment
 WHERE rank = :rank AND owner = 'pytorch'
 UNION ALL
-SELECT free_ns, 3, device, address, bytes, 0, NULL, stream, bytes, NULL FROM segment
+SELECT free_ns, 3, device, address, bytes, 0, NULL, stream, bytes, NULL, NULL FROM segment
 WHERE rank = :rank AND owner = 'pytorch' AND free_ns IS NOT NULL ORDER BY at, kind

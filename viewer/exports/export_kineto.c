@@ -4,6 +4,7 @@
  */
 #include "exports/demangle.h"
 #include "exports/export.h"
+#include "exports/kineto_sites.h"
 #include "output/text.h"
 #include "viewer_sql.h"
 
@@ -352,14 +353,25 @@ static int write_marks(struct writer *w, struct sl_error *error) {
   return r;
 }
 
+/* Where in the code the block of a memory event was made. */
+static int write_site(struct writer *w, struct sl_kineto_sites *sites, struct sl_statement *memory,
+                      struct sl_error *error) {
+  const char *arguments = "";
+  if (sl_column_is_null(memory, SL_MEMORY_site))
+    return 0;
+  int r = sl_kineto_site(sites, sl_column_int(memory, SL_MEMORY_site), &arguments, error);
+  fputs(arguments, w->file);
+  return r;
+}
+
 /* torch.profiler's "[memory]" events: each block with what is then allocated and reserved on its device. */
 static int write_memory(struct writer *w, struct sl_error *error) {
   int64_t allocated[DEVICES] = {0}, reserved[DEVICES] = {0};
+  struct sl_kineto_sites *sites = sl_kineto_sites_new(w->export->db);
   struct sl_statement *memory = NULL;
-  int r = sl_db_ask(w->export->db, sl_sql_export_memory, SL_WITH(SL_NUMBER(":rank", w->rank)), &memory, error);
-  if (r < 0)
-    return r;
-  while ((r = sl_statement_step(memory, error)) > 0) {
+  int r = sites ? sl_db_ask(w->export->db, sl_sql_export_memory, SL_WITH(SL_NUMBER(":rank", w->rank)), &memory, error)
+                : sl_no_memory(error);
+  while (r >= 0 && (r = sl_statement_step(memory, error)) > 0) {
     int64_t kind = sl_column_int(memory, SL_MEMORY_kind), device = sl_column_int(memory, SL_MEMORY_device);
     int64_t bytes = sl_column_int(memory, SL_MEMORY_bytes);
     sl_export_progress(w->export, 1);
@@ -378,9 +390,11 @@ static int write_memory(struct writer *w, struct sl_error *error) {
             ", \"Bytes\": %" PRId64 ", \"Addr\": %" PRId64 ", \"Device Id\": %" PRId64 ", \"Device Type\": 1",
             reserved[device], allocated[device], bytes, sl_column_int(memory, SL_MEMORY_address), device);
     text_argument(w, "Category", sl_column_text(memory, SL_MEMORY_category));
+    r = write_site(w, sites, memory, error);
     fputs("}}", w->file);
   }
   memory = sl_statement_close(memory);
+  sites = sl_kineto_sites_free(sites);
   return r;
 }
 

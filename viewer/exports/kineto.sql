@@ -26,3 +26,6 @@ SELECT comm, coalesce(name, ''), nranks FROM communicator WHERE rank = :rank
 
 -- name: kineto_devices
 SELECT max(coalesce(max(device), 0), :own) FROM allocation WHERE rank = :rank
+
+-- name: kineto_site
+SELECT frame_id, operator_name, iif(frame_id IS NULL OR stack_of = 'caller', NULL, stack_of) FROM site WHERE id = :site

@@ -15,7 +15,7 @@ async function readData() {
   const whole = await inflate(document.getElementById("data").textContent);
   const length = new DataView(whole.buffer).getUint32(0, true);
   const data = JSON.parse(new TextDecoder().decode(whole.subarray(4, 4 + length)));
-  const run = {version: data.version, samples: whole.subarray(4 + length), timeline: data.timeline, heat: data.heat,
+  const run = {version: data.version, samples: whole.subarray(4 + length), timeline: data.timeline, heat: data.heat, code: data.code,
                rank_lines: data.rank_lines, byRank: {}};
   for (const [name, table] of Object.entries(data))
     if (table.columns) {

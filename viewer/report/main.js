@@ -16,6 +16,7 @@ class App {
     this.lanes = new Lanes(document.getElementById("lanes"), this.chart,
                            {...actions, hover: (item, event) => this.hoverLane(item, event)});
     this.device = new DevicePart(run, document.getElementById("device"), (at) => this.showPlace(at, null));
+    this.holders = new HoldersPart(this, document.getElementById("holders"));
     this.steps = new StepsChart(document.getElementById("steps-chart"), this.layers, (step) => this.showStep(step));
     this.strips = new RankStrips(document.getElementById("strips"), this.layers, this.all.length > FEW_RANKS ? run.groups : [], (rank) => this.showRank(rank));
     this.heat = new HeatMap(this, document.getElementById("heat"));
@@ -130,6 +131,7 @@ class App {
     this.lanes.draw();
     this.showOwners(step);
     this.steps.choose(step);
+    this.holders.show(this.view, this.at);
     this.modules.show(this.view, step);
     this.device.select(this.at);
   }
@@ -325,6 +327,7 @@ class App {
     showRanks(this);
     this.legend();
     this.showOwners(stepAt(this.view, this.at));
+    this.holders.draw();
     this.device.show(this.view);
     this.device.select(this.at);
     showCollectives(this.run, this.view);

@@ -45,7 +45,8 @@ function showAlerts(run, app) {
         oom.source === "allocator" ? "PyTorch’s allocator" : oom.source}${
         oom.wanted === oom.requested ? "" : ` (its message says ${formatBytes(oom.wanted)}, the segment for it)`}. ${formatBytes(oom.allocated)} allocated, ${
         formatBytes(oom.reserved)} reserved, largest free block ${formatBytes(oom.largest_free)}; ${
-        formatBytes(oom.free)} of the device free.${oom.place ? ` In ${oom.place.replaceAll(" > ", " › ")}.` : ""} Why it did not fit, and what would help: `,
+        formatBytes(oom.free)} of the device free.${oom.place ? ` In ${oom.place.replaceAll(" > ", " › ")}.` : ""}${
+        oom.line ? ` Asked for at ${oom.line}.` : ""} Why it did not fit, and what would help: `,
       element("code", {}, "shardledger oom"), " ",
       app.byRank.get(oom.rank).drawn ? element("button", {type: "button", onclick: () => app.showMoment(oom.rank, oom.at, oom.step)}, "Show the moment") : ""));
   if (refused.length > 3)

@@ -3,9 +3,10 @@
  *
  *   base64(deflate(length of the JSON as 4 bytes, little-endian; JSON; samples))
  *
- * The JSON has the small tables (page_tables.c) and the indexes of the samples: peaks of all steps (page_heat.c), and
- * memory over time (page_timeline.c). Of up to 8 ranks each is drawn. Of more those are that speak for others or stand
- * out: the rest has a row in a few tables and its peaks, and the page shows the rank that stands for it.
+ * The JSON has the small tables (page_tables.c) and the indexes of the samples: peaks of all steps (page_heat.c), lines
+ * of code (page_code.c), and memory over time (page_timeline.c). Of up to 8 ranks each is drawn. Of more those are that
+ * speak for others or stand out: the rest has a row in a few tables and its peaks, and the page shows the rank that
+ * stands for it.
  */
 #ifndef SHARDLEDGER_PAGE_H
 #define SHARDLEDGER_PAGE_H
@@ -45,6 +46,9 @@ int sl_page_tables(struct sl_page *page, struct sl_error *error);
 
 /* Adds the member "heat" and its samples: what was allocated at the peak of each step of each rank. */
 int sl_page_heat(struct sl_page *page, struct sl_error *error);
+
+/* Adds the member "code" and its samples: where in the code was asked for what the page shows. After the tables. */
+int sl_page_code(struct sl_page *page, struct sl_error *error);
 
 /* Adds the member "timeline" and the samples. */
 int sl_page_timeline(struct sl_page *page, struct sl_error *error);

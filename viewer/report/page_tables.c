@@ -36,6 +36,7 @@ static const struct page_table {
     {"device_balance", sl_sql_page_device_balance, FOR_DRAWN, NULL},
     {"device_meaning", sl_sql_page_device_meaning, FOR_RUN, NULL},
     {"oom", sl_sql_page_oom, FOR_EACH, NULL},
+    {"sited", sl_sql_page_sited, FOR_DRAWN, NULL},
     {"gaps", sl_sql_page_gaps, FOR_EACH, NULL},
     {"sources", sl_sql_page_sources, FOR_EACH, NULL},
 };

@@ -124,7 +124,14 @@ LEFT JOIN device_owner_meaning AS k ON k.owner = o.owner ORDER BY coalesce(k.pla
 -- name: page_oom
 SELECT o.rank, o.at_ns - :zero AS at, o.requested_bytes AS requested, o.wanted_bytes AS wanted, o.free_bytes AS free,
   o.allocated_bytes AS allocated, o.reserved_bytes AS reserved, o.largest_free_bytes AS largest_free, o.source, o.step,
-  (SELECT path FROM range_path WHERE id = o.phase_id) AS place FROM request AS o WHERE o.rank = :rank ORDER BY o.at_ns
+  (SELECT path FROM range_path WHERE id = o.phase_id) AS place, (
+    SELECT l.file || coalesce(':' || l.line, '') || ' in ' || l.function FROM site_line AS l WHERE l.site_id = o.site_id) AS line
+FROM request AS o WHERE o.rank = :rank ORDER BY o.at_ns
+
+-- name: page_sited
+-- How many sites are known of the rank, and why there is none.
+SELECT r.rank, (SELECT count(*) FROM site AS s WHERE s.rank = r.rank) AS sites, o.state, o.reason FROM rank AS r
+LEFT JOIN source AS o ON o.rank = r.rank AND o.source = 'torch_sites' WHERE r.rank = :rank ORDER BY o.at_ns DESC LIMIT 1
 
 -- name: page_gaps
 SELECT rank, at_ns - :zero AS at, source, lost, reason FROM gap WHERE rank = :rank ORDER BY at_ns

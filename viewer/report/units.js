@@ -23,7 +23,7 @@ function formatBytes(bytes) {
 }
 
 function formatExact(bytes) {
-  return bytes === null || bytes === undefined ? "not known" : `${bytes.toLocaleString("en-US")} B`;
+  return bytes === null || bytes === undefined ? "not known" : `${WHOLE.format(bytes)} B`;
 }
 
 function formatShare(part, whole) {
@@ -43,8 +43,10 @@ function formatTime(ns) {
   return `${minutes} min ${((ns - minutes * 6e10) / 1e9).toFixed(1)} s`;
 }
 
+const WHOLE = new Intl.NumberFormat("en-US"); // made once: toLocaleString makes one for each number
+
 function plural(count, word) {
-  return `${count.toLocaleString("en-US")} ${word}${count === 1 ? "" : "s"}`;
+  return `${WHOLE.format(count)} ${word}${count === 1 ? "" : "s"}`;
 }
 
 // 0, 1, 2, 5 → "0–2, 5"

@@ -18,8 +18,8 @@
  * Memory is the point of it, so PyTorch's allocator is asked for what ProcessGroupNCCL asks it for, as torch 2.8 and
  * later do it: the lists of all_gather and reduce_scatter go through one flat tensor each; a barrier has a tensor of
  * one number; an asynchronous call keeps its tensors until somebody waits for it, or until a later call finds it
- * forgotten; a synchronous one keeps nothing and, under NCCL, returns no work. Everything runs on the caller's current
- * stream.
+ * forgotten, also where its work is gone (DDP has only the future of its buckets' reductions); a synchronous one keeps
+ * nothing and, under NCCL, returns no work. Everything runs on the caller's current stream.
  *
  * It is compiled against the installed torch, as the bridge is, and needs neither Python's headers nor CUDA's: an
  * operator puts a backend into a ProcessGroup that Python has made (mirror.py).
@@ -260,6 +260,7 @@ public:
   }
   WorkPointer endCoalescing() {
     is_coalescing_ = false;
+    release_forgotten();
     const bool wanted = coalesced_async_ && !coalesced_.empty();
     WorkPointer work = wanted ? make_work(OpType::COALESCED, coalesced_, coalesced_shelf_) : WorkPointer();
     coalesced_.clear();
@@ -501,15 +502,15 @@ private:
   WorkPointer make_work(OpType type, const Tensors &outputs, const std::shared_ptr<Shelf> &shelf) {
     auto work = c10::make_intrusive<MirrorWork>(rank_, type, outputs, shelf);
     work->sequence = ++sequence_;
-    pending_.emplace_back(Clock::now(), shelf);
+    if (is_nccl_)
+      pending_.emplace_back(Clock::now(), shelf);
     return work;
   }
 
-  /* Of those that nobody waited for the tensors are let go, as NCCL's watchdog has it done. */
+  /* Of those that nobody waited for the tensors are let go, as NCCL's watchdog has the next call do it at its end. */
   void release_forgotten() {
     while (!pending_.empty() && Clock::now() - pending_.front().first > FORGOTTEN) {
-      if (const auto shelf = pending_.front().second.lock())
-        shelf->clear();
+      pending_.front().second->clear();
       pending_.pop_front();
     }
   }
@@ -519,7 +520,6 @@ private:
   WorkPointer call(OpType type, const Tensors &inputs, const Tensors &outputs, bool async, Mirror mirror) {
     check(inputs);
     check(outputs);
-    release_forgotten();
     const at::Tensor *any = !outputs.empty() ? &outputs[0] : !inputs.empty() ? &inputs[0] : nullptr;
     c10::OptionalDeviceGuard guard;
     if (any && any->defined() && !any->device().is_cpu()) {
@@ -538,6 +538,8 @@ private:
     if (is_coalescing_) {
       coalesced_async_ |= async;
       coalesced_.insert(coalesced_.end(), outputs.begin(), outputs.end());
+    } else {
+      release_forgotten();
     }
     return async || !is_nccl_ ? make_work(type, outputs, shelf) : WorkPointer();
   }
@@ -545,8 +547,8 @@ private:
   const std::string name_;
   const bool is_nccl_;
   uint64_t sequence_ = 0;
-  std::optional<c10::Device> device_; /* of the last call */
-  std::deque<std::pair<Clock::time_point, std::weak_ptr<Shelf>>> pending_;
+  std::optional<c10::Device> device_;                                        /* of the last call */
+  std::deque<std::pair<Clock::time_point, std::shared_ptr<Shelf>>> pending_; /* under NCCL */
   bool is_coalescing_ = false, coalesced_async_ = false;
   Tensors coalesced_;
   std::shared_ptr<Shelf> coalesced_shelf_;

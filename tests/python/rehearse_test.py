@@ -304,7 +304,8 @@ def test_an_asynchronous_call_keeps_its_tensors_until_somebody_waits_and_a_synch
     del work
 
 
-def test_what_nobody_waits_for_is_let_go_by_a_later_call(nccl):
+@pytest.mark.parametrize("is_held", (True, False))
+def test_what_nobody_waits_for_is_let_go_by_a_later_call_whether_or_not_its_work_is_gone(nccl, is_held):
     import time
 
     import torch
@@ -313,11 +314,14 @@ def test_what_nobody_waits_for_is_let_go_by_a_later_call(nccl):
     own, every, options = torch.ones(4), torch.empty(12), AllgatherOptions()
     before = uses(own)
     forgotten = nccl._allgather_base(every, own[:], options)
+    if not is_held:
+        del forgotten
+    nccl._allgather_base(torch.empty(3), torch.ones(1), options).wait()  # too early
     assert uses(own) > before
     time.sleep(0.15)
+    assert uses(own) > before
     nccl._allgather_base(torch.empty(3), torch.ones(1), options).wait()
     assert uses(own) == before
-    del forgotten
 
 
 def test_what_nccl_refuses_is_refused(nccl):

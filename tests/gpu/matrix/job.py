@@ -11,7 +11,9 @@ import datetime
 import gc
 import os
 import sys
+import time
 import traceback
+import weakref
 from pathlib import Path
 
 import torch
@@ -38,6 +40,30 @@ def run_job(name, run):
         traceback.print_exc()
         return "error", f"{type(error).__name__}: {error}".partition("\n")[0][:300]
     return "done", 1
+
+
+PATIENCE = 1  # seconds that a job's modules may take to go
+
+
+def modules():
+    return [thing for thing in gc.get_objects() if issubclass(type(thing), nn.Module)]
+
+
+def let_go(earlier):
+    """
+    Has a job's modules freed, all but the earlier ones (ids). A thread of autograd's keeps the last backward's callbacks, and by
+    FSDP's the model, until it comes round to letting go: a collection before that finds the model held, and none comes after.
+    """
+    made = [weakref.ref(module) for module in modules() if id(module) not in earlier]
+    deadline = time.monotonic() + PATIENCE
+    gc.collect()
+    while any(module() is not None for module in made):
+        if time.monotonic() > deadline:
+            names = sorted({type(module()).__name__ for module in made if module() is not None})
+            print(f"modules are left of a job: {', '.join(names)}", file=sys.stderr, flush=True)
+            break
+        time.sleep(0.02)
+        gc.collect()
 
 
 def end_the_open_step(truth, device):
@@ -72,9 +98,10 @@ def main():
     for name in options.jobs.split(","):
         torch.manual_seed(1234)
         truth.begin_job(name)
+        earlier = set(map(id, modules()))
         run = Run(truth, options.device, rank, dist.get_world_size(), not options.no_tracker, options.small)
         outcome = run_job(name, run)
-        gc.collect()
+        let_go(earlier)
         if outcome[0] in ("note", "error"):
             end_the_open_step(truth, options.device)
         if options.device == "cuda":

@@ -5,15 +5,19 @@ import dataclasses
 import json
 import sqlite3
 import sys
+import threading
+import time
+import weakref
 from pathlib import Path
 
 import pytest
+import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from checks.harness import ROOT  # noqa: E402
 from checks.truth import QUANTITIES  # noqa: E402
-from matrix import sharded, table, unsharded  # noqa: E402, F401
+from matrix import job, sharded, table, unsharded  # noqa: E402, F401
 from matrix.compare import Row, compare_process, joined  # noqa: E402
 from matrix.main import Matrix, parse, rows_of  # noqa: E402
 from matrix.processes import PROCESSES, Process, selected  # noqa: E402
@@ -286,3 +290,24 @@ def test_recorded_jobs_are_exact_and_agree_with_the_trackers(run, tmp_path):
         for row in compare_process(process, copy / "truth", ledger):
             assert row.exact, table.line(row)
             assert row.tracker_near == row.tracker_rows, table.line(row)
+
+
+def test_a_model_that_a_thread_holds_a_moment_longer_is_gone_before_the_next_job(capsys):
+    earlier = {id(module) for module in job.modules()}
+    model = torch.nn.Linear(2, 2)
+    model.itself = [model]  # a cycle, as FSDP's
+    known = weakref.ref(model)
+    thread = threading.Thread(target=lambda held: (time.sleep(0.2), held), args=(model,))
+    thread.start()
+    del model
+    job.let_go(earlier)
+    assert known() is None and "left of a job" not in capsys.readouterr().err
+    thread.join()
+
+
+def test_a_model_that_stays_is_told_and_does_not_stop_the_next_job(capsys, monkeypatch):
+    monkeypatch.setattr(job, "PATIENCE", 0.1)
+    earlier = {id(module) for module in job.modules()}
+    model = torch.nn.Bilinear(2, 2, 2)
+    job.let_go(earlier)
+    assert f"{type(model).__name__}" in capsys.readouterr().err

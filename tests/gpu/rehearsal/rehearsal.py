@@ -1,6 +1,7 @@
 """Holds rehearsals on one GPU against real runs of two ranks, and against formulas for other world sizes.
 
     python tests/gpu/rehearsal/rehearsal.py [--only NAME]… [--workers N] [--out DIR]
+    python tests/gpu/rehearsal/rehearsal.py --real …    on two GPUs: against real runs made for it, see real.py
 
 The jobs are those of tests/data: rehearsed as rank 0 and rank 1 of 2 by `shardledger rehearse`, each writes
 torch.cuda.memory_stats down again, and of every step the peaks and ends of requested, allocated, active and reserved bytes are
@@ -68,7 +69,7 @@ class Row:
 def reference_cases():
     mixed = ["--mixed-precision"]
     for name, options in (
-        ("fsdp2-2rank", SMALL),
+        ("fsdp2-2rank", [*SMALL, "--sequence", 256]),  # so it was recorded; the last one counts
         ("fsdp2-2rank-mixed-precision", [*SMALL, *mixed]),
         ("fsdp2-2rank-recompute", [*SMALL, *mixed, "--recompute"]),
         ("fsdp2-2rank-long", ["--steps", 45, "--layers", 3, "--width", 512]),
@@ -222,7 +223,7 @@ def size_lines(found):
     """At a step's end what scales is alive four times: parameters, gradients, and AdamW's two. The rest is the same for all."""
     lines, wrong = [], 0
     rest = {world: row["requested_end"] - 4 * shard_bytes(world) for world, row in found.items() if row}
-    common = rest.get(2)
+    common = rest.get(2, next(iter(rest.values()), 0))  # while the one of 2 has not ended, any
     for world in SIZES:
         row = found.get(world)
         if row is None:
@@ -281,6 +282,10 @@ def table(rows, found, seconds):
 
 
 def main():
+    if "--real" in sys.argv[1:]:
+        import real
+
+        return real.main([argument for argument in sys.argv[1:] if argument != "--real"])
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument(
         "--only", action="append", default=[], metavar="NAME", help="only this recorded run, or 'sizes' (repeat it for more)"

@@ -32,7 +32,10 @@ const std::map<std::string, std::vector<Arguments>> kQuestions = {
       {"RUN", "--by", "module"},
       {"RUN", "--by", "category"},
       {"RUN", "--by", "step"},
-      {"RUN", "--by", "rank"}}},
+      {"RUN", "--by", "rank"},
+      {"RUN", "--by", "line"},
+      {"RUN", "--by", "operator"},
+      {"RUN", "--by", "stack"}}},
     {"snapshots", {{"RUN"}}},
     {"nccl",
      {{"RUN"},
@@ -53,6 +56,7 @@ const std::map<std::string, std::vector<Arguments>> kQuestions = {
     {"diff", {{"RUN", "BASE"}, {"RUN", "--rank", "0", "--other-rank", "1"}}},
     {"check", {{"RUN", "--max-peak", "1MiB"}, {"RUN", "--max-growth", "1KiB/step"}, {"RUN", "--against", "BASE"}}},
     {"watch", {{"RUN", "--once"}}},
+    {"whatif", {{"RUN", "--alloc-conf", "expandable_segments:True"}, {"RUN", "--no-workspaces", "--by", "period"}}},
     {"rules", {{"RUN"}}},
     {"query", {{"SELECT * FROM period", "RUN"}}},
     {"dump", {{"RUN"}}},
@@ -60,7 +64,7 @@ const std::map<std::string, std::vector<Arguments>> kQuestions = {
     {"help", {{}, {"peaks"}}},
 };
 // They write files, or start a job.
-const std::set<std::string> kSilent = {"run", "ingest", "merge", "report", "export", "trim", "completion"};
+const std::set<std::string> kSilent = {"run", "rehearse", "ingest", "merge", "report", "export", "trim", "completion"};
 
 std::vector<std::string> commands() {
   std::vector<std::string> names;

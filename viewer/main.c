@@ -143,7 +143,8 @@ const struct sl_command sl_commands[] = {
      "[DIR|FILE] [--alloc-conf CONF] [--optimizer WHICH] [--reshard off] [options]",
      "Every request of the recorded run is made again of an allocator that chooses blocks as PyTorch's does. Unchanged, that\n"
      "must be what was recorded, to the byte and in every period; else nothing is predicted. Each figure has its standing:\n"
-     "exact, bound (from After to At most), or refused, with the reason. docs/prediction.md has the proof of each change.",
+     "exact (proven: no address of a segment has decided it), bound (proven to lie from After to At most), estimate (not\n"
+     "proven: the least and the most of a number of plays with other addresses), or refused. docs/prediction.md has more.",
      "shardledger whatif shardledger-out --alloc-conf expandable_segments:True\n"
      "shardledger whatif shardledger-out --device-memory 80GiB\n"
      "shardledger whatif shardledger-out --optimizer adamw-fused --no-workspaces\n"

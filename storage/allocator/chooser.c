@@ -89,8 +89,10 @@ struct sl_chosen_block *sl_block_make(struct sl_chooser *c, uint32_t shelf, uint
     return NULL;
   struct sl_chosen_block *block = c->spare;
   c->spare = block->after;
-  *block = (struct sl_chosen_block){
-      .node = {.bytes = bytes, .address = address, .priority = block->node.priority}, .shelf = shelf, .mapped = true};
+  *block = (struct sl_chosen_block){.node = {.bytes = bytes, .address = address, .priority = block->node.priority},
+                                    .segment = address,
+                                    .shelf = shelf,
+                                    .mapped = true};
   return block;
 }
 
@@ -140,6 +142,46 @@ void sl_block_join(struct sl_chooser *c, struct sl_chosen_block *block, struct s
   sl_block_discard(c, other);
 }
 
+/* ---- choices ---- */
+
+/*
+ * Blocks of up to 1 MiB, and of expandable segments, are cut to what is asked for whatever they are cut from: only
+ * where segments are given back for room do they decide what larger requests find.
+ */
+void sl_choice_is_open(struct sl_chooser *c, const struct sl_shelf *shelf) {
+  const struct sl_chooser_options *options = &c->options;
+  c->open.segments = true;
+  if ((!shelf->small && !options->config.expandable_segments) || options->limit_bytes || options->capacity_bytes)
+    c->open.sizes = true;
+}
+
+/* Whether it makes no difference which of two equal ones is taken, or the order of their addresses is known. */
+static bool is_alike(const struct sl_chooser *c, const struct sl_chosen_block *a, const struct sl_chosen_block *b) {
+  if (a->expandable || b->expandable)
+    return a->expandable == b->expandable;
+  return a->segment == b->segment || (sl_is_idle(a) && sl_is_idle(b) && !sl_collects(c)); /* by age, else */
+}
+
+void sl_choice_note(struct sl_chooser *c, const struct sl_chosen_block *block) {
+  struct sl_free_node *own = (struct sl_free_node *)&block->node, *node;
+  if (c->open.segments && c->open.sizes)
+    return;
+  for (node = sl_free_tree_next(own); node && node->bytes == own->bytes; node = sl_free_tree_next(node))
+    if (!is_alike(c, block, sl_block_at(node))) {
+      sl_choice_is_open(c, sl_shelf_of(c, block));
+      return;
+    }
+  for (node = sl_free_tree_previous(own); node && node->bytes == own->bytes; node = sl_free_tree_previous(node))
+    if (!is_alike(c, block, sl_block_at(node))) {
+      sl_choice_is_open(c, sl_shelf_of(c, block));
+      return;
+    }
+}
+
+struct sl_chooser_open sl_chooser_open(const struct sl_chooser *c) {
+  return c->open;
+}
+
 /* ---- a request ---- */
 
 /* A free block that serves it, taken from its shelf; NULL: none. */
@@ -149,6 +191,8 @@ static struct sl_chosen_block *cached_find(struct sl_chooser *c, uint32_t number
   if (sl_collects(c))
     c->searches[2 * shelf->pool + shelf->small]++;
   struct sl_chosen_block *block = sl_block_at(sl_free_tree_at_least(shelf->free, rounded));
+  if (block)
+    sl_choice_note(c, block);
   if (block && block->expandable)
     block = sl_expandable_best(c, block);
   if (!block || (rounded < max_split && block->node.bytes >= max_split) ||
@@ -199,6 +243,7 @@ static int block_split(struct sl_chooser *c, struct sl_chosen_block *block, uint
   if (!rest)
     return -ENOMEM;
   rest->expandable = block->expandable;
+  rest->segment = block->segment;
   block->node.bytes = bytes;
   sl_block_put_after(block, rest);
   sl_block_shelve(c, rest);

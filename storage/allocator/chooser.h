@@ -7,7 +7,7 @@
  *
  * A stream of a pool is a place. Requests up to 1 MiB and larger ones have free blocks of their own. Of two free blocks
  * of one size the one with the lower address is taken, so results may depend on where the driver puts segments: the
- * caller says where.
+ * caller says where, and sl_chooser_open tells whether it has mattered yet.
  */
 #ifndef SHARDLEDGER_CHOOSER_H
 #define SHARDLEDGER_CHOOSER_H
@@ -91,6 +91,17 @@ static inline uint64_t sl_signature_add(uint64_t signature, uint64_t number) {
   signature = (signature ^ number) * UINT64_C(0x9e3779b97f4a7c15);
   return signature ^ signature >> 32;
 }
+
+/*
+ * What the addresses of segments may have decided so far: whether a choice was between equal free blocks of different
+ * segments. Two that are all of their segments are as good as each other, and those of one segment have a known order.
+ * Where it is false, every order of addresses comes to the same totals.
+ */
+struct sl_chooser_open {
+  bool sizes;    /* of blocks that were handed out */
+  bool segments; /* how many there are, and of what size */
+};
+struct sl_chooser_open sl_chooser_open(const struct sl_chooser *chooser);
 
 /* How often all cached segments were given back to serve a request. */
 uint64_t sl_chooser_retries(const struct sl_chooser *chooser);

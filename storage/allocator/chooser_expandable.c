@@ -34,12 +34,14 @@ static uint64_t grown_bytes(const struct sl_chosen_block *block) {
 }
 
 /* From the smallest one that is large enough: the next larger ones, as long as these could grow to less. */
-struct sl_chosen_block *sl_expandable_best(const struct sl_chooser *c, struct sl_chosen_block *block) {
+struct sl_chosen_block *sl_expandable_best(struct sl_chooser *c, struct sl_chosen_block *block) {
   if (!c->options.config.expandable_segments)
     return block;
   for (struct sl_free_node *next; block->expandable && (next = sl_free_tree_next(&block->node)) &&
-                                  grown_bytes(sl_block_at(next)) < grown_bytes(block);)
+                                  grown_bytes(sl_block_at(next)) < grown_bytes(block);) {
     block = sl_block_at(next);
+    sl_choice_note(c, block);
+  }
   return block;
 }
 
@@ -76,6 +78,8 @@ static struct sl_chosen_block *space_make(struct sl_chooser *c, uint32_t number)
 /* The lowest free address space of the place that has room, from an unmapped block or the free one before it. */
 static struct sl_chosen_block *room_find(struct sl_chooser *c, uint32_t number, uint64_t bytes) {
   for (struct sl_chosen_block *block = c->shelves[number].unmapped; block; block = block->after) {
+    if (block->expandable != c->shelves[number].unmapped->expandable)
+      sl_choice_is_open(c, &c->shelves[number]); /* of several spaces, nobody knows which is the lowest */
     struct sl_chosen_block *first =
         block->previous && block->previous->state == SL_BLOCK_FREE ? block->previous : block;
     if (has_room(first, bytes))

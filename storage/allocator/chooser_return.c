@@ -79,6 +79,8 @@ bool sl_return_enough(struct sl_chooser *c, uint32_t number, uint64_t rounded) {
   if (max_split == UINT64_MAX)
     return false;
   struct sl_free_node *node = sl_free_tree_at_least(shelf->free, bytes), *previous;
+  if (node)
+    sl_choice_note(c, sl_block_at(node));
   if (node && sl_is_idle(sl_block_at(node))) {
     sl_segment_return(c, sl_block_at(node));
     return true;
@@ -86,6 +88,7 @@ bool sl_return_enough(struct sl_chooser *c, uint32_t number, uint64_t rounded) {
   uint64_t returned = 0;
   for (node = sl_free_tree_last(shelf->free); node && returned < bytes && node->bytes >= max_split; node = previous) {
     previous = sl_free_tree_previous(node);
+    sl_choice_note(c, sl_block_at(node));
     if (!sl_is_idle(sl_block_at(node)))
       break; /* of an expandable segment: it goes with all others */
     returned += node->bytes;

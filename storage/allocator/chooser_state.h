@@ -29,6 +29,7 @@ struct sl_shelf { /* free blocks of a place, of requests up to 1 MiB or of large
 struct sl_chosen_block {
   struct sl_free_node node; /* first: in its shelf's tree while it is free */
   uint64_t requested;
+  uint64_t segment;                        /* address of the ordinary segment that it is in */
   uint64_t searches;                       /* of its pool when it became free */
   struct sl_chosen_block *previous, *next; /* neighbours in the segment */
   struct sl_chosen_block *before, *after;  /* in a list: of unmapped, of pending, or of spare ones */
@@ -52,6 +53,7 @@ struct sl_chooser {
   size_t chunk_count;
   struct sl_expandable *spaces;
   uint64_t made, retries;
+  struct sl_chooser_open open;
 };
 
 static inline struct sl_shelf *sl_shelf_of(const struct sl_chooser *c, const struct sl_chosen_block *block) {
@@ -77,11 +79,13 @@ void sl_block_shelve(struct sl_chooser *c, struct sl_chosen_block *block);
 void sl_block_take(struct sl_chooser *c, struct sl_chosen_block *block);
 void sl_block_put_after(struct sl_chosen_block *block, struct sl_chosen_block *added);
 void sl_block_join(struct sl_chooser *c, struct sl_chosen_block *block, struct sl_chosen_block *other);
+void sl_choice_note(struct sl_chooser *c, const struct sl_chosen_block *block); /* in its tree: it is looked at */
+void sl_choice_is_open(struct sl_chooser *c, const struct sl_shelf *shelf);
 
 /* chooser_expandable.c: 0 with *out taken from its shelf; 1: no room; -ENOMEM. */
 int sl_expandable_request(struct sl_chooser *c, uint32_t shelf, uint64_t bytes, struct sl_chosen_block **out);
 int sl_expandable_unmap(struct sl_chooser *c, struct sl_chosen_block *block); /* the whole pages of a free one */
-struct sl_chosen_block *sl_expandable_best(const struct sl_chooser *c, struct sl_chosen_block *block);
+struct sl_chosen_block *sl_expandable_best(struct sl_chooser *c, struct sl_chosen_block *block);
 void sl_unmapped_add(struct sl_chooser *c, struct sl_chosen_block *block);
 void sl_unmapped_remove(struct sl_chooser *c, struct sl_chosen_block *block);
 

@@ -299,6 +299,16 @@ static int play_events(struct player *p, const struct sl_tape_period *period, co
   return r;
 }
 
+/* With room without end the requests are served whatever is chosen, so what was requested is known. */
+static void open_note(struct player *p) {
+  const struct sl_chooser_open open = sl_chooser_open(p->chooser);
+  const bool has_limit = p->options->limit_bytes || p->options->capacity_bytes;
+  const bool is_open[SL_QUANTITIES] = {open.segments && has_limit, open.sizes, open.sizes, open.segments};
+  for (int i = 0; i < SL_QUANTITIES; i++)
+    if (is_open[i] && p->out->open_from[i] == SIZE_MAX)
+      p->out->open_from[i] = p->period;
+}
+
 static int play_period(struct player *p, size_t index) {
   const struct sl_tape_period *period = &p->tape->periods[index];
   const struct sl_tape_period *repeated = period->same_as >= 0 ? sl_tape_period_find(p->tape, period->same_as) : NULL;
@@ -312,6 +322,7 @@ static int play_period(struct player *p, size_t index) {
   while (p->late_count && r == 0)
     r = complete(p, p->late[--p->late_count]);
   p->out->ends[index] = *sl_chooser_totals(p->chooser);
+  open_note(p);
   return r;
 }
 
@@ -372,7 +383,7 @@ static int restore(struct player *p) {
 static int player_begin(struct player *p) {
   const struct sl_tape *tape = p->tape;
   const bool limits = !is_unchanged(p);
-  p->addresses = sl_segment_addresses_new(tape, p->options->addresses);
+  p->addresses = sl_segment_addresses_new(tape, p->options->addresses, p->options->seed);
   p->objects = sl_live_objects_new(tape);
   p->cycles = sl_cycles_new(tape);
   p->places = calloc(tape->place_count + 1, sizeof *p->places);
@@ -401,7 +412,7 @@ static int player_begin(struct player *p) {
 
 int sl_replay_run(const struct sl_tape *tape, const struct sl_replay_options *options, struct sl_replay *out) {
   struct player p = {.tape = tape, .options = options, .out = out};
-  *out = (struct sl_replay){0};
+  *out = (struct sl_replay){.open_from = {SIZE_MAX, SIZE_MAX, SIZE_MAX, SIZE_MAX}};
   int r = player_begin(&p);
   for (size_t i = 0; i < tape->period_count && r == 0 && !out->stop.is_one;) {
     const size_t skipped = skip(&p, i);

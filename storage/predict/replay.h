@@ -12,6 +12,7 @@ enum sl_replay_addresses {                        /* of segments: what is free l
                                                    */
                            SL_ADDRESSES_rising,   /* new ones, each above all before */
                            SL_ADDRESSES_falling,  /* below */
+                           SL_ADDRESSES_shuffled, /* new ones, anywhere: by sl_replay_options.seed */
 };
 
 enum sl_replay_completions { /* of blocks that other streams still used when they were freed */
@@ -26,6 +27,7 @@ enum sl_sweep { SL_SWEEP_unknown, SL_SWEEP_empty_cache, SL_SWEEP_within_request 
 struct sl_replay_options {
   const char *config; /* settings; NULL: the recorded ones */
   enum sl_replay_addresses addresses;
+  uint64_t seed; /* of shuffled addresses */
   enum sl_replay_completions completions;
   uint64_t limit_bytes, capacity_bytes; /* as of sl_chooser_options */
   const uint8_t *sweeps; /* enum sl_sweep of each sl_tape.segments, from an unchanged replay; NULL: this is one */
@@ -48,6 +50,8 @@ struct sl_replay {
   uint64_t refused_bytes; /* of an unchanged one: reserved bytes that there was no room for, the fewest; 0: never */
   uint64_t unmatched;     /* events whose allocation could not be told: it proves nothing */
   bool waits;             /* blocks were freed while other streams used them */
+  size_t open_from[SL_QUANTITIES]; /* the first period of which a peak may be due to the order of segments' addresses,
+                                      which nobody knows of a changed run; SIZE_MAX: none is */
   struct {
     bool is_one;
     bool was_served;           /* a request that had failed in the recorded run: what follows it was never recorded */

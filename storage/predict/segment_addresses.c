@@ -1,6 +1,7 @@
 /*
- * Of two segments of one size and place the driver's order of addresses decides which is used first. The n-th one that
- * is asked for gets the recorded address of the n-th, unless another one is there still: then a new one.
+ * Of two segments of one size and place the driver's order of addresses decides which is used first, and that order
+ * differs between two processes of one program. The n-th one that is asked for gets the recorded address of the n-th,
+ * unless another one is there still: then a new one.
  */
 #include "segment_addresses.h"
 
@@ -11,6 +12,7 @@
 
 #define FIRST_ADDRESS (UINT64_C(1) << 52) /* above all that a driver gives */
 #define UNIT (UINT64_C(2) << 20)
+#define SPAN (UINT64_C(1) << 60) /* in which shuffled ones lie, above the first */
 
 struct taken {
   uint64_t address, bytes;
@@ -22,7 +24,7 @@ struct sl_segment_addresses {
   uint32_t *next;  /* of each segment of the tape: the next one of its size and place; UINT32_MAX: none */
   uint32_t *heads; /* segments of the tape that are the first unused ones of their size and place */
   size_t head_count;
-  uint64_t rising;
+  uint64_t next_address, random;
   struct taken *taken; /* that are there */
   size_t count;
   bool failed; /* memory ran out: addresses are new ones then, and nothing is known to be taken */
@@ -72,11 +74,12 @@ static int chains_make(struct sl_segment_addresses *a) {
   return r;
 }
 
-struct sl_segment_addresses *sl_segment_addresses_new(const struct sl_tape *tape, enum sl_replay_addresses kind) {
+struct sl_segment_addresses *sl_segment_addresses_new(const struct sl_tape *tape, enum sl_replay_addresses kind,
+                                                      uint64_t seed) {
   struct sl_segment_addresses *a = calloc(1, sizeof *a);
   if (!a)
     return NULL;
-  *a = (struct sl_segment_addresses){.tape = tape, .kind = kind, .rising = FIRST_ADDRESS};
+  *a = (struct sl_segment_addresses){.tape = tape, .kind = kind, .next_address = FIRST_ADDRESS, .random = seed};
   if (kind == SL_ADDRESSES_recorded && chains_make(a) < 0)
     return sl_segment_addresses_free(a);
   return a;
@@ -127,15 +130,30 @@ static uint64_t recorded(struct sl_segment_addresses *a, uint64_t stream, uint32
   return 0;
 }
 
+/* Where nobody has been. */
+static uint64_t new_address(struct sl_segment_addresses *a, uint64_t room) {
+  uint64_t address = a->next_address;
+  switch (a->kind) {
+  case SL_ADDRESSES_shuffled:
+    do { /* SplitMix64 */
+      uint64_t mixed = a->random += UINT64_C(0x9e3779b97f4a7c15);
+      mixed = (mixed ^ mixed >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+      mixed = (mixed ^ mixed >> 27) * UINT64_C(0x94d049bb133111eb);
+      address = FIRST_ADDRESS + (mixed ^ mixed >> 31) % SPAN / UNIT * UNIT;
+    } while (!a->failed && is_taken(a, address, room));
+    return address;
+  case SL_ADDRESSES_falling: return a->next_address -= room; /* far from what a driver gives, for long */
+  default: a->next_address += room; return address;
+  }
+}
+
 uint64_t sl_segment_addresses_place(void *context, uint64_t stream, uint32_t pool, uint64_t bytes, bool expandable) {
   struct sl_segment_addresses *a = context;
   const uint64_t room = (bytes + UNIT - 1) / UNIT * UNIT;
   uint64_t address = a->kind == SL_ADDRESSES_recorded && !expandable ? recorded(a, stream, pool, bytes) : 0;
-  if (!address) {
-    address = a->rising;
-    a->rising += room;
-  }
-  if (!expandable)
+  if (!address)
+    address = new_address(a, room);
+  if (!expandable || a->kind == SL_ADDRESSES_shuffled)
     sl_segment_addresses_keep(a, address, bytes);
   return address;
 }

@@ -1,4 +1,5 @@
-/* Where the driver puts segments when a tape is played again: as recorded, or where nobody has been. */
+/* Where the driver puts segments when a tape is played again: as recorded, or where nobody has been: above all
+ * before, below, or anywhere. */
 #ifndef SHARDLEDGER_SEGMENT_ADDRESSES_H
 #define SHARDLEDGER_SEGMENT_ADDRESSES_H
 
@@ -7,7 +8,8 @@
 struct sl_segment_addresses;
 
 /* NULL: no memory. The tape must outlive it. Free it with sl_segment_addresses_free, which returns NULL. */
-struct sl_segment_addresses *sl_segment_addresses_new(const struct sl_tape *tape, enum sl_replay_addresses kind);
+struct sl_segment_addresses *sl_segment_addresses_new(const struct sl_tape *tape, enum sl_replay_addresses kind,
+                                                      uint64_t seed);
 struct sl_segment_addresses *sl_segment_addresses_free(struct sl_segment_addresses *addresses);
 
 /* As of struct sl_segment_source, with addresses as the context. */

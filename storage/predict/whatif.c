@@ -139,15 +139,7 @@ static void range_add(struct sl_whatif_range *range, uint64_t bytes, bool is_fir
     range->high = bytes;
 }
 
-static void answer_add(const struct sl_tape *tape, struct sl_whatif *out, const struct sl_replay *replay,
-                       bool is_first) {
-  for (int i = 0; i < SL_QUANTITIES; i++) {
-    range_add(&out->highest[i], replay->highest[i].bytes, is_first);
-    for (size_t p = 0; p < tape->period_count; p++)
-      range_add(&out->peaks[i][p], ((const uint64_t *)&replay->peaks[p])[i], is_first);
-  }
-  if (replay->retries > out->retries)
-    out->retries = replay->retries;
+static void ends_add(struct sl_whatif *out, const struct sl_replay *replay, bool is_first) {
   const enum sl_whatif_end end = !replay->stop.is_one      ? SL_END_all
                                  : replay->stop.was_served ? SL_END_served
                                                            : SL_END_refused;
@@ -157,53 +149,87 @@ static void answer_add(const struct sl_tape *tape, struct sl_whatif *out, const 
     out->ends_surely = false;
   if (end == SL_END_refused)
     out->end = end;
+  out->out_of_memory += end == SL_END_refused;
+}
+
+static void answer_add(const struct sl_tape *tape, struct sl_whatif *out, const struct sl_replay *replay,
+                       bool is_first) {
+  const size_t reached = replay->stop.is_one ? replay->stop.period + 1 : tape->period_count;
+  for (int i = 0; i < SL_QUANTITIES; i++) {
+    range_add(&out->highest[i], replay->highest[i].bytes, is_first);
+    for (size_t p = 0; p < reached; p++)
+      range_add(&out->peaks[i][p], ((const uint64_t *)&replay->peaks[p])[i], p >= out->reached);
+    if (replay->open_from[i] < out->open_from[i])
+      out->open_from[i] = replay->open_from[i];
+  }
+  if (reached > out->reached)
+    out->reached = reached;
+  if (replay->retries > out->retries)
+    out->retries = replay->retries;
+  ends_add(out, replay, is_first);
+  out->plays++;
+}
+
+/* Whether a play has told all there is: no address and no other stream had a say in it. */
+static bool is_settled(const struct sl_whatif *out) {
+  if (out->is_changed && out->before.waits)
+    return false;
+  for (int i = 0; i < SL_QUANTITIES; i++)
+    if (out->is_changed && out->open_from[i] != SIZE_MAX)
+      return false;
+  return true;
 }
 
 /* What the record leaves open: where the driver puts segments, and when other streams are done with freed blocks. */
-static int play_all(const struct sl_tape *tape, struct sl_replay_options *options, bool is_changed,
-                    struct sl_whatif *out) {
+static int play_all(const struct sl_tape *tape, struct sl_replay_options *options, struct sl_whatif *out) {
   static const enum sl_replay_completions completions[] = {SL_COMPLETIONS_recorded, SL_COMPLETIONS_at_once,
                                                            SL_COMPLETIONS_late};
-  const int ways = is_changed && out->before.waits ? 3 : 1, places = is_changed ? 2 : 1;
-  int r = 0;
-  for (int i = 0; i < ways && r == 0; i++)
-    for (int addresses = SL_ADDRESSES_recorded; addresses < places && r == 0; addresses++) {
-      struct sl_replay replay;
-      options->addresses = (enum sl_replay_addresses)addresses;
-      options->completions = completions[i];
-      r = sl_replay_run(tape, options, &replay);
-      if (r < 0)
-        break;
-      const bool is_first = !out->after.peaks;
-      answer_add(tape, out, &replay, is_first);
-      if (is_first)
-        out->after = replay;
-      else
-        sl_replay_free(&replay);
-    }
-  return r;
+  const unsigned ways = out->is_changed && out->before.waits ? 3 : 1;
+  for (unsigned i = 0; i < SL_PLAYS && (i == 0 || !is_settled(out)); i++) {
+    const unsigned addresses = i / ways; /* the first ones each with every way, and more orders of the last kind */
+    struct sl_replay replay;
+    options->addresses =
+        addresses < SL_ADDRESSES_shuffled ? (enum sl_replay_addresses)addresses : SL_ADDRESSES_shuffled;
+    options->seed = i;
+    options->completions = completions[i % ways];
+    int r = sl_replay_run(tape, options, &replay);
+    if (r < 0)
+      return r;
+    const bool is_first = !out->after.peaks;
+    answer_add(tape, out, &replay, is_first);
+    if (is_first)
+      out->after = replay;
+    else
+      sl_replay_free(&replay);
+  }
+  return 0;
+}
+
+enum sl_standing sl_whatif_standing(const struct sl_whatif *out, int quantity, size_t period) {
+  if (out->standing == SL_STANDING_refused || !out->is_changed)
+    return out->standing;
+  const bool room_is_guessed = out->room_is_open || (out->room_bytes && (out->retries || out->end != SL_END_all));
+  const bool is_open = period == SIZE_MAX ? out->open_from[quantity] != SIZE_MAX : period >= out->open_from[quantity];
+  return room_is_guessed || out->before.waits || is_open ? SL_STANDING_estimate : SL_STANDING_exact;
 }
 
 static void standing_set(struct sl_whatif *out) {
-  bool same = out->ends_surely;
+  enum sl_standing standing = SL_STANDING_exact;
   for (int i = 0; i < SL_QUANTITIES; i++)
-    same = same && (i == ACTIVE || out->highest[i].low == out->highest[i].high);
-  if (!same && out->room_is_open) {
-    out->standing = SL_STANDING_bound;
-    snprintf(
-        out->reason, sizeof out->reason,
-        "how much room there was is known from the refused requests alone; --memory-limit or --device-memory tells it");
-  } else if (!same) {
-    out->standing = SL_STANDING_bound;
-    snprintf(out->reason, sizeof out->reason, "%s",
-             out->before.waits
-                 ? "it depends on when other streams are done with freed blocks, or on where the driver puts segments"
-                 : "it depends on where the driver puts segments");
-  } else if (out->room_bytes && (out->retries || out->end != SL_END_all)) {
-    out->standing = SL_STANDING_bound;
-    snprintf(out->reason, sizeof out->reason,
-             "what is not PyTorch's is taken at its most, which it may not have been when there was no room");
-  }
+    if (i != ACTIVE && sl_whatif_standing(out, i, SIZE_MAX) == SL_STANDING_estimate)
+      standing = SL_STANDING_estimate;
+  out->standing = standing;
+  if (standing == SL_STANDING_exact)
+    return;
+  const char *why =
+      out->room_is_open
+          ? "how much room there was is known from the refused requests alone; --memory-limit or --device-memory tells it"
+      : out->room_bytes && (out->retries || out->end != SL_END_all)
+          ? "what is not PyTorch's is taken at its most, which it may not have been when there was no room"
+      : out->before.waits
+          ? "it depends on when other streams are done with freed blocks, or on where the driver puts segments"
+          : "it depends on where the driver puts segments";
+  snprintf(out->reason, sizeof out->reason, "%s", why);
 }
 
 /* Where a limit is told, the recorded run had it too: with it, it must come out as recorded. */
@@ -229,8 +255,8 @@ static int check_limit(const struct sl_tape *tape, const struct sl_replay_option
 
 int sl_whatif_ask(const struct sl_tape *tape, const struct sl_tape *changed, const struct sl_whatif_change *change,
                   struct sl_whatif *out) {
-  *out = (struct sl_whatif){0};
   const bool is_changed = changed || change->alloc_conf || has_room_limits(change);
+  *out = (struct sl_whatif){.is_changed = is_changed, .open_from = {SIZE_MAX, SIZE_MAX, SIZE_MAX, SIZE_MAX}};
   struct sl_replay_options options = {.limit_bytes = change->recorded_limit_bytes};
   struct sl_allocator_config config;
   for (int i = 0; i < SL_QUANTITIES; i++)
@@ -245,7 +271,7 @@ int sl_whatif_ask(const struct sl_tape *tape, const struct sl_tape *changed, con
     return r;
   out->ends_surely = true;
   if (!is_changed)
-    return play_all(tape, &options, false, out);
+    return play_all(tape, &options, out);
   options.config = change->alloc_conf;
   options.sweeps = out->before.sweeps;
   sl_allocator_config_parse(change->alloc_conf ? change->alloc_conf : tape->config, &config);
@@ -253,6 +279,8 @@ int sl_whatif_ask(const struct sl_tape *tape, const struct sl_tape *changed, con
     r = check_limit(tape, &options, out);
   if (r < 0 || out->standing == SL_STANDING_refused)
     return r;
+  if (!changed && !change->alloc_conf && !change->limit_bytes && !change->device_bytes)
+    out->is_changed = false; /* its own limit alone, with which it came out as recorded */
   if (change->limit_bytes)
     options.limit_bytes = change->limit_bytes;
   else if (config.memory_fraction > 0)
@@ -262,11 +290,11 @@ int sl_whatif_ask(const struct sl_tape *tape, const struct sl_tape *changed, con
   if (!options.limit_bytes && !options.capacity_bytes && first_return(tape, &out->before) != SIZE_MAX) {
     out->room_is_open = true;
     options.limit_bytes = out->before.refused_bytes - 1;
-    r = play_all(changed ? changed : tape, &options, true, out);
+    r = play_all(changed ? changed : tape, &options, out);
     options.limit_bytes = out->before.highest[RESERVED].bytes;
   }
   if (r == 0)
-    r = play_all(changed ? changed : tape, &options, true, out);
+    r = play_all(changed ? changed : tape, &options, out);
   if (r == 0)
     standing_set(out);
   return r;

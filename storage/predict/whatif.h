@@ -1,11 +1,15 @@
 /*
  * What would a rank have taken, had one thing been different? Its tape is played unchanged first: where that does not
- * come out as recorded in every period, nothing is predicted. Then it is played with the change, once for each thing
- * that the record leaves open, and the answer is the lowest and the highest of what came out.
+ * come out as recorded in every period, nothing is predicted. Then it is played with the change.
  *
- *   exact    both ends are one: what is open makes no difference
- *   bound    they differ
- *   refused  there is no answer, for this reason
+ * PyTorch takes the lower address of two equal free blocks, and the driver puts segments elsewhere in each process: two
+ * recordings of one program differ in the order of their addresses, from the first segments on. So a figure that such a
+ * choice has decided can't be known; it is played with many orders, and what came out lowest and highest is told.
+ *
+ *   exact     no choice was between equal blocks of different segments: proven, whatever the addresses are
+ *   bound     proven to lie between both ends (only sl_floor's)
+ *   estimate  not proven: the lowest and the highest of SL_PLAYS plays, which may all have come to one figure
+ *   refused   there is no answer, for this reason
  */
 #ifndef SHARDLEDGER_WHATIF_H
 #define SHARDLEDGER_WHATIF_H
@@ -13,7 +17,8 @@
 #include "replay.h"
 #include "tape.h"
 
-enum sl_standing { SL_STANDING_exact, SL_STANDING_bound, SL_STANDING_refused };
+enum sl_standing { SL_STANDING_exact, SL_STANDING_bound, SL_STANDING_estimate, SL_STANDING_refused };
+enum { SL_PLAYS = 16 };
 
 struct sl_whatif_change {        /* zero-initialised: none */
   const char *alloc_conf;        /* PYTORCH_CUDA_ALLOC_CONF; NULL: as recorded */
@@ -29,11 +34,12 @@ struct sl_whatif_range {
 enum sl_whatif_end { SL_END_all, SL_END_refused, SL_END_served };
 
 struct sl_whatif {
-  enum sl_standing standing;
-  char reason[400];                             /* why it is refused or a bound; "" */
+  enum sl_standing standing;                    /* the weakest of the figures' of the whole life */
+  char reason[400];                             /* why it is refused or an estimate; "" */
   struct sl_whatif_range *peaks[SL_QUANTITIES]; /* of each period */
   struct sl_whatif_range highest[SL_QUANTITIES];
   struct sl_replay before, after; /* unchanged, and the change with addresses as recorded */
+  size_t reached;                 /* periods that a play got to */
   uint64_t retries;               /* the most */
   uint64_t room_bytes;            /* what the device has for segments; 0: enough */
   bool room_is_open;              /* how much the recorded run had is known from refused requests alone */
@@ -42,7 +48,10 @@ struct sl_whatif {
    * failed in the recorded run, so that nobody knows what would follow. The figures are of the time until then.
    */
   enum sl_whatif_end end;
-  bool ends_surely; /* in each of the replays */
+  bool ends_surely;              /* in each of the plays */
+  unsigned plays, out_of_memory; /* how many, and those that ended with a refused request */
+  bool is_changed;
+  size_t open_from[SL_QUANTITIES]; /* the first period of which a peak is not proven; SIZE_MAX: all are */
 };
 
 /* The allocator's settings that are not known, in a text as PYTORCH_CUDA_ALLOC_CONF has it: "" or their names. */
@@ -55,5 +64,8 @@ void sl_alloc_conf_unknown(const char *text, char *out, size_t size);
 int sl_whatif_ask(const struct sl_tape *tape, const struct sl_tape *changed, const struct sl_whatif_change *change,
                   struct sl_whatif *out);
 void sl_whatif_free(struct sl_whatif *answer);
+
+/* Of a period's peak, by its index of sl_tape.periods; SIZE_MAX: of the highest of all. */
+enum sl_standing sl_whatif_standing(const struct sl_whatif *answer, int quantity, size_t period);
 
 #endif

@@ -141,6 +141,78 @@ TEST_F(Chooser, TakesTheSmallestBlockThatFitsAndOfEqualOnesTheLowest) {
   EXPECT_EQ(address(d), of_b);
 }
 
+TEST_F(Chooser, TwoWholeSegmentsAreAsGoodAsEachOther) {
+  begin();
+  auto *a = request(30 * kMiB), *b = request(30 * kMiB);
+  end(a);
+  end(b);
+  request(30 * kMiB);
+  request(20 * kMiB); // the front of the other one
+  EXPECT_FALSE(sl_chooser_open(chooser).segments);
+}
+
+TEST_F(Chooser, BlocksOfOneSegmentHaveAKnownOrder) {
+  begin();
+  std::vector<Tensor *> blocks;
+  for (int i = 0; i < 6; i++)
+    blocks.push_back(request(2 * kMiB)); // of 20 MiB
+  end(blocks[1]);
+  end(blocks[3]);
+  request(2 * kMiB);
+  EXPECT_FALSE(sl_chooser_open(chooser).segments);
+}
+
+TEST_F(Chooser, TellsWhereTheOrderOfSegmentsHasDecided) {
+  begin();
+  for (int i = 0; i < 2; i++)
+    request(15 * kMiB); // of 16 MiB each, whole
+  EXPECT_EQ(reserved(), 32 * kMiB);
+  auto *a = request(20 * kMiB), *b = request(20 * kMiB);
+  end(a);
+  end(b);
+  request(11 * kMiB);
+  request(11 * kMiB); // each leaves 9 MiB
+  EXPECT_FALSE(sl_chooser_open(chooser).segments);
+  request(4 * kMiB);
+  EXPECT_TRUE(sl_chooser_open(chooser).segments);
+  EXPECT_TRUE(sl_chooser_open(chooser).sizes);
+}
+
+TEST_F(Chooser, OfTwoWholeSegmentsTheAgeDecidesWhereOldOnesAreCollected) {
+  begin("garbage_collection_threshold:0.5", 1024 * kMiB);
+  auto *a = request(30 * kMiB), *b = request(30 * kMiB);
+  end(a);
+  end(b);
+  request(30 * kMiB);
+  EXPECT_TRUE(sl_chooser_open(chooser).segments);
+}
+
+TEST_F(Chooser, TheOrderOfSmallSegmentsDecidesNoSizeUnlessThereIsALimit) {
+  for (uint64_t limit : {uint64_t{0}, 1024 * kMiB}) {
+    begin("", limit);
+    std::vector<Tensor *> small;
+    for (int i = 0; i < 4; i++)
+      small.push_back(request(kMiB)); // two segments
+    end(small[0]);
+    end(small[2]);
+    request(kMiB);
+    EXPECT_TRUE(sl_chooser_open(chooser).segments);
+    EXPECT_EQ(sl_chooser_open(chooser).sizes, limit != 0);
+    chooser = sl_chooser_free(chooser);
+  }
+}
+
+TEST_F(Chooser, AnExpandableSegmentHasAKnownOrder) {
+  begin("expandable_segments:True");
+  std::vector<Tensor *> blocks;
+  for (int i = 0; i < 6; i++)
+    blocks.push_back(request(12 * kMiB));
+  end(blocks[1]);
+  end(blocks[3]);
+  request(12 * kMiB);
+  EXPECT_FALSE(sl_chooser_open(chooser).segments);
+}
+
 TEST_F(Chooser, KeepsALargeBlockWholeWhereLessThanAMebibyteWouldBeLeft) {
   begin();
   end(request(20 * kMiB));

@@ -115,6 +115,48 @@ TEST_P(Replay, NeedsNoLessThanTheFloorAndNoMoreThanThePlan) {
   }
 }
 
+// What is called exact rests on it: where no choice was open, addresses of any order come to the same.
+TEST_P(Replay, WhatNoAddressHasDecidedIsTheSameAtOthers) {
+  static const char *const configs[] = {nullptr, "expandable_segments:True", "max_split_size_mb:24",
+                                        "large_segment_size_mb:32,roundup_power2_divisions:4"};
+  for (uint32_t rank : ranks()) {
+    struct sl_tape tape;
+    if (!read(rank, &tape))
+      continue;
+    std::vector<uint8_t> sweeps(tape.segment_count + 1, SL_SWEEP_empty_cache);
+    uint64_t most = 0;
+    for (size_t i = 0; i < tape.period_count; i++)
+      most = std::max(most, tape.periods[i].peak.reserved_bytes);
+    for (const char *config : configs)
+      for (uint64_t limit : {uint64_t{0}, most - most / 8}) {
+        struct sl_replay first = {};
+        for (int play = 0; play < 5; play++) {
+          struct sl_replay_options options = {};
+          options.config = config;
+          options.limit_bytes = limit;
+          options.sweeps = sweeps.data();
+          options.addresses = (enum sl_replay_addresses)std::min(play, (int)SL_ADDRESSES_shuffled);
+          options.seed = (uint64_t)play;
+          struct sl_replay replay;
+          ASSERT_EQ(sl_replay_run(&tape, &options, &replay), 0);
+          if (play == 0) {
+            first = replay;
+            continue;
+          }
+          for (int i = 0; i < SL_QUANTITIES; i++) {
+            EXPECT_EQ(replay.open_from[i], first.open_from[i]) << play;
+            for (size_t p = 0; p < std::min(first.open_from[i], tape.period_count); p++)
+              ASSERT_EQ(((uint64_t *)&replay.peaks[p])[i], ((uint64_t *)&first.peaks[p])[i])
+                  << "rank " << rank << ", play " << play << ", period " << p << ", quantity " << i;
+          }
+          sl_replay_free(&replay);
+        }
+        sl_replay_free(&first);
+      }
+    sl_tape_free(&tape);
+  }
+}
+
 TEST_P(Replay, IsTheSameWhereRepeatedPeriodsAreStoredOnce) {
   if (ledger_rows(ledger, "SELECT count(*) FROM period WHERE same_as IS NOT NULL")[0] == "0")
     return;

@@ -30,7 +30,7 @@ TEST_F(Whatif, NothingChangedIsTheRunAsItWas) {
   CommandResult result = shardledger({"whatif", ledger("matrix/fsdp1"), "--bytes"});
   EXPECT_EQ(result.status, 0) << result.error;
   EXPECT_TRUE(contains(result.out, "Nothing is changed"));
-  EXPECT_FALSE(contains(result.out, "bound"));
+  EXPECT_FALSE(contains(result.out, "estimate"));
   EXPECT_FALSE(contains(result.out, "refused"));
 }
 
@@ -43,11 +43,40 @@ TEST_F(Whatif, SaysEachFigureWithItsStandingAndWhere) {
       << result.out;
 }
 
-TEST_F(Whatif, IsABoundWhereOtherStreamsUsedWhatWasFreed) {
+TEST_F(Whatif, IsAnEstimateWhereTheAddressesOfSegmentsDecide) {
+  std::string path = ledger("predictions/plain");
+  CommandResult result = shardledger({"whatif", path, "--optimizer", "adamw-fused"});
+  EXPECT_EQ(result.status, 0) << result.error;
+  EXPECT_TRUE(contains(result.out, "Rank 0: estimate: not proven; 16 plays gave allocated 1.07 GiB")) << result.out;
+  EXPECT_TRUE(contains(result.out, "it depends on where the driver puts segments")) << result.out;
+  result = shardledger({"whatif", path, "--optimizer", "adamw-fused", "--json"});
+  EXPECT_TRUE(contains(result.out, "\"standing\": \"estimate\"")) << result.out;
+  EXPECT_TRUE(contains(result.out, "\"plays\": 16")) << result.out;
+  EXPECT_TRUE(contains(result.out, "\"standing\": \"exact\"")) << result.out; // what is requested
+  result = shardledger({"whatif", path, "--optimizer", "adamw-fused", "--by", "period", "--csv"});
+  EXPECT_TRUE(contains(result.out, "step,1,allocated,832067072,")) << result.out;
+  EXPECT_TRUE(contains(result.out, ",estimate,16\n")) << result.out;
+}
+
+TEST_F(Whatif, IsExactWhereEverythingIsInOneSegment) {
+  CommandResult result =
+      shardledger({"whatif", ledger("predictions/plain"), "--alloc-conf", "expandable_segments:True"});
+  EXPECT_EQ(result.status, 0) << result.error;
+  EXPECT_FALSE(contains(result.out, "estimate")) << result.out;
+}
+
+TEST_F(Whatif, ItsOwnLimitChangesNothing) {
+  CommandResult result = shardledger({"whatif", ledger("matrix/garbage-collection"), "--recorded-limit", "512MiB"});
+  EXPECT_EQ(result.status, 0) << result.error;
+  EXPECT_FALSE(contains(result.out, "estimate")) << result.out;
+  EXPECT_FALSE(contains(result.out, "refused")) << result.out;
+}
+
+TEST_F(Whatif, IsAnEstimateWhereOtherStreamsUsedWhatWasFreed) {
   CommandResult result = shardledger({"whatif", ledger("matrix/fsdp1"), "--alloc-conf", "max_split_size_mb:32"});
   EXPECT_EQ(result.status, 0) << result.error;
   EXPECT_TRUE(contains(result.out, "At most")) << result.out;
-  EXPECT_TRUE(contains(result.out, "Rank 0: bound: it depends on when other streams")) << result.out;
+  EXPECT_TRUE(contains(result.out, "; it depends on when other streams")) << result.out;
 }
 
 TEST_F(Whatif, RunsOutOfMemoryWhereTheDeviceIsTooSmall) {

@@ -40,7 +40,7 @@ static const char *const quantities[SL_QUANTITIES] = {"requested", "allocated", 
 enum { ALLOCATED = 1, ACTIVE = 2 };
 
 static const char *standing_word(enum sl_standing standing) {
-  static const char *const words[] = {"exact", "bound", "refused"};
+  static const char *const words[] = {"exact", "bound", "estimate", "refused"};
   return words[standing];
 }
 
@@ -54,6 +54,7 @@ static const struct sl_column peak_columns[] = {
     {"standing", "Standing", SL_UNIT_text, 0},
     {"before_where", "Before in", SL_UNIT_text, SL_COLUMN_HIDE_EMPTY},
     {"after_where", "After in", SL_UNIT_text, SL_COLUMN_HIDE_EMPTY},
+    {"plays", "Plays", SL_UNIT_number, SL_COLUMN_DATA_ONLY},
     {"ends", "Ends", SL_UNIT_text, SL_COLUMN_DATA_ONLY},
     {"reason", "Why", SL_UNIT_text, SL_COLUMN_DATA_ONLY},
 };
@@ -69,6 +70,7 @@ static const struct sl_column period_columns[] = {
     {"after_most_bytes", "At most", SL_UNIT_bytes, SL_COLUMN_HIDE_EMPTY},
     {"change_bytes", "Change", SL_UNIT_change, 0},
     {"standing", "Standing", SL_UNIT_text, 0},
+    {"plays", "Plays", SL_UNIT_number, SL_COLUMN_DATA_ONLY},
 };
 
 static const struct sl_column category_columns[] = {
@@ -119,11 +121,35 @@ static void cells_after(struct sl_table *table, uint64_t before, const struct sl
   sl_cell_int(table, (int64_t)(after->high - before));
 }
 
-static enum sl_standing standing_of(const struct sl_whatif *answer, const struct sl_whatif_range *range) {
-  if (answer->standing == SL_STANDING_bound && range->low == range->high && answer->end == SL_END_all &&
-      answer->ends_surely && !(answer->room_bytes && answer->retries))
-    return SL_STANDING_exact; /* another figure is open, not this one */
-  return answer->standing;
+/* On how many plays an estimate rests. */
+static void plays_cell(struct sl_table *table, const struct sl_whatif *answer, enum sl_standing standing) {
+  if (standing == SL_STANDING_estimate)
+    sl_cell_int(table, answer->plays);
+  else
+    sl_cell_null(table);
+}
+
+/* "1.23 GiB to 1.25 GiB", "1.23 GiB". */
+static const char *range_say(const struct sl_whatif_range *range, bool exact_bytes, char *out, size_t size) {
+  char low[SL_UNIT_CHARS], high[SL_UNIT_CHARS];
+  sl_format_bytes(low, (int64_t)range->low, exact_bytes);
+  sl_format_bytes(high, (int64_t)range->high, exact_bytes);
+  snprintf(out, size, range->low == range->high ? "%s" : "%s to %s", low, high);
+  return out;
+}
+
+static void reason_cell(struct sl_table *table, const struct sl_whatif *answer, int quantity,
+                        enum sl_standing standing) {
+  char text[600], range[2 * SL_UNIT_CHARS + 8];
+  if (standing == SL_STANDING_refused) {
+    sl_cell_text(table, answer->reason);
+  } else if (standing == SL_STANDING_estimate) {
+    snprintf(text, sizeof text, "not proven; %u play%s gave %s; %s", answer->plays, answer->plays == 1 ? "" : "s",
+             range_say(&answer->highest[quantity], true, range, sizeof range), answer->reason);
+    sl_cell_text(table, text);
+  } else {
+    sl_cell_null(table);
+  }
 }
 
 static const char *end_word(const struct sl_whatif *answer) {
@@ -150,11 +176,13 @@ static int peaks_print(struct sl_db *db, struct sl_table *table, const struct sl
     sl_cell_int(table, tape->rank);
     sl_cell_text(table, quantities[i]);
     cells_after(table, answer->before.highest[i].bytes, &answer->highest[i], refused);
-    sl_cell_text(table, standing_word(standing_of(answer, &answer->highest[i])));
+    const enum sl_standing standing = sl_whatif_standing(answer, i, SIZE_MAX);
+    sl_cell_text(table, standing_word(standing));
     sl_cell_text(table, before);
     sl_cell_text(table, refused ? NULL : after);
+    plays_cell(table, answer, standing);
     sl_cell_text(table, end_word(answer));
-    sl_cell_text(table, *answer->reason ? answer->reason : NULL);
+    reason_cell(table, answer, i, standing);
   }
   return r;
 }
@@ -163,7 +191,7 @@ static void periods_print(struct sl_table *table, const struct sl_tape *tape, co
   const bool refused = answer->standing == SL_STANDING_refused;
   for (size_t p = 0; p < tape->period_count; p++)
     for (int i = 0; i < SL_QUANTITIES; i++) {
-      if (i == ACTIVE || (answer->after.stop.is_one && p > answer->after.stop.period))
+      if (i == ACTIVE || (!refused && p >= answer->reached))
         continue;
       sl_cell_int(table, tape->rank);
       sl_cell_int(table, tape->periods[p].period);
@@ -174,7 +202,9 @@ static void periods_print(struct sl_table *table, const struct sl_tape *tape, co
         sl_cell_int(table, tape->periods[p].step);
       sl_cell_text(table, quantities[i]);
       cells_after(table, ((const uint64_t *)&answer->before.peaks[p])[i], &answer->peaks[i][p], refused);
-      sl_cell_text(table, standing_word(standing_of(answer, &answer->peaks[i][p])));
+      const enum sl_standing standing = sl_whatif_standing(answer, i, p);
+      sl_cell_text(table, standing_word(standing));
+      plays_cell(table, answer, standing);
     }
 }
 
@@ -247,8 +277,11 @@ static int end_note(struct printing *p, const struct sl_tape *tape, const struct
                : note_add(p, SL_STYLE_plain,
                           "Rank %u: cached segments are given back %" PRIu64 " times to make room, which costs time",
                           tape->rank, answer->retries);
+  char how[80] = "it runs out of memory";
+  if (answer->standing == SL_STANDING_estimate)
+    snprintf(how, sizeof how, "it runs out of memory in %u of %u plays", answer->out_of_memory, answer->plays);
   if (!after->stop.is_one)
-    return note_add(p, SL_STYLE_red, "Rank %u: it may run out of memory", tape->rank);
+    return note_add(p, SL_STYLE_red, "Rank %u: %s", tape->rank, how);
   sl_format_bytes(bytes, (int64_t)after->stop.bytes, p->out->exact_bytes);
   sl_format_bytes(reserved, (int64_t)after->stop.reserved_bytes, p->out->exact_bytes);
   period_say(&tape->periods[after->stop.period], where);
@@ -257,16 +290,29 @@ static int end_note(struct printing *p, const struct sl_tape *tape, const struct
                     "Rank %u: the %s that failed in %s are served; what the job would have done next was not recorded: "
                     "the figures are of the time until then",
                     tape->rank, bytes, where);
-  return note_add(
-      p, SL_STYLE_red, "Rank %u: %s: %s are refused in %s with %s reserved; the figures are of the time until then",
-      tape->rank, answer->ends_surely ? "it runs out of memory" : "it may run out of memory", bytes, where, reserved);
+  return note_add(p, SL_STYLE_red,
+                  "Rank %u: %s: %s are refused in %s with %s reserved; the figures are of the time until then",
+                  tape->rank, how, bytes, where, reserved);
+}
+
+/* "16 plays gave allocated 1.07 GiB, reserved 1.23 GiB to 1.25 GiB" */
+static int estimate_note(struct printing *p, uint32_t rank, const struct sl_whatif *answer) {
+  char gave[300] = "", range[2 * SL_UNIT_CHARS + 8];
+  size_t length = 0;
+  for (int i = 0; i < SL_QUANTITIES && length < sizeof gave; i++)
+    if (i != ACTIVE && sl_whatif_standing(answer, i, SIZE_MAX) == SL_STANDING_estimate)
+      length += (size_t)snprintf(gave + length, sizeof gave - length, "%s%s %s", length ? ", " : "", quantities[i],
+                                 range_say(&answer->highest[i], p->out->exact_bytes, range, sizeof range));
+  return note_add(p, SL_STYLE_yellow, "Rank %u: estimate: not proven; %u play%s gave %s; %s", rank, answer->plays,
+                  answer->plays == 1 ? "" : "s", gave, answer->reason);
 }
 
 static int notes_add(struct printing *p, const struct sl_tape *tape, size_t known, const struct sl_whatif *answer) {
   int r = 0;
-  if (answer->standing != SL_STANDING_exact)
-    r = note_add(p, answer->standing == SL_STANDING_refused ? SL_STYLE_red : SL_STYLE_yellow, "Rank %u: %s: %s",
-                 tape->rank, standing_word(answer->standing), answer->reason);
+  if (answer->standing == SL_STANDING_estimate)
+    r = estimate_note(p, tape->rank, answer);
+  else if (answer->standing == SL_STANDING_refused)
+    r = note_add(p, SL_STYLE_red, "Rank %u: refused: %s", tape->rank, answer->reason);
   if (r < 0 || answer->standing == SL_STANDING_refused)
     return r;
   r = end_note(p, tape, answer);
@@ -292,7 +338,7 @@ static int floor_print(struct printing *p, const struct sl_tape *tape, const str
   sl_cell_text(p->table, "floor");
   cells_after(p->table, before, &range, false);
   sl_cell_text(p->table, standing_word(range.low == range.high ? SL_STANDING_exact : SL_STANDING_bound));
-  for (int i = 0; i < 4; i++)
+  for (int i = 0; i < 5; i++)
     sl_cell_null(p->table);
   return note_add(
       p, SL_STYLE_plain,

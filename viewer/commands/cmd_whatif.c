@@ -19,6 +19,7 @@
 
 enum by { BY_life, BY_period };
 enum { MOST_RANKS = 8 }; /* of more, one of each group speaks */
+enum { MOST_NOTES = 8 }; /* below a table, unless --limit says otherwise */
 
 struct question {
   struct sl_whatif_change change;
@@ -441,8 +442,11 @@ static void change_say(struct sl_output *out, const struct question *question) {
 }
 
 static void below_print(struct printing *p) {
-  for (size_t i = 0; i < p->note_count; i++)
+  const size_t most = p->out->limit ? (size_t)p->out->limit : MOST_NOTES;
+  for (size_t i = 0; i < p->note_count && i < most; i++)
     sl_output_styled(p->out, p->notes[i].style, "%s", p->notes[i].text);
+  if (p->note_count > most)
+    sl_output_line(p->out, "%zu lines more on other ranks: --rank R, or --limit all", p->note_count - most);
   if (!p->category_count && p->out->format == SL_FORMAT_text)
     return;
   sl_output_line(p->out, "%s", "");

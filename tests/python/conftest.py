@@ -67,7 +67,7 @@ def companion(monkeypatch):
     """The companion, installed in this process without bridge, with noted natives and as if just attached."""
     monkeypatch.setenv("SHARDLEDGER_TORCH", "off")
     import torch
-    from shardledger import attach, cycle, forward, guard, modules, moved, native, optimizers, steps, tags, uncalled
+    from shardledger import attach, cycle, forward, guard, modules, moved, native, optimizers, sites, steps, tags, uncalled
 
     attach_module = sys.modules["shardledger.attach"]
     calls = Calls()
@@ -99,6 +99,9 @@ def companion(monkeypatch):
     tags._named.clear()
     moved._models.clear()
     moved._optimizers.clear()
+    for name, value in (("_library", None), ("_wanted", "none"), ("_mode", 0), ("_is_in_step", False), ("_is_sampled", False),
+                        ("_users_history", False), ("_end", None), ("_differs", None), ("_next", sites._FIRST_STEPS), ("_rest", sites._REST)):
+        monkeypatch.setattr(sites, name, value)
     monkeypatch.setattr(uncalled, "_steps", 2)
     monkeypatch.setattr(uncalled, "_looks", 0)
     monkeypatch.setattr(steps, "number", -1)

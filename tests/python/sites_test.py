@@ -27,9 +27,6 @@ def followed(companion, monkeypatch):
 
     library = types.SimpleNamespace(start_sites=lambda *a: 0, follow_sites=follow, error=lambda: b"", site_now=lambda: 7,
                                     site_of_waiting=lambda frame: 8)
-    for name, value in (("_library", None), ("_mode", OFF), ("_is_in_step", False), ("_is_sampled", False), ("_users_history", False),
-                        ("_end", None), ("_differs", None), ("_next", sites._FIRST_STEPS), ("_rest", sites._REST)):
-        monkeypatch.setattr(sites, name, value)
     monkeypatch.setattr(sites.native, "address", lambda library, name: None)
     monkeypatch.setattr(sites.torch._C, "_cuda_record_memory_history", lambda enabled, *a, **k: told.modes.append(f"program {enabled}"),
                         raising=False)

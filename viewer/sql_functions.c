@@ -85,8 +85,8 @@ int sl_add_functions(struct sl_db *db, struct sl_error *error) {
       return sl_no_memory(error);
   if (sqlite3_create_function(sl_db_handle(db), "rank_in", 2, flags, NULL, rank_in, NULL, NULL) != SQLITE_OK)
     return sl_no_memory(error);
-  if (sqlite3_create_function(sl_db_handle(db), "source_line", 2, SQLITE_UTF8 | SQLITE_DIRECTONLY, NULL, source_line, NULL,
-                              NULL) != SQLITE_OK)
+  if (sqlite3_create_function(sl_db_handle(db), "source_line", 2, SQLITE_UTF8 | SQLITE_DIRECTONLY, NULL, source_line,
+                              NULL, NULL) != SQLITE_OK)
     return sl_no_memory(error);
   return 0;
 }

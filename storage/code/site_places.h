@@ -1,10 +1,10 @@
 /*
- * Places in a step, and the site that allocates at each: training repeats itself, so a site that was recorded in one step
- * holds for the allocation at the same place of every later step.
+ * Places in a step, and the site that allocates at each: training repeats itself, so a site that was recorded in one
+ * step holds for the allocation at the same place of every later step.
  *
  * A place is a phase (with its module, its call and the phases around it), the allocation's number in it, and its size:
- * the third allocation, of 4 MiB, in the first forward of blocks.3. Where sizes vary a place without its size counts, too, when two
- * steps or more were recorded and had the same site there. Where more differs nothing is said.
+ * the third allocation, of 4 MiB, in the first forward of blocks.3. Where sizes vary a place without its size counts,
+ * too, when two steps or more were recorded and had the same site there. Where more differs nothing is said.
  */
 #ifndef SHARDLEDGER_SITE_PLACES_H
 #define SHARDLEDGER_SITE_PLACES_H
@@ -20,12 +20,13 @@ struct sl_place_site {
   int64_t step;  /* in which it was recorded */
 };
 
-struct sl_site_places *sl_site_places_new(void); /* NULL: no memory */
+struct sl_site_places *sl_site_places_new(void);                           /* NULL: no memory */
 struct sl_site_places *sl_site_places_free(struct sl_site_places *places); /* NULL is fine; returns NULL */
 
 /*
- * An allocation of a step, the nth (from 0) in this phase, innermost at its time. site: recorded for it; 0: none. Returns
- * the site that it has: its own, or that of its place in an earlier step. Without memory for a new place it is forgotten.
+ * An allocation of a step, the nth (from 0) in this phase, innermost at its time. site: recorded for it; 0: none.
+ * Returns the site that it has: its own, or that of its place in an earlier step. Without memory for a new place it is
+ * forgotten.
  */
 struct sl_place_site sl_site_places_site(struct sl_site_places *places, const struct sl_phase *phase, uint32_t nth,
                                          uint64_t requested_bytes, int64_t step, uint32_t site);

@@ -67,13 +67,10 @@ enum sl_code_of sl_code_of(const char *file) {
     const char *part;
     enum sl_code_of code_of;
   } parts[] = {
-      {"/site-packages/torch/", SL_CODE_OF_PYTORCH},
-      {"/dist-packages/torch/", SL_CODE_OF_PYTORCH},
+      {"/site-packages/torch/", SL_CODE_OF_PYTORCH}, {"/dist-packages/torch/", SL_CODE_OF_PYTORCH},
       {"torchinductor_", SL_CODE_OF_PYTORCH}, /* code that torch.compile wrote */
-      {"/site-packages/", SL_CODE_OF_LIBRARY},
-      {"/dist-packages/", SL_CODE_OF_LIBRARY},
-      {"/lib/python3", SL_CODE_OF_PYTHON},
-      {"/lib64/python3", SL_CODE_OF_PYTHON},
+      {"/site-packages/", SL_CODE_OF_LIBRARY},       {"/dist-packages/", SL_CODE_OF_LIBRARY},
+      {"/lib/python3", SL_CODE_OF_PYTHON},           {"/lib64/python3", SL_CODE_OF_PYTHON},
   };
   if (strncmp(file, "<frozen", 7) == 0)
     return SL_CODE_OF_PYTHON;

@@ -94,8 +94,8 @@ struct sl_period_row {
   struct sl_block_totals peak, end;
   struct sl_free_blocks end_free;
   uint64_t first_allocator_event; /* from 1 */
-  int checked;   /* 1, 0, or -1: not compared */
-  bool recorded; /* allocations were; else the sums are unknown, and not 0 */
+  int checked;                    /* 1, 0, or -1: not compared */
+  bool recorded;                  /* allocations were; else the sums are unknown, and not 0 */
   bool
       drivers_pool; /* cudaMallocAsync: PyTorch counts no requested bytes, and nobody tells of reserved and free ones */
 };

@@ -13,8 +13,9 @@ static const struct {
   sl_export_format *write;
   bool is_of_peak; /* what was allocated at one instant; else a timeline, or all tables */
 } formats[] = {
-    {"nsys", sl_export_nsys, false},         {"kineto", sl_export_kineto, false}, {"perfetto", sl_export_perfetto, false},
-    {"snapshot", sl_export_snapshot, false}, {"folded", sl_export_folded, true},  {"pprof", sl_export_pprof, true},
+    {"nsys", sl_export_nsys, false},         {"kineto", sl_export_kineto, false},
+    {"perfetto", sl_export_perfetto, false}, {"snapshot", sl_export_snapshot, false},
+    {"folded", sl_export_folded, true},      {"pprof", sl_export_pprof, true},
     {"parquet", sl_export_parquet, false},
 };
 #define FORMATS "nsys|kineto|perfetto|snapshot|folded|pprof|parquet"

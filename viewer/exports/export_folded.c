@@ -1,6 +1,6 @@
 /*
- * Folded stacks, as Brendan Gregg's flamegraph.pl and speedscope read them: a line for each call stack, its frames from the
- * outermost to the innermost and then the bytes: what was allocated at the highest point of each rank's life.
+ * Folded stacks, as Brendan Gregg's flamegraph.pl and speedscope read them: a line for each call stack, its frames from
+ * the outermost to the innermost and then the bytes: what was allocated at the highest point of each rank's life.
  */
 #include "exports/export.h"
 #include "viewer_sql.h"

@@ -1,6 +1,7 @@
 /*
- * A profile for pprof (`go tool pprof`): what was allocated at the highest point of each rank's life, by call stack, with
- * rank, category, module and operator as labels. The format is profile.proto, gzipped; names as in pprof's heap profiles.
+ * A profile for pprof (`go tool pprof`): what was allocated at the highest point of each rank's life, by call stack,
+ * with rank, category, module and operator as labels. The format is profile.proto, gzipped; names as in pprof's heap
+ * profiles.
  */
 #include "exports/export.h"
 #include "exports/protobuf.h"
@@ -19,8 +20,8 @@ enum { FUNCTION_ID = 1, FUNCTION_NAME = 2, FUNCTION_FILE = 4 };
 
 /* The strings that every profile has, by their place in its table. */
 enum { NO_STRING, OBJECTS, COUNT, SPACE, BYTES, RANK, CATEGORY, MODULE, OPERATOR, PASS, FIRST_STRING };
-static const char *const strings[FIRST_STRING] = {"",      "inuse_objects", "count",  "inuse_space", "bytes",
-                                                  "rank",  "category",      "module", "operator",    "pass"};
+static const char *const strings[FIRST_STRING] = {"",     "inuse_objects", "count",  "inuse_space", "bytes",
+                                                  "rank", "category",      "module", "operator",    "pass"};
 
 struct writer {
   struct sl_export *export;

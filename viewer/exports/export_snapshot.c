@@ -46,7 +46,8 @@ static void frame(struct writer *w, const char *name, const char *file, int64_t 
   sl_pickle_close_dict(&w->pickle);
 }
 
-/* What a row says of a block's origin, as columns from `first` on: category, module, phase; and the frame of its stack. */
+/* What a row says of a block's origin, as columns from `first` on: category, module, phase; and the frame of its stack.
+ */
 static void frames(struct writer *w, struct sl_statement *row, int first) {
   static const char *const places[] = {"category", "module", "phase"};
   enum { PLACES = sizeof places / sizeof places[0] };

@@ -58,6 +58,8 @@ struct Python {
   int (*get_line)(void *) = nullptr;
   void *(*get_attribute)(void *, const char *) = nullptr;
   const char *(*as_text)(void *) = nullptr;
+  void (*take_error)(void **, void **, void **) = nullptr; /* and gives it back: */
+  void (*give_error)(void *, void *, void *) = nullptr;
   void (*clear_error)() = nullptr;
   void (*keep)(void *) = nullptr;
   void (*drop)(void *) = nullptr;
@@ -76,11 +78,23 @@ struct Python {
     return find(get_frame, "PyEval_GetFrame") && find(get_back, "PyFrame_GetBack") &&
            find(get_code, "PyFrame_GetCode") && find(get_line, "PyFrame_GetLineNumber") &&
            find(get_attribute, "PyObject_GetAttrString") && find(as_text, "PyUnicode_AsUTF8") &&
-           find(clear_error, "PyErr_Clear") && find(keep, "Py_IncRef") && find(drop, "Py_DecRef") &&
-           find(ensure, "PyGILState_Ensure") && find(release, "PyGILState_Release") &&
-           find(thread_state, "PyGILState_GetThisThreadState") &&
+           find(take_error, "PyErr_Fetch") && find(give_error, "PyErr_Restore") && find(clear_error, "PyErr_Clear") &&
+           find(keep, "Py_IncRef") && find(drop, "Py_DecRef") && find(ensure, "PyGILState_Ensure") &&
+           find(release, "PyGILState_Release") && find(thread_state, "PyGILState_GetThisThreadState") &&
            (find(finalizing, "Py_IsFinalizing") || find(finalizing, "_Py_IsFinalizing"));
   }
+
+  /* An error that is on its way through the program stays so, whatever is asked meanwhile. */
+  struct PendingError {
+    const Python &python;
+    void *type = nullptr, *value = nullptr, *traceback = nullptr;
+    explicit PendingError(const Python &python) : python(python) {
+      python.take_error(&type, &value, &traceback);
+    }
+    ~PendingError() {
+      python.give_error(type, value, traceback);
+    }
+  };
 
   /* "" where there is none. */
   std::string text_of(void *object, const char *attribute) const {
@@ -156,6 +170,7 @@ std::string relative(const std::string &file) {
 
 /* The GIL is held, but no lock of ours: reading names may run other Python code. Returns 0 when there are too many. */
 uint32_t frame_make(const FrameKey &key, void *frame) {
+  const Python::PendingError pending(python);
   const std::string file = python.text_of(key.code, "co_filename");
   uint32_t id = key.caller;
   if (!begins_with(file, known().own_files)) {
@@ -341,12 +356,16 @@ std::shared_ptr<Site> site_of(uint32_t frame, const char *operator_name, int sta
   uint32_t operator_id = 0;
   if (operator_name)
     operator_id = all.operators.emplace(operator_name, static_cast<uint32_t>(all.operators.size() + 1)).first->second;
-  std::shared_ptr<Site> &site = all.sites[{frame, operator_id, stack_of}];
-  if (!site && all.sites.size() <= sites_max) {
-    site = std::make_shared<Site>();
-    site->id = static_cast<uint32_t>(all.sites.size());
-    define_site(site->id, frame, operator_name ? operator_name : "", stack_of);
-  }
+  const SiteKey key = {frame, operator_id, stack_of};
+  const auto found = all.sites.find(key);
+  if (found != all.sites.end())
+    return found->second;
+  if (all.sites.size() == sites_max)
+    return nullptr;
+  auto site = std::make_shared<Site>();
+  site->id = static_cast<uint32_t>(all.sites.size() + 1);
+  all.sites.emplace(key, site);
+  define_site(site->id, frame, operator_name ? operator_name : "", stack_of);
   return site;
 }
 

@@ -44,11 +44,6 @@ def train(count):
         optimizer.step()
 
 
-def steps_of(modes):
-    """The mode in each step, from modes told at boundaries that change something; [0] is before the first step."""
-    return [mode for mode in modes if isinstance(mode, int)]
-
-
 def test_the_first_steps_are_followed_and_all_that_is_outside_of_steps(followed):
     followed.start()
     train(4)
@@ -81,7 +76,7 @@ def test_a_history_of_the_programs_own_is_left_alone(followed):
     assert followed.modes == [STACKS, OFF, "program all"], "ours ends before theirs begins, and stays off"
     torch._C._cuda_record_memory_history(None)
     train(1)
-    assert followed.modes[3:] == ["program None", OFF, STACKS] or followed.modes[3:5] == ["program None", STACKS]
+    assert followed.modes[3:] == ["program None", STACKS, OFF, STACKS], "ours is back as theirs ends, and follows steps again"
 
 
 def test_a_history_that_was_there_before_is_left_alone(followed):
@@ -91,10 +86,24 @@ def test_a_history_that_was_there_before_is_left_alone(followed):
     assert sites._mode == OFF and set(followed.modes) <= {STACKS, OPERATORS}
 
 
-def test_a_refused_request_has_the_stack_of_its_thread_or_of_the_one_that_waits(followed, companion):
+def test_turning_off_what_is_not_the_programs_does_not_end_ours(followed):
+    followed.start()
+    torch._C._cuda_record_memory_history(None)
+    assert followed.modes == [STACKS, "program None", STACKS], "PyTorch's own call turned ours off, and it is on again"
+
+
+def test_a_refused_request_has_the_stack_of_its_thread_or_of_the_one_that_waits(followed, companion, monkeypatch):
     followed.start()
     sites.refused(0)
     assert companion.calls.named("refused_site") == [("refused_site", 0, 7)]
+    companion.calls.clear()
+    monkeypatch.setattr(sites, "_has_frames", lambda: False)
+    sites.refused(0)
+    assert not companion.calls.named("refused_site"), "the main thread waits for nobody"
+    autograds = threading.Thread(target=sites.refused, args=(0,))
+    autograds.start()
+    autograds.join()
+    assert companion.calls.named("refused_site") == [("refused_site", 0, 8)]
 
 
 # ---- the bridge itself ----

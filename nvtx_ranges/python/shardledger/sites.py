@@ -54,8 +54,14 @@ def _wrap_recorder(name):
 
     @functools.wraps(record)
     def wrapper(*args, **kwargs):
-        _program_records(bool(args[0] if args else kwargs.get("enabled")))
-        return record(*args, **kwargs)
+        enabled = bool(args[0] if args else kwargs.get("enabled"))
+        if enabled:
+            _program_records(True)
+        try:
+            return record(*args, **kwargs)
+        finally:
+            if not enabled:
+                _program_records(False)
 
     wrapper._is_shardledgers = True
     setattr(torch._C, name, wrapper)
@@ -63,11 +69,12 @@ def _wrap_recorder(name):
 
 @guard.guarded
 def _program_records(enabled):
-    """The program turns a history of its own on or off: ours makes room before, and is back at the next boundary of a step."""
-    global _users_history
+    """The program turns a history of its own on or off: ours makes room before that, and is back after."""
+    global _users_history, _mode
     _users_history = enabled
-    if enabled:
-        _follow()
+    if not enabled:
+        _mode = _OFF  # whoever turns a history off turns off any
+    _follow()
 
 
 def _follow():

@@ -80,12 +80,13 @@ def check_lines(db, truth):
 
 
 def check_backward(db, truth):
-    """What PyTorch has no frame for, since autograd's threads have none: it has the line of the forward."""
+    """What PyTorch has no frame of the user's for, since autograd's threads have none: it has the line of the forward, or the
+    frames of the hook that made it."""
     rows = allocations(db, WITH_HISTORY)
     without = [row for row, (_, frames) in zip(rows, truth) if users_line(frames) is None]
     named = [row for row in without if row[3] is not None and is_users(row[3])]
     share = sum(row[1] for row in named) / max(1, sum(row[1] for row in without))
-    return bool(named), f"{len(named)} of {len(without)} allocations without a frame in PyTorch's history, {share:.1%} of their bytes"
+    return bool(named) and all(row[3] is not None for row in without), f"{len(named)} of {len(without)} allocations without a frame in PyTorch's history, {share:.1%} of their bytes"
 
 
 def check_operators(db, truth):

@@ -6,11 +6,8 @@
  */
 #include "command.h"
 #include "commands/child.h"
-#include "commands/oom_print.h"
 #include "commands/recording.h"
 #include "commands/rehearsal_plan.h"
-#include "commands/rehearsal_result.h"
-#include "commands/summary.h"
 #include "installation.h"
 #include "open_ledger.h"
 
@@ -140,28 +137,6 @@ static int rehearse_ranks(const struct sl_rehearsal_plan *plan, const char *dire
   return status;
 }
 
-static void show_results(const char *directory, bool failed) {
-  struct sl_output out;
-  struct sl_error error = {{0}};
-  struct sl_db *db = NULL;
-  int r = sl_open_ledger(directory, &db, &error);
-  sl_output_open(&out, SL_FORMAT_text, false);
-  if (r == 0)
-    r = sl_print_coverage(db, &out, &error);
-  if (r == 0 && failed)
-    r = sl_print_death(db, &out, &error);
-  if (r == 0)
-    r = sl_print_summary(db, &out, false, &error);
-  if (r == 0)
-    r = sl_print_rehearsal(db, &out, &error);
-  db = sl_db_close(db);
-  sl_output_close(&out);
-  if (r < 0)
-    sl_complain("the rehearsal was recorded in %s, but can't be shown: %s", directory, error.text);
-  else
-    sl_complain("recorded in %s; go on with 'shardledger peaks %s'", directory, directory);
-}
-
 int sl_cmd_rehearse(const struct sl_command *command, int argc, char **argv) {
   struct sl_rehearsal_plan plan = {.steps = 3};
   const char *ranks = "0", *output = NULL;
@@ -203,7 +178,7 @@ int sl_cmd_rehearse(const struct sl_command *command, int argc, char **argv) {
     sl_recording_inject(plugin, directory, argv[first]);
     status = rehearse_ranks(&plan, directory, argv + first);
     if (sl_holds_a_run(directory)) {
-      show_results(directory, status != 0);
+      sl_recording_show(directory, false, status != 0);
     } else {
       if (made)
         sl_recording_remove(directory);

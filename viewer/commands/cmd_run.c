@@ -1,8 +1,6 @@
 #include "command.h"
 #include "commands/child.h"
-#include "commands/oom_print.h"
 #include "commands/recording.h"
-#include "commands/summary.h"
 #include "commands/trimmer.h"
 #include "installation.h"
 #include "open_ledger.h"
@@ -127,32 +125,6 @@ static int keep_rules(const struct sl_user_rules *rules, const char *directory) 
   return r;
 }
 
-/* Ledger and summary. What fails here is said, and is not the command's failure. */
-/* Of a command that failed, why it may have died comes before the peak. */
-static void show_results(const char *directory, bool keep_all, bool failed) {
-  struct sl_output out;
-  struct sl_error error = {{0}};
-  struct sl_db *db = NULL;
-  const struct sl_ledger_options options = {.keep_all = keep_all};
-  int r = keep_all ? sl_ingest(directory, NULL, &options, &error) : 0;
-  if (r == 0)
-    r = sl_open_ledger(directory, &db, &error);
-
-  sl_output_open(&out, SL_FORMAT_text, false);
-  if (r == 0)
-    r = sl_print_coverage(db, &out, &error);
-  if (r == 0 && failed)
-    r = sl_print_death(db, &out, &error);
-  if (r == 0)
-    r = sl_print_summary(db, &out, false, &error);
-  db = sl_db_close(db);
-  sl_output_close(&out);
-  if (r < 0)
-    sl_complain("the run was recorded in %s, but can't be shown: %s", directory, error.text);
-  else
-    sl_complain("recorded in %s; go on with 'shardledger peaks %s'", directory, directory);
-}
-
 int sl_cmd_run(const struct sl_command *command, int argc, char **argv) {
   struct mirrored options[SL_OPTION_count];
   struct sl_argument arguments[SL_OPTION_count + 3];
@@ -216,7 +188,7 @@ int sl_cmd_run(const struct sl_command *command, int argc, char **argv) {
 
   if (sl_holds_a_run(directory)) {
     if (!many)
-      show_results(directory, keep == SL_KEEP_all, status != 0);
+      sl_recording_show(directory, keep == SL_KEEP_all, status != 0);
     else if (task == 0)
       sl_complain("recorded in %s; when all tasks have ended, go on with 'shardledger peaks %s'", directory, directory);
   } else {

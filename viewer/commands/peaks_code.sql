@@ -3,10 +3,10 @@
 -- where they are installed.
 WITH chosen AS (SELECT * FROM shown_period WHERE asked_step IS :step AND asked_period IS :period AND (:rank IS NULL OR rank_in(rank, :rank))),
 part AS (
-  SELECT c.rank, c.step, c.period, c.place, c.peak_allocated_bytes, l.file, l.line, l.function, l.code_of, b.category, sum(b.bytes) AS bytes,
-    sum(b.allocations) AS allocations, coalesce(sum(b.bytes) FILTER (WHERE l.stack_of = 'forward'), 0) AS backward_bytes
-  FROM chosen c CROSS JOIN peak_site b ON b.rank = c.rank AND b.period = c.rows_of LEFT JOIN site_line l ON l.site_id = b.site_id
-  GROUP BY c.rank, c.period, l.file, l.line, l.function, b.category),
+  SELECT c.rank, c.step, c.period, c.place, c.peak_allocated_bytes, b.file, b.line, b.function, b.code_of, b.category, sum(b.bytes) AS bytes,
+    sum(b.allocations) AS allocations, coalesce(sum(b.bytes) FILTER (WHERE b.stack_of = 'forward'), 0) AS backward_bytes
+  FROM chosen c CROSS JOIN site_at_peak b ON b.rank = c.rank AND b.period = c.period
+  GROUP BY c.rank, c.period, b.file, b.line, b.function, b.category),
 whole AS (
   SELECT rank, step, period, place, peak_allocated_bytes, file, line, function, code_of, category, max(bytes), sum(bytes) AS bytes,
     sum(allocations) AS allocations, sum(backward_bytes) AS backward_bytes FROM part GROUP BY rank, period, file, line, function)
@@ -19,10 +19,10 @@ FROM whole ORDER BY rank, bytes DESC, file, line
 -- name: peaks_by_operator
 WITH chosen AS (SELECT * FROM shown_period WHERE asked_step IS :step AND asked_period IS :period AND (:rank IS NULL OR rank_in(rank, :rank))),
 part AS (
-  SELECT c.rank, c.step, c.period, c.place, c.peak_allocated_bytes, l.operator_name, b.category, sum(b.bytes) AS bytes,
+  SELECT c.rank, c.step, c.period, c.place, c.peak_allocated_bytes, b.operator_name, b.category, sum(b.bytes) AS bytes,
     sum(b.allocations) AS allocations
-  FROM chosen c CROSS JOIN peak_site b ON b.rank = c.rank AND b.period = c.rows_of LEFT JOIN site_line l ON l.site_id = b.site_id
-  GROUP BY c.rank, c.period, l.operator_name, b.category),
+  FROM chosen c CROSS JOIN site_at_peak b ON b.rank = c.rank AND b.period = c.period
+  GROUP BY c.rank, c.period, b.operator_name, b.category),
 whole AS (
   SELECT rank, step, period, place, peak_allocated_bytes, operator_name, category, max(bytes), sum(bytes) AS bytes,
     sum(allocations) AS allocations FROM part GROUP BY rank, period, operator_name)
@@ -37,8 +37,8 @@ named AS MATERIALIZED (SELECT frame_id, iif(:text, path, full_path) AS path FROM
 part AS (
   SELECT c.rank, c.step, c.period, c.place, c.peak_allocated_bytes, n.path, b.category, sum(b.bytes) AS bytes,
     sum(b.allocations) AS allocations
-  FROM chosen c CROSS JOIN peak_site b ON b.rank = c.rank AND b.period = c.rows_of LEFT JOIN site s ON s.id = b.site_id
-  LEFT JOIN named n ON n.frame_id = s.frame_id
+  FROM chosen c CROSS JOIN site_at_peak b ON b.rank = c.rank AND b.period = c.period
+  LEFT JOIN named n ON n.frame_id = b.frame_id
   GROUP BY c.rank, c.period, n.path, b.category),
 whole AS (
   SELECT rank, step, period, place, peak_allocated_bytes, path, category, max(bytes), sum(bytes) AS bytes,
@@ -50,6 +50,6 @@ FROM whole ORDER BY rank, bytes DESC, path
 -- name: peaks_without_code
 -- Of what was allocated at these peaks, the bytes whose site is not known: all, before recording began, and whether any is known.
 WITH chosen AS (SELECT * FROM shown_period WHERE asked_step IS :step AND asked_period IS :period AND (:rank IS NULL OR rank_in(rank, :rank)))
-SELECT coalesce(sum(b.bytes) FILTER (WHERE s.line_id IS NULL), 0), sum(b.bytes), (SELECT count(*) FROM site),
+SELECT coalesce(sum(b.bytes) FILTER (WHERE b.file IS NULL), 0), sum(b.bytes), (SELECT count(*) FROM site),
   (SELECT state || coalesce(': ' || reason, '') FROM source WHERE source = 'torch_sites' ORDER BY rank LIMIT 1)
-FROM chosen c CROSS JOIN peak_site b ON b.rank = c.rank AND b.period = c.rows_of LEFT JOIN site s ON s.id = b.site_id
+FROM chosen c CROSS JOIN site_at_peak b ON b.rank = c.rank AND b.period = c.period

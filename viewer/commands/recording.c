@@ -1,6 +1,10 @@
-/* What `run` and `rehearse` do before a job starts: a directory for its logs, and the variables that attach the plugin.
- */
+/* Run directories, what attaches to a job, and what is shown of it at its end. */
 #include "commands/recording.h"
+
+#include "command.h"
+#include "commands/oom_print.h"
+#include "commands/rehearsal_result.h"
+#include "commands/summary.h"
 #include "open_ledger.h"
 #include "output/terminal.h"
 #include "plugin/nsight_compute.h"
@@ -115,4 +119,29 @@ void sl_recording_remove(const char *directory) {
   unlink(rules);
   rmdir(directory);
   free(rules);
+}
+
+void sl_recording_show(const char *directory, bool keep_all, bool failed) {
+  struct sl_output out;
+  struct sl_error error = {{0}};
+  struct sl_db *db = NULL;
+  const struct sl_ledger_options options = {.keep_all = keep_all};
+  int r = keep_all ? sl_ingest(directory, NULL, &options, &error) : 0;
+  if (r == 0)
+    r = sl_open_ledger(directory, &db, &error);
+  sl_output_open(&out, SL_FORMAT_text, false);
+  if (r == 0)
+    r = sl_print_coverage(db, &out, &error);
+  if (r == 0 && failed)
+    r = sl_print_death(db, &out, &error);
+  if (r == 0)
+    r = sl_print_summary(db, &out, false, &error);
+  if (r == 0)
+    r = sl_print_rehearsal(db, &out, &error);
+  db = sl_db_close(db);
+  sl_output_close(&out);
+  if (r < 0)
+    sl_complain("the run was recorded in %s, but can't be shown: %s", directory, error.text);
+  else
+    sl_complain("recorded in %s; go on with 'shardledger peaks %s'", directory, directory);
 }

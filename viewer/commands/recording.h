@@ -1,4 +1,6 @@
-/* What `run` and `rehearse` do before a job starts: a directory for its logs, and the variables that attach the plugin.
+/*
+ * What `run` and `rehearse` do before a job starts, a directory for its logs and the variables that attach the plugin,
+ * and after it has ended: what it recorded.
  */
 #ifndef SHARDLEDGER_RECORDING_H
 #define SHARDLEDGER_RECORDING_H
@@ -23,5 +25,11 @@ void sl_recording_remove(const char *directory);
  * NVTX's place keeps it, because there is room for one only, and the companion's ranges come without NVTX.
  */
 void sl_recording_inject(const char *plugin, const char *directory, const char *command);
+
+/*
+ * Makes the ledger and prints its summary; of a command that failed, why it may have died comes first, and of a
+ * rehearsal whether it fits comes last. What fails here is said, and is not the command's failure.
+ */
+void sl_recording_show(const char *directory, bool keep_all, bool failed);
 
 #endif

@@ -241,25 +241,6 @@ def subqueries_within(tree):
             node.replace(exp.paren(value.copy()))
 
 
-def recursion(tree):
-    """The innermost phase around each of some that is more than a name: all at once, and not each by itself."""
-    for cte in list(tree.find_all(exp.CTE)):
-        if cte.alias != "made_in":
-            continue
-        ids = cte.this.args["from_"].this.sql(dialect="sqlite")
-        new = sqlglot.parse_one(f"""WITH RECURSIVE around(made, kind, parent_id) AS (
-              SELECT p.id, p.kind, p.parent_id FROM {ids} JOIN phase p ON p.id = made.id
-              UNION ALL
-              SELECT a.made, p.kind, p.parent_id FROM around a JOIN phase p ON p.id = a.parent_id WHERE a.kind = 'user'),
-            made_in(id, kind) AS (
-              SELECT made, coalesce(min(kind) FILTER (WHERE kind <> 'user'), min(kind)) FROM around GROUP BY made)
-            SELECT 1""", read="sqlite")
-        ctes = cte.parent
-        at = ctes.expressions.index(cte)
-        ctes.set("expressions", [*ctes.expressions[:at], *new.args["with_"].expressions, *ctes.expressions[at + 1:]])
-        ctes.set("recursive", True)
-
-
 # How many hops a host is from the first one, hop after hop. SQLite's view walks over lists of hosts in a recursion with a query
 # that looks at the row around it: Spark has no such thing, and DuckDB 1.5.5 answers it wrong.
 MOST_HOPS = 8
@@ -270,6 +251,14 @@ HOPS = ",\n".join([
     "distance AS (SELECT host, min(hops) AS hops FROM ("
     + " UNION ALL ".join(f"SELECT host, {n} AS hops FROM hop{n}" for n in range(MOST_HOPS + 1)) + ") GROUP BY host)"])
 
+# What a view's recursion finds for each row by itself, found for all at once.
+PHASE_NAMED = """\
+WITH RECURSIVE around(id, kind, parent_id) AS (
+  SELECT id, kind, parent_id FROM phase
+  UNION ALL
+  SELECT a.id, p.kind, p.parent_id FROM around a JOIN phase p ON p.id = a.parent_id WHERE a.kind = 'user')
+SELECT id, coalesce(min(kind) FILTER (WHERE kind <> 'user'), min(kind)) AS kind FROM around GROUP BY id"""
+
 RANGE_PATH = """\
 WITH RECURSIVE around(of, id, depth) AS (
   SELECT id, id, 0 FROM phase
@@ -277,10 +266,11 @@ WITH RECURSIVE around(of, id, depth) AS (
   SELECT a.of, p.parent_id, a.depth + 1 FROM around a JOIN phase p ON p.id = a.id WHERE p.parent_id IS NOT NULL)
 SELECT a.of AS id, listagg(l.label, ' > ') WITHIN GROUP (ORDER BY a.depth DESC) AS path
 FROM around a JOIN range_label l ON l.id = a.id GROUP BY a.of"""
+SPARK_VIEWS = {"phase_named": PHASE_NAMED, "range_path": RANGE_PATH}
 
 COMMON = (joins, null_safe, whole_division, fractions, like, greatest, named_values, numbers, conditions, bare_columns,
           wide_integers)
-OWN = {"duckdb": (sums,), "spark": (recursion, not_materialized, exists_as_value, in_subquery_as_value, subqueries_within, subqueries,
+OWN = {"duckdb": (sums,), "spark": (not_materialized, exists_as_value, in_subquery_as_value, subqueries_within, subqueries,
                   subqueries_of_joins, numbered_rows)}
 
 
@@ -292,8 +282,8 @@ def translated(sql, engine):
     sql = re.sub(r"\bwalk\(hops.*?\bdistance AS MATERIALIZED .*?GROUP BY n\.host\)", HOPS, sql, flags=re.S)
     tree = sqlglot.parse_one(sql, read="sqlite")
     name, query = tree.this.name, tree.expression
-    if (engine, name) == ("spark", "range_path"):
-        return name, RANGE_PATH
+    if engine == "spark" and name in SPARK_VIEWS:
+        return name, SPARK_VIEWS[name]
     for change in (*COMMON, *OWN[engine]):
         change(query)
     return name, query.sql(dialect=engine, pretty=True, max_text_width=120)

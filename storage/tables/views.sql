@@ -219,17 +219,22 @@ SELECT s.rank, s.step, s.period, coalesce(o.phase, 'outside') AS phase, sum(o.by
 FROM period_place s JOIN peak_owner o ON o.rank = s.rank AND o.period = s.rows_of
 WHERE o.category = 'unattributed' GROUP BY s.rank, s.period, o.phase;
 
+-- The kind of each phase: of one that is only a name (user), the innermost kind around it that is more, where there is one.
+CREATE VIEW phase_named AS
+SELECT id, (
+  WITH RECURSIVE around(kind, parent_id) AS (
+    SELECT named.kind, named.parent_id
+    UNION ALL
+    SELECT p.kind, p.parent_id FROM around JOIN phase p ON p.id = around.parent_id WHERE around.kind = 'user')
+  SELECT kind FROM around ORDER BY kind = 'user' LIMIT 1) AS kind
+FROM phase named;
+
 -- What is allocated in one step and alive after the next one; kept_bytes of it are alive at the end of the last step.
--- phase is the innermost one that is more than a name.
+-- phase is that of phase_named.
 CREATE VIEW survivors AS
-WITH made_in(id, kind) AS MATERIALIZED (
-  SELECT id, (
-    WITH RECURSIVE around(kind, parent_id) AS (
-      SELECT kind, parent_id FROM phase WHERE id = made.id
-      UNION ALL
-      SELECT p.kind, p.parent_id FROM around JOIN phase p ON p.id = around.parent_id WHERE around.kind = 'user')
-    SELECT kind FROM around ORDER BY kind = 'user' LIMIT 1)
-  FROM (SELECT DISTINCT phase_id AS id FROM allocation WHERE last_step > step) made)
+WITH made_in AS MATERIALIZED (
+  SELECT n.id, n.kind FROM (SELECT DISTINCT phase_id AS id FROM allocation WHERE last_step > step) made
+  JOIN phase_named n ON n.id = made.id)
 SELECT g.rank, g.step, coalesce(m.name, '') AS module, g.phase, g.category, g.detail, g.decided_by, g.size_bytes, g.bytes,
   g.allocations, g.kept_bytes
 FROM (SELECT a.rank, a.step, a.module_id, p.kind AS phase, a.category, a.detail, a.decided_by, a.bytes AS size_bytes,
@@ -253,8 +258,8 @@ FROM (SELECT r.*, EXISTS (SELECT 1 FROM phase p WHERE p.rank = r.rank AND p.step
 -- alive then and are gone; the sum over owners is the growth of the allocated bytes. allocations: of what was made since.
 -- births: in how many periods that was, those of the last step and right before it left out; late_births: of these, in the
 -- second half of the steps; gone_births: in how many what is gone was made. An owner grows when what it makes stays: births in
--- two periods or more, one of them late, and more than are gone, as of a queue whose batches vary. phase is the innermost one
--- that is more than a name. per_step_bytes is its growth over the steps between.
+-- two periods or more, one of them late, and more than are gone, as of a queue whose batches vary. phase is that of phase_named.
+-- per_step_bytes is its growth over the steps between.
 CREATE VIEW owner_growth AS
 WITH base AS (
   SELECT r.rank, r.last, CASE r.steps
@@ -272,14 +277,8 @@ held AS MATERIALIZED (
   JOIN rank r ON r.rank = s.rank AND a.device = r.device
   WHERE iif(a.last_step >= s.last, a.period > s.early_period AND a.period <= s.last_period,
     coalesce(a.period, 0) <= s.early_period)),
-made_in(id, kind) AS MATERIALIZED (
-  SELECT id, (
-    WITH RECURSIVE around(kind, parent_id) AS (
-      SELECT kind, parent_id FROM phase WHERE id = made.id
-      UNION ALL
-      SELECT p.kind, p.parent_id FROM around JOIN phase p ON p.id = around.parent_id WHERE around.kind = 'user')
-    SELECT kind FROM around ORDER BY kind = 'user' LIMIT 1)
-  FROM (SELECT DISTINCT phase_id AS id FROM held) made),
+made_in AS MATERIALIZED (
+  SELECT n.id, n.kind FROM (SELECT DISTINCT phase_id AS id FROM held) made JOIN phase_named n ON n.id = made.id),
 owners AS (
   SELECT h.rank, h.early AS from_step, h.last AS to_step, h.category, h.detail, h.module_id, f.kind AS phase,
     sum(iif(made, h.bytes, -h.bytes)) AS bytes, sum(made) AS allocations,
@@ -304,8 +303,8 @@ SELECT *, bytes * 1.0 / (to_step - from_step) AS per_step_bytes FROM (
     FROM owner_growth o JOIN step e ON e.rank = o.rank AND e.step = o.from_step
     JOIN step l ON l.rank = o.rank AND l.step = o.to_step GROUP BY o.rank) g);
 
--- What outlives its step and the next one, in groups that have the same module, phase, category and size. A group's first survivor opens the steps that count (possible); the last step of a rank does not, since nobody knows yet
--- what survives it. It grows when each of these steps left something that is still alive at the end; two steps are the least
+-- What outlives its step and the next one, in groups that have the same module, phase, category and size. A group's first
+-- survivor opens the steps that count (possible); the last step of a rank does not, since nobody knows yet what survives it. It grows when each of these steps left something that is still alive at the end; two steps are the least
 -- that can show it. growth: bytes that each step adds.
 CREATE VIEW growth AS
 WITH made AS (

@@ -6,7 +6,7 @@ import shutil
 import sqlite3
 
 import pytest
-from checks.devices import compared_devices, compared_host, read_devices
+from checks.devices import compared_devices, compared_host, flagged, read_devices
 from checks.harness import ROOT, shardledger
 
 RUN = ROOT / "tests" / "data" / "foreign-device-2rank"
@@ -49,9 +49,10 @@ def test_memory_on_anothers_gpu_is_flagged_with_its_bytes(run, rank):
         for device, statistics in enumerate(truth["devices"])
         if device != holder and statistics["reserved"]
     }
-    flagged = said(run, rank)["foreign_devices"]  # of all ranks, whichever is shown
-    assert {(row["rank"], row["device"]): row["bytes"] for row in flagged if row["owner"] == "pytorch"} == expected != {}
-    assert {(row["rank"], row["device"]) for row in flagged if row["owner"] == "CUDA context"} == set(expected)
+    rows = said(run, rank)["foreign_devices"]  # of all ranks, whichever is shown
+    assert {(row["rank"], row["device"]): row["bytes"] for row in rows if row["owner"] == "pytorch"} == expected != {}
+    assert {(row["rank"], row["device"]) for row in rows if row["owner"] == "CUDA context"} == set(expected)
+    assert flagged(shardledger("device", run, "--rank", rank)).passed
 
 
 @pytest.mark.parametrize("rank", [0, 1])

@@ -7,7 +7,7 @@ import sqlite3
 
 import pytest
 from checks.harness import ROOT, shardledger
-from checks.oom import as_pytorch_says, message_in, read_errors, refused
+from checks.oom import as_pytorch_says, grows, message_in, read_errors, refused
 
 DATA = ROOT / "tests" / "data"
 
@@ -46,9 +46,8 @@ def test_it_has_the_figures_of_pytorchs_message(run, tmp_path):
 
 def test_a_leak_is_found_with_its_growth(tmp_path):
     copy = shutil.copytree(DATA / "oom-leak-2rank", tmp_path / "run")
-    growth = [line for line in shardledger("survivors", copy).splitlines() if line.startswith("Grows ")]
     # The job keeps each step's outputs of four blocks: 4 x (4 x 1024 x 1024) elements of bf16.
-    assert growth and growth[0].startswith("Grows 32.0 MiB a step")
+    assert grows("leak", shardledger("survivors", copy)).figure.startswith("Grows 32.0 MiB a step")
 
 
 def test_a_killed_job_says_where_it_was(tmp_path):

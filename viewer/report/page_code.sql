@@ -15,14 +15,8 @@ made AS MATERIALIZED (
   FROM (SELECT DISTINCT rank, early_period, last_period, to_step FROM grown) s
   CROSS JOIN allocation a INDEXED BY allocation_by_end ON a.rank = s.rank AND a.last_step >= s.to_step
   JOIN rank r ON r.rank = s.rank AND a.device = r.device WHERE a.period > s.early_period AND a.period <= s.last_period),
-made_in(id, kind) AS MATERIALIZED (
-  SELECT id, (
-    WITH RECURSIVE around(kind, parent_id) AS (
-      SELECT kind, parent_id FROM phase WHERE id = asked.id
-      UNION ALL
-      SELECT p.kind, p.parent_id FROM around JOIN phase p ON p.id = around.parent_id WHERE around.kind = 'user')
-    SELECT kind FROM around ORDER BY kind = 'user' LIMIT 1)
-  FROM (SELECT DISTINCT phase_id AS id FROM made) asked)
+made_in AS MATERIALIZED (
+  SELECT n.id, n.kind FROM (SELECT DISTINCT phase_id AS id FROM made) asked JOIN phase_named n ON n.id = asked.id)
 SELECT m.rank, g.from_step, g.to_step, m.site_id, m.category, m.module_id, sum(m.bytes) AS bytes, count(*) AS allocations
 FROM made m LEFT JOIN made_in f ON f.id = m.phase_id
 JOIN grown g ON g.rank = m.rank AND g.category = m.category AND g.detail IS m.detail AND g.module_id IS m.module_id

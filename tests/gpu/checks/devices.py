@@ -13,13 +13,18 @@ def check_devices(harness, record=None):
         yield keep(run, record / "foreign-device-2rank")
     text = shardledger("device", run.directory)
     (harness.out / "foreign-device.txt").write_text(text)
-    flag = [line.strip() for line in text.splitlines() if line.startswith("On GPUs of others")]
-    yield Result("foreign device: flagged", bool(flag), flag[0] if flag else "'shardledger device' does not say so")
+    yield flagged(text)
     with run.ledger() as ledger:
         yield attempt("foreign device: bytes", lambda: check_exact("foreign device", read_truth(run.truth), ledger))
         truths = read_devices(run.truth, harness.ranks)
         yield attempt("foreign device: bytes on each GPU", lambda: compared_devices(truths, ledger))
         yield attempt("pinned host memory", lambda: compared_host(truths, ledger))
+
+
+def flagged(text):
+    """Whether 'shardledger device' says that memory is on another rank's GPU."""
+    lines = [line for line in text.splitlines() if line.startswith("On other ranks' GPUs")]
+    return Result("foreign device: flagged", bool(lines), lines[0] if lines else "'shardledger device' does not say so")
 
 
 def read_devices(prefix, ranks):

@@ -29,8 +29,13 @@ def check_oom(harness, name, record=None):
     if name == "leak":
         survivors = shardledger("survivors", run.directory)
         (harness.out / "oom-leak-survivors.txt").write_text(survivors)
-        grows = [line for line in survivors.splitlines() if line.startswith("Every step leaves")]
-        yield Result("oom leak: survivors", bool(grows), grows[0] if grows else "no growth was found")
+        yield grows("oom leak: survivors", survivors)
+
+
+def grows(name, text):
+    """Whether 'shardledger survivors' says that the job grows, and by how much."""
+    lines = [line for line in text.splitlines() if line.startswith("Grows ")]
+    return Result(name, bool(lines), lines[0] if lines else "no growth was found")
 
 
 LIMIT = ["--limit", "1.7"]

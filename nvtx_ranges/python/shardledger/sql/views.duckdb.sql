@@ -893,35 +893,38 @@ GROUP BY
   s.period,
   o.phase;
 
-CREATE OR REPLACE VIEW survivors AS
-WITH made_in(id, kind) AS MATERIALIZED (
-  SELECT
-    id,
-    (
-      WITH RECURSIVE around(kind, parent_id) AS (
-        SELECT
-          kind,
-          parent_id
-        FROM phase
-        WHERE
-          id = made.id
-        UNION ALL
-        SELECT
-          p.kind,
-          p.parent_id
-        FROM around
-        JOIN phase AS p
-          ON p.id = around.parent_id
-        WHERE
-          around.kind = 'user'
-      )
+CREATE OR REPLACE VIEW phase_named AS
+SELECT
+  id,
+  (
+    WITH RECURSIVE around(kind, parent_id) AS (
       SELECT
-        kind
+        named.kind,
+        named.parent_id
+      UNION ALL
+      SELECT
+        p.kind,
+        p.parent_id
       FROM around
-      ORDER BY
-        CAST(kind = 'user' AS BIGINT) NULLS FIRST
-      LIMIT 1
+      JOIN phase AS p
+        ON p.id = around.parent_id
+      WHERE
+        around.kind = 'user'
     )
+    SELECT
+      kind
+    FROM around
+    ORDER BY
+      CAST(kind = 'user' AS BIGINT) NULLS FIRST
+    LIMIT 1
+  ) AS kind
+FROM phase AS named;
+
+CREATE OR REPLACE VIEW survivors AS
+WITH made_in AS MATERIALIZED (
+  SELECT
+    n.id,
+    n.kind
   FROM (
     SELECT DISTINCT
       phase_id AS id
@@ -929,6 +932,8 @@ WITH made_in(id, kind) AS MATERIALIZED (
     WHERE
       last_step > step
   ) AS made
+  JOIN phase_named AS n
+    ON n.id = made.id
 )
 SELECT
   g.rank,
@@ -1092,39 +1097,17 @@ WITH base AS (
       THEN a.period > s.early_period AND a.period <= s.last_period
       ELSE COALESCE(a.period, 0) <= s.early_period
     END
-), made_in(id, kind) AS MATERIALIZED (
+), made_in AS MATERIALIZED (
   SELECT
-    id,
-    (
-      WITH RECURSIVE around(kind, parent_id) AS (
-        SELECT
-          kind,
-          parent_id
-        FROM phase
-        WHERE
-          id = made.id
-        UNION ALL
-        SELECT
-          p.kind,
-          p.parent_id
-        FROM around
-        JOIN phase AS p
-          ON p.id = around.parent_id
-        WHERE
-          around.kind = 'user'
-      )
-      SELECT
-        kind
-      FROM around
-      ORDER BY
-        CAST(kind = 'user' AS BIGINT) NULLS FIRST
-      LIMIT 1
-    )
+    n.id,
+    n.kind
   FROM (
     SELECT DISTINCT
       phase_id AS id
     FROM held
   ) AS made
+  JOIN phase_named AS n
+    ON n.id = made.id
 ), owners AS (
   SELECT
     h.rank,

@@ -903,12 +903,18 @@ GROUP BY
   s.period,
   o.phase;
 
+CREATE OR REPLACE TEMPORARY VIEW phase_named AS
+WITH RECURSIVE around(id, kind, parent_id) AS (
+  SELECT id, kind, parent_id FROM phase
+  UNION ALL
+  SELECT a.id, p.kind, p.parent_id FROM around a JOIN phase p ON p.id = a.parent_id WHERE a.kind = 'user')
+SELECT id, coalesce(min(kind) FILTER (WHERE kind <> 'user'), min(kind)) AS kind FROM around GROUP BY id;
+
 CREATE OR REPLACE TEMPORARY VIEW survivors AS
-WITH RECURSIVE around(made, kind, parent_id) AS (
+WITH made_in AS (
   SELECT
-    p.id,
-    p.kind,
-    p.parent_id
+    n.id,
+    n.kind
   FROM (
     SELECT DISTINCT
       phase_id AS id
@@ -916,26 +922,8 @@ WITH RECURSIVE around(made, kind, parent_id) AS (
     WHERE
       last_step > step
   ) AS made
-  JOIN phase AS p
-    ON p.id = made.id
-  UNION ALL
-  SELECT
-    a.made,
-    p.kind,
-    p.parent_id
-  FROM around AS a
-  JOIN phase AS p
-    ON p.id = a.parent_id
-  WHERE
-    a.kind = 'user'
-), made_in(id, kind) AS (
-  SELECT
-    made,
-    COALESCE(MIN(kind) FILTER(WHERE
-      kind <> 'user'), MIN(kind))
-  FROM around
-  GROUP BY
-    made
+  JOIN phase_named AS n
+    ON n.id = made.id
 )
 SELECT
   g.rank,
@@ -1018,7 +1006,7 @@ FROM (
 ) AS k;
 
 CREATE OR REPLACE TEMPORARY VIEW owner_growth AS
-WITH RECURSIVE base AS (
+WITH base AS (
   SELECT
     r.rank,
     r.last,
@@ -1086,36 +1074,17 @@ WITH RECURSIVE base AS (
     ON r.rank = s.rank AND a.device = r.device
   WHERE
     IF(a.last_step >= s.last, a.period > s.early_period AND a.period <= s.last_period, COALESCE(a.period, 0) <= s.early_period)
-), around(made, kind, parent_id) AS (
+), made_in AS (
   SELECT
-    p.id,
-    p.kind,
-    p.parent_id
+    n.id,
+    n.kind
   FROM (
     SELECT DISTINCT
       phase_id AS id
     FROM held
   ) AS made
-  JOIN phase AS p
-    ON p.id = made.id
-  UNION ALL
-  SELECT
-    a.made,
-    p.kind,
-    p.parent_id
-  FROM around AS a
-  JOIN phase AS p
-    ON p.id = a.parent_id
-  WHERE
-    a.kind = 'user'
-), made_in(id, kind) AS (
-  SELECT
-    made,
-    COALESCE(MIN(kind) FILTER(WHERE
-      kind <> 'user'), MIN(kind))
-  FROM around
-  GROUP BY
-    made
+  JOIN phase_named AS n
+    ON n.id = made.id
 ), owners AS (
   SELECT
     h.rank,

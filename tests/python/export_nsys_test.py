@@ -1,11 +1,16 @@
 """The export in Nsight Systems' schema: its own summaries in SQL, and readers of that schema that know nothing of us."""
 
 import collections
+import contextlib
+import pathlib
 import re
+import sqlite3
+import subprocess
 
 import pytest
 import readers
-from exported import MARKS, export, export_marks, pytestmark, rows  # noqa: F401
+from conftest import BUILD
+from exported import COMMAND, MARKS, export, export_marks, pytestmark, rows  # noqa: F401
 
 RUNS = ["fsdp2-2rank", "fsdp2-mixed-recompute-2rank", "nccl-2rank"]
 
@@ -47,6 +52,8 @@ def test_every_enum_and_string_that_is_used_has_its_row(exported):
                                  ("CUDA_GPU_MEMORY_USAGE_EVENTS", "memKind", "ENUM_CUDA_MEM_KIND"),
                                  ("CUDA_GPU_MEMORY_USAGE_EVENTS", "memoryOperationType", "ENUM_CUDA_DEV_MEM_EVENT_OPER"),
                                  ("NVTX_EVENTS", "eventType", "ENUM_NSYS_EVENT_TYPE"),
+                                 ("DIAGNOSTIC_EVENT", "severity", "ENUM_DIAGNOSTIC_SEVERITY_LEVEL"),
+                                 ("DIAGNOSTIC_EVENT", "source", "ENUM_DIAGNOSTIC_SOURCE_TYPE"),
                                  ("ThreadNames", "nameId", "StringIds")]:
         assert rows(nsys, f"SELECT DISTINCT {column} FROM {table} WHERE {column} NOT IN (SELECT id FROM {names})") == []
         assert rows(nsys, f"SELECT count(*) FROM {table}") != [(0,)]
@@ -88,6 +95,85 @@ def projection():
         JOIN CUPTI_ACTIVITY_KIND_KERNEL k ON k.correlationId = r.correlationId
           AND k.globalPid = r.globalTid & -16777216
         JOIN StringIds s ON s.id = k.shortName WHERE n.eventType = 59 AND n.domainId = 1"""
+
+
+ACTIVITIES = ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET")
+
+
+@pytest.mark.parametrize("table", ACTIVITIES)
+def test_every_activity_has_one_launch_that_comes_before_it(table, exported):
+    _, nsys = exported
+    (activities,), = rows(nsys, f"SELECT count(*) FROM {table}")
+    assert activities > 0
+    assert rows(nsys, f"""SELECT count(*), sum(r.start < k.start), sum(r."end" <= k.start),
+        sum(r.globalTid & -16777216 = k.globalPid) FROM {table} k JOIN CUPTI_ACTIVITY_KIND_RUNTIME r USING (correlationId)
+        """) == [(activities, activities, activities, activities)]
+
+
+def test_a_launch_that_was_not_recorded_is_on_a_thread_without_ranges(exported):
+    ledger, nsys = exported
+    names = rows(nsys, """SELECT s.value, count(*), sum(globalTid & 0xffffff = 0) FROM CUPTI_ACTIVITY_KIND_RUNTIME r
+                          JOIN StringIds s ON s.id = r.nameId GROUP BY 1 ORDER BY 1""")
+    (known,), = rows(ledger, "SELECT count(DISTINCT rank || ' ' || stream || ' ' || start_ns) FROM collective"
+                             " WHERE start_ns IS NOT NULL")
+    assert [(name, of_thread_0) for name, _, of_thread_0 in names] == [("cuLaunchKernelEx", 0),
+                                                                       ("launch not recorded", names[1][1])]
+    assert names[0][1] == known > 0
+    assert rows(nsys, "SELECT count(*) FROM NVTX_EVENTS WHERE globalTid & 0xffffff = 0") == [(0,)]
+    assert rows(nsys, "SELECT DISTINCT s.value FROM ThreadNames JOIN StringIds s ON s.id = nameId"
+                      " WHERE globalTid & 0xffffff = 0") == [("launch not recorded",)]
+
+
+def test_no_range_is_without_length_and_nccls_is_strictly_around_its_launch(exported):
+    _, nsys = exported
+    assert rows(nsys, "SELECT count(*) FROM NVTX_EVENTS WHERE \"end\" <= start") == [(0,)]
+    (launches,), = rows(nsys, "SELECT count(*) FROM CUPTI_ACTIVITY_KIND_RUNTIME WHERE globalTid & 0xffffff <> 0")
+    assert rows(nsys, """SELECT count(DISTINCT r.correlationId) FROM CUPTI_ACTIVITY_KIND_RUNTIME r JOIN NVTX_EVENTS n
+        ON n.globalTid = r.globalTid AND n.domainId = 2 AND n.eventType = 59 AND n.start < r.start AND n."end" > r."end"
+        """) == [(launches,)] != [(0,)]
+
+
+def test_what_is_not_in_the_record_is_in_the_diagnostics(training, tmp_path):
+    _, nsys = training
+    said = [text for text, in rows(nsys, "SELECT text FROM DIAGNOSTIC_EVENT d JOIN ENUM_DIAGNOSTIC_SEVERITY_LEVEL l"
+                                         " ON l.id = d.severity WHERE l.name = 'Warning'")]
+    assert any(text.startswith("Only kernels of NCCL were recorded") for text in said)
+    empty = [table for table, in rows(nsys, "SELECT name FROM sqlite_schema WHERE type = 'table' AND name LIKE 'CUPTI_%'")
+             if rows(nsys, f"SELECT count(*) FROM {table}") == [(0,)]]
+    told = [text for text, in rows(nsys, "SELECT text FROM DIAGNOSTIC_EVENT")]
+    assert empty and all(any(text.startswith(f"{table} is empty") for text in told) for table in empty)
+    _, everything = export("fsdp2-2rank-kernels", tmp_path, "nsys", "run.sqlite")
+    assert not any("Only kernels of NCCL" in text for text, in rows(everything, "SELECT text FROM DIAGNOSTIC_EVENT"))
+
+
+def test_ranks_of_several_hosts_share_neither_a_pid_nor_a_gpu(tmp_path):
+    """Two hosts with the same pids, and ranks that each call their GPU number 0."""
+    fleet = tmp_path / "fleet"
+    subprocess.run([pathlib.Path(BUILD) / "bin" / "make_fleet", fleet, "--ranks", "4", "--per-host", "2"], check=True)
+    subprocess.run([COMMAND, "ingest", fleet], check=True, capture_output=True)
+    ledger = fleet / "ledger.sqlite"
+    with contextlib.closing(sqlite3.connect(ledger)) as database, database:
+        database.execute("UPDATE rank SET pid = 77 + rank % 2")
+        of_host = database.execute("SELECT count(DISTINCT host), count(DISTINCT device_uuid) FROM rank").fetchone()
+    subprocess.run([COMMAND, "export", fleet, "--format", "nsys", "-o", tmp_path / "run.sqlite"], check=True)
+    nsys = tmp_path / "run.sqlite"
+    assert len({pid for pid, in rows(nsys, "SELECT pid FROM PROCESSES")}) == 4
+    assert [name for name, in rows(nsys, "SELECT name FROM PROCESSES")][2:] != ["rank 2", "rank 3"]  # theirs are said
+    assert rows(nsys, "SELECT count(DISTINCT vmId), count(DISTINCT id) FROM TARGET_INFO_GPU") == [of_host] == [(2, 4)]
+    assert rows(nsys, "SELECT count(DISTINCT pid), count(DISTINCT cudaId) FROM TARGET_INFO_CUDA_DEVICE WHERE cudaId = gpuId"
+                ) == [(4, 4)]
+    assert rows(nsys, "SELECT count(DISTINCT globalPid) FROM CUPTI_ACTIVITY_KIND_KERNEL GROUP BY deviceId") == [(1,)] * 4
+
+
+def test_every_gpu_that_a_rank_uses_is_one_of_its_devices(tmp_path):
+    """Rank 1 keeps memory on rank 0's GPU."""
+    ledger, nsys = export("foreign-device-2rank", tmp_path, "nsys", "run.sqlite")
+    pids = [pid for pid, in rows(ledger, "SELECT pid FROM rank ORDER BY rank")]
+    assert rows(nsys, "SELECT pid, cudaId FROM TARGET_INFO_CUDA_DEVICE ORDER BY pid, cudaId") == [
+        (pids[0], 0), (pids[1], 0), (pids[1], 1)]
+    assert len({uuid for uuid, in rows(nsys, "SELECT uuid FROM TARGET_INFO_CUDA_DEVICE")}) == 2
+    assert rows(nsys, "SELECT count(*) FROM CUDA_GPU_MEMORY_USAGE_EVENTS m LEFT JOIN TARGET_INFO_CUDA_DEVICE d ON"
+                      " d.cudaId = m.deviceId AND d.pid = (m.globalPid >> 24) & 0xffffff WHERE d.gpuId IS NULL") == [(0,)]
 
 
 def test_marks_are_marks_of_their_domains(tmp_path):

@@ -12,11 +12,12 @@ static const struct {
   const char *name;
   sl_export_format *write;
   bool is_of_peak; /* what was allocated at one instant; else a timeline, or all tables */
+  bool has_kernels;
 } formats[] = {
-    {"nsys", sl_export_nsys, false},         {"kineto", sl_export_kineto, false},
-    {"perfetto", sl_export_perfetto, false}, {"snapshot", sl_export_snapshot, false},
-    {"folded", sl_export_folded, true},      {"pprof", sl_export_pprof, true},
-    {"parquet", sl_export_parquet, false},
+    {"nsys", sl_export_nsys, false, true},         {"kineto", sl_export_kineto, false, true},
+    {"perfetto", sl_export_perfetto, false, true}, {"snapshot", sl_export_snapshot, false, false},
+    {"folded", sl_export_folded, true, false},     {"pprof", sl_export_pprof, true, false},
+    {"parquet", sl_export_parquet, false, false},
 };
 #define FORMATS "nsys|kineto|perfetto|snapshot|folded|pprof|parquet"
 
@@ -71,6 +72,16 @@ static int tell_left_out(struct sl_db *db, struct sl_error *error) {
   return r;
 }
 
+/* Readers of timelines take a GPU without kernels for idle. */
+static int tell_kernels(struct sl_db *db, struct sl_error *error) {
+  int64_t only_nccl = 0;
+  int r = sl_db_int(db, sl_sql_export_only_nccl, &only_nccl, error);
+  if (r == 0 && only_nccl)
+    sl_complain("export: only kernels of NCCL were recorded: a GPU without kernels may be busy; SHARDLEDGER_KERNELS=all "
+                "records all");
+  return r;
+}
+
 int sl_cmd_export(const struct sl_command *command, int argc, char **argv) {
   struct sl_export export = {0};
   struct sl_error error = {{0}};
@@ -120,6 +131,8 @@ int sl_cmd_export(const struct sl_command *command, int argc, char **argv) {
     r = count_rows(&export, &error);
   if (r == 0 && !tables && !formats[format].is_of_peak)
     r = tell_left_out(export.db, &error);
+  if (r == 0 && formats[format].has_kernels)
+    r = tell_kernels(export.db, &error);
   if (r == 0)
     r = formats[format].write(&export, &error);
   sl_progress_clear();

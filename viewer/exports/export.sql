@@ -33,6 +33,9 @@ SELECT rank_ranges(rank), count(*) FROM (
     SELECT r.rank FROM rank AS r LEFT JOIN life AS l ON l.rank = r.rank ORDER BY l.peak_allocated_bytes DESC, r.rank
     LIMIT :most)
 
+-- name: export_only_nccl
+SELECT EXISTS (SELECT 1 FROM kernel) AND NOT EXISTS (SELECT 1 FROM kernel WHERE name NOT LIKE '%nccl%')
+
 -- name: export_choose
 CREATE TEMP TABLE exported_rank AS SELECT rank FROM ledger.rank WHERE rank_in(rank, :ranks)
 

@@ -74,6 +74,8 @@ static int write_ranges_of(struct sl_export *export, struct sl_statement *proces
   while ((r = sl_statement_step(phases, error)) > 0) {
     int64_t tid = sl_column_int(phases, SL_PHASE_tid);
     int64_t start = sl_column_int(phases, SL_PHASE_start), end = sl_column_int(phases, SL_PHASE_end);
+    if (end == start)
+      end++; /* readers drop or divide by ranges of no length */
     if (tid != thread)
       nesting.depth = 0;
     thread = tid;

@@ -219,6 +219,13 @@ SELECT s.rank, s.step, s.period, coalesce(o.phase, 'outside') AS phase, sum(o.by
 FROM period_place s JOIN peak_owner o ON o.rank = s.rank AND o.period = s.rows_of
 WHERE o.category = 'unattributed' GROUP BY s.rank, s.period, o.phase;
 
+-- What a thread is called: main, backward where autograd runs backward on it, else by its number.
+CREATE VIEW thread_label AS
+SELECT t.rank, t.tid, CASE WHEN t.tid = r.pid THEN 'main' WHEN t.runs_backward THEN 'backward' ELSE 'thread ' || t.tid END AS label
+FROM (SELECT rank, tid, max(kind = 'backward') AS runs_backward FROM (
+    SELECT rank, tid, kind FROM phase UNION ALL SELECT rank, tid, 'call' FROM collective) GROUP BY rank, tid) t
+JOIN rank r ON r.rank = t.rank;
+
 -- The kind of each phase: of one that is only a name (user), the innermost kind around it that is more, where there is one.
 CREATE VIEW phase_named AS
 SELECT id, (

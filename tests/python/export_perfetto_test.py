@@ -167,3 +167,13 @@ def test_flows_lead_from_each_call_to_its_kernel(exported):
         assert kernel.track_event.name.startswith("nccl") and kernel.track_event.type == BEGIN
         assert calls[flow].timestamp < kernel.timestamp + 20000
         assert trace.path(calls[flow].track_event.track_uuid)[0] == trace.path(kernel.track_event.track_uuid)[0]
+
+
+def test_threads_are_named_after_what_runs_on_them(exported):
+    ledger, trace = exported
+    for track in trace.tracks.values():
+        if track.HasField("thread"):
+            rank, tid = track.thread.pid - 1, track.thread.tid
+            (pid,), = rows(ledger, "SELECT pid FROM rank WHERE rank = ?", rank)
+            backward = rows(ledger, "SELECT 1 FROM phase WHERE rank = ? AND tid = ? AND kind = 'backward' LIMIT 1", rank, tid)
+            assert track.thread.thread_name == ("main" if tid == pid else "backward" if backward else f"thread {tid}")

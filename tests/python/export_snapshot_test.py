@@ -105,3 +105,17 @@ def test_blocks_say_category_module_and_phase_where_torch_has_stacks(tmp_path):
         ("category", "activation"), ("module", "Transformer.blocks.0"), ("phase", "forward blocks.0")] for event in allocs)
     # Its legend breaks when a snapshot has categories and none of them is "unknown".
     assert "unknown" in {event.get("category") for event in snapshot["device_traces"][0]}
+
+
+def test_ranges_are_annotations_as_torch_records_them(exported):
+    """In the form of _record_memory_history(global_record_annotations=True): a start and an end each, in order."""
+    ledger, files = exported
+    for rank, snapshot in enumerate(snapshots(files)):
+        annotations = snapshot["external_annotations"]
+        assert [a["time_us"] for a in annotations] == sorted(a["time_us"] for a in annotations)
+        assert {a["device"] for a in annotations} == {rank}
+        for stage, column in (("START", "start_ns"), ("END", "end_ns")):
+            told = collections.Counter((a["name"], a["time_us"]) for a in annotations if a["stage"] == stage)
+            assert told == collections.Counter(rows(ledger, f"SELECT name, {column} / 1000 FROM phase WHERE rank = ? AND {column}"
+                                                            " IS NOT NULL", rank))
+        assert len(annotations) > 10

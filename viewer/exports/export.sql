@@ -15,6 +15,12 @@ SELECT rank, world_size, host, pid, coalesce(device, 0), coalesce(device_name, '
   offset_ns + (SELECT min(start_ns - offset_ns) FROM moved), offset_ns, nccl_version FROM moved
 WHERE rank_in(rank, :ranks) ORDER BY rank
 
+-- name: export_threads
+SELECT tid, label FROM thread_label WHERE rank = :rank ORDER BY tid
+
+-- name: export_thread
+SELECT label FROM thread_label WHERE rank = :rank AND tid = :tid
+
 -- name: export_rank_count
 SELECT count(*) FROM rank
 

@@ -73,8 +73,7 @@ static bool is_call_range(const char *name) {
 }
 
 /* Element sizes of NCCL's types, and torch's names for them, in collectives and in inputs of operators. What is not
- * told counts in bytes. NCCL calls bytes int8 where it moves them only, as in an all-gather; readers know unsigned
- * ones. */
+ * told counts in bytes. */
 static const struct datatype {
   const char *nccl, *torch, *input;
   int bytes;
@@ -87,15 +86,7 @@ static const struct datatype {
     {"", "Byte", "unsigned char", 1},
 };
 
-static const struct datatype *find_datatype(const char *nccl) {
-  const struct datatype *found = datatypes;
-  while (found->nccl[0] && strcmp(found->nccl, nccl) != 0)
-    found++;
-  return found;
-}
-
 /* The ranks of communicator :comm, in its order. */
-
 static int write_group(struct writer *w, struct sl_statement *group, int64_t comm, struct sl_error *error) {
   int r = 0, count = 0;
   sl_bind_named_int(group, ":comm", comm);
@@ -110,6 +101,20 @@ struct collective {
   const char *operation, *datatype;
   int64_t bytes, comm, seq, nranks; /* comm, seq: 0 where NCCL does not say */
 };
+
+/* NCCL makes elements of any type int8 where it only moves them, as in an all-gather: these are bytes. */
+static bool only_moves(const char *operation) {
+  return strcmp(operation, "AllReduce") != 0 && strcmp(operation, "Reduce") != 0 &&
+         strcmp(operation, "ReduceScatter") != 0;
+}
+
+static const struct datatype *find_datatype(const struct collective *c) {
+  const struct datatype *found = datatypes;
+  const char *nccl = strcmp(c->datatype, "ncclInt8") == 0 && only_moves(c->operation) ? "" : c->datatype;
+  while (found->nccl[0] && strcmp(found->nccl, nccl) != 0)
+    found++;
+  return found;
+}
 
 /* What Kineto numbers through all operators: phases have the even ones, NCCL's calls the odd ones. */
 static int64_t phase_external_id(int64_t id) {
@@ -127,11 +132,11 @@ static int64_t ranks_if(const struct collective *c, const char *operation, const
 }
 
 static int64_t inward_elements(const struct collective *c) {
-  return c->bytes / find_datatype(c->datatype)->bytes * ranks_if(c, "ReduceScatter", "Scatter");
+  return c->bytes / find_datatype(c)->bytes * ranks_if(c, "ReduceScatter", "Scatter");
 }
 
 static int64_t outward_elements(const struct collective *c) {
-  return c->bytes / find_datatype(c->datatype)->bytes * ranks_if(c, "AllGather", "Gather");
+  return c->bytes / find_datatype(c)->bytes * ranks_if(c, "AllGather", "Gather");
 }
 
 static int write_collective(struct writer *w, struct sl_statement *group, const struct collective *c,
@@ -142,7 +147,7 @@ static int write_collective(struct writer *w, struct sl_statement *group, const 
           ", \"In msg nelems\": %" PRId64 ", \"Out msg nelems\": %" PRId64 ", \"Group size\": %" PRId64
           ", \"dtype\": \"%s\", \"In split size\": \"[]\", \"Out split size\": \"[]\", \"Seq\": %" PRId64
           ", \"Process Group Name\": \"%" PRId64 "\", \"Process Group Description\": \"\", \"Process Group Ranks\": \"",
-          inward_elements(c), outward_elements(c), c->nranks, find_datatype(c->datatype)->torch, c->seq, c->comm);
+          inward_elements(c), outward_elements(c), c->nranks, find_datatype(c)->torch, c->seq, c->comm);
   int r = write_group(w, group, c->comm, error);
   fputc('"', w->file);
   return r;
@@ -195,11 +200,9 @@ static int write_phases(struct writer *w, struct sl_error *error) {
   return r;
 }
 
-static void write_launch(struct writer *w, int64_t tid, int64_t at_ns, int64_t correlation, int64_t device,
-                         int64_t stream, int64_t start_ns) {
-  begin(w, "X", "cuda_runtime", "cudaLaunchKernelExC"); /* the name by which HTA knows launches */
-  place(w, w->pid, tid, at_ns);
-  fprintf(w->file, ", \"dur\": 1, \"args\": {\"cbid\": 430, \"correlation\": %" PRId64 "}}", correlation);
+/* The arrow from a launch to what it launched. */
+static void write_flow(struct writer *w, int64_t tid, int64_t at_ns, int64_t correlation, int64_t device,
+                       int64_t stream, int64_t start_ns) {
   begin(w, "s", "ac2g", "ac2g");
   place(w, w->pid, tid, at_ns);
   fprintf(w->file, ", \"id\": %" PRId64 "}", correlation);
@@ -208,14 +211,31 @@ static void write_launch(struct writer *w, int64_t tid, int64_t at_ns, int64_t c
   fprintf(w->file, ", \"id\": %" PRId64 ", \"bp\": \"e\"}", correlation);
 }
 
+enum { LAUNCH_NS = 1000 }; /* how long a launch is drawn: only its instant is known */
+
+/* It is before the kernel's start, whatever the clocks say. */
+static void write_launch(struct writer *w, int64_t tid, int64_t at_ns, int64_t correlation, int64_t device,
+                         int64_t stream, int64_t start_ns) {
+  if (at_ns > start_ns - LAUNCH_NS)
+    at_ns = start_ns - LAUNCH_NS;
+  begin(w, "X", "cuda_runtime", "cudaLaunchKernelExC"); /* the name by which HTA knows launches */
+  place(w, w->pid, tid, at_ns);
+  fprintf(w->file, ", \"dur\": %d, \"args\": {\"cbid\": 430, \"correlation\": %" PRId64 "}}", LAUNCH_NS / 1000,
+          correlation);
+  write_flow(w, tid, at_ns, correlation, device, stream, start_ns);
+}
+
 /*
- * HTA drops kernels and copies that nothing in the iterations launched, and all that it says of them. When such a one
- * was launched is not recorded: no name of a launch, so that nobody takes the instant for one.
+ * HTA drops kernels and copies that nothing in the iterations launched, and all that it says of them; TraceLens those
+ * without an arrow. When such a one was launched is not recorded: no name of a launch, so that nobody takes the instant
+ * for one.
  */
-static void write_unknown_launch(struct writer *w, int64_t correlation, int64_t start_ns) {
+static void write_unknown_launch(struct writer *w, int64_t correlation, int64_t device, int64_t stream,
+                                 int64_t start_ns) {
   begin(w, "X", "cuda_runtime", "launch not recorded");
   place(w, w->pid, 0, start_ns);
   fprintf(w->file, ", \"dur\": 0, \"args\": {\"correlation\": %" PRId64 "}}", correlation);
+  write_flow(w, 0, start_ns, correlation, device, stream, start_ns);
 }
 
 static int write_kernels(struct writer *w, struct sl_statement *group, struct sl_error *error) {
@@ -258,7 +278,7 @@ static int write_kernels(struct writer *w, struct sl_statement *group, struct sl
       write_launch(w, sl_column_int(kernels, SL_KERNEL_tid), sl_column_int(kernels, SL_KERNEL_enqueue), correlation,
                    device, stream, start);
     else if (correlation)
-      write_unknown_launch(w, correlation, start);
+      write_unknown_launch(w, correlation, device, stream, start);
     sl_export_progress(w->export, 1);
   }
   kernels = sl_statement_close(kernels);
@@ -275,7 +295,7 @@ static void write_range(struct writer *w, const struct collective *c, int64_t id
   fprintf(w->file,
           ", \"dur\": 0, \"args\": {\"External id\": %" PRId64 ", \"Input Dims\": [[%" PRId64
           "]], \"Input type\": [\"%s\"]}}",
-          call_external_id(id), inward_elements(c), find_datatype(c->datatype)->input);
+          call_external_id(id), inward_elements(c), find_datatype(c)->input);
 }
 
 static int write_calls(struct writer *w, struct sl_statement *group, struct sl_error *error) {
@@ -319,7 +339,7 @@ static int write_copies(struct writer *w, struct sl_error *error) {
             ", \"correlation\": %" PRId64 ", \"bytes\": %" PRId64 "}}",
             device, device + 1, stream, sl_column_int(copies, 4), sl_column_int(copies, 3));
     if (sl_column_int(copies, 4))
-      write_unknown_launch(w, sl_column_int(copies, 4), sl_column_int(copies, 5));
+      write_unknown_launch(w, sl_column_int(copies, 4), device, stream, sl_column_int(copies, 5));
     sl_export_progress(w->export, 1);
   }
   copies = sl_statement_close(copies);
@@ -408,9 +428,9 @@ static void write_name(struct writer *w, const char *what, int64_t pid, int64_t 
   fputs("}}", w->file);
 }
 
-/* Names of the process, the GPUs and their streams. */
+/* Names of the process, its threads, the GPUs and their streams. */
 static int write_names(struct writer *w, struct sl_error *error) {
-  struct sl_statement *streams = NULL;
+  struct sl_statement *streams = NULL, *threads = NULL;
   char text[64];
   int64_t known = -1;
   int r = sl_db_prepare(w->export->db, sl_sql_kineto_streams, &streams, error);
@@ -422,6 +442,15 @@ static int write_names(struct writer *w, struct sl_error *error) {
           ", \"tid\": 0, \"ts\": 0, \"args\": {\"name\": \"python\"}}",
           w->pid);
   write_name(w, "process_labels", w->pid, 0, "labels", "CPU");
+  write_name(w, "thread_name", w->pid, 0, "name", "launch not recorded");
+  r = sl_db_ask(w->export->db, sl_sql_export_threads, SL_WITH(SL_NUMBER(":rank", w->rank)), &threads, error);
+  while (r == 0 && (r = sl_statement_step(threads, error)) > 0) {
+    write_name(w, "thread_name", w->pid, sl_column_int(threads, 0), "name", sl_column_text(threads, 1));
+    r = 0;
+  }
+  threads = sl_statement_close(threads);
+  if (r < 0)
+    goto finish;
   sl_bind_named_int(streams, ":rank", w->rank);
   while ((r = sl_statement_step(streams, error)) > 0) {
     int64_t device = sl_column_int(streams, 0), stream = sl_column_int(streams, 1);
@@ -434,6 +463,8 @@ static int write_names(struct writer *w, struct sl_error *error) {
     snprintf(text, sizeof(text), "stream %" PRId64, stream);
     write_name(w, "thread_name", device, stream, "name", text);
   }
+
+finish:
   streams = sl_statement_close(streams);
   return r;
 }
@@ -461,34 +492,30 @@ static int write_groups(struct writer *w, struct sl_statement *group, struct sl_
   return r;
 }
 
-/* Readers look a device up by its place in this list. Of those that are another rank's only the place is known here. */
-static int write_devices(struct writer *w, struct sl_statement *ranks, struct sl_error *error) {
-  struct sl_statement *last = NULL;
-  int64_t own = sl_column_int(ranks, SL_RANK_device);
-  int r = sl_db_ask_first(w->export->db, sl_sql_kineto_devices,
-                          SL_WITH(SL_NUMBER(":rank", w->rank), SL_NUMBER(":own", own)), &last, error);
-  int64_t count = r > 0 ? sl_column_int(last, 0) + 1 : 0;
-  last = sl_statement_close(last);
+/* Readers look a device up by its place in this list, and count a host's GPUs by it. */
+static int write_devices(struct writer *w, struct sl_error *error) {
+  struct sl_statement *devices = NULL;
+  int r = sl_db_ask(w->export->db, sl_sql_kineto_devices, SL_WITH(SL_NUMBER(":rank", w->rank)), &devices, error);
   if (r < 0)
     return r;
   fputs("\"deviceProperties\": [", w->file);
-  for (int64_t device = 0; device < count && device < DEVICES; device++) {
-    fprintf(w->file, "%s{\"id\": %" PRId64, device ? ", " : "", device);
-    if (device == own)
-      text_argument(w, "name", sl_column_text(ranks, SL_RANK_device_name));
-    if (device == own && !sl_column_is_null(ranks, SL_RANK_device_bytes))
-      fprintf(w->file, ", \"totalGlobalMem\": %" PRId64, sl_column_int(ranks, SL_RANK_device_bytes));
+  for (int64_t place = 0; place < DEVICES && (r = sl_statement_step(devices, error)) > 0; place++) {
+    fprintf(w->file, "%s{\"id\": %" PRId64, place ? ", " : "", place);
+    if (!sl_column_is_null(devices, 1))
+      text_argument(w, "name", sl_column_text(devices, 1));
+    number_argument(w, "totalGlobalMem", devices, 2);
     fputc('}', w->file);
   }
   fputs("]", w->file);
-  return 0;
+  devices = sl_statement_close(devices);
+  return r < 0 ? r : 0;
 }
 
 /* HTA finds a file's rank by the first `"rank": N` in it. */
 static int write_header(struct writer *w, struct sl_statement *ranks, struct sl_statement *group,
                         struct sl_error *error) {
   fputs("{\n\"schemaVersion\": 1,\n", w->file);
-  int r = write_devices(w, ranks, error);
+  int r = write_devices(w, error);
   if (r < 0)
     return r;
   fprintf(w->file,

@@ -200,11 +200,17 @@ static uint64_t thread_track(struct writer *w, int64_t tid) {
   }
   if (known->track)
     return known->track;
+  struct sl_statement *label = NULL;
+  struct sl_error unsaid;
+  int named = sl_db_ask_first(w->export->db, sl_sql_export_thread,
+                              SL_WITH(SL_NUMBER(":rank", w->rank), SL_NUMBER(":tid", tid)), &label, &unsaid);
   known->track = begin_track(w, w->process, NULL);
   sl_message_reset(&w->inner);
   sl_message_integer(&w->inner, THREAD_PID, (uint64_t)w->rank + 1);
   sl_message_integer(&w->inner, THREAD_TID, (uint64_t)tid);
-  sl_message_text(&w->inner, THREAD_NAME, tid == w->pid ? "main" : "thread");
+  if (named > 0)
+    sl_message_text(&w->inner, THREAD_NAME, sl_column_text(label, 0));
+  label = sl_statement_close(label);
   sl_message_message(&w->event, TRACK_THREAD, &w->inner);
   end_track(w);
   return known->track;

@@ -280,6 +280,29 @@ finish:
   return r;
 }
 
+/* Ranges, as PyTorch records those of torch.profiler.record_function with global_record_annotations. */
+static int write_annotations(struct writer *w, struct sl_error *error) {
+  struct sl_statement *ranges = NULL;
+  int64_t count = 0;
+  int r = sl_db_ask(w->export->db, sl_sql_snapshot_annotations, SL_WITH(SL_NUMBER(":rank", w->rank)), &ranges, error);
+  sl_pickle_key(&w->pickle, "external_annotations");
+  sl_pickle_open_list(&w->pickle);
+  while (r >= 0 && (r = sl_statement_step(ranges, error)) > 0) {
+    sl_pickle_between(&w->pickle, count++);
+    sl_pickle_open_dict(&w->pickle);
+    sl_pickle_key(&w->pickle, "name");
+    sl_pickle_text(&w->pickle, sl_column_text(ranges, 0));
+    word(w, "stage", sl_column_int(ranges, 1) ? "START" : "END");
+    integer(w, "device", w->device);
+    integer(w, "time_us", sl_column_int(ranges, 2) / 1000);
+    sl_pickle_close_dict(&w->pickle);
+    sl_export_progress(w->export, 1);
+  }
+  sl_pickle_close_list(&w->pickle);
+  ranges = sl_statement_close(ranges);
+  return r;
+}
+
 static int write_rank(struct sl_export *export, struct sl_statement *ranks, struct sl_error *error) {
   struct writer w = {.export = export,
                      .rank = sl_column_int(ranks, SL_RANK_rank),
@@ -306,9 +329,8 @@ static int write_rank(struct sl_export *export, struct sl_statement *ranks, stru
   if (r == 0)
     r = write_traces(&w, error);
   sl_pickle_close_list(&w.pickle);
-  sl_pickle_key(&w.pickle, "external_annotations");
-  sl_pickle_open_list(&w.pickle);
-  sl_pickle_close_list(&w.pickle);
+  if (r == 0)
+    r = write_annotations(&w, error);
   sl_pickle_close_dict(&w.pickle);
   sl_pickle_end(&w.pickle);
   w.stack = sl_statement_close(w.stack);

@@ -25,7 +25,18 @@ SELECT device, stream FROM memset WHERE rank = :rank
 SELECT comm, coalesce(name, ''), nranks FROM communicator WHERE rank = :rank
 
 -- name: kineto_devices
-SELECT max(coalesce(max(device), 0), :own) FROM allocation WHERE rank = :rank
+-- The GPUs of the rank's host by CUDA's number, without a gap. Of a number that stands for several GPUs, as where each rank
+-- sees but its own, only the rank's own is known.
+WITH RECURSIVE mine AS (SELECT * FROM rank WHERE rank = :rank),
+named AS (
+  SELECT r.device, min(r.device_name) AS name, min(r.device_bytes) AS bytes FROM rank r JOIN mine m ON r.host IS m.host
+  WHERE r.rank = m.rank OR r.device IS NOT m.device GROUP BY r.device HAVING count(DISTINCT r.device_uuid) <= 1),
+place(device, last) AS (
+  SELECT 0, max(coalesce((SELECT max(device) FROM named), 0),
+    coalesce((SELECT max(device) FROM allocation WHERE rank = :rank), 0))
+  UNION ALL
+  SELECT device + 1, last FROM place WHERE device < last)
+SELECT p.device, n.name, n.bytes FROM place p LEFT JOIN named n ON n.device = p.device ORDER BY p.device
 
 -- name: kineto_site
 SELECT frame_id, operator_name, iif(frame_id IS NULL OR stack_of = 'caller', NULL, stack_of) FROM site WHERE id = :site

@@ -73,9 +73,9 @@ INSERT INTO TARGET_INFO_CUDA_STREAM
 SELECT stream, hw, vm, pid, gpu + 1, 0, 0 FROM used_stream JOIN used_device USING (rank, device) ORDER BY rank, stream;
 
 CREATE TEMP TABLE thread AS
-SELECT DISTINCT rank, tid FROM (
-  SELECT DISTINCT rank, tid FROM ledger.phase UNION ALL SELECT DISTINCT rank, tid FROM ledger.collective
-  UNION ALL SELECT rank, own_pid FROM process);
+SELECT rank, tid, label FROM ledger.thread_label WHERE rank IN exported_rank
+UNION
+SELECT rank, own_pid, 'main' FROM process;
 
 -- ---- names ----
 CREATE TEMP TABLE kernel_names AS
@@ -83,14 +83,14 @@ SELECT name, kernel_name(name) AS full, short_name(name) AS short FROM (SELECT D
 INSERT INTO StringIds(id, value)
 SELECT row_number() OVER (), value FROM (
   SELECT name AS value FROM kernel_names UNION SELECT full FROM kernel_names UNION SELECT short FROM kernel_names
-  UNION SELECT 'cuLaunchKernelEx' UNION SELECT 'launch not recorded' UNION SELECT 'main'
-  UNION SELECT 'thread ' || tid FROM thread
+  UNION SELECT 'cuLaunchKernelEx' UNION SELECT 'launch not recorded'
+  UNION SELECT label FROM thread
   UNION SELECT DISTINCT name FROM ledger.phase UNION SELECT DISTINCT 'nccl' || operation FROM ledger.collective);
 CREATE UNIQUE INDEX StringIdsByValue ON StringIds(value);
 
 INSERT INTO ThreadNames
 SELECT s.id, NULL, p.global_pid | (t.tid & 0xffffff) FROM thread t JOIN process p USING (rank)
-JOIN StringIds s ON s.value = iif(t.tid = p.own_pid, 'main', 'thread ' || t.tid) ORDER BY rank, t.tid;
+JOIN StringIds s ON s.value = t.label ORDER BY rank, t.tid;
 
 -- ---- what ran on the GPUs ----
 INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL(start, "end", deviceId, contextId, streamId, correlationId, globalPid,

@@ -46,3 +46,9 @@ WHERE rank = :rank AND :device = :own_device ORDER BY at, place
 -- name: snapshot_devices
 SELECT max((SELECT coalesce(max(device), 0) FROM allocation WHERE rank = :rank), (
       SELECT coalesce(max(device), 0) FROM segment WHERE rank = :rank)) + 1
+
+-- name: snapshot_annotations
+-- A range that never ended has a start alone.
+SELECT name, 1 AS starts, start_ns AS at FROM phase WHERE rank = :rank
+UNION ALL
+SELECT name, 0, end_ns FROM phase WHERE rank = :rank AND end_ns IS NOT NULL ORDER BY at, starts

@@ -903,6 +903,36 @@ GROUP BY
   s.period,
   o.phase;
 
+CREATE OR REPLACE TEMPORARY VIEW thread_label AS
+SELECT
+  t.rank,
+  t.tid,
+  CASE WHEN t.tid = r.pid THEN 'main' WHEN t.runs_backward <> 0 THEN 'backward' ELSE 'thread ' || t.tid END AS label
+FROM (
+  SELECT
+    rank,
+    tid,
+    MAX(CAST(kind = 'backward' AS BIGINT)) AS runs_backward
+  FROM (
+    SELECT
+      rank,
+      tid,
+      kind
+    FROM phase
+    UNION ALL
+    SELECT
+      rank,
+      tid,
+      'call'
+    FROM collective
+  )
+  GROUP BY
+    rank,
+    tid
+) AS t
+JOIN rank AS r
+  ON r.rank = t.rank;
+
 CREATE OR REPLACE TEMPORARY VIEW phase_named AS
 WITH RECURSIVE around(id, kind, parent_id) AS (
   SELECT id, kind, parent_id FROM phase

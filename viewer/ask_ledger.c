@@ -13,7 +13,7 @@ int sl_print_report(const char *path, const struct sl_output_arguments *format, 
   struct sl_db *db = NULL;
   int r = 0;
 
-  path = path ? path : sl_default_directory();
+  path = sl_chosen_directory(path);
   if (sl_output_begin(&out, format) < 0)
     return SL_EXIT_USAGE;
   r = sl_open_run(path, format->run, &db, &error);

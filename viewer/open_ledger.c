@@ -21,6 +21,28 @@ const char *sl_default_directory(void) {
   return directory && *directory ? directory : "shardledger-out";
 }
 
+const char *sl_chosen_directory(const char *named) {
+  const char *directory = named ? named : sl_default_directory();
+  struct stat status;
+  int newest = 0;
+  if (named)
+    return directory;
+  /* As 'shardledger run' numbers the runs beside one that is there. */
+  for (int i = 2;; i++) {
+    char *beside = NULL;
+    if (asprintf(&beside, "%s-%d", directory, i) < 0)
+      break;
+    bool exists = stat(beside, &status) == 0;
+    free(beside);
+    if (!exists)
+      break;
+    newest = i;
+  }
+  if (newest)
+    sl_complain("reading %s; %s-%d is newer", directory, directory, newest);
+  return directory;
+}
+
 bool sl_path_exists(const char *path) {
   struct stat status;
   return stat(path, &status) == 0;
@@ -185,6 +207,27 @@ static bool fails_for_now(int r) {
   return r == -EPROTO || r == -ENOMEM || r == -SL_LOG_UNREADABLE;
 }
 
+/*
+ * Where the ledger of a run directory goes that can't be written, such as one on a mount of somebody else's: beside the
+ * user's other caches, under the directory's own path, which no two have in common. NULL without a cache directory or
+ * memory.
+ */
+static char *cached_place(const char *directory, const char *own_place) {
+  const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME"), *name = strrchr(own_place, '/');
+  char *real = realpath(directory, NULL), *place = NULL, *at = NULL;
+  if (!real || (!(cache && *cache) && !(home && *home)) ||
+      asprintf(&place, "%s%s/shardledger/ledgers%s%s", cache && *cache ? cache : home, cache && *cache ? "" : "/.cache",
+               real, name ? name : "/ledger.sqlite") < 0)
+    place = NULL;
+  free(real);
+  for (at = place ? place + 1 : NULL; at && (at = strchr(at, '/')) != NULL; at++) {
+    *at = '\0';
+    mkdir(place, 0700);
+    *at = '/';
+  }
+  return place;
+}
+
 int sl_open_ledger(const char *path, struct sl_db **out, struct sl_error *error) {
   return sl_open_run(path, NULL, out, error);
 }
@@ -211,6 +254,16 @@ int sl_open_run(const char *path, const char *run, struct sl_db **out, struct sl
   if (r < 0)
     return r;
   bool has_ledger = lstat(ledger, &status) == 0;
+  if ((!has_ledger || is_outdated(ledger)) && access(path, W_OK) != 0) {
+    char *elsewhere = cached_place(path, ledger);
+    if (elsewhere) {
+      free(ledger);
+      ledger = elsewhere;
+      has_ledger = lstat(ledger, &status) == 0;
+      if (!has_ledger)
+        sl_complain("%s can't be written; its ledger is %s", path, ledger);
+    }
+  }
   if (has_ledger && !S_ISREG(status.st_mode)) {
     r = sl_error_set(error, -EINVAL, "%s is %s, and is not read; remove it, and it is made again from the logs", ledger,
                      S_ISLNK(status.st_mode) ? "a link" : "no file");

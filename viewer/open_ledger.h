@@ -11,6 +11,10 @@
 /* $SHARDLEDGER_DIR, else shardledger-out. */
 const char *sl_default_directory(void);
 
+/* The directory that the user named, else the default one; then a note on stderr says when a newer run lies beside it.
+ */
+const char *sl_chosen_directory(const char *named);
+
 /* True when the path is there, whatever it is: tells DIR from other words of a command line. */
 bool sl_path_exists(const char *path);
 
@@ -34,7 +38,8 @@ int sl_ingest_job(const char *const *directories, int count, const char *output,
 
 /*
  * Opens a ledger for reading; a run directory is ingested first when its ledger is missing or old. *out belongs to the
- * caller. -ENOENT, -ENODATA, -EBADMSG, -EPROTO, -EACCES … with the sentence, next step included, in error.
+ * caller. The ledger of a directory that can't be written is made in the user's cache directory, which a note says.
+ * -ENOENT, -ENODATA, -EBADMSG, -EPROTO, -EACCES … with the sentence, next step included, in error.
  */
 int sl_open_ledger(const char *path, struct sl_db **out, struct sl_error *error);
 

@@ -93,6 +93,27 @@ TEST_F(Commands, SentencesGoOnInTheNextLineOfANarrowTerminal) {
   EXPECT_TRUE(contains(words, "oneGPUalonemakesnone,andNCCL_NVTX_DISABLEhidesthem")) << missing;
 }
 
+TEST_F(Commands, InfoGivesTheReasonThatApplies) {
+  std::string path = directory / "reason.sqlite";
+  auto why = [&](const std::string &nccl, const std::string &state, const std::string &reason) {
+    std::filesystem::remove(path);
+    {
+      LedgerBuilder ledger(path);
+      ledger.rank(0, 1).sql("UPDATE rank SET nccl_version = '" + nccl + "'");
+      ledger.sql("INSERT INTO collective(rank, operation, tid, enqueue_ns, bytes) VALUES(0, 'AllGather', 1, " +
+                 std::to_string(ledger.now()) + ", 4096)");
+      if (!state.empty())
+        ledger.source(0, "nccl_profiler", state, reason);
+    }
+    std::string out = shardledger({"info", path, "--json"}).out;
+    size_t at = out.find("buffers and algorithms of collectives");
+    return at == std::string::npos ? out : out.substr(at, out.find('}', at) - at);
+  };
+  EXPECT_TRUE(contains(why("2.21.5", "", ""), "NCCL 2.21.5 has no profiler plugin: it came with 2.23"));
+  EXPECT_TRUE(contains(why("2.28.9", "off", "SHARDLEDGER_NCCL=off"), "\"SHARDLEDGER_NCCL=off\""));
+  EXPECT_TRUE(contains(why("2.28.9", "", ""), "NCCL did not load the profiler plugin"));
+}
+
 TEST_F(Commands, WhatCannotBeWrittenWholeIsAFailure) {
   std::string command = std::string(SL_BUILD_DIR) + "/bin/shardledger ";
   for (std::string arguments : {"help", "help --man", "peaks --help", "completion bash", "--version"})

@@ -132,6 +132,34 @@ TEST_F(ReadOnly, AnUningestedRunNamesThePlaceToPutItsLedger) {
   EXPECT_TRUE(contains(result.error, "shardledger ingest " + run + " -o FILE.sqlite"));
 }
 
+TEST_F(ReadOnly, TheLedgerOfADirectoryOfSomebodyElseIsInOnesOwnCache) {
+  protect();
+  std::string cache = directory / "cache";
+  std::filesystem::create_directory(cache);
+  std::filesystem::permissions(cache, std::filesystem::perms::all);
+  nobody.environment = {{"XDG_CACHE_HOME", cache}};
+  CommandResult first = shardledger({"info", run}, nobody);
+  EXPECT_EQ(first.status, 0) << first.error;
+  std::string ledger = cache + "/shardledger/ledgers" + run + "/ledger.sqlite";
+  EXPECT_TRUE(contains(first.error, run + " can't be written; its ledger is " + ledger)) << first.error;
+  EXPECT_TRUE(std::filesystem::exists(ledger));
+  CommandResult second = shardledger({"info", run}, nobody);
+  EXPECT_EQ(second.status, 0) << second.error;
+  EXPECT_EQ(second.error, "") << "it is there, and no note is needed";
+  EXPECT_EQ(second.out, first.out);
+}
+
+TEST_F(ReadOnly, ANewerRunBesideTheDefaultOneIsNamed) {
+  CommandOptions here;
+  for (std::string name : {"shardledger-out", "shardledger-out-2", "shardledger-out-3"})
+    std::filesystem::copy(run, directory / name, std::filesystem::copy_options::recursive);
+  here.directory = directory.path;
+  CommandResult result = shardledger({"peaks"}, here);
+  EXPECT_EQ(result.status, 0) << result.error;
+  EXPECT_EQ(result.error, "shardledger: reading shardledger-out; shardledger-out-3 is newer\n");
+  EXPECT_EQ(shardledger({"peaks", "shardledger-out"}, here).error, "") << "it was named";
+}
+
 TEST_F(ReadOnly, AnIngestedRunIsReadAsItIs) {
   ASSERT_EQ(shardledger({"ingest", run}).status, 0);
   protect();

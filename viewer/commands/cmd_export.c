@@ -77,8 +77,9 @@ static int tell_kernels(struct sl_db *db, struct sl_error *error) {
   int64_t only_nccl = 0;
   int r = sl_db_int(db, sl_sql_export_only_nccl, &only_nccl, error);
   if (r == 0 && only_nccl)
-    sl_complain("export: only kernels of NCCL were recorded: a GPU without kernels may be busy; SHARDLEDGER_KERNELS=all "
-                "records all");
+    sl_complain(
+        "export: only kernels of NCCL were recorded: a GPU without kernels may be busy; SHARDLEDGER_KERNELS=all "
+        "records all");
   return r;
 }
 
@@ -123,7 +124,7 @@ int sl_cmd_export(const struct sl_command *command, int argc, char **argv) {
     sl_complain("export: parquet has all ranks of the ledger; leave --rank out");
     return SL_EXIT_USAGE;
   }
-  r = sl_open_run(path ? path : sl_default_directory(), run, &export.db, &error);
+  r = sl_open_run(sl_chosen_directory(path), run, &export.db, &error);
   export.ranks = ranks.text;
   if (r == 0 && !tables)
     r = ranks.text ? sl_check_selection(export.db, &ranks, -1, &error) : choose_ranks(&export, &chosen, &error);
@@ -131,10 +132,10 @@ int sl_cmd_export(const struct sl_command *command, int argc, char **argv) {
     r = count_rows(&export, &error);
   if (r == 0 && !tables && !formats[format].is_of_peak)
     r = tell_left_out(export.db, &error);
-  if (r == 0 && formats[format].has_kernels)
-    r = tell_kernels(export.db, &error);
   if (r == 0)
     r = formats[format].write(&export, &error);
+  if (r == 0 && formats[format].has_kernels)
+    r = tell_kernels(export.db, &error);
   sl_progress_clear();
   export.db = sl_db_close(export.db);
   free(chosen);

@@ -8,33 +8,34 @@
 #include <errno.h>
 #include <string.h>
 
-/* What a run may lack, how to tell, and what to do about it. */
+/* What a run may lack, how to tell, which source records it, and what to do where that says nothing. */
 static const struct {
   const char *what;
   const char *present; /* SQL that is 1 when it was recorded */
+  const char *source;  /* of the table source: it may say why */
   const char *advice;
 } parts[] = {
-    {"all ranks", sl_sql_info_has_all_ranks,
+    {"all ranks", sl_sql_info_has_all_ranks, "",
      "the first line names those whose logs are not in this directory; 'shardledger merge' joins those of several "
      "nodes"},
-    {"training steps", sl_sql_info_has_steps,
+    {"training steps", sl_sql_info_has_steps, "companion",
      "the companion package saw no optimizer step; mark steps with shardledger.step()"},
-    {"modules", sl_sql_info_has_modules,
+    {"modules", sl_sql_info_has_modules, "companion",
      "the companion package saw no model called, or was not loaded; see SHARDLEDGER_PYTHON in 'shardledger run "
      "--help-env'"},
-    {"PyTorch's allocations", sl_sql_info_has_allocations,
+    {"PyTorch's allocations", sl_sql_info_has_allocations, "torch_allocator",
      "neither the torch bridge nor PyTorch's memory history was available; see 'shardledger doctor'"},
-    {"a check against PyTorch's own statistics", sl_sql_info_has_checks,
+    {"a check against PyTorch's own statistics", sl_sql_info_has_checks, "",
      "no step ended with one: the companion package asks there, and PyTorch has them for its caching allocator only"},
-    {"driver-level memory", sl_sql_info_has_driver_memory, "CUPTI was off or taken by another tool"},
-    {"the device's total", sl_sql_info_has_samples, "the device was not sampled"},
-    {"collectives", sl_sql_info_has_collectives,
+    {"driver-level memory", sl_sql_info_has_driver_memory, "cupti_callback", "no call of the driver took memory"},
+    {"the device's total", sl_sql_info_has_samples, "nvml", "the device was not sampled"},
+    {"collectives", sl_sql_info_has_collectives, "nvtx",
      "no NCCL call is in the record; one GPU alone makes none, and NCCL_NVTX_DISABLE hides them"},
-    {"device times of collectives", sl_sql_info_has_collective_times,
-     "CUPTI was off or taken by another tool, or 'shardledger run --kernels none'"},
-    {"buffers and algorithms of collectives", sl_sql_info_has_algorithms,
-     "NCCL before 2.23, SHARDLEDGER_NCCL=off, or another NCCL_PROFILER_PLUGIN"},
-    {"device times of kernels", sl_sql_info_has_kernels,
+    {"device times of collectives", sl_sql_info_has_collective_times, "cupti_activity",
+     "no kernel of NCCL is in the record, as with 'shardledger run --kernels none'"},
+    {"buffers and algorithms of collectives", sl_sql_info_has_algorithms, "nccl_profiler",
+     "NCCL did not load the profiler plugin"},
+    {"device times of kernels", sl_sql_info_has_kernels, "cupti_activity",
      "NCCL's are kept by default, others with 'shardledger run --kernels all'"},
 };
 
@@ -128,8 +129,12 @@ static int print_missing(struct sl_db *db, struct sl_output *out, struct sl_erro
       continue;
     if (!table)
       table = sl_table_begin(out, "not_recorded", columns, 2);
+    struct sl_statement *why = NULL;
+    r = sl_db_ask_first(db, sl_sql_info_why, SL_WITH(SL_WORD(":source", parts[i].source)), &why, error);
     sl_cell_text(table, parts[i].what);
-    sl_cell_text(table, parts[i].advice);
+    sl_cell_text(table, r > 0 ? sl_column_text(why, 0) : parts[i].advice);
+    why = sl_statement_close(why);
+    r = r < 0 ? r : 0;
   }
   if (!table && r == 0)
     sl_output_line(out, "Everything that this version knows was recorded.");

@@ -150,7 +150,7 @@ int sl_cmd_report(const struct sl_command *command, int argc, char **argv) {
   int r = sl_parse(command, arguments, sizeof(arguments) / sizeof(arguments[0]), argc, argv, &path, 1);
   if (r < 0)
     return sl_parse_exit(r);
-  r = sl_open_run(path ? path : sl_default_directory(), run, &page.db, &error);
+  r = sl_open_run(sl_chosen_directory(path), run, &page.db, &error);
   if (r == 0)
     r = gather(&page, &data, &error);
   if (r == 0)

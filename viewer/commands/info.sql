@@ -28,6 +28,19 @@ SELECT NOT EXISTS(SELECT 1 FROM collective) OR EXISTS(SELECT 1 FROM collective W
 -- name: info_has_kernels
 SELECT EXISTS(SELECT 1 FROM kernel)
 
+-- name: info_why
+-- What the record itself says of why a source recorded nothing: NCCL too old for it, or the source's own reason, where it was on
+-- in no rank.
+SELECT 'NCCL ' || max(nccl_version) || ' has no profiler plugin: it came with 2.23' FROM rank
+WHERE :source = 'nccl_profiler' AND nccl_version LIKE '2.%' AND CAST(substr(nccl_version, 3) AS INTEGER) < 23
+HAVING count(*) > 0
+UNION ALL
+SELECT group_concat(DISTINCT reason) FROM source
+WHERE source = :source AND state <> 'on' AND reason <> ''
+  AND NOT EXISTS (SELECT 1 FROM source o WHERE o.source = :source AND o.state = 'on')
+HAVING count(*) > 0
+LIMIT 1
+
 -- name: info_attempts
 -- Where there are several; the one that is shown is marked.
 SELECT attempt, iif(is_this, 'shown', NULL), name, began_ns, ranks, world_size, recorded, told_by FROM attempt

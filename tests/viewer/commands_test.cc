@@ -154,6 +154,34 @@ TEST_F(Commands, SnapshotsUseTheTrackersWordsAndTotals) {
   EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 3);
 }
 
+TEST_F(Commands, ANarrowTerminalHasAllCategoriesOfASnapshotOneBelowTheOther) {
+  std::string path = directory / "narrow.sqlite";
+  const LedgerBuilder::Categories categories = {
+      {"sharded_param", mib}, {"unsharded_param", mib},  {"buffer", mib}, {"sharded_grad", mib},
+      {"gradient", mib},      {"activation", mib},       {"temp", mib},   {"optstate", mib},
+      {"input", mib},         {"all_gather_buffer", mib}};
+  {
+    LedgerBuilder ledger(path);
+    int64_t root = ledger.rank(0, 1).module(0, "", "ALongNameOfAModel");
+    ledger.step(0, 0, 10 * mib).snapshot(0, 0, root, "before_forward", categories);
+    ledger.snapshot(0, 0, root, "before_backward", categories);
+  }
+  CommandOptions terminal;
+  terminal.terminal = true;
+  terminal.environment["NO_COLOR"] = "1";
+  std::string out = shardledger({"snapshots", path}, terminal).out, wide = shardledger({"snapshots", path}).out;
+  for (size_t start = 0, end = 0; (end = out.find("\r\n", start)) != std::string::npos; start = end + 2)
+    EXPECT_LE(end - start, 100u) << out;
+  EXPECT_TRUE(contains(out, "\r\nRank 0, Step 0, Module ")) << out;
+  EXPECT_FALSE(contains(out, "No room for"));
+  size_t heading = wide.find("\nRank ") + 1, columns = 0;
+  std::istringstream words(wide.substr(heading, wide.find('\n', heading) - heading));
+  for (std::string word; words >> word; columns++)
+    EXPECT_TRUE(contains(out, word)) << word;
+  EXPECT_GT(columns, 12u) << wide;
+  EXPECT_NE(out.find("State"), out.rfind("State")) << "in two tables at least";
+}
+
 TEST_F(Commands, SnapshotsStandInTheOrderOfModulesAndStates) {
   std::string csv = shardledger({"snapshots", ledger, "--step", "0", "--rank", "0", "--csv"}).out;
   EXPECT_LT(csv.find("FSDPTransformer,"), csv.find("blocks.0"));

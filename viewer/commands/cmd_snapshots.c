@@ -41,9 +41,9 @@ static int print_snapshots(struct sl_db *db, struct sl_output *out, void *contex
   const struct selection *selection = context;
   enum { OWN = 6 };
   struct sl_column columns[OWN + SL_CATEGORY_built_in + 1] = {
-      {"rank", "Rank", SL_UNIT_number, 0},
-      {"step", "Step", SL_UNIT_number, 0},
-      {"module", "Module", SL_UNIT_text, 0},
+      {"rank", "Rank", SL_UNIT_number, SL_COLUMN_COMMON},
+      {"step", "Step", SL_UNIT_number, SL_COLUMN_COMMON},
+      {"module", "Module", SL_UNIT_text, SL_COLUMN_COMMON},
       {"fqn", "FQN", SL_UNIT_text, SL_COLUMN_DATA_ONLY},
       {"call", "Call", SL_UNIT_number, SL_COLUMN_HIDE_EMPTY},
       {"state", "State", SL_UNIT_text, 0},
@@ -68,8 +68,8 @@ static int print_snapshots(struct sl_db *db, struct sl_output *out, void *contex
     goto finish;
 
   for (int i = 0; i < word_count; i++)
-    columns[count++] = (struct sl_column){words[i], words[i], SL_UNIT_bytes, SL_COLUMN_HIDE_EMPTY};
-  columns[count++] = (struct sl_column){"Total", "Total", SL_UNIT_bytes, 0};
+    columns[count++] = (struct sl_column){words[i], words[i], SL_UNIT_bytes, SL_COLUMN_HIDE_EMPTY | SL_COLUMN_WRAP};
+  columns[count++] = (struct sl_column){"Total", "Total", SL_UNIT_bytes, SL_COLUMN_WRAP};
 
   sl_output_line(out, "%s", "");
   table = sl_table_begin(out, "snapshots", columns, count);

@@ -11,7 +11,6 @@
 #include <string.h>
 
 #define BAR_WIDTH 24
-#define LEAST_TEXT_WIDTH 16 /* text columns are not squeezed below this on narrow terminals */
 
 void sl_output_open(struct sl_output *out, enum sl_format format, bool exact_bytes) {
   memset(out, 0, sizeof(*out));
@@ -77,13 +76,12 @@ void sl_output_styled(struct sl_output *out, enum sl_style style, const char *fo
   va_end(arguments);
 }
 
-static void table_failed(struct sl_table *table) {
+void sl_table_failed(struct sl_table *table) {
   if (table->out->failed == 0)
     table->out->failed = -ENOMEM;
 }
 
-/* Whether a column is printed in this format at all. */
-static bool in_format(const struct sl_table *table, int column) {
+bool sl_table_shows(const struct sl_table *table, int column) {
   const struct sl_column *c = &table->columns[column];
   if (table->out->format == SL_FORMAT_text)
     return !(c->flags & SL_COLUMN_DATA_ONLY);
@@ -116,7 +114,7 @@ struct sl_table *sl_table_begin(struct sl_output *out, const char *name, const s
   } else if (out->format == SL_FORMAT_csv && !table->skipped) {
     bool first = true;
     for (int i = 0; i < count; i++) {
-      if (!in_format(table, i))
+      if (!sl_table_shows(table, i))
         continue;
       if (!first)
         fputc(',', out->file);
@@ -129,228 +127,13 @@ struct sl_table *sl_table_begin(struct sl_output *out, const char *name, const s
   return table;
 }
 
-void sl_table_stream(struct sl_table *table, int rows) {
-  if (table)
-    table->stream_rows = rows;
-}
-
-/* The middle of a long name is its least telling part. */
-static void shorten(struct cell *cell, int width, bool utf8) {
-  const char *mark = utf8 ? "…" : "..";
-  int keep = width - (utf8 ? 1 : 2);
-  int length = (int)strlen(cell->text);
-  /* Only plain ASCII is cut, where bytes are columns; other text keeps its width. */
-  if (cell->width <= width || cell->width != length || keep < 4)
-    return;
-  char *text = NULL;
-  if (asprintf(&text, "%.*s%s%s", keep / 2, cell->text, mark, cell->text + length - (keep - keep / 2)) < 0)
-    return;
-  free(cell->text);
-  cell->text = text;
-  cell->width = width;
-}
-
-static bool on_right(enum sl_unit unit) {
+bool sl_unit_is_on_right(enum sl_unit unit) {
   return unit != SL_UNIT_text && unit != SL_UNIT_bar && unit != SL_UNIT_any;
 }
 
-static void print_cell(struct sl_table *table, const struct cell *cell, int column, bool last) {
-  const struct sl_terminal *terminal = &table->out->terminal;
-  FILE *file = table->out->file;
-  int padding = table->widths[column] - cell->width;
-  bool styled = cell->style != SL_STYLE_plain;
-
-  padding = padding < 0 ? 0 : padding;
-  if (on_right(table->columns[column].unit))
-    fprintf(file, "%*s", padding, "");
-  fprintf(file, "%s%s%s", styled ? sl_style(terminal, cell->style) : "", cell->text,
-          styled ? sl_style(terminal, SL_STYLE_plain) : "");
-  if (!on_right(table->columns[column].unit) && !last)
-    fprintf(file, "%*s", padding, "");
-}
-
-/* One cell of a row, the blanks before it, and the line break behind the last one. */
-static void print_in_row(struct sl_table *table, const struct cell *cell, int column) {
-  int first = 0, last = table->count - 1;
-  while (first < last && table->widths[first] < 0)
-    first++;
-  while (last > first && table->widths[last] < 0)
-    last--;
-  if (table->widths[column] >= 0) {
-    if (column > first)
-      fputs("  ", table->out->file);
-    print_cell(table, cell, column, column == last);
-  }
-  if (column == table->count - 1)
-    fputc('\n', table->out->file);
-}
-
-static void print_header(struct sl_table *table) {
-  for (int i = 0; i < table->count; i++) {
-    /* The result of a query names its columns itself, so headers are no safer than cells. */
-    struct cell cell = {.text = sl_clean_text(table->columns[i].header), .style = SL_STYLE_bold};
-    if (!cell.text) {
-      table_failed(table);
-      return;
-    }
-    cell.width = sl_text_width(cell.text);
-    print_in_row(table, &cell, i);
-    free(cell.text);
-  }
-}
-
-/* What the words of a column need: they stay whole, so that a variable can be copied from a sentence. */
-static int longest_word(const struct sl_table *table, int column) {
-  int longest = 0;
-  for (size_t c = column; c < table->cell_count; c += table->count)
-    for (const char *word = table->cells[c].text; *word; word += strspn(word, " ")) {
-      int length = (int)strcspn(word, " ");
-      longest = length > longest ? length : longest;
-      word += length;
-    }
-  return longest;
-}
-
-static int least_width(const struct sl_table *table, int column) {
-  int longest = table->columns[column].flags & SL_COLUMN_SENTENCE ? longest_word(table, column) : 0;
-  return longest > LEAST_TEXT_WIDTH ? longest : LEAST_TEXT_WIDTH;
-}
-
-/* Takes one column off the widest text. Returns what that saves, or 0 when texts are as narrow as they may be. */
-static int squeeze_text(struct sl_table *table) {
-  int widest = -1;
-  for (int i = 0; i < table->count; i++)
-    if (table->columns[i].unit == SL_UNIT_text && (widest < 0 || table->widths[i] > table->widths[widest]) &&
-        table->widths[i] > least_width(table, i))
-      widest = i;
-  if (widest < 0)
-    return 0;
-  table->widths[widest]--;
-  return 1;
-}
-
-/* Hides the optional column whose largest number is the smallest of all. Returns the width that saves, or 0. */
-static int leave_out_smallest(struct sl_table *table) {
-  int smallest = -1;
-  double least = 0;
-  for (int i = 0; i < table->count; i++) {
-    double largest = 0;
-    if (table->widths[i] < 0 || !(table->columns[i].flags & SL_COLUMN_HIDE_EMPTY) || !on_right(table->columns[i].unit))
-      continue;
-    for (size_t c = i; c < table->cell_count; c += table->count)
-      largest = fmax(largest, table->cells[c].size);
-    if (smallest < 0 || largest < least) {
-      smallest = i;
-      least = largest;
-    }
-  }
-  if (smallest < 0)
-    return 0;
-  int saved = table->widths[smallest] + 2;
-  size_t used = strlen(table->left_out);
-  snprintf(table->left_out + used, sizeof(table->left_out) - used, "%s%s", used ? ", " : "",
-           table->columns[smallest].header);
-  table->widths[smallest] = -1;
-  return saved;
-}
-
-static int full_width(const struct sl_table *table, int column) {
-  int width = sl_text_width(table->columns[column].header);
-  for (size_t c = column; c < table->cell_count; c += table->count)
-    if (table->cells[c].width > width)
-      width = table->cells[c].width;
-  return width;
-}
-
-/*
- * Finds the widths from the rows that wait. On a terminal that is too narrow, texts lose their middle and then the
- * least columns go, which is said below the table. Where even that is not enough, the texts stay whole.
- */
-static void fix_widths(struct sl_table *table) {
-  int total = -2;
-  for (int i = 0; i < table->count; i++) {
-    bool empty = true;
-    table->widths[i] = full_width(table, i);
-    for (size_t c = i; c < table->cell_count; c += table->count)
-      empty &= table->cells[c].size == 0;
-    if (!in_format(table, i) || (empty && (table->columns[i].flags & SL_COLUMN_HIDE_EMPTY)))
-      table->widths[i] = -1;
-    else
-      total += table->widths[i] + 2;
-  }
-  int room = table->out->terminal.width;
-  while (room > 0 && total > room) {
-    int saved = squeeze_text(table);
-    saved = saved > 0 ? saved : leave_out_smallest(table);
-    if (saved == 0)
-      break;
-    total -= saved;
-  }
-  for (int i = 0; i < table->count && room > 0 && total > room; i++)
-    if (table->widths[i] >= 0)
-      table->widths[i] = full_width(table, i);
-}
-
-/* How much of a sentence goes into one line of a column. */
-static size_t line_length(const char *text, int width) {
-  size_t length = strlen(text);
-  if (sl_text_width(text) <= width)
-    return length;
-  size_t end = 0;
-  for (size_t i = 1; i < length && (int)i <= width; i++)
-    if (text[i] == ' ')
-      end = i;
-  return end ? end : strcspn(text, " ");
-}
-
-/* A row, in as many lines as its longest sentence needs; all other cells stand in the first one. */
-static void print_row(struct sl_table *table, struct cell *cells) {
-  bool first = true;
-  for (bool more = true; more; first = false) {
-    more = false;
-    table->out->lines++;
-    for (int i = 0; i < table->count; i++) {
-      struct cell line = cells[i];
-      bool sentence = (table->columns[i].flags & SL_COLUMN_SENTENCE) && table->widths[i] > 0;
-      if (sentence) {
-        const char *rest = cells[i].text + cells[i].printed;
-        size_t length = line_length(rest, table->widths[i]);
-        line.text = strndup(rest, length);
-        if (!line.text) {
-          table_failed(table);
-          return;
-        }
-        line.width = sl_text_width(line.text);
-        cells[i].printed += length + strspn(rest + length, " ");
-        more |= cells[i].text[cells[i].printed] != '\0';
-      } else if (!first) {
-        line.text = "";
-        line.width = 0;
-      }
-      print_in_row(table, &line, i);
-      if (sentence)
-        free(line.text);
-    }
-  }
-}
-
-static void print_waiting(struct sl_table *table) {
-  const struct sl_output *out = table->out;
-  if (table->stream_rows >= 0) { /* the first time */
-    fix_widths(table);
-    print_header(table);
-  }
-  for (size_t c = 0; c < table->cell_count; c++) {
-    int column = (int)(c % table->count);
-    if (table->columns[column].unit == SL_UNIT_text && table->widths[column] > 0 &&
-        !(table->columns[column].flags & SL_COLUMN_SENTENCE))
-      shorten(&table->cells[c], table->widths[column], out->terminal.utf8);
-    if (column == table->count - 1)
-      print_row(table, &table->cells[c - column]);
-  }
-  for (size_t c = 0; c < table->cell_count; c++)
-    free(table->cells[c].text);
-  table->cell_count = 0;
+void sl_table_stream(struct sl_table *table, int rows) {
+  if (table)
+    table->stream_rows = rows;
 }
 
 /* After the last cell of a row. */
@@ -363,10 +146,10 @@ static void finish_row(struct sl_table *table) {
   case SL_FORMAT_json: fputc('}', table->out->file); break;
   case SL_FORMAT_text:
     if (table->stream_rows < 0) {
-      print_waiting(table);
+      sl_table_print(table, false);
     } else if (table->stream_rows > 0 && table->out->limit == SL_ALL_ROWS && !table->out->sort &&
                table->rows == table->stream_rows) {
-      print_waiting(table);
+      sl_table_print(table, false);
       table->stream_rows = -1; /* widths are fixed: the other rows go out as they come */
     } else {
       sl_table_prune(table);
@@ -378,7 +161,7 @@ static void finish_row(struct sl_table *table) {
 /* Before the value of a CSV or JSON cell. Returns false when the cell is not printed. */
 static bool begin_value(struct sl_table *table) {
   FILE *file = table->out->file;
-  if (!in_format(table, table->column))
+  if (!sl_table_shows(table, table->column))
     return false;
   if (table->out->format == SL_FORMAT_csv) {
     if (table->value_printed)
@@ -410,14 +193,14 @@ static void add_cell(struct sl_table *table, char *text, enum sl_style style, do
     struct cell *cells = realloc(table->cells, capacity * sizeof(*cells));
     if (!cells) {
       free(text);
-      table_failed(table);
+      sl_table_failed(table);
       return;
     }
     table->cells = cells;
     table->cell_capacity = capacity;
   }
   if (!text) {
-    table_failed(table);
+    sl_table_failed(table);
     text = strdup("");
     if (!text)
       return;
@@ -436,7 +219,7 @@ void sl_cell_null(struct sl_table *table) {
   if (!table || table->skipped)
     return;
   if (table->out->format == SL_FORMAT_text) {
-    add_cell(table, strdup(on_right(table->columns[table->column].unit) ? "-" : ""), SL_STYLE_dim, NOTHING);
+    add_cell(table, strdup(sl_unit_is_on_right(table->columns[table->column].unit) ? "-" : ""), SL_STYLE_dim, NOTHING);
     return;
   }
   if (begin_value(table) && table->out->format == SL_FORMAT_json)
@@ -566,7 +349,7 @@ struct sl_table *sl_table_end(struct sl_table *table) {
       fputs(table->out->document ? "\n]" : "\n]\n", table->out->file);
     else if (table->out->format == SL_FORMAT_text && table->stream_rows >= 0 && table->count > 0) {
       sl_table_choose(table);
-      print_waiting(table);
+      sl_table_print(table, true);
       sl_table_say_left_out(table);
     }
     if (table->left_out[0])

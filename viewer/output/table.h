@@ -38,6 +38,8 @@ enum sl_column_flags {
   SL_COLUMN_TEXT_ONLY = 2,  /* not in CSV and JSON */
   SL_COLUMN_DATA_ONLY = 4,  /* not in text */
   SL_COLUMN_SENTENCE = 8,   /* on a narrow terminal the text goes on in the next line instead of losing its middle */
+  SL_COLUMN_WRAP = 16,      /* where there is no room it goes into a second table below, instead of away */
+  SL_COLUMN_COMMON = 32,    /* where there is no room and all rows have the same, a line above the table says it once */
 };
 
 #define SL_ALL_ROWS INT64_MAX

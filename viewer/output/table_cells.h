@@ -1,4 +1,7 @@
-/* A table in the making, as its parts share it: table.c prints it, table_limit.c keeps it to a screen. */
+/*
+ * A table in the making, as its parts share it: table.c takes its cells, table_limit.c keeps it to a screen,
+ * table_text.c prints it as text.
+ */
 #ifndef SHARDLEDGER_TABLE_CELLS_H
 #define SHARDLEDGER_TABLE_CELLS_H
 
@@ -36,6 +39,17 @@ struct sl_table {
   const char *sum;  /* column that is added up of these; NULL: none */
   double not_kept_sum;
 };
+
+/* The table is not whole, for want of memory: the output fails. */
+void sl_table_failed(struct sl_table *table);
+
+/* Whether a column is printed in this format at all. */
+bool sl_table_shows(const struct sl_table *table, int column);
+
+bool sl_unit_is_on_right(enum sl_unit unit);
+
+/* Text: prints the rows that wait, the first time with the headings; whole: they are all rows of the table. */
+void sl_table_print(struct sl_table *table, bool whole);
 
 /* Text: whether the rows that wait are so many that most of them will not be shown; then those go. */
 void sl_table_prune(struct sl_table *table);

@@ -6,6 +6,7 @@
 #include "fakes/ledger_rows.h"
 #include "fakes/rounds.h"
 #include "plugin/recorded.h"
+#include "plugin/trimmed_log.h"
 
 #include "nvtx_ranges/kinds.h"
 #include "plugin/format/log_format.h"
@@ -35,82 +36,9 @@ extern "C" {
 #include <thread>
 #include <unistd.h>
 
-namespace fs = std::filesystem;
+using namespace trimmed_log;
 
 namespace {
-
-constexpr uint64_t MIB = 1 << 20, CAP = 32 * MIB, SEGMENT = 64 * MIB, BASE = 0x7f0000000000;
-constexpr int STEPS_MAX = 100'000;
-
-/* Makes the log grow fast; it does not compress, or by half with 4 bits of a byte. Was it recorded? */
-bool noise(std::minstd_rand &random, uint8_t bits = 0xff) {
-  uint8_t bytes[1024];
-  for (uint8_t &byte : bytes)
-    byte = (uint8_t)(random() >> 8) & bits;
-  const sl_event_range_payload payload = {1, sizeof(bytes), 1};
-  return sl_log_append(SL_EVENT_range_payload, &payload, sizeof(payload), bytes, sizeof(bytes));
-}
-
-/* `shardledger trim --follow`, a process of its own. */
-class Trimmer {
-public:
-  ~Trimmer() {
-    end(SIGTERM);
-  }
-  void start(const std::string &root) {
-    const std::string command = SL_BUILD_DIR "/bin/shardledger";
-    const char *arguments[] = {command.c_str(), "trim", "--follow", root.c_str(), nullptr};
-    ASSERT_EQ(posix_spawn(&pid, command.c_str(), nullptr, nullptr, (char *const *)arguments, environ), 0);
-  }
-  /* How it ended, as from waitpid. */
-  int end(int signal) {
-    int status = -1;
-    if (pid > 0) {
-      kill(pid, signal);
-      waitpid(pid, &status, 0);
-    }
-    pid = 0;
-    return status;
-  }
-
-private:
-  pid_t pid = 0;
-};
-
-/* 0 where files came or went meanwhile: then the sum is of no instant. */
-uint64_t bytes_of(const fs::path &directory) {
-  std::map<fs::path, uint64_t> files[2];
-  for (auto &look : files)
-    for (const auto &file : fs::directory_iterator(directory)) {
-      std::error_code gone;
-      const uint64_t size = fs::file_size(file, gone);
-      look[file.path()] = gone ? 0 : size;
-    }
-  uint64_t bytes = 0;
-  for (const auto &file : files[0])
-    bytes += file.second;
-  return files[0] == files[1] ? bytes : 0;
-}
-
-/* Has a segment that no thread has taken yet: its header has no check. */
-bool is_ready(const fs::path &file) {
-  sl_segment_header header = {};
-  std::ifstream(file, std::ios::binary).read((char *)&header, sizeof(header));
-  return header.magic == SL_SEGMENT_MAGIC && header.check == 0;
-}
-
-/* Whether a busy machine leaves helper thread or trimmer no time: then events would be lost, which is another test's.
- */
-bool is_behind(uint64_t limit) {
-  int ready = 0, raw = 0;
-  for (const auto &file : fs::directory_iterator(sl_log_directory()))
-    if (file.path().extension() == SL_SEGMENT_SUFFIX) {
-      raw++;
-      ready += is_ready(file.path());
-    }
-  const uint64_t bytes = bytes_of(sl_log_directory());
-  return ready < 5 || raw > 72 || bytes == 0 || bytes > limit - 3 * MIB; /* of which up to 64 are ready ones */
-}
 
 /* What the job itself counted, where the test sees it after a kill. */
 struct Truth {
@@ -432,140 +360,6 @@ TEST_F(KeepLast, CanBeReadWhileItDrops) {
   }
 }
 
-TEST(KeepLastOption, NeedsNoStepsAndNoAllocator) {
-  constexpr uint64_t COUNT = 60'000;
-  const Recording recording = record({{"SHARDLEDGER_MAX_BYTES", "24MiB"}, {"SHARDLEDGER_AT_MAX", "keep-last"}}, [] {
-    Trimmer trimmer;
-    trimmer.start(getenv("SHARDLEDGER_DIR"));
-    std::minstd_rand random(9);
-    for (uint64_t i = 0; i < COUNT; i++) {
-      const sl_event_range_mark event = {0, 0, 0, i};
-      sl_log_append(SL_EVENT_range_mark, &event, sizeof(event), nullptr, 0);
-      noise(random);
-      if (i % 50 == 0)
-        usleep(2'000);
-      while (i % 200 == 0 && is_behind(24 * MIB))
-        usleep(1'000);
-    }
-  });
-  const auto marks = ALL(recording, range_mark);
-  const auto dropped = ALL(recording, dropped);
-  for (const auto &gap : ALL(recording, gap))
-    if (gap.lost)
-      GTEST_SKIP() << "this machine is too busy";
-  size_t holes = 0;
-  for (size_t i = 1; i < marks.size(); i++)
-    holes += marks[i].value != marks[i - 1].value + 1;
-  EXPECT_EQ(holes, 1u);
-  EXPECT_EQ(marks.front().value, 0u);
-  EXPECT_EQ(marks.back().value, COUNT - 1);
-  EXPECT_LT(marks.size(), COUNT / 2);
-  ASSERT_EQ(dropped.size(), 1u);
-  EXPECT_GE(marks.size() + dropped[0].events / 2 + 1, COUNT) << "a mark and its noise, and the clock's";
-}
-
-/*
- * A step after another, each event tried until it is recorded, while other threads that have recorded something hold a
- * segment each. Returns how many steps could be recorded before one had to wait for a minute.
- */
-uint64_t steps_recorded_at_last(uint64_t steps) {
-  constexpr int IDLE = 4;
-  std::atomic<bool> done{false};
-  std::atomic<int> begun{0};
-  std::vector<std::thread> idle;
-  for (int i = 0; i < IDLE; i++)
-    idle.emplace_back([&] {
-      const sl_event_range_mark mark = {0, 0, 0, UINT64_MAX};
-      sl_log_append(SL_EVENT_range_mark, &mark, sizeof(mark), nullptr, 0);
-      begun++;
-      while (!done)
-        usleep(1'000);
-    });
-  while (begun < IDLE)
-    usleep(1'000);
-  const sl_event_nvtx_domain domain = {1, sl_log_name("shardledger")};
-  sl_log_define(SL_EVENT_nvtx_domain, &domain, sizeof(domain), nullptr, 0);
-  std::minstd_rand random(11);
-  const auto until_recorded = [](const std::function<bool()> &append) {
-    for (int i = 0; i < 60'000; i++) {
-      if (append())
-        return true;
-      usleep(1'000);
-    }
-    return false;
-  };
-  uint64_t step = 0;
-  for (bool goes_on = true; goes_on && step < steps; step += goes_on) {
-    const sl_event_range_start start = {step + 1, sl_log_name("step"), 1, SL_KIND_step, step};
-    const sl_event_range_end end = {step + 1};
-    goes_on = until_recorded([&] { return sl_log_append(SL_EVENT_range_start, &start, sizeof(start), nullptr, 0); });
-    for (int i = 0; i < 50 && goes_on; i++)
-      goes_on = until_recorded([&] { return noise(random, 15); });
-    goes_on =
-        goes_on && until_recorded([&] { return sl_log_append(SL_EVENT_range_end, &end, sizeof(end), nullptr, 0); });
-  }
-  done = true;
-  for (std::thread &thread : idle)
-    thread.join();
-  return step;
-}
-
-TEST(KeepLastOption, GoesOnAtTheSmallestLimit) {
-  constexpr uint64_t STEPS = 300; /* some 15 MiB, and half of it sealed: real logs take less */
-  const Recording recording = record(
-      {{"SHARDLEDGER_MAX_BYTES", std::to_string(SL_KEEP_LAST_BYTES_MIN)}, {"SHARDLEDGER_AT_MAX", "keep-last"}}, [=] {
-        Trimmer trimmer;
-        trimmer.start(getenv("SHARDLEDGER_DIR"));
-        EXPECT_EQ(steps_recorded_at_last(STEPS), STEPS);
-      });
-  const auto starts = ALL(recording, range_start);
-  ASSERT_FALSE(starts.empty());
-  EXPECT_EQ(starts.front().value, 0u);
-  EXPECT_EQ(starts.back().value, STEPS - 1);
-  EXPECT_EQ(ALL(recording, dropped).size(), 1u);
-}
-
-TEST(KeepLastOption, StopsWhereNobodyTrimsAndGoesOnWhenSomebodyDoes) {
-  constexpr uint64_t LIMIT = 12 * MIB;
-  uint64_t *before = (uint64_t *)mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  const Environment environment = {{"SHARDLEDGER_MAX_BYTES", std::to_string(LIMIT)},
-                                   {"SHARDLEDGER_AT_MAX", "keep-last"},
-                                   {"SHARDLEDGER_LOG", "info"}};
-  const Recording recording = record(environment, [=] {
-    testing::internal::CaptureStderr();
-    std::minstd_rand random(17);
-    for (int failed = 0; failed < 1'000;) /* a millisecond each, while there is no segment */
-      if (noise(random)) {
-        ++*before;
-        failed = 0;
-        usleep(100);
-      } else {
-        failed++;
-        usleep(1'000);
-      }
-    EXPECT_LE(bytes_of(sl_log_directory()), LIMIT);
-    Trimmer trimmer;
-    trimmer.start(getenv("SHARDLEDGER_DIR"));
-    bool again = false;
-    for (int i = 0; i < 60'000 && !again; i++, usleep(1'000))
-      again = noise(random);
-    EXPECT_TRUE(again);
-    trimmer.end(SIGTERM);
-    const std::string said = testing::internal::GetCapturedStderr(), line = "has reached SHARDLEDGER_MAX_BYTES before";
-    EXPECT_NE(said.find(line), std::string::npos) << said;
-    EXPECT_EQ(said.find(line), said.rfind(line)) << "once: " << said;
-  });
-  const auto dropped = ALL(recording, dropped);
-  ASSERT_EQ(dropped.size(), 1u);
-  EXPECT_GE(recording.of(SL_EVENT_range_payload).size() + dropped[0].events, *before) << "nothing else is missing";
-  uint64_t lost = 0;
-  for (const auto &gap : ALL(recording, gap))
-    if (recording.name(gap.reason) == "SHARDLEDGER_MAX_BYTES reached")
-      lost += gap.lost;
-  EXPECT_GE(lost, 1'000u);
-  munmap(before, 4096);
-}
-
 /* The job of the next test, which `run` starts as a program. */
 TEST(KeepLastJob, DISABLED_RunsUnderTheCommand) {
   void *memory = mmap(nullptr, sizeof(Truth), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -573,53 +367,6 @@ TEST(KeepLastJob, DISABLED_RunsUnderTheCommand) {
   Truth *truth = new (memory) Truth{};
   truth->may = STEPS_MAX;
   Job(truth).run(1'000, 2'000);
-}
-
-TEST(KeepLastOption, IsCarriedOutByRun) {
-  char root[] = "/tmp/shardledger-test-XXXXXX";
-  ASSERT_NE(mkdtemp(root), nullptr);
-  const std::string self = fs::read_symlink("/proc/self/exe"), run = std::string(root) + "/run";
-  const std::string command =
-      SL_BUILD_DIR "/bin/shardledger run --python off --max-bytes 32MiB --at-max keep-last -o " + run + " -- " + self +
-      " --gtest_also_run_disabled_tests --gtest_filter=KeepLastJob.* >/dev/null 2>&1";
-  EXPECT_EQ(system(command.c_str()), 0);
-  fs::path process;
-  for (const auto &entry : fs::directory_iterator(run))
-    if (entry.is_directory())
-      process = entry.path();
-  EXPECT_LE(bytes_of(process), CAP + MIB);
-  fs::remove(run + "/ledger.sqlite");
-  const Recording recording = read_recording(run);
-  const auto starts = ALL(recording, range_start);
-  ASSERT_FALSE(starts.empty());
-  EXPECT_EQ(starts.front().value, 0u);
-  EXPECT_EQ(starts.back().value, 999u);
-  EXPECT_LT(starts.size(), 900u);
-  EXPECT_EQ(ALL(recording, dropped).size(), 1u);
-  fs::remove_all(root);
-}
-
-TEST(KeepLastOption, SaysWhichLimitIsTooSmallAndStopsThere) {
-  const std::string limit = std::to_string(SL_KEEP_LAST_BYTES_MIN - 1);
-  const Environment environment = {
-      {"SHARDLEDGER_MAX_BYTES", limit}, {"SHARDLEDGER_AT_MAX", "keep-last"}, {"SHARDLEDGER_LOG", "info"}};
-  const Recording recording = record(environment, [] {
-    testing::internal::CaptureStderr();
-    std::minstd_rand random(13);
-    for (int i = 0; i < 6'000; i++) {
-      for (int n = 0; n < 50; n++)
-        noise(random);
-      usleep(10'000); /* the helper thread comes to the limit when it has the time to */
-      if (i % 32 == 31 && has_gap(sl_log_directory(), "SHARDLEDGER_MAX_BYTES reached"))
-        break;
-    }
-    const std::string said = testing::internal::GetCapturedStderr();
-    EXPECT_NE(said.find("SHARDLEDGER_AT_MAX=keep-last takes SHARDLEDGER_MAX_BYTES=6MiB or more"), std::string::npos)
-        << said;
-    EXPECT_NE(said.find("what follows is counted, not recorded"), std::string::npos) << said;
-  });
-  EXPECT_TRUE(ALL(recording, dropped).empty());
-  EXPECT_FALSE(ALL(recording, range_payload).empty());
 }
 
 } // namespace

@@ -1,6 +1,7 @@
 """shardledger.open: what a recorded run is in Python."""
 
 import html
+import inspect
 import json
 import os
 import pathlib
@@ -90,6 +91,29 @@ def test_columns_of_one_name_and_empty_results_keep_their_columns(ledger):
     assert list(ledger.query("SELECT 1 AS a, 2 AS a").columns) == ["a", "a"]
     empty = ledger.query("SELECT rank, step FROM step WHERE step < 0")
     assert (list(empty.columns), len(empty)) == (["rank", "step"], 0)
+
+
+def test_an_empty_table_keeps_the_types_of_its_columns(ledger):
+    full, empty = ledger.allocations(rank=0), ledger.allocations(rank=99)
+    assert len(full) > 0 == len(empty) and list(full.columns) == list(empty.columns)
+    assert empty["bytes"].dtype.name == "Int64" and empty["category"].dtype == object
+    assert (empty["bytes"].sum(), empty.merge(full, on="id").shape[0]) == (0, 0)
+
+
+def test_a_ledger_shows_its_peaks_in_a_notebook(ledger):
+    shown = ledger._repr_html_()
+    for row in ledger.rows("SELECT place, peak_allocated_bytes AS bytes FROM life_peak"):
+        assert f"{row['bytes'] / 2**30:.2f} GiB" in shown and row["place"] in shown
+    assert "<script" not in shown
+
+
+def test_the_package_says_its_version_and_that_it_is_typed():
+    here = pathlib.Path(shardledger.__file__).parent
+    assert (here / "py.typed").exists()
+    done = subprocess.run([COMMAND, "--version"], capture_output=True, text=True, check=True)
+    assert shardledger.__version__ in done.stdout.split()
+    assert [name for name in dir(shardledger) if not name.startswith("_") and not inspect.ismodule(getattr(shardledger, name))
+            and name != "annotations"] == sorted(set(shardledger.__all__) - {"__version__"})
 
 
 def test_parameters_go_in_by_place_or_name(ledger):

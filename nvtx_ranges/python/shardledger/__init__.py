@@ -14,15 +14,27 @@ expensive; without the plugin every call is a no-op:
 Importing this package imports neither torch nor pandas, and records nothing.
 """
 
+from __future__ import annotations
+
+import typing as _typing
+
 from . import guard
 from .attach import attach
 from .ranges import is_compiling as _is_compiling
 from .ranges import mark, range
+from .version import __version__
 
-__all__ = ["attach", "mark", "open", "range", "step", "tag"]
+if _typing.TYPE_CHECKING:
+    import os
+
+    import torch
+
+    from .ledger import Ledger
+
+__all__ = ["__version__", "attach", "mark", "open", "range", "step", "tag"]
 
 
-def step():
+def step() -> None:
     """Ends the running step and starts the next. From the first call on, steps begin and end only here.
 
     Inside of what torch.compile compiles it does nothing, as range, mark and tag do."""
@@ -32,7 +44,7 @@ def step():
         steps.manual_step()
 
 
-def tag(tensor, category, name=""):
+def tag(tensor: torch.Tensor, category: str, name: str = "") -> None:
     """Says what the storage of a tensor is for: a category of ShardLedger, or a word of your own."""
     if not _is_compiling() and guard.on:
         from . import tags
@@ -40,7 +52,7 @@ def tag(tensor, category, name=""):
         tags.tag_by_user(tensor, category, name)
 
 
-def open(path):
+def open(path: str | os.PathLike[str]) -> Ledger:
     """A recorded run for reading: a run directory, whose ledger is made first where needed, or a .sqlite file."""
     from .ledger import Ledger
 

@@ -11,7 +11,7 @@ if "_installed" not in globals():  # a reloaded module has installed its hooks a
     _installed = False
 
 
-def attach():
+def attach() -> bool:
     """Starts telling the ledger about this process; returns whether anybody listens. Calling it again is harmless.
 
     The plugin calls it on the main thread, possibly in the middle of `import torch`, unless SHARDLEDGER_PYTHON=off; the

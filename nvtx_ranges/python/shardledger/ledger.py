@@ -1,5 +1,6 @@
 """A recorded run as Python sees it: shardledger.open(path). Not imported where a job is recorded."""
 
+import html
 import os
 import pathlib
 import sqlite3
@@ -92,13 +93,7 @@ class Ledger:
 
         Integers stay integers, also in columns where some are missing (Int64): times in ns don't fit a float.
         """
-        pandas = _pandas()
-        cursor = self._execute(sql, params)
-        names = [column[0] for column in cursor.description or ()]
-        columns = list(zip(*cursor.fetchall())) or [()] * len(names)
-        frame = pandas.DataFrame({place: _column(pandas, values) for place, values in enumerate(columns)})
-        frame.columns = names
-        return frame
+        return self._frame(sql, params)
 
     def rows(self, sql, params=()):
         """The same as a list of dicts, without pandas."""
@@ -108,14 +103,15 @@ class Ledger:
 
     def table(self, name, **where):
         """A table or view as a DataFrame; where: only rows whose column has the value (None: that have none)."""
-        columns = self._columns(name)
+        types = dict(self._execute("SELECT name, type FROM pragma_table_info(?)", (name,)))
+        columns = list(types)
         if not columns:
             raise LedgerError(f"there is no table or view {name!r}; .tables lists them")
         for column in where:
             if column not in columns:
                 raise LedgerError(f"{name} has no column {column!r}; it has {', '.join(columns)}")
         condition = " AND ".join(f'"{column}" IS :{column}' for column in where) or "1"
-        return self.query(f'SELECT * FROM "{name}" WHERE {condition}', where)
+        return self._frame(f'SELECT * FROM "{name}" WHERE {condition}', where, types)
 
     def report(self):
         """The report of `shardledger report`, which Jupyter displays inline; .save(path) keeps it."""
@@ -127,6 +123,28 @@ class Ledger:
 
         return export(self.path, directory, run)
 
+    def _repr_html_(self):
+        """In a notebook: each rank's highest point, the first eight."""
+        ranks = self.rows("SELECT rank, place, printf('%.2f GiB', peak_allocated_bytes / 1073741824.0) AS gib FROM life_peak"
+                          " ORDER BY peak_allocated_bytes DESC, rank LIMIT 9")
+        lines = "".join(
+            f"<tr><td>{row['rank']}</td><td>{row['gib']}</td><td>{html.escape(row['place'] or '')}"
+            "</td></tr>" for row in ranks[:8])
+        more = "<p>and more ranks: .life() has all</p>" if len(ranks) > 8 else ""
+        return (f"<p>ShardLedger: {html.escape(self.path)}</p><table><tr><th>Rank</th><th>Peak allocated</th><th>Where</th></tr>"
+                f"{lines}</table>{more}")
+
+    def _frame(self, sql, params, types=None):
+        pandas = _pandas()
+        cursor = self._execute(sql, params)
+        names = [column[0] for column in cursor.description or ()]
+        columns = list(zip(*cursor.fetchall())) or [()] * len(names)
+        declared = [(types or {}).get(name) for name in names]
+        frame = pandas.DataFrame({place: _column(pandas, values, kind)
+                                  for place, (values, kind) in enumerate(zip(columns, declared))})
+        frame.columns = names
+        return frame
+
     def _columns(self, name):
         return [column for (column,) in self._execute("SELECT name FROM pragma_table_info(?)", (name,))]
 
@@ -137,12 +155,13 @@ class Ledger:
             raise LedgerError(f"{error} in: {sql}") from None
 
 
-def _column(pandas, values):
+def _column(pandas, values, declared=None):
+    """declared: the type of the table's column, which speaks where no value does; an expression of a view has none."""
     kinds = {type(value) for value in values}
     if kinds == {int, type(None)}:
         return pandas.array(list(values), dtype="Int64")
-    if kinds <= {type(None)}:  # nothing to tell a type from
-        return pandas.Series(list(values), dtype=object)
+    if kinds <= {type(None)}:
+        return pandas.array(list(values), dtype={"INTEGER": "Int64", "REAL": "Float64"}.get(declared, "object"))
     return list(values)
 
 

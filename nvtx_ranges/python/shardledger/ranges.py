@@ -18,7 +18,7 @@ def is_compiling():
 class range:
     """`with shardledger.range("sampling"):` or `@shardledger.range("sampling")`."""
 
-    def __init__(self, name):
+    def __init__(self, name: str) -> None:
         self.name = str(name).encode("utf-8", "replace")
 
     def __enter__(self):
@@ -43,7 +43,7 @@ class range:
         return inside
 
 
-def mark(name):
+def mark(name: str) -> None:
     """One instant, for example `shardledger.mark("curriculum changed")`."""
     if is_compiling():
         return

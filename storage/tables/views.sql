@@ -310,6 +310,40 @@ SELECT *, bytes * 1.0 / (to_step - from_step) AS per_step_bytes FROM (
     FROM owner_growth o JOIN step e ON e.rank = o.rank AND e.step = o.from_step
     JOIN step l ON l.rank = o.rank AND l.step = o.to_step GROUP BY o.rank) g);
 
+-- The outermost ranges of ranks that have fewer than four whole steps, in their order: a server's requests, a loop's evaluations.
+CREATE VIEW outermost_call AS
+SELECT p.rank, row_number() OVER (PARTITION BY p.rank ORDER BY p.start_ns, p.id) - 1 AS call, p.id, p.name, p.kind, p.start_ns, p.end_ns
+FROM phase p WHERE p.parent_id IS NULL AND p.end_ns IS NOT NULL AND p.kind <> 'step'
+  AND p.rank NOT IN (SELECT rank FROM whole_steps WHERE steps >= 4);
+
+-- As owner_growth, of ranks without steps: more (or less) at the end of the last call than at the end of an early one, from_call:
+-- the third, or an earlier one of fewer than six. births: in how many of eight equal stretches of the time between it was made.
+CREATE VIEW owner_growth_by_call AS
+WITH calls AS MATERIALIZED (SELECT rank, call, end_ns FROM outermost_call),
+ends AS (SELECT rank, max(call) AS to_call, max(end_ns) AS last_ns FROM calls GROUP BY rank HAVING count(*) >= 4),
+spans AS MATERIALIZED (
+  SELECT e.rank, e.to_call, e.last_ns, c.call AS from_call, c.end_ns AS early_ns, max((e.last_ns - c.end_ns) / 8, 1) AS stretch_ns
+  FROM ends e JOIN calls c ON c.rank = e.rank AND c.call = min(e.to_call - 3, 2)),
+held AS MATERIALIZED (
+  SELECT s.rank, s.from_call, s.to_call, a.category, a.detail, a.module_id, a.phase_id, a.bytes, a.alloc_ns > s.early_ns AS made,
+    (a.alloc_ns - s.early_ns) / s.stretch_ns AS stretch
+  FROM spans s JOIN allocation a ON a.rank = s.rank JOIN rank r ON r.rank = s.rank AND a.device = r.device
+  WHERE iif(a.alloc_ns > s.early_ns, a.alloc_ns <= s.last_ns AND coalesce(a.free_ns > s.last_ns, 1),
+    a.free_ns > s.early_ns AND a.free_ns <= s.last_ns)),
+made_in AS MATERIALIZED (
+  SELECT n.id, n.kind FROM (SELECT DISTINCT phase_id AS id FROM held) made JOIN phase_named n ON n.id = made.id),
+owners AS (
+  SELECT h.rank, h.from_call, h.to_call, h.category, h.detail, h.module_id, f.kind AS phase,
+    sum(iif(made, h.bytes, -h.bytes)) AS bytes, sum(made) AS allocations, count(DISTINCT iif(made, stretch, NULL)) AS births,
+    count(DISTINCT iif(made AND stretch >= 4, stretch, NULL)) AS late_births,
+    count(DISTINCT iif(made, NULL, stretch)) AS gone_births
+  FROM held h LEFT JOIN made_in f ON f.id = h.phase_id
+  GROUP BY h.rank, h.category, h.detail, h.module_id, f.kind)
+SELECT o.rank, o.from_call, o.to_call, o.category, o.detail, o.module_id, coalesce(m.name, '') AS module, o.phase, o.bytes,
+  o.bytes * 1.0 / (o.to_call - o.from_call) AS per_call_bytes, o.allocations, o.births, o.late_births, o.gone_births,
+  o.bytes > 0 AND o.births >= 2 AND o.late_births >= 1 AND o.births > o.gone_births AS grows
+FROM owners o LEFT JOIN module_name m ON m.id = o.module_id;
+
 -- What outlives its step and the next one, in groups that have the same module, phase, category and size. A group's first
 -- survivor opens the steps that count (possible); the last step of a rank does not, since nobody knows yet what survives it. It grows when each of these steps left something that is still alive at the end; two steps are the least
 -- that can show it. growth: bytes that each step adds.

@@ -93,6 +93,18 @@ TEST_F(Commands, SentencesGoOnInTheNextLineOfANarrowTerminal) {
   EXPECT_TRUE(contains(words, "oneGPUalonemakesnone,andNCCL_NVTX_DISABLEhidesthem")) << missing;
 }
 
+TEST_F(Commands, PeaksSaysFirstThatTheJobDiedAndWhy) {
+  std::string run = directory / "dead";
+  std::filesystem::copy(std::string(SL_TEST_DATA) + "/oom-backward-2rank", run,
+                        std::filesystem::copy_options::recursive);
+  std::string out = shardledger({"peaks", run}).out;
+  size_t died = out.find("\nOut of memory: rank 0, in step 2: "), why = out.find("\nWhy: "), peak = out.find("\nPeak ");
+  EXPECT_LT(died, why) << out;
+  EXPECT_LT(why, peak) << out;
+  EXPECT_NE(peak, std::string::npos) << out;
+  EXPECT_FALSE(contains(shardledger({"peaks", ledger}).out, "Out of memory"));
+}
+
 TEST_F(Commands, InfoGivesTheReasonThatApplies) {
   std::string path = directory / "reason.sqlite";
   auto why = [&](const std::string &nccl, const std::string &state, const std::string &reason) {

@@ -157,7 +157,8 @@ TEST_F(Export, ProcessesOfManyHostsAreApartAlsoWithTheSamePid) {
   EXPECT_EQ(number(file, "SELECT min(globalPid) > 0 FROM PROCESSES"), 1);
   EXPECT_EQ(number(file, "SELECT count(*) FROM TARGET_INFO_GPU"), 4);
   EXPECT_EQ(number(file, "SELECT count(DISTINCT pid) FROM PROCESSES"), 4);
-  EXPECT_EQ(number(file, "SELECT count(DISTINCT vmId || ' ' || hwId) FROM TARGET_INFO_CUDA_CONTEXT_INFO"), 2) << "hosts";
+  EXPECT_EQ(number(file, "SELECT count(DISTINCT vmId || ' ' || hwId) FROM TARGET_INFO_CUDA_CONTEXT_INFO"), 2)
+      << "hosts";
 }
 
 TEST_F(Export, SegmentsStandInWhereBlocksWereNotRecorded) {

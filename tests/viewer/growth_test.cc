@@ -131,6 +131,48 @@ TEST_F(Growth, OfSizesThatVaryTheOwnerIsToldAndTheSlopeIsThatOfTheStepEnds) {
   EXPECT_EQ(check("10MiB/step").status, 0);
 }
 
+TEST_F(Growth, OfAJobWithoutStepsItIsToldByCall) {
+  int64_t early = 0, late = 0;
+  record([&](Job &job) {
+    uint64_t last = 0;
+    for (uint64_t i = 0; i < 20; i++) {
+      job.range("request", SL_KIND_user, 0, [&] {
+        const uint64_t scratch = job.allocate((1 + i % 3) * 256 * kib);
+        job.range("Model", SL_KIND_eval, 1, [&] { job.allocate((2 + i % 4) * 64 * kib); });
+        job.release(scratch);
+        if (last)
+          job.release(last); /* the answer before: it is no leak that one is always held */
+        last = job.allocate(32 * kib);
+      });
+      early = i == 2 ? job.held : early;
+      late = job.held;
+    }
+  });
+  EXPECT_EQ(ask("SELECT from_call, to_call, sum(bytes) FROM owner_growth_by_call"),
+            "2|19|" + std::to_string(late - early));
+  EXPECT_EQ(ask("SELECT phase, sum(bytes) FROM owner_growth_by_call WHERE grows"),
+            "eval|" + std::to_string(late - early));
+  EXPECT_TRUE(contains(survivors(), " a call from call 2 to 19 (")) << survivors();
+  EXPECT_EQ(check("100KiB/step").status, 1);
+  EXPECT_TRUE(contains(check("100KiB/step").out, " a call from call 2 to 19: ")) << check("100KiB/step").out;
+  EXPECT_EQ(check("10MiB/step").status, 0);
+}
+
+TEST_F(Growth, AServerThatKeepsNothingIsClean) {
+  record([&](Job &job) {
+    uint64_t last = 0;
+    for (uint64_t i = 0; i < 20; i++)
+      job.range("request", SL_KIND_user, 0, [&] {
+        if (last)
+          job.release(last);
+        last = job.allocate((1 + i % 5) * 64 * kib);
+      });
+  });
+  EXPECT_TRUE(contains(survivors(), "Nothing grows (20 calls: the outermost ranges of a job without steps)"))
+      << survivors();
+  EXPECT_EQ(check("1KiB/step").status, 0);
+}
+
 TEST_F(Growth, WhatAnEvaluationKeepsIsTheProgramsOutput) {
   record([&](Job &job) {
     for (int i = 0; i < 20; i++) {

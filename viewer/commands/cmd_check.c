@@ -150,13 +150,17 @@ static int check_category(struct sl_db *db, const struct budget *budget, struct 
 
 /* As survivors tells it. */
 static int check_growth(struct sl_db *db, int64_t limit, struct verdicts *verdicts, struct sl_error *error) {
+  enum { RANK, FIRST, LAST, BYTES, ALLOCATED, UNIT, EACH, LARGEST, WHOSE }; /* columns of survivors_growth */
   struct sl_statement *statement = NULL;
   char bytes[SL_UNIT_CHARS], end[128], most[SL_UNIT_CHARS];
-  int64_t steps = 0;
+  int64_t steps = 0, calls = 0;
   int r = sl_db_int(db, sl_sql_check_steps, &steps, error);
-  if (r == 0 && steps < 4)
-    r = sl_error_set(error, -ENODATA, "growth can't be told from %lld step%s; at least four are needed",
-                     (long long)steps, steps == 1 ? "" : "s");
+  if (r == 0)
+    r = sl_db_int(db, sl_sql_survivors_calls, &calls, error);
+  if (r == 0 && steps < 4 && calls < 4)
+    r = sl_error_set(error, -ENODATA, "growth can't be told from %lld %s%s; at least four are needed",
+                     (long long)(steps ? steps : calls), steps || !calls ? "step" : "outermost range",
+                     (steps ? steps : calls) == 1 ? "" : "s");
   if (r == 0)
     r = sl_db_ask_first(db, sl_sql_survivors_growth, SL_WITH(SL_WORD(":rank", NULL)), &statement, error);
   struct verdict *v = r < 0 ? NULL : add_verdict(verdicts, error);
@@ -168,18 +172,20 @@ static int check_growth(struct sl_db *db, int64_t limit, struct verdicts *verdic
   v->rank = -1;
   v->limit = limit;
   if (r > 0) {
-    const int64_t all = sl_column_int(statement, 3), largest = sl_column_int(statement, 8);
-    v->rank = sl_column_int(statement, 0);
-    v->bytes = sl_column_int(statement, 7);
+    const int64_t all = sl_column_int(statement, BYTES), largest = sl_column_int(statement, LARGEST);
+    const char *unit = sl_column_text(statement, UNIT);
+    v->rank = sl_column_int(statement, RANK);
+    v->bytes = sl_column_int(statement, EACH);
     snprintf(v->reason, sizeof(v->reason),
-             "rank %lld grows %s a step from step %lld to %lld: %s a step; %s, %s in all, is %.300s"
+             "rank %lld grows %s a %.8s from %.8s %lld to %lld: %s a %.8s; %s, %s in all, is %.300s"
              " ('shardledger survivors' shows all)",
-             (long long)v->rank, sl_format_bytes(bytes, v->bytes, false), (long long)sl_column_int(statement, 1),
-             (long long)sl_column_int(statement, 2), distance(end, v, "budget"),
-             2 * largest > all ? "most of it" : "the largest part", sl_format_bytes(most, largest, false),
-             sl_column_text(statement, 10));
+             (long long)v->rank, sl_format_bytes(bytes, v->bytes, false), unit, unit,
+             (long long)sl_column_int(statement, FIRST), (long long)sl_column_int(statement, LAST),
+             distance(end, v, "budget"), unit, 2 * largest > all ? "most of it" : "the largest part",
+             sl_format_bytes(most, largest, false), sl_column_text(statement, WHOSE));
   } else {
-    snprintf(v->reason, sizeof(v->reason), "nothing grows (%lld steps)", (long long)steps);
+    snprintf(v->reason, sizeof(v->reason), "nothing grows (%lld %s)", (long long)(steps >= 4 ? steps : calls),
+             steps >= 4 ? "steps" : "calls");
   }
   statement = sl_statement_close(statement);
   return r < 0 ? r : 0;
@@ -450,7 +456,9 @@ int sl_cmd_check(const struct sl_command *command, int argc, char **argv) {
        &budgets->step_peak},
       {"max-category", 0, "NAME=SIZE", "the most of this category at any peak; may be given several times",
        SL_ARGUMENT_LIST, &categories},
-      {"max-growth", 0, "SIZE/step", "the most that a rank may grow by in a step", SL_ARGUMENT_TEXT, &growth},
+      {"max-growth", 0, "SIZE/step",
+       "the most that a rank may grow by in a step; without steps, in a call: an outermost range", SL_ARGUMENT_TEXT,
+       &growth},
       {"against", 0, "BASE", "a ledger or run directory to compare the lives' peaks with", SL_ARGUMENT_TEXT,
        &budgets->against},
       {"tolerance", 0, "PERCENT", "how much higher than those of BASE they may be; 0% when not given", SL_ARGUMENT_TEXT,

@@ -1,5 +1,6 @@
 #include "ask_ledger.h"
 #include "command.h"
+#include "commands/oom_print.h"
 #include "commands/peaks_code.h"
 #include "commands/summary.h"
 #include "storage/rules/categories.h"
@@ -266,8 +267,10 @@ static int print_peaks(struct sl_db *db, struct sl_output *out, void *context, s
     r = sl_db_int(db, sl_sql_summary_has_peaks, &peaks, error);
   if (r == 0 && !peaks && selection->view != VIEW_step)
     return sl_print_driver_peak(db, out, &selection->ranks, "'shardledger info' says why", error);
-  if (r == 0 && selection->view == VIEW_default && selection->step < 0 && selection->period < 0 &&
-      !selection->ranks.text)
+  const bool whole = selection->view == VIEW_default && selection->step < 0 && selection->period < 0;
+  if (r == 0 && whole && !selection->ranks.text && out->format == SL_FORMAT_text)
+    r = sl_print_death(db, out, error);
+  if (r == 0 && whole && !selection->ranks.text)
     r = sl_print_summary(db, out, false, error);
   if (r == 0 && is_of_one_rank(selection->view))
     r = sl_print_repeated(db, out, selection->step, error);

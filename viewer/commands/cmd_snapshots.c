@@ -41,12 +41,9 @@ static int print_snapshots(struct sl_db *db, struct sl_output *out, void *contex
   const struct selection *selection = context;
   enum { OWN = 6 };
   struct sl_column columns[OWN + SL_CATEGORY_built_in + 1] = {
-      {"rank", "Rank", SL_UNIT_number, SL_COLUMN_COMMON},
-      {"step", "Step", SL_UNIT_number, SL_COLUMN_COMMON},
-      {"module", "Module", SL_UNIT_text, SL_COLUMN_COMMON},
-      {"fqn", "FQN", SL_UNIT_text, SL_COLUMN_DATA_ONLY},
-      {"call", "Call", SL_UNIT_number, SL_COLUMN_HIDE_EMPTY},
-      {"state", "State", SL_UNIT_text, 0},
+      {"rank", "Rank", SL_UNIT_number, SL_COLUMN_COMMON},     {"step", "Step", SL_UNIT_number, SL_COLUMN_COMMON},
+      {"module", "Module", SL_UNIT_text, SL_COLUMN_COMMON},   {"fqn", "FQN", SL_UNIT_text, SL_COLUMN_DATA_ONLY},
+      {"call", "Call", SL_UNIT_number, SL_COLUMN_HIDE_EMPTY}, {"state", "State", SL_UNIT_text, 0},
   };
   const char *words[SL_CATEGORY_built_in];
   int word_count = tracker_words(words);

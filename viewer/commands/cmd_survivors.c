@@ -51,25 +51,29 @@ static void print_heading(struct sl_output *out, const char *pattern) {
       sl_output_styled(out, SL_STYLE_bold, "%s", headings[i].heading);
 }
 
+/* Columns of survivors_growth. */
+enum { G_RANK, G_FIRST, G_LAST, G_BYTES, G_ALLOCATED, G_UNIT, G_EACH, G_LARGEST, G_WHOSE, G_RANKS, G_RANGES };
+
 /*
  * "Grows 62.4 MiB a step from step 2 to 15 (811.2 MiB in all); most of it: …", and what is meant where that isn't what
  * the allocated bytes grew by. statement is at the row of survivors_growth.
  */
 static void print_headline(struct sl_output *out, struct sl_statement *statement) {
-  char a_step[SL_UNIT_CHARS], all[SL_UNIT_CHARS], most[SL_UNIT_CHARS], allocated[SL_UNIT_CHARS];
-  const int64_t bytes = sl_column_int(statement, 3), allocated_bytes = sl_column_int(statement, 4);
-  const int64_t per_step = sl_column_int(statement, 7), largest = sl_column_int(statement, 8);
-  const long long from = sl_column_int(statement, 1), to = sl_column_int(statement, 2);
-  const bool small = per_step <= SMALL_GROWTH;
+  char each[SL_UNIT_CHARS], all[SL_UNIT_CHARS], most[SL_UNIT_CHARS], allocated[SL_UNIT_CHARS];
+  const int64_t bytes = sl_column_int(statement, G_BYTES), allocated_bytes = sl_column_int(statement, G_ALLOCATED);
+  const int64_t each_bytes = sl_column_int(statement, G_EACH), largest = sl_column_int(statement, G_LARGEST);
+  const long long from = sl_column_int(statement, G_FIRST), to = sl_column_int(statement, G_LAST);
+  const char *unit = sl_column_text(statement, G_UNIT);
+  const bool small = each_bytes <= SMALL_GROWTH;
   char span[96];
-  sl_format_bytes(a_step, per_step, out->exact_bytes);
+  sl_format_bytes(each, each_bytes, out->exact_bytes);
   sl_format_bytes(all, bytes, out->exact_bytes);
   if (small)
-    snprintf(span, sizeof span, ": small (%s in all from step %lld to %lld)", all, from, to);
+    snprintf(span, sizeof span, ": small (%s in all from %.8s %lld to %lld)", all, unit, from, to);
   else
-    snprintf(span, sizeof span, " from step %lld to %lld (%s in all)", from, to, all);
-  sl_output_styled(out, small ? SL_STYLE_bold : SL_STYLE_red, "Grows %s a step%s; %s: %s (%s)", a_step, span,
-                   2 * largest > bytes ? "most of it" : "the largest part", sl_column_text(statement, 10),
+    snprintf(span, sizeof span, " from %.8s %lld to %lld (%s in all)", unit, from, to, all);
+  sl_output_styled(out, small ? SL_STYLE_bold : SL_STYLE_red, "Grows %s a %s%s; %s: %s (%s)", each, unit, span,
+                   2 * largest > bytes ? "most of it" : "the largest part", sl_column_text(statement, G_WHOSE),
                    sl_format_bytes(most, largest, out->exact_bytes));
   if (allocated_bytes != bytes)
     sl_output_line(out, "That is what stays; including what comes and goes, allocated bytes changed by %s%s",
@@ -84,15 +88,16 @@ static void print_rank(struct sl_output *out, int64_t rank, int64_t ranks, const
 
 /* Which rank it is, and which others grow. statement is at the row of survivors_growth. */
 static void print_growing(struct sl_output *out, struct sl_statement *statement, int64_t ranks, bool was_asked) {
-  const int64_t growing = sl_column_int(statement, 11);
+  const int64_t growing = sl_column_int(statement, G_RANKS);
   if (was_asked || growing == ranks)
-    print_rank(out, sl_column_int(statement, 0), ranks,
+    print_rank(out, sl_column_int(statement, G_RANK), ranks,
                was_asked ? "" : ", the one that grows most; the others with --rank R");
   else if (growing == 1)
-    print_rank(out, sl_column_int(statement, 0), ranks, ", the only one that grows");
+    print_rank(out, sl_column_int(statement, G_RANK), ranks, ", the only one that grows");
   else
     sl_output_line(out, "Rank %lld, which grows the most of %lld (all: %.200s); the others with --rank R",
-                   (long long)sl_column_int(statement, 0), (long long)growing, sl_column_text(statement, 12));
+                   (long long)sl_column_int(statement, G_RANK), (long long)growing,
+                   sl_column_text(statement, G_RANGES));
 }
 
 /* What grows, in one line and by owner, or that nothing does, or that nobody can tell. grows: of *rank, which is set.
@@ -105,7 +110,7 @@ static int print_growth(struct sl_db *db, struct sl_output *out, const struct se
       {"category", "Category", SL_UNIT_text, 0},
       {"detail", "Detail", SL_UNIT_text, SL_COLUMN_HIDE_EMPTY},
       {"bytes", "Growth", SL_UNIT_change, 0},
-      {"per_step_bytes", "A step", SL_UNIT_change, 0},
+      {"per_step_bytes", "Each", SL_UNIT_change, 0},
       {"allocations", "Allocations", SL_UNIT_number, 0},
       {"births", "In periods", SL_UNIT_number, 0},
       {"code_line", "Line", SL_UNIT_text, SL_COLUMN_HIDE_EMPTY},
@@ -113,8 +118,10 @@ static int print_growth(struct sl_db *db, struct sl_output *out, const struct se
   static const struct sl_listing owners = {"growth", SL_COLUMNS(owner_columns), sl_sql_survivors_owners,
                                            .only_with_rows = true, .most = LARGEST};
   struct sl_statement *statement = NULL;
-  int64_t steps = 0;
+  int64_t steps = 0, calls = 0;
   int r = sl_db_int(db, sl_sql_survivors_steps, &steps, error);
+  if (r == 0)
+    r = sl_db_int(db, sl_sql_survivors_calls, &calls, error);
   if (r == 0)
     r = sl_db_ask_first(db, sl_sql_survivors_growth, SL_WITH(SL_RANKS(&selection->ranks)), &statement, error);
   if (r < 0)
@@ -122,14 +129,16 @@ static int print_growth(struct sl_db *db, struct sl_output *out, const struct se
   *grows = r > 0;
   sl_output_line(out, "%s", "");
   if (*grows) {
-    *rank = sl_column_int(statement, 0);
+    *rank = sl_column_int(statement, G_RANK);
     print_headline(out, statement);
     print_growing(out, statement, ranks, selection->ranks.text != NULL);
-  } else if (steps < 4) {
-    sl_output_line(out, "%lld step%s: too few to tell what grows from what comes once; at least four are needed",
-                   (long long)steps, steps == 1 ? "" : "s");
+  } else if (steps >= 4 || calls >= 4) {
+    sl_output_line(out, "Nothing grows (%lld %s)", (long long)(steps >= 4 ? steps : calls),
+                   steps >= 4 ? "steps" : "calls: the outermost ranges of a job without steps");
   } else {
-    sl_output_line(out, "Nothing grows (%lld steps)", (long long)steps);
+    const int64_t there = steps ? steps : calls;
+    sl_output_line(out, "%lld %s%s: too few to tell what grows from what comes once; at least four are needed",
+                   (long long)there, steps || !calls ? "step" : "outermost range", there == 1 ? "" : "s");
   }
   statement = sl_statement_close(statement);
   if (!*grows)

@@ -19,25 +19,51 @@ ORDER BY CASE pattern WHEN 'growth' THEN 0 WHEN 'some_steps' THEN 1 WHEN 'once' 
   rank, growth DESC, told_bytes DESC, module, phase, category, size_bytes
 
 -- name: survivors_growth
--- How the rank that grows most does, or :rank, and its largest owner in words; last, how many grow, and which.
-WITH grown AS MATERIALIZED (SELECT * FROM rank_growth WHERE bytes > 0 AND (:rank IS NULL OR rank_in(rank, :rank)))
-SELECT g.rank, g.from_step, g.to_step, g.bytes, g.allocated_bytes, g.grown_bytes, g.owners,
-  CAST((g.bytes + g.to_step - g.from_step - 1) / (g.to_step - g.from_step) AS INTEGER) AS per_step_bytes,
-  o.bytes, o.per_step_bytes, o.category || coalesce('/' || o.detail, '') || iif(o.module = '', '', ' of ' || o.module)
+-- How the rank that grows most does, or :rank, and its largest owner in words; last, how many grow, and which. unit: of ranks
+-- without steps a call is one.
+WITH grown AS MATERIALIZED (
+  SELECT 'step' AS unit, rank, from_step AS first, to_step AS last, bytes, allocated_bytes FROM rank_growth
+  WHERE bytes > 0 AND (:rank IS NULL OR rank_in(rank, :rank))
+  UNION ALL
+  SELECT 'call', rank, from_call, to_call, sum(bytes) FILTER (WHERE grows) AS bytes, sum(bytes) FILTER (WHERE grows)
+  FROM owner_growth_by_call WHERE :rank IS NULL OR rank_in(rank, :rank) GROUP BY rank HAVING sum(bytes) FILTER (WHERE grows) > 0),
+owner AS (
+  SELECT rank, bytes, category, detail, module, phase FROM owner_growth WHERE grows
+  UNION ALL
+  SELECT rank, bytes, category, detail, module, phase FROM owner_growth_by_call WHERE grows)
+SELECT g.rank, g.first, g.last, g.bytes, g.allocated_bytes, g.unit,
+  CAST((g.bytes + g.last - g.first - 1) / (g.last - g.first) AS INTEGER) AS each_bytes, o.bytes,
+  o.category || coalesce('/' || o.detail, '') || iif(o.module = '', '', ' of ' || o.module)
     || coalesce(' from ' || replace(o.phase, '_', ' '), ''),
   (SELECT count(*) FROM grown), (SELECT rank_ranges(rank) FROM grown)
-FROM grown g JOIN owner_growth o ON o.rank = g.rank AND o.grows
-ORDER BY g.per_step_bytes DESC, g.rank, o.bytes DESC LIMIT 1
+FROM grown g JOIN owner o ON o.rank = g.rank
+ORDER BY each_bytes DESC, g.rank, o.bytes DESC LIMIT 1
 
 -- name: survivors_owners
 -- Each with the line that made the most of what it holds more.
-SELECT module, phase, category, detail, bytes, CAST(round(per_step_bytes) AS INTEGER), allocations, births,
+WITH growing AS (
+  SELECT module, phase, category, detail, module_id, rank, bytes, per_step_bytes AS each_bytes, allocations, births,
+    to_step AS last_step, NULL AS last_ns,
+    (SELECT e.period FROM step e WHERE e.rank = g.rank AND e.step = g.from_step) AS after_period, NULL AS after_ns
+  FROM owner_growth g WHERE rank = :rank AND grows
+  UNION ALL
+  SELECT module, phase, category, detail, module_id, rank, bytes, per_call_bytes, allocations, births, NULL,
+    (SELECT max(c.end_ns) FROM outermost_call c WHERE c.rank = g.rank), NULL,
+    (SELECT c.end_ns FROM outermost_call c WHERE c.rank = g.rank AND c.call = g.from_call)
+  FROM owner_growth_by_call g WHERE rank = :rank AND grows)
+SELECT module, phase, category, detail, bytes, CAST(round(each_bytes) AS INTEGER), allocations, births, iif(g.last_ns IS NULL,
   (SELECT l.file || coalesce(':' || l.line, '') FROM allocation a INDEXED BY allocation_by_end JOIN site_line l ON l.site_id = a.site_id
-    WHERE a.rank = g.rank AND a.last_step >= g.to_step AND a.category = g.category AND a.detail IS g.detail AND a.module_id IS g.module_id
-      AND a.period > (SELECT e.period FROM step e WHERE e.rank = g.rank AND e.step = g.from_step)
-    GROUP BY l.file, l.line ORDER BY sum(a.bytes) DESC LIMIT 1)
-FROM owner_growth g WHERE rank = :rank AND grows
-ORDER BY bytes DESC, module, phase, category
+    WHERE a.rank = g.rank AND a.last_step >= g.last_step AND a.category = g.category AND a.detail IS g.detail
+      AND a.module_id IS g.module_id AND a.period > g.after_period
+    GROUP BY l.file, l.line ORDER BY sum(a.bytes) DESC LIMIT 1),
+  (SELECT l.file || coalesce(':' || l.line, '') FROM allocation a JOIN site_line l ON l.site_id = a.site_id
+    WHERE a.rank = g.rank AND a.alloc_ns > g.after_ns AND coalesce(a.free_ns > g.last_ns, 1) AND a.category = g.category
+      AND a.detail IS g.detail AND a.module_id IS g.module_id
+    GROUP BY l.file, l.line ORDER BY sum(a.bytes) DESC LIMIT 1))
+FROM growing g ORDER BY bytes DESC, module, phase, category
+
+-- name: survivors_calls
+SELECT coalesce(max(call) + 1, 0) FROM outermost_call
 
 -- name: survivors_steps
 SELECT coalesce(max(steps), 0) FROM whole_steps

@@ -309,6 +309,18 @@ def server():
             truth("graph")
 
 
+def server_leak():
+    """Requests that leave something of varying size behind, in a job without steps."""
+    net, kept = model().eval(), []
+    truth("loaded")
+    for number in range(14):
+        with torch.inference_mode(), torch.profiler.record_function("request"):
+            answer = net(batch((256, 64, 128)[number % 3]))
+            kept.append(answer[: 8 + number % 5].clone())
+            del answer
+        truth("request", kept_bytes=sum(tensor.nbytes for tensor in kept))
+
+
 def generation():
     """Tokens one after the other with a cache that grows, in ranges of the program's own."""
     net = model().eval()
@@ -348,7 +360,7 @@ def pinned():
 JOBS = {
     "load-spike": load_spike, "evaluation": evaluation, "evaluation-oom": evaluation_oom, "setup-oom": setup_oom,
     "first-adamw-oom": first_adamw_oom, "offload": offload, "ema": ema, "sharded-by-hooks": sharded_by_hooks, "gan": gan,
-    "closure": closure, "server": server, "generation": generation, "pinned": pinned,
+    "closure": closure, "server": server, "server-leak": server_leak, "generation": generation, "pinned": pinned,
     **{f"leak-{kind}": lambda kind=kind: leak(kind) for kind in ("varied", "evaluation", "rare", "scalar", "none")},
 }  # fmt: skip
 

@@ -127,6 +127,12 @@ def grown(told):
     return ends[-1] - ends[2]
 
 
+def grown_by_call(told):
+    """From the end of the third request to that of the last."""
+    ends = [line["allocated_end"] for line in told.lines if line["what"] == "request"]
+    return ends[-1] - ends[2]
+
+
 def owners_differ(name, told):
     """The owner that the job names has the bytes that it counted."""
     kind = told.one("SELECT kind FROM life_peak")
@@ -164,6 +170,10 @@ def owners_differ(name, told):
         pool = line_of(told, "loaded")["pool_bytes"]
         found = at_life_peak(told, "category = 'program'")
         yield from () if kind == "whole" and found >= pool else (f"pool {found:,} of {pool:,}, in {kind}",)
+    elif name == "server-leak":
+        total, truth = told.one("SELECT sum(bytes) FROM owner_growth_by_call"), grown_by_call(told)
+        grows = told.rows("SELECT category, sum(bytes) FROM owner_growth_by_call WHERE grows GROUP BY 1")
+        yield from () if total == truth and grows == [("program", truth)] else (f"growth {total:,}, by owner {grows}, PyTorch {truth:,}",)
     elif name == "pinned":
         kept, found = told.lines[-1]["kept_bytes"], told.one("SELECT sum(bytes) FROM host_segment WHERE free_ns IS NULL OR free_ns > (SELECT max(end_ns) FROM step)")
         yield from () if found >= kept else (f"pinned {found:,} of {kept:,}",)

@@ -1190,6 +1190,140 @@ FROM (
   ) AS g
 );
 
+CREATE OR REPLACE TEMPORARY VIEW outermost_call AS
+SELECT
+  p.rank,
+  CAST(ROW_NUMBER() OVER (PARTITION BY p.rank ORDER BY p.start_ns, p.id) AS BIGINT) - 1 AS call,
+  p.id,
+  p.name,
+  p.kind,
+  p.start_ns,
+  p.end_ns
+FROM phase AS p
+WHERE
+  p.parent_id IS NULL
+  AND NOT p.end_ns IS NULL
+  AND p.kind <> 'step'
+  AND NOT p.rank IN (
+    SELECT
+      ANY_VALUE(rank)
+    FROM whole_steps
+    WHERE
+      steps >= 4
+  );
+
+CREATE OR REPLACE TEMPORARY VIEW owner_growth_by_call AS
+WITH calls AS (
+  SELECT
+    rank,
+    call,
+    end_ns
+  FROM outermost_call
+), ends AS (
+  SELECT
+    rank,
+    MAX(call) AS to_call,
+    MAX(end_ns) AS last_ns
+  FROM calls
+  GROUP BY
+    rank
+  HAVING
+    COUNT(*) >= 4
+), spans AS (
+  SELECT
+    e.rank,
+    e.to_call,
+    e.last_ns,
+    c.call AS from_call,
+    c.end_ns AS early_ns,
+    GREATEST((
+      e.last_ns - c.end_ns
+    ) DIV 8, 1) AS stretch_ns
+  FROM ends AS e
+  JOIN calls AS c
+    ON c.rank = e.rank AND c.call = LEAST(e.to_call - 3, 2)
+), held AS (
+  SELECT
+    s.rank,
+    s.from_call,
+    s.to_call,
+    a.category,
+    a.detail,
+    a.module_id,
+    a.phase_id,
+    a.bytes,
+    CAST(a.alloc_ns > s.early_ns AS BIGINT) AS made,
+    (
+      a.alloc_ns - s.early_ns
+    ) DIV s.stretch_ns AS stretch
+  FROM spans AS s
+  JOIN allocation AS a
+    ON a.rank = s.rank
+  JOIN rank AS r
+    ON r.rank = s.rank AND a.device = r.device
+  WHERE
+    IF(
+      a.alloc_ns > s.early_ns,
+      a.alloc_ns <= s.last_ns AND COALESCE(a.free_ns > s.last_ns, 1) <> 0,
+      a.free_ns > s.early_ns AND a.free_ns <= s.last_ns
+    )
+), made_in AS (
+  SELECT
+    n.id,
+    n.kind
+  FROM (
+    SELECT DISTINCT
+      phase_id AS id
+    FROM held
+  ) AS made
+  JOIN phase_named AS n
+    ON n.id = made.id
+), owners AS (
+  SELECT
+    h.rank,
+    ANY_VALUE(h.from_call) AS from_call,
+    ANY_VALUE(h.to_call) AS to_call,
+    h.category,
+    h.detail,
+    h.module_id,
+    f.kind AS phase,
+    SUM(IF(made <> 0, h.bytes, -h.bytes)) AS bytes,
+    SUM(made) AS allocations,
+    COUNT(DISTINCT IF(made <> 0, stretch, NULL)) AS births,
+    COUNT(DISTINCT IF(made <> 0 AND stretch >= 4, stretch, NULL)) AS late_births,
+    COUNT(DISTINCT IF(made <> 0, NULL, stretch)) AS gone_births
+  FROM held AS h
+  LEFT JOIN made_in AS f
+    ON f.id = h.phase_id
+  GROUP BY
+    h.rank,
+    h.category,
+    h.detail,
+    h.module_id,
+    f.kind
+)
+SELECT
+  o.rank,
+  o.from_call,
+  o.to_call,
+  o.category,
+  o.detail,
+  o.module_id,
+  COALESCE(m.name, '') AS module,
+  o.phase,
+  o.bytes,
+  o.bytes * CAST(1.0 AS DOUBLE) / (
+    o.to_call - o.from_call
+  ) AS per_call_bytes,
+  o.allocations,
+  o.births,
+  o.late_births,
+  o.gone_births,
+  CAST(o.bytes > 0 AND o.births >= 2 AND o.late_births >= 1 AND o.births > o.gone_births AS BIGINT) AS grows
+FROM owners AS o
+LEFT JOIN module_name AS m
+  ON m.id = o.module_id;
+
 CREATE OR REPLACE TEMPORARY VIEW growth AS
 WITH made AS (
   SELECT

@@ -8,7 +8,8 @@ import subprocess
 
 import pytest
 from exported import COMMAND, pytestmark, rows  # noqa: F401
-from report_test import VISIONS, Numbers, Page, browser, driver, lab, linear, report  # noqa: F401
+from report_look_test import VISIONS, lab, linear
+from report_test import Numbers, Page, browser, driver, report  # noqa: F401
 
 JOBS = {
     "large": ["--ranks", "1024", "--steps", "12", "--more", "137:2048:2:8", "--more", "64-71:256:1:0", "--more", "180-243:128:3:4",

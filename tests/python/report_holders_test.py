@@ -11,7 +11,8 @@ import sqlite3
 
 import pytest
 from exported import pytestmark, rows  # noqa: F401
-from report_test import Numbers, Page, browser, contrast, driver, report, reported  # noqa: F401
+from report_look_test import contrast
+from report_test import Numbers, Page, browser, driver, report, reported  # noqa: F401
 
 ESCAPE, ENTER, LEFT, UP, RIGHT, DOWN, HOME = "\ue00c", "\ue007", "\ue012", "\ue013", "\ue014", "\ue015", "\ue011"
 MIB = 1 << 20

@@ -1,13 +1,10 @@
-"""The report's page: its data against the ledger, and itself in a real browser (Debian's Chromium, without a window)."""
+"""The report's page in a real browser (Debian's Chromium, without a window); what reads its data, for other tests of it."""
 
 import base64
 import collections
 import contextlib
 import functools
-import hashlib
-import itertools
 import json
-import math
 import os
 import pathlib
 import re
@@ -22,7 +19,6 @@ import pytest
 import readers
 import shardledger
 from exported import COMMAND, ROOT, pytestmark, rows  # noqa: F401
-from shardledger.report import Report
 
 SELENIUM = "selenium==4.27.1"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -128,132 +124,6 @@ RUNS = ["fsdp2-2rank", "fsdp2-2rank-recompute", "oom-forward-2rank", "oom-optimi
         "matrix/cuda-malloc-async", "matrix/late-attach", "matrix/unsharded"]
 
 
-@pytest.mark.parametrize("run", RUNS)
-def test_the_highest_instant_of_each_step_is_its_peak_to_the_byte(run, reported):
-    ledger, page = reported(run)
-    peaks = dict(((rank, step), peak) for rank, step, peak in rows(ledger, "SELECT rank, step, peak_allocated_bytes FROM step"))
-    found = {(rank, window.step): max(sum(held.values()) for _, held in window.samples)
-             for rank, windows in Page(page).windows.items() for window in windows if window.step >= 0}
-    assert found == peaks and peaks
-
-
-def test_downsampling_keeps_every_peak(long):
-    ledger, path = long
-    page = Page(path)
-    peaks = dict(((rank, step), peak) for rank, step, peak in rows(ledger, "SELECT rank, step, peak_allocated_bytes FROM step"))
-    thinned = 0
-    for rank, windows in page.windows.items():
-        for window in windows:
-            if window.step >= 0 and window.repeats < 0:
-                assert max(sum(held.values()) for _, held in window.samples) == peaks[rank, window.step]
-                assert window.difference == 0
-                thinned += len(window.samples) < window.events
-    assert thinned > 250
-    assert {(row["rank"], row["step"]): row["allocated"] for row in page.table("steps")} == peaks
-    assert path.stat().st_size < 5e6
-
-
-def test_ranks_that_are_missing_are_named(tmp_path):
-    run = tmp_path / "run"
-    shutil.copytree(ROOT / "tests" / "data" / "fsdp2-2rank", run)
-    assert Page(report(run, tmp_path / "whole.html")).table("coverage") == [{"run": None, "missing": None, "rehearsal": None}]
-    (gone,) = run.glob("vm-621-*")
-    shutil.rmtree(gone)
-    assert subprocess.run([COMMAND, "ingest", run], capture_output=True).returncode == 0
-    assert Page(report(run, tmp_path / "part.html")).table("coverage") == [{"run": None, "missing": "1", "rehearsal": None}]
-
-
-def test_a_rehearsal_is_named(tmp_path):
-    ledger = tmp_path / "run.sqlite"
-    subprocess.run([COMMAND, "ingest", ROOT / "tests" / "data" / "fsdp2-2rank", "-o", ledger], check=True, capture_output=True)
-    with sqlite3.connect(ledger) as db:
-        db.execute("UPDATE rank SET rehearsal = 'rehearsal-1', world_size = 64")
-    said = {"run": None, "missing": None, "rehearsal": "rehearsal of ranks 0-1 of 64"}
-    assert Page(report(ledger, tmp_path / "page.html")).table("coverage") == [said]
-
-
-def owners_in_ledger(ledger, rank, at_ns):
-    """{(module, category, detail): bytes} alive at an instant."""
-    return {(module, category, detail or ""): size for module, category, detail, size in rows(
-        ledger, "SELECT module_id, category, detail, sum(bytes) FROM allocation WHERE rank = ? AND alloc_ns <= ? AND"
-                " (free_ns IS NULL OR free_ns > ?) GROUP BY 1, 2, 3", rank, at_ns, at_ns)}
-
-
-def test_owners_at_any_held_instant_are_those_of_the_ledger(long, reported):
-    for ledger, path in [reported("fsdp2-2rank"), reported("oom-forward-2rank"), long]:
-        page = Page(path)
-        zero = rows(ledger, "SELECT min(start_ns) FROM rank")[0][0]
-        for rank in (0, 1):
-            own = [window for window in page.windows[rank] if window.repeats < 0]
-            for window in own[:: max(1, len(own) // 12)]:
-                last = {at: held for at, held in window.samples[1:]}  # of one instant the last sample is what stays
-                for at, held in list(last.items())[:: max(1, len(last) // 8)]:
-                    assert held == owners_in_ledger(ledger, rank, zero + at)
-
-
-def test_a_ledger_that_stores_repeated_steps_once_gives_the_same_page(tmp_path):
-    """From logs: recorded steps 3 and 4, 60 times; with the rows of all steps, and as ledgers are made."""
-    repeat_steps = COMMAND.with_name("repeat_steps")
-    if not repeat_steps.exists():
-        pytest.skip(f"{repeat_steps} is not built")
-    for log in (ROOT / "tests" / "data" / "fsdp2-2rank").glob("vm-*"):
-        subprocess.run([repeat_steps, log, tmp_path / "run" / log.name, "3", "4", "60"], check=True, capture_output=True)
-    pages = []
-    for name, options in (("once", []), ("all", ["--keep", "all"])):
-        ledger = tmp_path / f"{name}.sqlite"
-        subprocess.run([COMMAND, "ingest", tmp_path / "run", "-o", ledger, *options], check=True, capture_output=True)
-        pages.append((Page(report(ledger, tmp_path / f"{name}.html")),
-                      rows(ledger, "SELECT rank, step, peak_allocated_bytes FROM step"),
-                      rows(ledger, "SELECT count(*) FROM step WHERE same_as IS NOT NULL")[0][0]))
-    (once, peaks, repeated), (all_rows, all_peaks, none) = pages
-    assert peaks == all_peaks and repeated > 200 and none == 0
-    for rank, windows in once.windows.items():
-        steps = {window.step: window for window in all_rows.windows[rank] if window.step >= 0}
-        assert len(steps) > 100
-        for window in windows:
-            if window.step < 0:
-                continue
-            assert window.difference == 0
-            drawn = windows[window.repeats] if window.repeats >= 0 else window
-            own = steps[window.step]
-            assert max(sum(held.values()) for _, held in drawn.samples) == max(sum(held.values()) for _, held in own.samples)
-            if drawn.full and own.full:
-                assert [held for _, held in drawn.samples] == [held for _, held in own.samples]
-
-
-def test_a_step_asked_for_is_held_in_full(long, tmp_path):
-    ledger, path = long
-    chosen = next(window.step for window in Page(path).windows[0] if window.step > 10 and not window.full and window.repeats < 0)
-    page = Page(report(ledger, tmp_path / "step.html", "--step", str(chosen)))
-    (window,) = [window for window in page.windows[0] if window.step == chosen]
-    assert window.full and len(window.samples) == window.events + 1
-    assert {row["step"] for row in page.table("module_peaks")} >= {chosen}
-
-
-def test_ranks_of_several_hosts_are_on_one_clock(reported, tmp_path):
-    """Rank 1 on a host whose clock is five seconds ahead: its times are moved back by what the collectives show."""
-    plain, path = reported("fsdp2-2rank")
-    ledger = shutil.copy(plain, tmp_path / "run.sqlite")
-    db = sqlite3.connect(ledger)
-    for table, in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table' AND name <> 'meta'").fetchall():
-        names = [row[1] for row in db.execute(f"PRAGMA table_info({table})")]
-        times = [name for name in names if name in long_run.TIMES]
-        if times:
-            db.execute(f"UPDATE {table} SET {', '.join(f'{name} = {name} + 5000000000' for name in times)} WHERE rank = 1")
-    db.execute("UPDATE rank SET host = 'other' WHERE rank = 1")
-    db.commit()
-    offset = db.execute("SELECT offset_ns FROM host_clock WHERE host = 'other'").fetchone()[0]
-    db.close()
-    before, after = Page(path), Page(report(ledger, tmp_path / "report.html"))
-    moved = {new.start - old.start for old, new in zip(before.windows[1], after.windows[1])}
-    still = {new.start - old.start for old, new in zip(before.windows[0], after.windows[0])}
-    (apart,) = {a - b for a in moved for b in still}
-    assert apart == 5000000000 - offset and abs(apart) < 1e8
-    for name in ("steps", "phases", "collectives", "device_samples"):
-        key = next(key for key in ("start", "at") if key in before.json[name]["columns"])
-        assert {new[key] - old[key] for old, new in zip(before.table(name), after.table(name)) if old["rank"] == 1} == moved
-
-
 def hostile(ledger):
     """Gives every name that a program chooses one that attacks the page."""
     names = ["</script><script>window.attacked = 1</script>", "<img src=x onerror='window.attacked=1'>", "{{script}}",
@@ -278,23 +148,6 @@ def attacked(reported, tmp_path_factory):
     ledger = shutil.copy(reported("fsdp2-2rank")[0], directory / "run.sqlite")
     hostile(ledger)
     return report(ledger, directory / "report.html")
-
-
-def test_hostile_names_are_data_and_nothing_else(attacked, reported):
-    page, plain = Page(attacked), Page(reported("fsdp2-2rank")[1])
-    strip = re.compile(r'id="data">[^<]*<|nonce[-=]"?[0-9a-f]*')
-    assert strip.sub("", page.html) == strip.sub("", plain.html), "a name reached the page outside of its data"
-    assert any(row["fqn"].startswith("</script>") for row in page.table("modules"))
-
-
-def test_the_chart_library_is_what_the_registry_has(reported):
-    page = reported("fsdp2-2rank")[1].read_text(encoding="utf-8")
-    assert UPLOT.read_text(encoding="utf-8") in page and "Permission is hereby granted, free of charge" in page
-    assert hashlib.sha256(UPLOT.read_bytes()).hexdigest() == UPLOT_SHA256
-    notice = (ROOT / "NOTICE").read_text()
-    assert "uPlot 1.6.31" in notice and UPLOT_SHA256 in notice and "Leon Sorokin" in notice
-    place = readers.install(UPLOT_WHEEL, "--no-deps")
-    assert (place / "youplot" / "vendor" / "uplot.iife.min.js").read_bytes() == UPLOT.read_bytes()
 
 
 # ---- in the browser ----
@@ -564,8 +417,7 @@ def test_nothing_moves_once_the_page_is_there(reported, browser):
 
 
 def test_the_module_tree_sorts(reported, browser):
-    _, page = reported("fsdp2-2rank")
-    browser.open(page)
+    browser.open(reported("fsdp2-2rank")[1])
     tree = browser.texts("#modules tbody td:first-child")
     assert tree[0].startswith("Transformer")
     browser.click("#modules th:nth-child(5) button")  # Own
@@ -577,7 +429,45 @@ def test_the_module_tree_sorts(reported, browser):
     browser.click("#modules th:nth-child(1) button")
     assert browser.texts("#modules tbody td:first-child") == tree
     browser.driver.find_element("id", "module-filter").send_keys("blocks.2")
-    assert len(browser.texts("#modules tbody tr")) == 1
+    titles = browser.js("return [...document.querySelectorAll('#modules tbody .fqn')].map(e => e.title)")
+    assert titles and all("blocks.2" in title for title in titles) and "Show" not in browser.text("#modules")
+
+
+def test_find_looks_through_all_modules_and_says_when_there_is_none(reported, browser):
+    ledger, page = reported("fsdp2-2rank")
+    browser.open(page)
+    find = browser.driver.find_element("id", "module-filter")
+    (name,), = rows(ledger, "SELECT m.fqn FROM module m WHERE m.rank = 0 AND NOT EXISTS (SELECT 1 FROM peak p WHERE p.module_id = m.id)"
+                            " AND m.fqn LIKE '%.%.%' ORDER BY m.id LIMIT 1")
+    assert name not in browser.text("#modules")
+    find.send_keys(name)
+    assert any(name in shown for shown in browser.js("return [...document.querySelectorAll('#modules tbody .fqn')].map(e => e.title)"))
+    find.send_keys("?!")
+    assert browser.texts("#modules tbody tr") == [] and f"No module of this rank has ‘{name}?!’" in browser.text("#modules")
+    for _ in range(len(name) + 2):
+        find.send_keys("\b")
+    assert len(browser.texts("#modules tbody tr")) == 5 and "No module" not in browser.text("#modules")
+
+
+def test_a_key_that_shows_another_rank_takes_the_tip_of_the_one_before_away(reported, browser):
+    browser.open(reported("fsdp2-2rank")[1])
+    for keys in ("r", "0", "n"):
+        browser.mouse("mouseMoved", *browser.position(browser.js("return window.shardledger.at")))
+        browser.wait("return !document.querySelector('#tip').hidden")
+        browser.keys(keys)
+        assert browser.js("return document.querySelector('#tip').hidden"), keys
+
+
+def test_streams_one_after_the_other_share_a_lane(reported, browser):
+    ledger, page = reported("matrix/fsdp2-shapes")
+    browser.open(page)
+    (streams,), = rows(ledger, "SELECT count(DISTINCT stream) FROM collective WHERE rank = 0 AND start_ns IS NOT NULL")
+    lanes = browser.js("return window.shardledger.lanes.lanes.map(lane => [lane.name, lane.items.length, lane.rows])")
+    nccl = [lane for lane in lanes if lane[0].startswith("NCCL") and lane[0] != "NCCL calls"]
+    assert streams > 10 > len(nccl) >= 1
+    assert [(sum(count for _, count, _ in nccl),)] == rows(
+        ledger, "SELECT count(*) FROM collective WHERE rank = 0 AND start_ns IS NOT NULL AND end_ns IS NOT NULL")
+    assert ["backward"] == [name for name, *_ in lanes if name == "backward"]
 
 
 def test_module_peaks_are_those_of_the_ledger(reported, browser):
@@ -710,122 +600,3 @@ def test_a_thousand_steps_of_eight_ranks_open_within_two_seconds(long, browser):
     assert min(taken) < 2000, taken
     assert len(browser.texts("#ranks .bars tbody tr")) == 8
     assert browser.js("return window.shardledger.view.steps.length") == 1000
-
-
-def test_light_and_dark_follow_the_system_and_the_button(reported, browser):
-    _, page = reported("fsdp2-2rank")
-
-    def paper():
-        return browser.js("return getComputedStyle(document.documentElement).backgroundColor")
-
-    browser.open(page, dark=True)
-    dark = paper()
-    assert browser.pixels("#time-chart canvas")
-    browser.click("#look")
-    light = paper()
-    assert (light, dark) == ("rgb(255, 255, 255)", "rgb(18, 24, 30)")
-    browser.js("localStorage.clear()")
-    browser.open(page)
-    assert paper() == light
-    browser.click("#look")
-    assert paper() == dark
-    browser.js("localStorage.clear()")
-
-
-def linear(colour):
-    parts = [int(colour[i:i + 2], 16) / 255 for i in (1, 3, 5)]
-    return [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
-
-
-# Machado, Oliveira and Fernandes 2009, at full severity: what people see who lack one kind of cones.
-VISIONS = {
-    "all cones": [[1, 0, 0], [0, 1, 0], [0, 0, 1]],
-    "protanopia": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
-    "deuteranopia": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]],
-    "tritanopia": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.303900]],
-}
-
-
-def lab(rgb):
-    x, y, z = (sum(weight * part for weight, part in zip(row, rgb)) for row in
-               ((0.4339, 0.3762, 0.1899), (0.2126, 0.7152, 0.0722), (0.0177, 0.1095, 0.8728)))
-    x, y, z = (t ** (1 / 3) if t > 0.008856 else 7.787 * t + 16 / 116 for t in (x, y, z))
-    return 116 * y - 16, 500 * (x - y), 200 * (y - z)
-
-
-@pytest.mark.parametrize("vision", VISIONS)
-def test_any_two_categories_can_be_told_apart(vision, reported, browser):
-    """CIE76: 2.3 is just noticeable; areas side by side that are five times as far apart are plainly different."""
-    for dark in (False, True):
-        browser.open(reported("fsdp2-2rank")[1], dark=dark)
-        colours = browser.js("return Object.fromEntries([...CATEGORY_COLOUR, ['unattributed', colour('--ink')]])")
-        seen = {name: lab([min(1, max(0, sum(w * p for w, p in zip(row, linear(value))))) for row in VISIONS[vision]])
-                for name, value in colours.items()}
-        for first, second in itertools.combinations(colours, 2):
-            assert math.dist(seen[first], seen[second]) > 11.5, (first, second)
-
-
-def contrast(first, second):
-    def luminance(colour):
-        r, g, b = linear(colour)
-        return 0.2126 * r + 0.7152 * g + 0.0722 * b
-    high, low = sorted([luminance(first), luminance(second)], reverse=True)
-    return (high + 0.05) / (low + 0.05)
-
-
-@pytest.mark.parametrize("dark", [False, True])
-def test_text_is_legible_in_both_looks(dark, reported, browser):
-    """WCAG's AA: 4.5 to 1 for text."""
-    browser.open(reported("fsdp2-2rank")[1], dark=dark)
-    colours = browser.js("return Object.fromEntries(['ink','quiet','link','alarm','warning','paper','raised','alarm-paper',"
-                         "'warning-paper'].map(n => [n, colour('--' + n)]))")
-    for text, paper in (("ink", "paper"), ("quiet", "paper"), ("link", "paper"), ("warning", "paper"), ("ink", "raised"),
-                        ("ink", "alarm-paper"), ("ink", "warning-paper"), ("paper", "alarm"), ("paper", "warning")):
-        assert contrast(colours[text], colours[paper]) >= 4.5, (text, paper)
-
-
-@pytest.mark.parametrize("width", [390, 800, 1600])
-def test_it_fits_narrow_and_wide_windows(width, reported, browser):
-    browser.open(reported("oom-forward-2rank")[1], width=width)
-    assert browser.js("return document.documentElement.scrollWidth") <= width
-    assert browser.js("return document.querySelector('#time-chart canvas').getBoundingClientRect().right") <= width
-
-
-def test_nothing_can_be_fetched(reported, browser):
-    browser.open(reported("fsdp2-2rank")[1])
-    assert browser.js("return performance.getEntriesByType('resource').length") == 0
-    browser.js("""window.refused = []; addEventListener("securitypolicyviolation", (e) => window.refused.push(e.effectiveDirective));
-                  document.body.append(Object.assign(new Image(), {src: "http://localhost:9/x.png"}));
-                  fetch("http://localhost:9/").catch(() => {});
-                  const s = document.createElement("script"); s.textContent = "window.attacked = 1"; document.body.append(s)""")
-    browser.wait("return window.refused.length >= 3")
-    assert sorted(browser.js("return window.refused")) == ["connect-src", "img-src", "script-src-elem"]
-    assert browser.js("return window.attacked") is None
-    browser.complaints()  # these were wanted
-
-
-def test_hostile_names_stay_text(attacked, browser):
-    browser.open(attacked)
-    assert browser.js("return window.attacked") is None
-    assert any("<img src=x" in text for text in browser.texts("#modules td, #moment td"))
-    assert browser.js("return document.querySelectorAll('#page img, #page script').length") == 0
-    for command in ("whole", "next", "rank"):
-        browser.js("window.shardledger.command(arguments[0])", command)
-
-
-def test_it_works_inside_a_notebooks_frame(reported, tmp_path, browser):
-    """As Jupyter shows an object's HTML: in a frame with the page as its srcdoc, also a sandboxed one."""
-    page = reported("fsdp2-2rank")[1]
-    sandboxed = Report("run.sqlite", lambda *words: shutil.copy(page, words[-1]))._repr_html_()
-    assert "sandbox" in sandboxed
-    for frame in (sandboxed, sandboxed.replace('sandbox="allow-scripts"', "")):
-        notebook = tmp_path / "notebook.html"
-        notebook.write_text(f'<!doctype html><meta charset="utf-8">{frame}', encoding="utf-8")
-        browser.driver.get(notebook.as_uri())
-        browser.driver.switch_to.frame(0)
-        browser.wait("return document.documentElement.dataset.ready")
-        browser.keys("0")
-        assert browser.steps_in_view() == "0–4"
-        browser.click("#look")
-        assert len(browser.texts("#moment tbody tr")) > 5
-        browser.driver.switch_to.default_content()

@@ -15,6 +15,20 @@ function layOut(intervals, deepest) {
   return ends.length;
 }
 
+// Streams whose calls lie one after the other share a lane: a job with many communicators has as many lanes as it has at a time.
+function shareLanes(streams) {
+  const lanes = [];
+  for (const [stream, calls] of streams.sort((a, b) => a[1][0].start - b[1][0].start)) {
+    const end = Math.max(...calls.map((call) => call.end));
+    let lane = lanes.find((other) => other.end <= calls[0].start);
+    if (!lane) lanes.push((lane = {streams: [], calls: []}));
+    lane.streams.push(stream);
+    lane.calls.push(...calls);
+    lane.end = end;
+  }
+  return lanes;
+}
+
 class Lanes {
   constructor(canvas, chart, actions) {
     Object.assign(this, {canvas, chart, actions});
@@ -31,13 +45,14 @@ class Lanes {
     const threads = [...groupBy(view.phases, "tid")].sort((a, b) => (b[0] === view.facts.pid) - (a[0] === view.facts.pid));
     for (const [tid, phases] of threads) {
       const items = phases.map((phase) => ({start: phase.start, end: phase.end, phase, text: phase.name}));
-      this.lanes.push({name: tid === view.facts.pid ? "main" : `thread ${tid}`, rows: layOut(items, DEEPEST), items});
+      const backward = phases.some((phase) => phase.kind === "backward");
+      this.lanes.push({name: tid === view.facts.pid ? "main" : backward ? "backward" : `thread ${tid}`, rows: layOut(items, DEEPEST), items});
     }
     const timed = view.collectives.filter((call) => call.start !== null && call.end !== null);
-    for (const [stream, calls] of groupBy(timed, "stream")) {
+    for (const {streams, calls} of shareLanes([...groupBy(timed, "stream")])) {
       const items = calls.map((call) => ({start: call.start, end: call.end, call,
                                           text: `${call.operation}${call.module ? " " + moduleName(call.module) : ""}`}));
-      this.lanes.push({name: `NCCL ${stream}`, rows: layOut(items, 3), items});
+      this.lanes.push({name: streams.length === 1 ? `NCCL ${streams[0]}` : `NCCL (${streams.length})`, rows: layOut(items, 3), items});
     }
     const untimed = view.collectives.filter((call) => call.start === null || call.end === null);
     if (untimed.length)

@@ -84,6 +84,7 @@ class App {
   showRank(rank) {
     const view = this.standFor(rank);
     const before = this.view;
+    hideTip(); // it speaks of the rank before
     this.view = view;
     document.getElementById("rank").value = rank;
     document.getElementById("stand").textContent = view.rank === rank ? "" : `Rank ${rank} is alike rank ${view.rank}, whose picture stands for it. 'shardledger report --rank ${rank}' draws it.`;
@@ -280,10 +281,11 @@ class App {
               item.call.module === null ? null : element("div", {}, this.modules.name(item.call.module)),
               item.call.late > 0 ? element("div", {}, `started ${formatTime(item.call.late)} after the first rank`) : null,
               item.origin === undefined ? null : element("div", {class: "quiet"}, `as in step ${item.origin}, which this one repeats`),
-              element("div", {class: "quiet"}, `communicator ${item.call.comm ?? "not known"}, number ${item.call.seq ?? "not known"}`));
+              element("div", {class: "quiet"}, `${item.call.stream === null ? "" : `stream ${item.call.stream}, `}communicator ${item.call.comm ?? "not known"}, number ${item.call.seq ?? "not known"}`));
   }
 
   command(name) {
+    hideTip(); // it speaks of what was under the pointer
     const {from, to} = this.chart, middle = this.at >= from && this.at <= to ? this.at : (from + to) / 2;
     const current = stepAt(this.view, this.at), {steps} = this.view;
     const near = lastNotAbove(steps.length, (n) => steps[n].start, this.at);

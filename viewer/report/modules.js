@@ -73,7 +73,7 @@ class ModulesTable {
     for (const module of this.modules.values())
       if (module.rank === view.rank && !rows.has(module.id)) {
         this.without++;
-        if (this.everything) rows.set(module.id, {module, forward: null, backward: null, own: null, whole: null});
+        if (this.everything || this.find) rows.set(module.id, {module, forward: null, backward: null, own: null, whole: null});
       }
     this.shown = [view, step];
     this.nest(rows);
@@ -84,11 +84,17 @@ class ModulesTable {
     this.filter(this.find);
   }
 
+  // A search finds modules without a peak, too.
   filter(text) {
+    const began = (text !== "") !== (this.find !== "");
     this.find = text;
+    if (began && this.shown) return this.show(...this.shown);
     const words = text.toLowerCase();
-    this.table.show((this.rows || []).filter((row) => `${row.module.fqn} ${row.module.class}`.toLowerCase().includes(words)));
-    if (this.without)
+    const found = (this.rows || []).filter((row) => `${row.module.fqn} ${row.module.class}`.toLowerCase().includes(words));
+    this.table.show(found);
+    if (!found.length && text)
+      this.table.box.append(element("p", {class: "quiet", role: "status"}, `No module of this rank has ‘${text}’ in its name or class`));
+    if (this.without && !text)
       this.table.box.append(element("button", {type: "button", class: "more", onclick: () => {
         this.everything = !this.everything;
         this.show(...this.shown);

@@ -34,6 +34,10 @@ struct sl_chooser *sl_chooser_free(struct sl_chooser *c) {
   return NULL;
 }
 
+void sl_chooser_limit(struct sl_chooser *c, uint64_t limit_bytes) {
+  c->options.limit_bytes = limit_bytes;
+}
+
 static int pool_know(struct sl_chooser *c, uint32_t pool) {
   if (pool < c->pools)
     return 0;

@@ -43,6 +43,9 @@ struct sl_chooser_options {
 struct sl_chooser *sl_chooser_new(const struct sl_chooser_options *options);
 struct sl_chooser *sl_chooser_free(struct sl_chooser *chooser);
 
+/* From now on no more segments than so many bytes: a limit that a program draws while it runs. 0: none. */
+void sl_chooser_limit(struct sl_chooser *chooser, uint64_t limit_bytes);
+
 /* The number of a stream of a pool, for requests. pool 0 is the shared one. 0, or -ENOMEM. */
 int sl_chooser_place(struct sl_chooser *chooser, uint64_t stream, uint32_t pool, uint32_t *out);
 

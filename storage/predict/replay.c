@@ -29,6 +29,7 @@ struct player {
   uint32_t *places;     /* the chooser's, of each of the tape's */
   uint64_t *categories; /* allocated bytes now */
   size_t period;
+  bool is_limited; /* the limit holds already */
 };
 
 struct step { /* an event as it is played: of the period itself, of the one that it repeats, or of both */
@@ -38,6 +39,14 @@ struct step { /* an event as it is played: of the period itself, of the one that
 
 static bool is_unchanged(const struct player *p) {
   return !p->options->sweeps;
+}
+
+/* A limit that is drawn later than the first event, where an event or a period begins. */
+static void limit_draw(struct player *p, uint64_t event) {
+  if (p->is_limited || event < p->options->limit_event)
+    return;
+  sl_chooser_limit(p->chooser, p->options->limit_bytes);
+  p->is_limited = true;
 }
 
 /* ---- sums ---- */
@@ -281,6 +290,8 @@ static int play_events(struct player *p, const struct sl_tape_period *period, co
     const uint64_t at = own < period->end ? position_of(&events[own], period) : UINT64_MAX;
     const uint64_t other_at = other < other_end ? position_of(&events[other], repeated) : UINT64_MAX;
     struct step step = {.kind = SL_TAPE_segment, .own = UINT32_MAX, .repeated = UINT32_MAX};
+    if (own < period->end)
+      limit_draw(p, events[own].number);
     if (at <= other_at && events[own].kind == SL_TAPE_segment) {
       r = play_segment(p, own);
     } else if (at <= other_at) {
@@ -313,6 +324,7 @@ static int play_period(struct player *p, size_t index) {
   const struct sl_tape_period *period = &p->tape->periods[index];
   const struct sl_tape_period *repeated = period->same_as >= 0 ? sl_tape_period_find(p->tape, period->same_as) : NULL;
   p->period = index;
+  limit_draw(p, period->first_event);
   int r = sl_live_period(p->objects, period, repeated);
   if (r < 0)
     return r;
@@ -331,7 +343,8 @@ static int play_period(struct player *p, size_t index) {
  * given back for room, or by age: how often is told, and ages are in no signature.
  */
 static size_t skip(struct player *p, size_t period) {
-  if (!sl_cycles_is_pure(p->tape, period) || p->config.collection_threshold > 0 || sl_chooser_retries(p->chooser))
+  if (!sl_cycles_is_pure(p->tape, period) || p->config.collection_threshold > 0 || sl_chooser_retries(p->chooser) ||
+      !p->is_limited)
     return 0;
   size_t length = 0;
   const uint64_t signature = sl_live_signature(p->objects, sl_chooser_signature(p->chooser));
@@ -383,6 +396,7 @@ static int restore(struct player *p) {
 static int player_begin(struct player *p) {
   const struct sl_tape *tape = p->tape;
   const bool limits = !is_unchanged(p);
+  p->is_limited = !limits || !p->options->limit_event;
   p->addresses = sl_segment_addresses_new(tape, p->options->addresses, p->options->seed);
   p->objects = sl_live_objects_new(tape);
   p->cycles = sl_cycles_new(tape);
@@ -394,7 +408,7 @@ static int player_begin(struct player *p) {
   p->out->sweeps = calloc(tape->segment_count + 1, sizeof *p->out->sweeps);
   struct sl_chooser_options options = {
       .source = {p->addresses, sl_segment_addresses_place, sl_segment_addresses_gone},
-      .limit_bytes = limits ? p->options->limit_bytes : 0,
+      .limit_bytes = limits && p->is_limited ? p->options->limit_bytes : 0,
       .capacity_bytes = limits ? p->options->capacity_bytes : 0,
       .device_bytes = tape->device_bytes,
   };

@@ -30,6 +30,7 @@ struct sl_replay_options {
   uint64_t seed; /* of shuffled addresses */
   enum sl_replay_completions completions;
   uint64_t limit_bytes, capacity_bytes; /* as of sl_chooser_options */
+  uint64_t limit_event;                 /* the limit holds from this event of the allocator on; 0: from the first */
   const uint8_t *sweeps; /* enum sl_sweep of each sl_tape.segments, from an unchanged replay; NULL: this is one */
 };
 

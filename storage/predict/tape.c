@@ -28,6 +28,47 @@ void sl_tape_free(struct sl_tape *tape) {
   *tape = (struct sl_tape){0};
 }
 
+/* With the room that sl_list_grow takes it to have. */
+static void *list_copy(const void *list, size_t count, size_t size, bool *failed) {
+  size_t room = 4;
+  while (room < count)
+    room *= 2;
+  void *copy = list && count ? reallocarray(NULL, room, size) : NULL;
+  if (copy)
+    memcpy(copy, list, count * size);
+  *failed |= list && count && !copy;
+  return copy;
+}
+
+static void words_copy(const struct sl_tape_words *from, struct sl_tape_words *to, bool *failed) {
+  *to = (struct sl_tape_words){.items = list_copy(from->items, from->count, sizeof *from->items, failed)};
+  for (size_t i = 0; i < from->count && to->items; i++) {
+    *failed |= !(to->items[i] = strdup(from->items[i]));
+    to->count = i + 1;
+  }
+}
+
+int sl_tape_copy(const struct sl_tape *tape, struct sl_tape *out) {
+  bool failed = false;
+  *out = *tape;
+  out->config = strdup(tape->config);
+  out->events = list_copy(tape->events, tape->event_count, sizeof *tape->events, &failed);
+  out->allocations = list_copy(tape->allocations, tape->allocation_count, sizeof *tape->allocations, &failed);
+  out->segments = list_copy(tape->segments, tape->segment_count, sizeof *tape->segments, &failed);
+  out->places = list_copy(tape->places, tape->place_count, sizeof *tape->places, &failed);
+  out->periods = list_copy(tape->periods, tape->period_count, sizeof *tape->periods, &failed);
+  out->optimizer_steps =
+      list_copy(tape->optimizer_steps, tape->optimizer_step_count, sizeof *tape->optimizer_steps, &failed);
+  words_copy(&tape->pools, &out->pools, &failed);
+  words_copy(&tape->categories, &out->categories, &failed);
+  words_copy(&tape->phases, &out->phases, &failed);
+  words_copy(&tape->states, &out->states, &failed);
+  if (!failed && out->config)
+    return 0;
+  sl_tape_free(out);
+  return -ENOMEM;
+}
+
 /* The number of a word, which may be new. They are few. */
 static int word_number(struct sl_tape_words *words, const char *text, uint32_t *out) {
   for (size_t i = words->count; i-- > 0;)

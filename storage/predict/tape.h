@@ -97,6 +97,9 @@ struct sl_tape {
 int sl_tape_read(struct sl_db *db, uint32_t rank, struct sl_tape *out, struct sl_error *error);
 void sl_tape_free(struct sl_tape *tape);
 
+/* The same once more, to be changed; free it with sl_tape_free. 0 or -ENOMEM. */
+int sl_tape_copy(const struct sl_tape *tape, struct sl_tape *out);
+
 /*
  * For changes: an allocation like another one, and events before (offset below 0) or after the one of a number.
  * sl_tape_sort comes after the last of them. 0 or -ENOMEM; *out is the new one's index.

@@ -101,6 +101,20 @@ static int check_unchanged(const struct sl_tape *tape, struct sl_whatif *out) {
   return 0;
 }
 
+int sl_whatif_unchanged(const struct sl_tape *tape, struct sl_replay *out, char *reason, size_t size) {
+  const struct sl_replay_options options = {.config = NULL};
+  struct sl_whatif answer = {.standing = SL_STANDING_exact};
+  *reason = '\0';
+  int r = sl_replay_run(tape, &options, out);
+  if (r < 0)
+    return r;
+  answer.before = *out;
+  r = check_unchanged(tape, &answer);
+  if (answer.standing == SL_STANDING_refused)
+    snprintf(reason, size, "%s", answer.reason);
+  return r;
+}
+
 static int check_change(const struct sl_tape *tape, bool is_other_tape, const struct sl_whatif_change *change,
                         struct sl_whatif *out) {
   struct sl_allocator_config config, recorded;
@@ -116,7 +130,8 @@ static int check_change(const struct sl_tape *tape, bool is_other_tape, const st
     return refuse(out, "garbage_collection_threshold acts in a process with a limit (set_per_process_memory_fraction), "
                        "which is not recorded: --memory-limit tells it");
   const size_t returned = first_return(tape, &out->before);
-  const bool is_told = has_room_limits(change) || config.memory_fraction > 0 || is_limit_known(&out->before);
+  const bool is_told =
+      change->room_without_end || has_room_limits(change) || config.memory_fraction > 0 || is_limit_known(&out->before);
   if (returned != SIZE_MAX && (!is_told || (recorded.collection_threshold > 0 && !change->recorded_limit_bytes)))
     return refuse(out,
                   "in %s the allocator gave cached segments back within a request: --recorded-limit tells the limit of "
@@ -181,11 +196,12 @@ static bool is_settled(const struct sl_whatif *out) {
 }
 
 /* What the record leaves open: where the driver puts segments, and when other streams are done with freed blocks. */
-static int play_all(const struct sl_tape *tape, struct sl_replay_options *options, struct sl_whatif *out) {
+static int play_all(const struct sl_tape *tape, struct sl_replay_options *options, unsigned most_plays,
+                    struct sl_whatif *out) {
   static const enum sl_replay_completions completions[] = {SL_COMPLETIONS_recorded, SL_COMPLETIONS_at_once,
                                                            SL_COMPLETIONS_late};
   const unsigned ways = out->is_changed && out->before.waits ? 3 : 1;
-  for (unsigned i = 0; i < SL_PLAYS && (i == 0 || !is_settled(out)); i++) {
+  for (unsigned i = 0; i < most_plays && (i == 0 || !is_settled(out)); i++) {
     const unsigned addresses = i / ways; /* the first ones each with every way, and more orders of the last kind */
     struct sl_replay replay;
     options->addresses =
@@ -255,23 +271,28 @@ static int check_limit(const struct sl_tape *tape, const struct sl_replay_option
 
 int sl_whatif_ask(const struct sl_tape *tape, const struct sl_tape *changed, const struct sl_whatif_change *change,
                   struct sl_whatif *out) {
-  const bool is_changed = changed || change->alloc_conf || has_room_limits(change);
+  const bool is_changed = changed || change->alloc_conf || change->room_without_end || has_room_limits(change);
   *out = (struct sl_whatif){.is_changed = is_changed, .open_from = {SIZE_MAX, SIZE_MAX, SIZE_MAX, SIZE_MAX}};
   struct sl_replay_options options = {.limit_bytes = change->recorded_limit_bytes};
+  const unsigned plays = change->most_plays ? change->most_plays : SL_PLAYS;
   struct sl_allocator_config config;
   for (int i = 0; i < SL_QUANTITIES; i++)
     if (!(out->peaks[i] = calloc(tape->period_count, sizeof *out->peaks[i])))
       return -ENOMEM;
-  int r = sl_replay_run(tape, &options, &out->before);
-  if (r == 0)
+  int r = change->unchanged ? 0 : sl_replay_run(tape, &options, &out->before);
+  if (change->unchanged) {
+    out->before = *change->unchanged;
+    out->before_is_others = true;
+  } else if (r == 0) {
     r = check_unchanged(tape, out);
+  }
   if (r == 0 && is_changed && out->standing != SL_STANDING_refused)
     r = check_change(tape, changed != NULL, change, out);
   if (r < 0 || out->standing == SL_STANDING_refused)
     return r;
   out->ends_surely = true;
   if (!is_changed)
-    return play_all(tape, &options, out);
+    return play_all(tape, &options, plays, out);
   options.config = change->alloc_conf;
   options.sweeps = out->before.sweeps;
   sl_allocator_config_parse(change->alloc_conf ? change->alloc_conf : tape->config, &config);
@@ -279,22 +300,25 @@ int sl_whatif_ask(const struct sl_tape *tape, const struct sl_tape *changed, con
     r = check_limit(tape, &options, out);
   if (r < 0 || out->standing == SL_STANDING_refused)
     return r;
-  if (!changed && !change->alloc_conf && !change->limit_bytes && !change->device_bytes)
+  if (!changed && !change->alloc_conf && !change->limit_bytes && !change->device_bytes && !change->room_without_end)
     out->is_changed = false; /* its own limit alone, with which it came out as recorded */
-  if (change->limit_bytes)
+  if (change->limit_bytes) {
     options.limit_bytes = change->limit_bytes;
-  else if (config.memory_fraction > 0)
+    options.limit_event = change->limit_event;
+  } else if (config.memory_fraction > 0) {
     options.limit_bytes = (uint64_t)(config.memory_fraction * (double)tape->device_bytes);
+  }
   if (change->device_bytes)
     out->room_bytes = options.capacity_bytes = change->device_bytes - tape->outside_bytes;
-  if (!options.limit_bytes && !options.capacity_bytes && first_return(tape, &out->before) != SIZE_MAX) {
+  if (!change->room_without_end && !options.limit_bytes && !options.capacity_bytes &&
+      first_return(tape, &out->before) != SIZE_MAX) {
     out->room_is_open = true;
     options.limit_bytes = out->before.refused_bytes - 1;
-    r = play_all(changed ? changed : tape, &options, out);
+    r = play_all(changed ? changed : tape, &options, plays, out);
     options.limit_bytes = out->before.highest[RESERVED].bytes;
   }
   if (r == 0)
-    r = play_all(changed ? changed : tape, &options, out);
+    r = play_all(changed ? changed : tape, &options, plays, out);
   if (r == 0)
     standing_set(out);
   return r;
@@ -303,7 +327,8 @@ int sl_whatif_ask(const struct sl_tape *tape, const struct sl_tape *changed, con
 void sl_whatif_free(struct sl_whatif *out) {
   for (int i = 0; i < SL_QUANTITIES; i++)
     free(out->peaks[i]);
-  sl_replay_free(&out->before);
+  if (!out->before_is_others)
+    sl_replay_free(&out->before);
   sl_replay_free(&out->after);
   *out = (struct sl_whatif){0};
 }

@@ -25,6 +25,11 @@ struct sl_whatif_change {        /* zero-initialised: none */
   uint64_t device_bytes;         /* memory of the device; 0: enough, as recorded */
   uint64_t limit_bytes;          /* of the process (set_per_process_memory_fraction); 0: as recorded */
   uint64_t recorded_limit_bytes; /* of the recorded process, which its record does not tell; 0: none, or not known */
+  uint64_t limit_event;          /* limit_bytes holds from this event of the allocator on; 0: from the first */
+  bool room_without_end;         /* whatever was refused: it has all it asks for */
+  unsigned most_plays;           /* 0: SL_PLAYS */
+  /* The tape was played unchanged already, and it came out as recorded; it outlives the answer. NULL: it is played. */
+  const struct sl_replay *unchanged;
 };
 
 struct sl_whatif_range {
@@ -39,6 +44,7 @@ struct sl_whatif {
   struct sl_whatif_range *peaks[SL_QUANTITIES]; /* of each period */
   struct sl_whatif_range highest[SL_QUANTITIES];
   struct sl_replay before, after; /* unchanged, and the change with addresses as recorded */
+  bool before_is_others;          /* before is sl_whatif_change.unchanged */
   size_t reached;                 /* periods that a play got to */
   uint64_t retries;               /* the most */
   uint64_t room_bytes;            /* what the device has for segments; 0: enough */
@@ -53,6 +59,12 @@ struct sl_whatif {
   bool is_changed;
   size_t open_from[SL_QUANTITIES]; /* the first period of which a peak is not proven; SIZE_MAX: all are */
 };
+
+/*
+ * Plays a tape unchanged, for several questions about it. 0 with a reason where it does not come out as recorded, so
+ * that nothing can be predicted, else ""; or -ENOMEM. Free out with sl_replay_free in both cases.
+ */
+int sl_whatif_unchanged(const struct sl_tape *tape, struct sl_replay *out, char *reason, size_t size);
 
 /* The allocator's settings that are not known, in a text as PYTORCH_CUDA_ALLOC_CONF has it: "" or their names. */
 void sl_alloc_conf_unknown(const char *text, char *out, size_t size);

@@ -45,6 +45,7 @@ int sl_cmd_check(const struct sl_command *command, int argc, char **argv);
 int sl_cmd_explain(const struct sl_command *command, int argc, char **argv);
 int sl_cmd_rules(const struct sl_command *command, int argc, char **argv);
 int sl_cmd_whatif(const struct sl_command *command, int argc, char **argv);
+int sl_cmd_advise(const struct sl_command *command, int argc, char **argv);
 int sl_cmd_watch(const struct sl_command *command, int argc, char **argv);
 int sl_cmd_trim(const struct sl_command *command, int argc, char **argv);
 int sl_cmd_query(const struct sl_command *command, int argc, char **argv);

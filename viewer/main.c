@@ -150,6 +150,14 @@ const struct sl_command sl_commands[] = {
      "shardledger whatif shardledger-out --optimizer adamw-fused --no-workspaces\n"
      "shardledger whatif shardledger-out --alloc-conf max_split_size_mb:64 --by period --csv",
      sl_cmd_whatif},
+    {"advise", "what would make a run fit: the cheapest changes first, and how sure that is",
+     "[DIR|FILE] [--budget SIZE] [--rank RANKS] [options]",
+     "Of a run that ran out of memory: what would have served it. Of one that did not: what takes less, or fits into a budget.\n"
+     "Changes are tried by 'whatif' on the recorded requests, also together; what can't be predicted is told by how much\n"
+     "memory it is about. docs/advice.md has more.",
+     "shardledger advise shardledger-out\nshardledger advise shardledger-out --budget 40GiB\n"
+     "shardledger advise shardledger-out --json",
+     sl_cmd_advise},
     {"diff", "what changed between two runs, or differs between two ranks or periods: the largest first",
      "A [B] [--step N] [--rank RANKS] [--other-rank R] [--period P] [--other-period Q] [options]",
      "Peaks of steps are aligned by number, those outside of steps by the step before, modules by FQN and phase,\n"

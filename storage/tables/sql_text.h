@@ -21,4 +21,26 @@ extern const char sl_tape_segments_sql[];
 extern const char sl_tape_outside_sql[];
 extern const char sl_tape_optimizer_steps_sql[];
 
+/* And of advise/, and of advise/facts/. */
+extern const char sl_advise_held_sql[];
+extern const char sl_advise_goal_refused_sql[];
+extern const char sl_advise_goal_outside_sql[];
+extern const char sl_advise_goal_peak_sql[];
+extern const char sl_advise_parameters_sql[];
+extern const char sl_advise_price_forward_sql[];
+extern const char sl_advise_price_collectives_sql[];
+extern const char sl_advise_price_copies_sql[];
+extern const char sl_advise_fact_batch_sql[];
+extern const char sl_advise_fact_expandable_segments_sql[];
+extern const char sl_advise_fact_gradient_sync_sql[];
+extern const char sl_advise_fact_kept_outputs_sql[];
+extern const char sl_advise_fact_leak_sql[];
+extern const char sl_advise_fact_loss_sql[];
+extern const char sl_advise_fact_offload_optimizer_sql[];
+extern const char sl_advise_fact_optimizer_in_backward_sql[];
+extern const char sl_advise_fact_optimizer_temporaries_sql[];
+extern const char sl_advise_fact_other_processes_sql[];
+extern const char sl_advise_fact_recompute_sql[];
+extern const char sl_advise_fact_reshard_sql[];
+
 #endif

@@ -61,37 +61,36 @@ def test_a_killed_job_says_where_it_was(tmp_path):
 
 
 def test_the_loss_in_chunks_is_worth_about_what_it_saved_in_the_run_that_had_it(tmp_path):
-    """The same job under the same limit, as it was and with its loss in 8 chunks: what the option says is a bound on what the
-    step then needed less, its refused request included, and no wild one."""
+    """The same job under the same limit, as it was and with its loss in 8 chunks: it comes first, and what it is about is a
+    bound on what the step then needed less, its refused request included, and no wild one."""
     runs = {name: shutil.copytree(DATA / name, tmp_path / name) for name in ("oom-limit-2rank", "oom-limit-fixed-2rank")}
-    options = json.loads(shardledger("oom", runs["oom-limit-2rank"], "--json"))["options"]
-    bound = {option["option"]: option for option in options}["loss"]
+    first = json.loads(shardledger("oom", runs["oom-limit-2rank"], "--json"))["advice"][0]
     shardledger("info", runs["oom-limit-fixed-2rank"])
     with contextlib.closing(sqlite3.connect(runs["oom-limit-2rank"] / "ledger.sqlite")) as ledger:
         needed, step = ledger.execute("SELECT allocated_bytes + requested_bytes, step FROM oom ORDER BY at_ns").fetchone()
     with contextlib.closing(sqlite3.connect(runs["oom-limit-fixed-2rank"] / "ledger.sqlite")) as ledger:
         peak = ledger.execute("SELECT max(peak_allocated_bytes) FROM step WHERE step = ?", (step,)).fetchone()[0]
     saved = needed - peak
-    assert bound["standing"] == "at most" and bound["enough"] == "for this one"
-    assert saved <= bound["estimated_bytes"] <= 1.5 * saved
+    assert (first["advice"], first["fits"], first["standing"]) == ("loss", "perhaps", "not predicted")
+    assert saved <= first["about_bytes"] <= 1.5 * saved
 
 
-def test_a_leak_is_an_option_by_all_that_it_left_and_the_first_one(tmp_path):
+def test_a_leak_is_advice_by_all_that_it_left_and_the_first_one(tmp_path):
     copy = shutil.copytree(DATA / "oom-leak-2rank", tmp_path / "run")
-    first = json.loads(shardledger("oom", copy, "--json"))["options"][0]
+    first = json.loads(shardledger("oom", copy, "--json"))["advice"][0]
     # 32 MiB a step, of the five that ended.
-    assert (first["option"], first["estimated_bytes"], first["enough"]) == ("leak", 5 * 32 * 2**20, "for this one")
+    assert (first["advice"], first["about_bytes"], first["fits"]) == ("leak", 5 * 32 * 2**20, "perhaps")
 
 
 def test_an_evaluation_that_keeps_its_logits_is_told_to_keep_less(tmp_path):
     copy = shutil.copytree(DATA / "life" / "evaluation-oom", tmp_path / "run")
-    first = json.loads(shardledger("oom", copy, "--json"))["options"][0]
+    first = json.loads(shardledger("oom", copy, "--json"))["advice"][0]
     died = next(line for line in map(json.loads, (copy / "truth.jsonl").read_text().splitlines()) if line["what"] == "died")
-    assert (first["option"], first["estimated_bytes"]) == ("kept_outputs", died["kept_bytes"])
+    assert (first["advice"], first["about_bytes"]) == ("kept_outputs", died["kept_bytes"])
 
 
-def test_what_an_old_recording_cant_tell_apart_is_no_option(tmp_path):
+def test_what_an_old_recording_cant_tell_apart_is_no_advice(tmp_path):
     """In AdamW's first step its state has no tags there, and looks as if it were temporaries."""
     copy = shutil.copytree(DATA / "oom-optimizer-2rank", tmp_path / "run")
-    options = json.loads(shardledger("oom", copy, "--json"))["options"]
-    assert "optimizer_temporaries" not in {option["option"] for option in options}
+    fits = {item["advice"]: item["fits"] for item in json.loads(shardledger("oom", copy, "--json"))["advice"]}
+    assert fits["adamw_fused"] == fits["adamw_forloop"] == fits["sgd"] == "refused"

@@ -52,7 +52,8 @@ TEST_F(Attempts, EachCommandShowsTheChosenRun) {
   const std::string run = directory / "run";
   EXPECT_EQ(ask("SELECT rank FROM rank"), "3\n");
   EXPECT_EQ(ask("SELECT count(*) FROM rank", {"--run", "1"}), "4\n");
-  for (const std::string command : {"info", "peaks", "oom", "nccl", "survivors", "device", "snapshots", "whatif"}) {
+  for (const std::string command :
+       {"info", "peaks", "oom", "nccl", "survivors", "device", "snapshots", "whatif", "advise"}) {
     EXPECT_EQ(shardledger({command, run}).out.find("run 2 of 2; 1 of 4 ranks, missing: 0-2; "), 0u) << command;
     EXPECT_EQ(shardledger({command, run, "--run", "1"}).out.find("run 1 of 2; 0 events lost"), 0u) << command;
   }

@@ -236,6 +236,7 @@ TEST_F(Errors, AStepOrARankThatIsNotThereIsRefusedByEveryCommand) {
                                            {"survivors", path},
                                            {"explain", "1", path},
                                            {"whatif", path},
+                                           {"advise", path},
                                            {"diff", path, path}}) {
     command.insert(command.end(), {"--rank", "7"});
     CommandResult result = shardledger(command);

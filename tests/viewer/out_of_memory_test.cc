@@ -45,6 +45,7 @@ const Case cases[] = {
     {"survivors", {"survivors", "RUN"}},
     {"explain", {"explain", "1", "RUN"}},
     {"whatif", {"whatif", "RUN", "--alloc-conf", "max_split_size_mb:32", "--optimizer", "adamw-fused", "--floor"}},
+    {"advise", {"advise", "RUN", "--budget", "1700MiB"}},
     {"report", {"report", "RUN", "-o", "OUT/report.html"}},
     {"report_sites", {"report", "SITES", "-o", "OUT/report.html"}},
     {"export_nsys", {"export", "RUN", "-f", "nsys", "-o", "OUT/run.sqlite"}},

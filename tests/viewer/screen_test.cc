@@ -56,6 +56,7 @@ const std::map<std::string, std::vector<Arguments>> kQuestions = {
     {"diff", {{"RUN", "BASE"}, {"RUN", "--rank", "0", "--other-rank", "1"}}},
     {"check", {{"RUN", "--max-peak", "1MiB"}, {"RUN", "--max-growth", "1KiB/step"}, {"RUN", "--against", "BASE"}}},
     {"watch", {{"RUN", "--once"}}},
+    {"advise", {{"RUN"}, {"RUN", "--budget", "20GiB"}}},
     {"whatif", {{"RUN", "--alloc-conf", "expandable_segments:True"}, {"RUN", "--no-workspaces", "--by", "period"}}},
     {"rules", {{"RUN"}}},
     {"query", {{"SELECT * FROM period", "RUN"}}},

@@ -4,7 +4,8 @@
  */
 #include "ask_ledger.h"
 #include "command.h"
-#include "commands/oom_options.h"
+#include "commands/advice.h"
+#include "commands/oom_death.h"
 #include "commands/oom_print.h"
 #include "commands/rank_lines.h"
 #include "commands/summary.h"
@@ -22,39 +23,6 @@ struct selection {
 };
 
 /* ---- which one ---- */
-
-/* The first deadly request of all ranks: the others' are often its consequence. Else the last one that was survived. */
-static int read_request(struct sl_db *db, const struct selection *selection, struct sl_death *out,
-                        struct sl_error *error) {
-  struct sl_statement *statement = NULL;
-  int r = sl_db_ask_first(db, sl_sql_oom_first, SL_WITH(SL_RANKS(&selection->ranks)), &statement, error);
-  if (r > 0) {
-    *out = (struct sl_death){
-        .rank = sl_column_int(statement, 0),
-        .at_ns = sl_column_int(statement, 1),
-        .step = sl_column_int(statement, 2),
-        .phase = sl_column_int(statement, 3),
-        .requested_bytes = sl_column_int(statement, 4),
-        .free_bytes = sl_column_int(statement, 5),
-        .free_known = !sl_column_is_null(statement, 5),
-        .cached_bytes = sl_column_int(statement, 6),
-        .allocated_bytes = sl_column_int(statement, 7),
-        .reserved_bytes = sl_column_int(statement, 8),
-        .allocated_known = !sl_column_is_null(statement, 7),
-        .reserved_known = !sl_column_is_null(statement, 8),
-        .largest_free_bytes = sl_column_int(statement, 9),
-        .other_bytes = sl_column_int(statement, 10),
-        .requests = sl_column_int(statement, 11),
-        .ranks = sl_column_int(statement, 12),
-        .deadly = sl_column_int(statement, 15),
-    };
-    snprintf(out->source, sizeof out->source, "%s", sl_column_text(statement, 13));
-    snprintf(out->reason, sizeof out->reason, "%s", sl_column_text(statement, 14));
-    out->wanted_bytes = sl_column_int(statement, 16);
-  }
-  statement = sl_statement_close(statement);
-  return r;
-}
 
 /* A rank whose log just stops; the one that stopped first. */
 static int read_end(struct sl_db *db, const struct selection *selection, struct sl_death *out, struct sl_error *error) {
@@ -387,6 +355,20 @@ static int print_in_order(struct sl_db *db, struct sl_output *out, struct sl_err
   return r < 0 ? r : 0;
 }
 
+/* What would help against the refused request; it makes the table `held`. */
+static int print_advice(struct sl_db *db, struct sl_output *out, const struct sl_death *death, struct sl_error *error) {
+  struct sl_advise advise = {0};
+  int r = sl_advise_run(db, (uint32_t)death->rank, death->at_ns, 0, &advise, error);
+  if (r < 0)
+    return r;
+  sl_output_line(out, "%s", "");
+  sl_output_styled(out, SL_STYLE_bold, "Advice: what would help ('shardledger advise' has more)");
+  sl_print_goal(out, &advise);
+  sl_print_advice(out, &advise);
+  sl_advise_free(&advise);
+  return 0;
+}
+
 static int print_oom(struct sl_db *db, struct sl_output *out, void *context, struct sl_error *error) {
   const struct selection *selection = context;
   struct sl_death death = {0};
@@ -406,7 +388,7 @@ static int print_oom(struct sl_db *db, struct sl_output *out, void *context, str
   if (r >= 0 && out->format != SL_FORMAT_text)
     r = print_deaths(db, out, true, error);
   if (r >= 0)
-    r = read_request(db, selection, &death, error);
+    r = sl_read_request(db, &selection->ranks, &death, error);
   if (r == 0)
     r = read_end(db, selection, &death, error);
   if (r < 0)
@@ -423,10 +405,10 @@ static int print_oom(struct sl_db *db, struct sl_output *out, void *context, str
   if (r == 0 && !selection->ranks.text && death.ranks > 1 && out->format == SL_FORMAT_text)
     r = print_deaths(db, out, false, error);
   const struct sl_parameter *parameters = SL_WITH(SL_NUMBER(":rank", death.rank), SL_GIVEN(":at", death.at_ns));
-  if (r == 0)
-    r = sl_db_tell(db, sl_sql_oom_live, parameters, error);
+  if (r == 0 && death.at_ns < 0)
+    r = sl_db_tell(db, sl_sql_oom_held, parameters, error);
   if (r == 0 && death.at_ns >= 0)
-    r = sl_print_oom_options(db, out, &death, error);
+    r = print_advice(db, out, &death, error);
   if (r == 0)
     r = print_categories(db, out, &death, error);
   for (size_t i = 0; i < sizeof tables / sizeof tables[0] && r >= 0; i++)
@@ -439,7 +421,7 @@ int sl_print_death(struct sl_db *db, struct sl_output *out, struct sl_error *err
   struct sl_death death = {0};
   int r = sl_add_requests(db, error);
   if (r == 0)
-    r = read_request(db, &all, &death, error);
+    r = sl_read_request(db, &all.ranks, &death, error);
   if (r == 0 || (r > 0 && !death.deadly))
     r = read_end(db, &all, &death, error);
   if (r <= 0)

@@ -89,13 +89,11 @@ SELECT owner, bytes FROM device_balance
 WHERE rank = :rank AND at_ns = coalesce(:at, (SELECT max(at_ns) FROM device_sample WHERE rank = :rank)) AND
   (bytes <> 0 OR owner = 'unexplained') ORDER BY owner <> 'used', owner = 'unexplained', bytes DESC
 
--- name: oom_live
--- What lived then, in groups; :at NULL is the log's end.
-CREATE TEMP TABLE live AS
-SELECT category, detail, module_id, bytes, allocations FROM oom_owner WHERE rank = :rank AND at_ns = :at
-UNION ALL
-SELECT category, detail, module_id, sum(bytes), count(*) FROM allocation
-WHERE :at IS NULL AND rank = :rank AND free_ns IS NULL GROUP BY category, detail, module_id
+-- name: oom_held
+-- What lived at the log's end, in groups: as storage/advise/held.sql has it of a refused request.
+CREATE TEMP TABLE held AS
+SELECT category, detail, module_id, sum(bytes) AS bytes, count(*) AS allocations FROM allocation
+WHERE rank = :rank AND free_ns IS NULL GROUP BY category, detail, module_id
 
 -- name: oom_categories
 -- Against the step before: its highest point in the same phase of the same module, or in the whole step where that phase
@@ -123,7 +121,7 @@ before AS (
   SELECT c.category, c.bytes, b.phase || coalesce(' of ' || n.name, '') || ' in step ' || b.step AS what FROM base b
   JOIN peak_category c ON c.rank = :rank AND c.period = b.rows_of AND c.phase = b.phase AND c.module_id IS b.module_id
   LEFT JOIN module_name n ON n.id = b.module_id),
-now AS (SELECT category, sum(bytes) AS bytes, sum(allocations) AS allocations FROM live GROUP BY category),
+now AS (SELECT category, sum(bytes) AS bytes, sum(allocations) AS allocations FROM held GROUP BY category),
 whole AS (SELECT sum(bytes) AS bytes FROM now)
 SELECT n.category, n.bytes, n.bytes * 1.0 / whole.bytes, n.allocations, b.bytes,
   iif(EXISTS (SELECT 1 FROM before), n.bytes - coalesce(b.bytes, 0), NULL), (SELECT max(what) FROM before)
@@ -133,7 +131,7 @@ SELECT b.category, 0, 0.0, 0, b.bytes, -b.bytes, what FROM before b WHERE b.cate
 ORDER BY 2 DESC, 5 DESC
 
 -- name: oom_modules
-WITH parts AS (SELECT module_id, category, sum(bytes) AS bytes FROM live GROUP BY module_id, category),
+WITH parts AS (SELECT module_id, category, sum(bytes) AS bytes FROM held GROUP BY module_id, category),
 placed AS (
   SELECT *, sum(bytes) OVER (PARTITION BY module_id) AS module_bytes,
     row_number() OVER (PARTITION BY module_id ORDER BY bytes DESC, category) AS place FROM parts)

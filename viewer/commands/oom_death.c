@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <sqlite3.h>
+#include <stdio.h>
 
 /* segment_bytes(requested, allocator_config) */
 static void segment_bytes(sqlite3_context *context, int count, sqlite3_value **values) {
@@ -19,4 +20,35 @@ int sl_add_requests(struct sl_db *db, struct sl_error *error) {
                               segment_bytes, NULL, NULL) != SQLITE_OK)
     return sl_no_memory(error);
   return sl_db_execute(db, sl_sql_oom_request_view, error);
+}
+
+int sl_read_request(struct sl_db *db, const struct sl_ranks *ranks, struct sl_death *out, struct sl_error *error) {
+  struct sl_statement *statement = NULL;
+  int r = sl_db_ask_first(db, sl_sql_oom_first, SL_WITH(SL_RANKS(ranks)), &statement, error);
+  if (r > 0) {
+    *out = (struct sl_death){
+        .rank = sl_column_int(statement, 0),
+        .at_ns = sl_column_int(statement, 1),
+        .step = sl_column_int(statement, 2),
+        .phase = sl_column_int(statement, 3),
+        .requested_bytes = sl_column_int(statement, 4),
+        .free_bytes = sl_column_int(statement, 5),
+        .free_known = !sl_column_is_null(statement, 5),
+        .cached_bytes = sl_column_int(statement, 6),
+        .allocated_bytes = sl_column_int(statement, 7),
+        .reserved_bytes = sl_column_int(statement, 8),
+        .allocated_known = !sl_column_is_null(statement, 7),
+        .reserved_known = !sl_column_is_null(statement, 8),
+        .largest_free_bytes = sl_column_int(statement, 9),
+        .other_bytes = sl_column_int(statement, 10),
+        .requests = sl_column_int(statement, 11),
+        .ranks = sl_column_int(statement, 12),
+        .deadly = sl_column_int(statement, 15),
+    };
+    snprintf(out->source, sizeof out->source, "%s", sl_column_text(statement, 13));
+    snprintf(out->reason, sizeof out->reason, "%s", sl_column_text(statement, 14));
+    out->wanted_bytes = sl_column_int(statement, 16);
+  }
+  statement = sl_statement_close(statement);
+  return r;
 }

@@ -2,6 +2,7 @@
 #ifndef SHARDLEDGER_OOM_DEATH_H
 #define SHARDLEDGER_OOM_DEATH_H
 
+#include "ask_ledger.h"
 #include "storage/tables/db.h"
 
 #include <stdbool.h>
@@ -23,6 +24,12 @@ struct sl_death {
 
 /* Makes the view `request` of oom.sql, with its function. 0 or a negative errno. */
 int sl_add_requests(struct sl_db *db, struct sl_error *error);
+
+/*
+ * The first deadly request of these ranks: the others' are often its consequence. Else the last one that was survived.
+ * 1, 0 where none was refused, or a negative errno. sl_add_requests comes before it.
+ */
+int sl_read_request(struct sl_db *db, const struct sl_ranks *ranks, struct sl_death *out, struct sl_error *error);
 
 /*
  * PyTorch takes a free block that fits before it asks the driver, but only one of the request's own stream and pool,

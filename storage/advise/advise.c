@@ -1,0 +1,391 @@
+/*
+ *   goal ─► tape ─► unchanged replay ─► continuation ─► what it needs ─► each candidate ─► two or three of them ─►
+ * order └ not as recorded: facts only
+ */
+#include "advise.h"
+
+#include "storage/grow.h"
+#include "storage/tables/sql_text.h"
+#include "trial.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ALLOCATED = 1, RESERVED = 3, MOST_TOGETHER = 3 };
+
+struct work {
+  struct sl_db *db;
+  struct sl_advise *out;
+  struct sl_error *error;
+  struct sl_tape recorded, tape; /* as it was, and gone on with */
+  struct sl_replay unchanged;
+  struct sl_bench bench;
+  bool has_bench; /* predictions can be made */
+};
+
+void sl_advise_free(struct sl_advise *advise) {
+  free(advise->items);
+  *advise = (struct sl_advise){0};
+}
+
+const char *sl_advice_word(const struct sl_advice *advice, char *out, size_t size) {
+  size_t length = 0;
+  *out = '\0';
+  for (int i = 0; i < advice->part_count && length < size; i++)
+    length += (size_t)snprintf(out + length, size - length, "%s%s", i ? "+" : "", advice->parts[i]->word);
+  return out;
+}
+
+/* ---- texts ---- */
+
+/* # is the count and @ the name; several parts are joined. */
+static void say(char *out, size_t size, const char *joint, const char *text, int64_t count, const char *name) {
+  size_t length = strlen(out);
+  if (length && length < size)
+    length += (size_t)snprintf(out + length, size - length, "%s", joint);
+  for (; *text && length + 1 < size; text++) {
+    const size_t room = size - length;
+    const int written = *text == '#'   ? snprintf(out + length, room, "%" PRId64, count)
+                        : *text == '@' ? snprintf(out + length, room, "%s", name)
+                                       : snprintf(out + length, room, "%c", *text);
+    length += (size_t)written < room ? (size_t)written : room - 1;
+  }
+  out[length < size ? length : size - 1] = '\0';
+}
+
+static struct sl_advice *item_add(struct sl_advise *out) {
+  struct sl_advice *grown = sl_list_grow(out->items, out->count, sizeof *grown);
+  if (!grown)
+    return NULL;
+  out->items = grown;
+  grown[out->count] = (struct sl_advice){.fits = SL_FITS_no};
+  return &grown[out->count++];
+}
+
+static void words_set(struct sl_advice *item, int64_t count, const char *name) {
+  for (int i = 0; i < item->part_count; i++) {
+    const struct sl_candidate *c = item->parts[i];
+    say(item->text, sizeof item->text, ", and ", c->text, count, name);
+    say(item->code, sizeof item->code, "\n", c->code, count, name);
+    if (*c->options)
+      say(item->options, sizeof item->options, " ", c->options, 0, "");
+    if (*c->conf) {
+      say(item->options, sizeof item->options, " ", "--alloc-conf ", 0, "");
+      say(item->options, sizeof item->options, "", c->conf, 0, "");
+    }
+  }
+}
+
+/* ---- facts ---- */
+
+/* How much memory a change is about: of a hundredth of what was allocated, or more. */
+static int fact_read(struct work *w, const struct sl_candidate *candidate, struct sl_advice *item,
+                     char name[static 128], int64_t *count) {
+  const struct sl_goal *goal = &w->out->goal;
+  struct sl_statement *row = NULL;
+  *count = 0;
+  *name = '\0';
+  if (!candidate->fact)
+    return 0;
+  const bool limited = goal->is_refused && goal->free_bytes >= 0 && (uint64_t)goal->free_bytes >= goal->wanted_bytes;
+  int r = sl_db_ask_first(
+      w->db, candidate->fact,
+      SL_WITH(SL_NUMBER(":rank", goal->rank), SL_GIVEN(":at", goal->at_ns), SL_NUMBER(":limited", limited)), &row,
+      w->error);
+  if (r > 0 && sl_column_int(row, 0) > 0 && (uint64_t)sl_column_int(row, 0) * 100 >= goal->allocated_bytes) {
+    item->about_bytes = (uint64_t)sl_column_int(row, 0);
+    *count = sl_column_int(row, 1);
+    snprintf(name, 128, "%s", sl_column_text(row, 2));
+    say(item->counted, sizeof item->counted, "", candidate->counted, *count, name);
+  }
+  row = sl_statement_close(row);
+  return r < 0 ? r : 0;
+}
+
+/* What can't be predicted is about so much: whether that may be enough. */
+static void fact_judge(const struct work *w, struct sl_advice *item) {
+  item->is_predicted = false;
+  item->fits = item->about_bytes >= w->out->missing_bytes ? SL_FITS_perhaps : SL_FITS_no;
+}
+
+/* What a change saves of what is needed at the most; less than a hundredth is nothing. */
+static uint64_t saved(const struct sl_advise *out, const struct sl_advice *item, int quantity) {
+  const uint64_t need = out->need[quantity].high, after = item->after[quantity].high;
+  return item->is_predicted && need > after && (need - after) * 100 >= need ? need - after : 0;
+}
+
+/* Where it fits anyhow, a change that saves nothing is none. */
+static void saving_judge(const struct sl_advise *out, struct sl_advice *item) {
+  const bool fits_anyhow = out->fits_already || !out->goal.limit_bytes;
+  if (item->fits == SL_FITS_refused || saved(out, item, ALLOCATED) || saved(out, item, RESERVED))
+    return;
+  if (fits_anyhow)
+    item->fits = SL_FITS_no;
+  if (item->fits == SL_FITS_no)
+    snprintf(item->why, sizeof item->why, "it saves next to nothing where memory is highest");
+}
+
+static int single_try(struct work *w, const struct sl_candidate *candidate) {
+  struct sl_advice item = {.parts = {candidate}, .part_count = 1, .fits = SL_FITS_no};
+  char name[128];
+  int64_t count = 0;
+  int r = fact_read(w, candidate, &item, name, &count);
+  const bool can_predict = w->has_bench && sl_is_predictable(candidate);
+  if (r == 0 && can_predict && (r = sl_trial(&w->bench, 0, &item)) < 0)
+    return sl_no_memory(w->error);
+  if (r < 0 || (!can_predict && !item.about_bytes))
+    return r;
+  if (!can_predict || (item.fits == SL_FITS_refused && item.about_bytes))
+    fact_judge(w, &item);
+  else
+    saving_judge(w->out, &item);
+  words_set(&item, count, name);
+  r = sl_price(w->db, &w->out->goal, candidate->price, name, item.about_bytes, &item.cost, w->error);
+  struct sl_advice *added = r < 0 ? NULL : item_add(w->out);
+  if (!added)
+    return r < 0 ? r : sl_no_memory(w->error);
+  *added = item;
+  return 0;
+}
+
+/* ---- several together ---- */
+
+static bool is_good(enum sl_fits fits) {
+  return fits == SL_FITS_yes || fits == SL_FITS_life || fits == SL_FITS_past;
+}
+
+/* A change that can be made, takes less, and is not enough. */
+static bool is_part(const struct sl_advise *out, const struct sl_advice *item) {
+  return item->is_predicted && item->part_count == 1 && (item->fits == SL_FITS_no || item->fits == SL_FITS_plays) &&
+         (saved(out, item, ALLOCATED) || saved(out, item, RESERVED));
+}
+
+static void cost_add(struct sl_cost *cost, const struct sl_cost *more) {
+  if (*cost->words && (more->ns == 0 || strcmp(cost->words, more->words) == 0))
+    return;
+  if (*cost->words && cost->ns != 0)
+    say(cost->words, sizeof cost->words, "; ", more->words, 0, "");
+  else
+    snprintf(cost->words, sizeof cost->words, "%s", more->words);
+  cost->ns = cost->ns < 0 || more->ns < 0 ? -1 : cost->ns + more->ns;
+}
+
+/* Whether several parts go together, and no fewer of them were found to be enough. */
+static int together_try(struct work *w, const struct sl_advice *const parts[], int count) {
+  struct sl_advice item = {.fits = SL_FITS_no};
+  for (int i = 0; i < count; i++) {
+    for (int j = 0; j < i; j++)
+      if (parts[i]->parts[0]->excludes && parts[i]->parts[0]->excludes == parts[j]->parts[0]->excludes)
+        return 0;
+    item.parts[item.part_count++] = parts[i]->parts[0];
+    cost_add(&item.cost, &parts[i]->cost);
+  }
+  int r = sl_trial(&w->bench, 1, &item);
+  if (r == 0 && is_good(item.fits))
+    r = sl_trial(&w->bench, 0, &item);
+  if (r < 0)
+    return sl_no_memory(w->error);
+  if (!is_good(item.fits) && item.fits != SL_FITS_plays)
+    return 0;
+  words_set(&item, 0, "");
+  struct sl_advice *added = item_add(w->out);
+  if (!added)
+    return sl_no_memory(w->error);
+  *added = item;
+  return is_good(item.fits);
+}
+
+static int together(struct work *w) {
+  struct sl_advice singles[32];
+  int count = 0, found = 0, r = 0;
+  for (size_t i = 0; i < w->out->count; i++) {
+    if (is_good(w->out->items[i].fits))
+      return 0; /* one is enough */
+    if (is_part(w->out, &w->out->items[i]) && count < 32)
+      singles[count++] = w->out->items[i];
+  }
+  for (int a = 0; a < count && r >= 0; a++)
+    for (int b = a + 1; b < count && r >= 0 && found < MOST_TOGETHER; b++) {
+      r = together_try(w, (const struct sl_advice *[]){&singles[a], &singles[b]}, 2);
+      found += r > 0;
+    }
+  for (int a = 0; a < count && !found && r >= 0; a++)
+    for (int b = a + 1; b < count && r >= 0; b++)
+      for (int c = b + 1; c < count && r >= 0 && found < MOST_TOGETHER; c++) {
+        r = together_try(w, (const struct sl_advice *[]){&singles[a], &singles[b], &singles[c]}, 3);
+        found += r > 0;
+      }
+  return r < 0 ? r : 0;
+}
+
+/* ---- order ---- */
+
+static bool has_kind(const struct sl_advice *item, enum sl_candidate_kind kind) {
+  bool found = false;
+  for (int i = 0; i < item->part_count; i++)
+    found |= item->parts[i]->kind == kind;
+  return found;
+}
+
+/*
+ * Leaks that are as much as is missing come first: whatever else would help is used up some steps later. Training
+ * otherwise comes after all that may do.
+ */
+static int class_of(const struct sl_advise *out, const struct sl_advice *item) {
+  const bool is_leak = has_kind(item, SL_CANDIDATE_leak) && out->goal.is_refused;
+  if (is_leak && item->about_bytes >= out->missing_bytes)
+    return 0;
+  if (is_good(item->fits) && has_kind(item, SL_CANDIDATE_training))
+    return 5;
+  switch (item->fits) {
+  case SL_FITS_yes: return 1;
+  case SL_FITS_life: return out->rest.rest == SL_REST_unknown ? 4 : 2;
+  case SL_FITS_plays: return out->rest.rest == SL_REST_unknown ? 6 : 3;
+  case SL_FITS_past:
+  case SL_FITS_perhaps: return 4;
+  case SL_FITS_no: return 6;
+  default: return 7;
+  }
+}
+
+/*
+ * Where it is known to fit, the cheapest comes first: what costs no time, then what costs a known one. Where it is not
+ * known, the one that is about the most memory: it leaves the most room for what is not known.
+ */
+static bool is_before(const struct sl_advise *out, const struct sl_advice *a, const struct sl_advice *b) {
+  const int of_a = class_of(out, a), of_b = class_of(out, b);
+  if (of_a != of_b)
+    return of_a < of_b;
+  if (of_a != 4 && of_a != 6 && of_a != 0) {
+    if (a->part_count != b->part_count)
+      return a->part_count < b->part_count;
+    if (a->cost.ns != b->cost.ns || !out->fits_already)
+      return (uint64_t)a->cost.ns < (uint64_t)b->cost.ns; /* unknown: -1, the last */
+    return saved(out, a, ALLOCATED) > saved(out, b, ALLOCATED);
+  }
+  const bool last_a = has_kind(a, SL_CANDIDATE_last), last_b = has_kind(b, SL_CANDIDATE_last);
+  return last_a != last_b ? last_b : a->about_bytes > b->about_bytes;
+}
+
+static void sort(struct sl_advise *out) {
+  for (size_t i = 1; i < out->count; i++) {
+    const struct sl_advice item = out->items[i];
+    size_t place = i;
+    for (; place && is_before(out, &item, &out->items[place - 1]); place--)
+      out->items[place] = out->items[place - 1];
+    out->items[place] = item;
+  }
+}
+
+/* ---- the whole ---- */
+
+static int held_make(struct work *w) {
+  const struct sl_goal *goal = &w->out->goal;
+  const struct sl_parameter *parameters = SL_WITH(SL_NUMBER(":rank", goal->rank), SL_GIVEN(":at", goal->at_ns),
+                                                  SL_GIVEN(":period", goal->is_refused ? -1 : goal->period));
+  int r = sl_db_execute(w->db, "DROP TABLE IF EXISTS temp.held", w->error);
+  return r < 0 ? r : sl_db_tell(w->db, sl_advise_held_sql, parameters, w->error);
+}
+
+static size_t period_at(const struct sl_tape *tape, uint64_t event) {
+  size_t found = 0;
+  for (size_t i = 0; i < tape->period_count && tape->periods[i].first_event <= event; i++)
+    found = i;
+  return found;
+}
+
+static int floor_find(struct work *w) {
+  int r = sl_floor_find(&w->recorded, &w->out->floor);
+  w->out->has_floor = r == 0;
+  w->out->floor_reserved = w->unchanged.highest[RESERVED].bytes;
+  return r == -ENOTSUP ? 0 : r;
+}
+
+/* Whether it can be predicted at all, and what it needs as it is. */
+static int bench_make(struct work *w) {
+  struct sl_advise *out = w->out;
+  bool is_refused = false;
+  int r = sl_whatif_unchanged(&w->recorded, &w->unchanged, out->why, sizeof out->why);
+  if (r == 0 && !*out->why)
+    r = floor_find(w);
+  if (r == 0 && !*out->why)
+    r = sl_tape_copy(&w->recorded, &w->tape);
+  if (r < 0)
+    return sl_no_memory(w->error);
+  if (*out->why)
+    return 0;
+  r = sl_continue(w->db, &out->goal, &w->tape, &out->rest, w->error);
+  if (r < 0)
+    return r;
+  w->bench = (struct sl_bench){.goal = &out->goal,
+                               .rest = &out->rest,
+                               .tape = &w->tape,
+                               .unchanged = &w->unchanged,
+                               .from_period = period_at(&w->tape, out->goal.limit_event)};
+  for (size_t p = w->bench.from_period; p && p < w->tape.period_count && out->from_step < 0; p++)
+    if (strcmp(w->tape.periods[p].kind, "step") == 0)
+      out->from_step = w->tape.periods[p].step;
+  r = sl_bench_need(&w->bench, out);
+  if (r == 0 && out->goal.limit_bytes && !*out->why)
+    r = sl_bench_limited(&w->bench, out, &is_refused);
+  if (r < 0)
+    return sl_no_memory(w->error);
+  if (!*out->why && out->goal.is_refused && !out->goal.budget_bytes && !is_refused)
+    snprintf(out->why, sizeof out->why,
+             "played under the limit that its refused request tells of, the recorded run is refused nothing");
+  w->has_bench = !*out->why;
+  return 0;
+}
+
+static void missing_set(struct sl_advise *out) {
+  const struct sl_goal *goal = &out->goal;
+  const uint64_t needed = out->rest.rest == SL_REST_unknown ? 0 : out->need[ALLOCATED].low,
+                 limit = goal->limit_life ? goal->limit_life : goal->limit_bytes;
+  out->missing_bytes = goal->is_refused && !goal->budget_bytes ? sl_goal_missing(goal) : 0;
+  if (limit && needed > limit && needed - limit > out->missing_bytes)
+    out->missing_bytes = needed - limit;
+}
+
+/* The tape, and all that rests on it; without one facts alone are told. */
+static int predictions_begin(struct work *w, uint64_t budget_bytes) {
+  int r = sl_tape_read(w->db, w->out->goal.rank, &w->recorded, w->error);
+  if (r == -ENODATA || r == -ENOTSUP) {
+    snprintf(w->out->why, sizeof w->out->why, "%.399s", w->error->text);
+    w->error->text[0] = '\0';
+    w->out->goal.budget_bytes = budget_bytes;
+    w->out->goal.limit_bytes = budget_bytes;
+    w->out->goal.limit = budget_bytes ? SL_LIMIT_budget : SL_LIMIT_none;
+    return 0;
+  }
+  if (r == 0)
+    r = sl_goal_limit(&w->out->goal, &w->recorded, budget_bytes, w->error);
+  return r < 0 ? r : bench_make(w);
+}
+
+int sl_advise_run(struct sl_db *db, uint32_t rank, int64_t at_ns, uint64_t budget_bytes, struct sl_advise *out,
+                  struct sl_error *error) {
+  struct work w = {.db = db, .out = out, .error = error};
+  *out = (struct sl_advise){.rest = {.as_step = -1}, .from_step = -1};
+  int r = sl_goal_read(db, rank, at_ns, &out->goal, error);
+  if (r == 0)
+    r = held_make(&w);
+  if (r == 0)
+    r = predictions_begin(&w, budget_bytes);
+  if (r == 0)
+    missing_set(out);
+  for (int i = 0; i < sl_candidate_count && r == 0; i++)
+    r = single_try(&w, &sl_candidates[i]);
+  if (r == 0 && w.has_bench && out->goal.limit_bytes && !out->fits_already && out->rest.rest != SL_REST_unknown)
+    r = together(&w);
+  if (r == 0)
+    sort(out);
+  sl_replay_free(&w.unchanged);
+  sl_tape_free(&w.tape);
+  sl_tape_free(&w.recorded);
+  if (r < 0)
+    sl_advise_free(out);
+  return r;
+}

@@ -1,0 +1,1 @@
+SELECT sum(bytes) / 2, 1, '' FROM held WHERE category IN ('activation', 'input')

@@ -1,0 +1,2 @@
+-- A limit of this process is reached whatever the others hold.
+SELECT sum(bytes), 1, '' FROM device_owner WHERE rank = :rank AND at_ns = :at AND owner = 'other_processes' AND NOT :limited

@@ -1,0 +1,20 @@
+/* What a change costs in time, from the run's own phases, collectives and copies. */
+#ifndef SHARDLEDGER_PRICE_H
+#define SHARDLEDGER_PRICE_H
+
+#include "candidates.h"
+#include "goal.h"
+
+struct sl_cost {
+  int64_t ns;      /* a step; 0: none is known of; -1: not known */
+  char words[160]; /* where it comes from, as one says it */
+};
+
+/* name: of the fact, as a class; bytes: what it is about. 0 or a negative errno. */
+int sl_price(struct sl_db *db, const struct sl_goal *goal, enum sl_price price, const char *name, uint64_t bytes,
+             struct sl_cost *out, struct sl_error *error);
+
+/* "12.3 ms" */
+const char *sl_cost_time(int64_t ns, char out[static 24]);
+
+#endif

@@ -1,0 +1,145 @@
+// What would make a run fit: what users read, and what is refused. docs/advice.md has what came of the advice on a GPU.
+#include "fakes/command.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+namespace {
+
+namespace fs = std::filesystem;
+
+bool contains(const std::string &text, const std::string &part) {
+  return text.find(part) != std::string::npos;
+}
+
+class Advise : public testing::Test {
+protected:
+  // The ledger of a recorded run.
+  std::string ledger(const std::string &run) {
+    std::string path = directory.path + "/" + fs::path(run).filename().string() + ".sqlite";
+    CommandResult done = shardledger({"ingest", std::string(SL_TEST_DATA) + "/" + run, "-o", path});
+    EXPECT_EQ(done.status, 0) << done.error;
+    return path;
+  }
+  // What is said, which must be without an error.
+  std::string advise(const std::string &run, std::vector<std::string> options = {}) {
+    options.insert(options.begin(), {"advise", ledger(run)});
+    CommandResult result = shardledger(options);
+    EXPECT_EQ(result.status, 0) << result.error;
+    return result.out;
+  }
+  TemporaryDirectory directory;
+};
+
+TEST_F(Advise, ADeadStepGoesOnAsAnEarlierOneThatAskedForTheSame) {
+  std::string text = advise("oom-forward-2rank");
+  EXPECT_TRUE(contains(text, "Rank 0 was refused 24.0 MiB in step 2\n")) << text;
+  // What the whole step took a step before, though the limit was drawn in the middle of this one.
+  EXPECT_TRUE(contains(text, "It needs up to 1.73 GiB allocated, if step 2 goes on as step 1 did (estimate)\n"))
+      << text;
+  EXPECT_FALSE(contains(text, "  yes  ")) << text;
+  EXPECT_FALSE(contains(text, "To paste")) << "nothing is enough: " << text;
+}
+
+TEST_F(Advise, AdamWsFirstStepGoesOnWithTheStatesOfTheOtherParameters) {
+  std::string json = advise("life/first-adamw-oom", {"--json"});
+  // 24 parameters of 134,332,416 bytes, their gradients, two states and foreach's temporaries; 65 MiB of cuBLAS's.
+  EXPECT_TRUE(contains(json, "\"rest\": \"optimizer\"")) << json;
+  EXPECT_TRUE(contains(json, "\"needs_allocated_bytes\": " + std::to_string(5 * 134332416 + 65 * (1 << 20)) + ","))
+      << json;
+  // Fused has no temporaries, and four bytes a parameter more, in blocks of 512.
+  EXPECT_TRUE(
+      contains(json, "\"advice\": \"adamw_fused\", \"what\": \"the optimizer with fused=True\", \"fits\": \"no\""))
+      << json;
+  EXPECT_TRUE(contains(json, "\"after_bytes\": " + std::to_string(4 * 134332416 + 65 * (1 << 20) + 24 * 512) + ","))
+      << json;
+}
+
+TEST_F(Advise, WhereTheRestIsNotKnownItNeverClaimsThatAnythingFits) {
+  for (const char *run :
+       {"predictions/plain-limit-85", "oom-backward-2rank", "life/evaluation-oom", "life/setup-oom"}) {
+    std::string json = advise(run, {"--json"});
+    EXPECT_TRUE(contains(json, "\"rest\": \"unknown\"")) << json;
+    EXPECT_FALSE(contains(json, "\"fits\": \"yes\"")) << json;
+    EXPECT_FALSE(contains(json, "\"standing\": \"exact\"")) << json;
+  }
+}
+
+TEST_F(Advise, WhereTheRestIsNotKnownWhatIsAboutTheMostComesFirst) {
+  std::string text = advise("predictions/plain-limit-85");
+  EXPECT_TRUE(contains(text, "is not known: no earlier step asked for the same\n")) << text;
+  EXPECT_LT(text.find("activation checkpointing of 4 modules of class Block  "), text.find("the loss in 8 chunks"))
+      << text;
+}
+
+TEST_F(Advise, ALeakThatIsEnoughComesFirst) {
+  std::string text = advise("oom-leak-2rank");
+  const size_t leak = text.find("keeping nothing of a step: see 'shardledger survivors'  ");
+  EXPECT_LT(leak, text.find("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True  ")) << text;
+  EXPECT_TRUE(contains(text, "To paste, of the first:\n    loss.item()")) << text;
+}
+
+TEST_F(Advise, SeveralChangesAreTriedTogetherWhereOneIsNotEnough) {
+  std::string json = advise("life/first-adamw-oom", {"--json"});
+  EXPECT_TRUE(contains(json, "{\"advice\": \"no_workspaces+sgd\"")) << json;
+  EXPECT_TRUE(contains(json, "\"whatif\": \"--no-workspaces --optimizer sgd\"")) << json;
+}
+
+TEST_F(Advise, AnotherOptimizerComesAfterAllThatTrainsTheSame) {
+  std::string text = advise("oom-limit-2rank");
+  EXPECT_LT(text.find("the loss in 8 chunks"), text.find("SGD with momentum")) << text;
+}
+
+TEST_F(Advise, AHealthyRunFitsAsItIsAndHasFiguresWithTheirStanding) {
+  std::string text = advise("predictions/plain");
+  EXPECT_TRUE(contains(text, "Rank 0 has the highest peak: 1.07 GiB allocated, in step 2\n")) << text;
+  EXPECT_TRUE(contains(text, "     It needs 1.07 GiB allocated (exact)\n     So it fits as it is\n")) << text;
+  EXPECT_TRUE(contains(
+      text, "Fragmentation: 1.24 GiB were reserved at the most; any placement of what was asked for needs 1.07 GiB"))
+      << text;
+  EXPECT_TRUE(contains(text, "it saves next to nothing where memory is highest")) << text;
+}
+
+TEST_F(Advise, ABudgetIsOfTheDeviceAndWhatCudaTakesIsNotPyTorchs) {
+  std::string text = advise("predictions/plain", {"--budget", "1900MiB"});
+  EXPECT_TRUE(contains(
+      text, "PyTorch may take 844.3 MiB of the budget; 1.03 GiB are the CUDA context's, NCCL's and other libraries'"))
+      << text;
+  EXPECT_TRUE(contains(text, "At least 253.0 MiB are missing")) << text;
+  CommandResult result = shardledger({"advise", ledger("predictions/plain"), "--budget", "1GiB"});
+  EXPECT_EQ(result.status, 2);
+  EXPECT_TRUE(contains(result.error, "leaves nothing for PyTorch's allocator")) << result.error;
+}
+
+TEST_F(Advise, TheSamePastesThatWhatifPredicts) {
+  std::string json = advise("life/leak-varied", {"--json"});
+  EXPECT_TRUE(contains(json, "\"whatif\": \"--alloc-conf expandable_segments:True\", \"code\": \"export "
+                             "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True\""))
+      << json;
+}
+
+TEST_F(Advise, SaysWhyNothingIsPredictedOfARecordThatCantBePlayed) {
+  std::string text = advise("matrix/cuda-malloc-async");
+  EXPECT_TRUE(contains(text, "Nothing is predicted: its allocator was cudaMallocAsync, whose choices are the driver's"))
+      << text;
+}
+
+TEST_F(Advise, RefusesWhatThereIsNothingToAdviseOn) {
+  CommandResult result = shardledger({"advise", ledger("life/server")});
+  EXPECT_EQ(result.status, 2);
+  EXPECT_TRUE(contains(result.error, "it has no steps, and nothing was refused: there is nothing to advise on"))
+      << result.error;
+  result = shardledger({"advise", ledger("fsdp2-2rank"), "--budget", "much"});
+  EXPECT_EQ(result.status, 2);
+  EXPECT_TRUE(contains(result.error, "much")) << result.error;
+}
+
+TEST_F(Advise, OomSaysTheSame) {
+  std::string path = ledger("oom-leak-2rank");
+  std::string json = shardledger({"advise", path, "--json"}).out, oom = shardledger({"oom", path, "--json"}).out;
+  const size_t begin = json.find("\"advice\": ["), end = json.find("\n]", begin);
+  EXPECT_TRUE(contains(oom, json.substr(begin, end - begin))) << oom;
+}
+
+} // namespace

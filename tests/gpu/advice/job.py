@@ -189,7 +189,8 @@ class Job:
         def part(h, t):
             return functional.cross_entropy(model.head(h).float(), t, reduction="sum")
 
-        return sum(checkpoint(part, h, t, use_reentrant=False) for h, t in zip(hidden.chunk(chunks), labels.chunk(chunks))) / len(labels)
+        pairs = zip(hidden.chunk(chunks), labels.chunk(chunks))
+        return sum(checkpoint(part, h, t, use_reentrant=False) for h, t in pairs) / len(labels)
 
     def model(self):
         case = self.case
@@ -234,7 +235,8 @@ class Job:
         if CUDA:
             torch.cuda.reset_peak_memory_stats()
         with torch.no_grad():
-            kept = [model(self.tokens(0)) if not self.options.keep_nothing else model(self.tokens(0)).cpu() for _ in range(self.case.evaluations)]
+            device = "cpu" if self.options.keep_nothing else DEVICE
+            kept = [model(self.tokens(0)).to(device) for _ in range(self.case.evaluations)]
         self.figures(rank=0, evaluation=sum(logits.nbytes for logits in kept))
 
     def run(self):

@@ -121,7 +121,8 @@ def apply(words):
 
 def outcome_of(truth):
     end = next((row["end"] for row in truth if "end" in row), "no words")
-    return {"end": end, "steps": sum("step" in row for row in truth), "retries": max((row.get("retries", 0) for row in truth), default=0)}
+    retries = max((row.get("retries", 0) for row in truth), default=0)
+    return {"end": end, "steps": sum("step" in row for row in truth), "retries": retries}
 
 
 def measured(truth, goal):
@@ -133,12 +134,14 @@ def measured(truth, goal):
 
 def try_all(case, place, limit):
     """Each change that the job can have, and some together: how each ends."""
-    tried = {}
-    for words in (*ONCE_EACH, "adamw_fused+expandable_segments", "adamw_fused+no_workspaces"):
+
+    def end(words):
         options, environment = apply(words)
-        truth = run(case, place / "tried", [*options, "--limit", str(limit)], environment, recorded=False)
-        tried[words] = outcome_of(truth)["end"]
-    return tried
+        truth = run(case, place / "tried" / words, [*options, "--limit", str(limit)], environment, recorded=False)
+        return words, outcome_of(truth)["end"]
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        return dict(pool.map(end, (*ONCE_EACH, "adamw_fused+expandable_segments", "adamw_fused+no_workspaces")))
 
 
 def take(case, place):

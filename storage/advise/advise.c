@@ -4,6 +4,7 @@
  */
 #include "advise.h"
 
+#include "reserved.h"
 #include "storage/grow.h"
 #include "storage/tables/sql_text.h"
 #include "trial.h"
@@ -22,6 +23,8 @@ struct work {
   struct sl_error *error;
   struct sl_tape recorded, tape; /* as it was, and gone on with */
   struct sl_replay unchanged;
+  struct sl_replay under[2]; /* the same, as sweeps are where the limit held from goal.limit_event and life_event on */
+  uint8_t *sweeps[2];
   struct sl_bench bench;
   bool has_bench; /* predictions can be made */
 };
@@ -81,7 +84,10 @@ static void words_set(struct sl_advice *item, int64_t count, const char *name) {
 
 /* ---- facts ---- */
 
-/* How much memory a change is about: of a hundredth of what was allocated, or more. */
+/*
+ * How much memory a change is about: of a hundredth of what was allocated, or more. A fact's columns: bytes, count,
+ * name, at most so many bytes (NULL or none: no more), and what is added a step.
+ */
 static int fact_read(struct work *w, const struct sl_candidate *candidate, struct sl_advice *item,
                      char name[static 128], int64_t *count) {
   const struct sl_goal *goal = &w->out->goal;
@@ -96,7 +102,11 @@ static int fact_read(struct work *w, const struct sl_candidate *candidate, struc
       SL_WITH(SL_NUMBER(":rank", goal->rank), SL_GIVEN(":at", goal->at_ns), SL_NUMBER(":limited", limited)), &row,
       w->error);
   if (r > 0 && sl_column_int(row, 0) > 0 && (uint64_t)sl_column_int(row, 0) * 100 >= goal->allocated_bytes) {
-    item->about_bytes = (uint64_t)sl_column_int(row, 0);
+    item->about_bytes = item->most_bytes = (uint64_t)sl_column_int(row, 0);
+    if (sl_column_count(row) > 3 && sl_column_int(row, 3) > sl_column_int(row, 0))
+      item->most_bytes = (uint64_t)sl_column_int(row, 3);
+    if (sl_column_count(row) > 4 && sl_column_int(row, 4) > 0)
+      w->out->growth_bytes = (uint64_t)sl_column_int(row, 4);
     *count = sl_column_int(row, 1);
     snprintf(name, 128, "%s", sl_column_text(row, 2));
     say(item->counted, sizeof item->counted, "", candidate->counted, *count, name);
@@ -105,10 +115,14 @@ static int fact_read(struct work *w, const struct sl_candidate *candidate, struc
   return r < 0 ? r : 0;
 }
 
-/* What can't be predicted is about so much: whether that may be enough. */
+/*
+ * What can't be predicted is about so much: whether that may be enough. An earlier step that asked for the same had
+ * less of what has grown, and was served.
+ */
 static void fact_judge(const struct work *w, struct sl_advice *item) {
+  const bool was_served = item->parts[0]->kind == SL_CANDIDATE_leak && w->out->rest.rest == SL_REST_step;
   item->is_predicted = false;
-  item->fits = item->about_bytes >= w->out->missing_bytes ? SL_FITS_perhaps : SL_FITS_no;
+  item->fits = was_served || item->most_bytes >= w->out->missing_bytes ? SL_FITS_perhaps : SL_FITS_no;
 }
 
 /* What a change saves of what is needed at the most; less than a hundredth is nothing. */
@@ -159,7 +173,8 @@ static bool is_good(enum sl_fits fits) {
 
 /* A change that can be made, takes less, and is not enough. */
 static bool is_part(const struct sl_advise *out, const struct sl_advice *item) {
-  return item->is_predicted && item->part_count == 1 && (item->fits == SL_FITS_no || item->fits == SL_FITS_plays) &&
+  return item->is_predicted && item->part_count == 1 &&
+         (item->fits == SL_FITS_no || item->fits == SL_FITS_plays || item->fits == SL_FITS_limit) &&
          (saved(out, item, ALLOCATED) || saved(out, item, RESERVED));
 }
 
@@ -198,6 +213,18 @@ static int together_try(struct work *w, const struct sl_advice *const parts[], i
   return is_good(item.fits);
 }
 
+/* What fits the step that died does for the steps after it as long as what grows leaves it room. */
+static void growth_judge(struct sl_advise *out) {
+  for (size_t i = 0; i < out->count; i++) {
+    struct sl_advice *item = &out->items[i];
+    if (item->fits != SL_FITS_yes && item->fits != SL_FITS_life)
+      continue;
+    const uint64_t after = item->after[ALLOCATED].low, most = out->goal.limit_most;
+    item->fits = SL_FITS_while;
+    item->lasts_steps = 1 + (most > after ? (most - after) / out->growth_bytes : 0);
+  }
+}
+
 static int together(struct work *w) {
   struct sl_advice singles[32];
   int count = 0, found = 0, r = 0;
@@ -231,19 +258,20 @@ static bool has_kind(const struct sl_advice *item, enum sl_candidate_kind kind) 
 }
 
 /*
- * Leaks that are as much as is missing come first: whatever else would help is used up some steps later. Training
+ * Leaks that may be what is missing come first: whatever else would help is used up some steps later. Training
  * otherwise comes after all that may do.
  */
 static int class_of(const struct sl_advise *out, const struct sl_advice *item) {
-  const bool is_leak = has_kind(item, SL_CANDIDATE_leak) && out->goal.is_refused;
-  if (is_leak && item->about_bytes >= out->missing_bytes)
+  if (has_kind(item, SL_CANDIDATE_leak) && out->goal.is_refused && item->fits == SL_FITS_perhaps)
     return 0;
-  if (is_good(item->fits) && has_kind(item, SL_CANDIDATE_training))
+  if ((is_good(item->fits) || item->fits == SL_FITS_while) && has_kind(item, SL_CANDIDATE_training))
     return 5;
   switch (item->fits) {
   case SL_FITS_yes: return 1;
   case SL_FITS_life: return out->rest.rest == SL_REST_unknown ? 4 : 2;
+  case SL_FITS_while: return 3;
   case SL_FITS_plays: return out->rest.rest == SL_REST_unknown ? 6 : 3;
+  case SL_FITS_limit: return out->rest.rest == SL_REST_unknown ? 6 : 3;
   case SL_FITS_past:
   case SL_FITS_perhaps: return 4;
   case SL_FITS_no: return 6;
@@ -304,6 +332,23 @@ static int floor_find(struct work *w) {
   return r == -ENOTSUP ? 0 : r;
 }
 
+static int sweeps_make(struct work *w) {
+  const struct sl_goal *goal = &w->out->goal;
+  const uint64_t limits[] = {goal->limit_bytes, goal->limit_life ? goal->limit_life : goal->limit_bytes},
+                 from[] = {goal->limit_event, goal->life_event};
+  for (int i = 0; i < 2; i++) {
+    w->under[i] = w->unchanged;
+    if (!goal->is_refused || goal->limit == SL_LIMIT_budget || !limits[i])
+      continue;
+    w->sweeps[i] = malloc(w->recorded.segment_count + 1);
+    if (!w->sweeps[i])
+      return -ENOMEM;
+    sl_sweeps_under(&w->recorded, w->unchanged.sweeps, limits[i], from[i], w->sweeps[i]);
+    w->under[i].sweeps = w->sweeps[i];
+  }
+  return 0;
+}
+
 /* Whether it can be predicted at all, and what it needs as it is. */
 static int bench_make(struct work *w) {
   struct sl_advise *out = w->out;
@@ -313,6 +358,8 @@ static int bench_make(struct work *w) {
     r = floor_find(w);
   if (r == 0 && !*out->why)
     r = sl_tape_copy(&w->recorded, &w->tape);
+  if (r == 0 && !*out->why)
+    r = sweeps_make(w);
   if (r < 0)
     return sl_no_memory(w->error);
   if (*out->why)
@@ -323,7 +370,8 @@ static int bench_make(struct work *w) {
   w->bench = (struct sl_bench){.goal = &out->goal,
                                .rest = &out->rest,
                                .tape = &w->tape,
-                               .unchanged = &w->unchanged,
+                               .unchanged = &w->under[0],
+                               .life = &w->under[1],
                                .from_period = period_at(&w->tape, out->goal.limit_event)};
   for (size_t p = w->bench.from_period; p && p < w->tape.period_count && out->from_step < 0; p++)
     if (strcmp(w->tape.periods[p].kind, "step") == 0)
@@ -342,8 +390,7 @@ static int bench_make(struct work *w) {
 
 static void missing_set(struct sl_advise *out) {
   const struct sl_goal *goal = &out->goal;
-  const uint64_t needed = out->rest.rest == SL_REST_unknown ? 0 : out->need[ALLOCATED].low,
-                 limit = goal->limit_life ? goal->limit_life : goal->limit_bytes;
+  const uint64_t needed = out->rest.rest == SL_REST_unknown ? 0 : out->need[ALLOCATED].low, limit = goal->limit_most;
   out->missing_bytes = goal->is_refused && !goal->budget_bytes ? sl_goal_missing(goal) : 0;
   if (limit && needed > limit && needed - limit > out->missing_bytes)
     out->missing_bytes = needed - limit;
@@ -378,10 +425,16 @@ int sl_advise_run(struct sl_db *db, uint32_t rank, int64_t at_ns, uint64_t budge
     missing_set(out);
   for (int i = 0; i < sl_candidate_count && r == 0; i++)
     r = single_try(&w, &sl_candidates[i]);
-  if (r == 0 && w.has_bench && out->goal.limit_bytes && !out->fits_already && out->rest.rest != SL_REST_unknown)
+  const bool grows = out->goal.is_refused && out->growth_bytes;
+  if (r == 0 && grows)
+    growth_judge(out);
+  if (r == 0 && !grows && w.has_bench && out->goal.limit_bytes && !out->fits_already &&
+      out->rest.rest != SL_REST_unknown)
     r = together(&w);
   if (r == 0)
     sort(out);
+  free(w.sweeps[0]);
+  free(w.sweeps[1]);
   sl_replay_free(&w.unchanged);
   sl_tape_free(&w.tape);
   sl_tape_free(&w.recorded);

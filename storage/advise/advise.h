@@ -21,7 +21,9 @@ enum { SL_ADVICE_PARTS = 3 };
 enum sl_fits {
   SL_FITS_yes,     /* to the end of what is known, in each play */
   SL_FITS_life,    /* the same, had the limit held from the beginning (sl_goal.limit_life) */
+  SL_FITS_while,   /* the same, for some steps: what grows from step to step uses it up */
   SL_FITS_plays,   /* in some plays */
+  SL_FITS_limit,   /* where the limit is more than it was at least (sl_goal.limit_most) */
   SL_FITS_past,    /* the refused request is served; what follows is not known */
   SL_FITS_perhaps, /* not predicted: it is about as much memory as is missing, or more */
   SL_FITS_no,
@@ -38,6 +40,8 @@ struct sl_advice {
   unsigned plays, refused_plays;
   uint64_t retries;
   uint64_t about_bytes; /* of its fact: what the change is about was alive then; 0: none */
+  uint64_t most_bytes;  /* what it may be about at the most, with what was yet to come; about_bytes or more */
+  uint64_t lasts_steps; /* of SL_FITS_while: at most, the one that died included */
   struct sl_cost cost;
   char text[400], counted[160], code[600], options[200];
   char why[400]; /* of SL_FITS_refused and no: "" or a sentence */
@@ -55,6 +59,7 @@ struct sl_advise {
   uint64_t missing_bytes; /* at least */
   bool fits_already;      /* under the limit, as it is */
   uint64_t retries;       /* then */
+  uint64_t growth_bytes;  /* from step to step; 0: nothing grows */
   bool has_floor;
   struct sl_floor floor;
   uint64_t floor_reserved; /* what was reserved at its peak, which the floor is of */

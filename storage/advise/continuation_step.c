@@ -152,7 +152,9 @@ static int optimizer_step_of(struct joining *j, const struct sl_tape_allocation 
 static int request_add(struct joining *j, uint32_t like, uint64_t shift) {
   struct sl_tape_allocation copy = j->tape->allocations[like];
   uint32_t made = 0;
-  int r = optimizer_step_of(j, &copy, shift, &copy.optimizer_step);
+  int64_t optimizer_step = 0;
+  int r = optimizer_step_of(j, &copy, shift, &optimizer_step);
+  copy.optimizer_step = optimizer_step;
   copy.step = j->tape->periods[j->cut.period].step;
   copy.free_event = copy.complete_event = 0;
   copy.id = 0;

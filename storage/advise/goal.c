@@ -1,5 +1,6 @@
 #include "goal.h"
 
+#include "reserved.h"
 #include "storage/allocator/allocator_config.h"
 #include "storage/tables/sql_text.h"
 
@@ -74,31 +75,6 @@ int sl_goal_read(struct sl_db *db, uint32_t rank, int64_t at_ns, struct sl_goal 
 
 /* ---- the limit ---- */
 
-struct reserved {      /* as the segments tell */
-  uint64_t most, from; /* since that event, which follows the last one at which more than a limit was reserved */
-};
-
-static struct reserved reserved_below(const struct sl_tape *tape, uint64_t limit) {
-  struct reserved found = {0};
-  uint64_t now = 0;
-  for (size_t i = 0; i < tape->segment_count; i++)
-    now += tape->segments[i].action == SL_TAPE_existing ? tape->segments[i].bytes : 0;
-  found.most = now;
-  for (size_t i = 0; i < tape->event_count; i++) {
-    if (tape->events[i].kind != SL_TAPE_segment)
-      continue;
-    const struct sl_tape_segment *segment = &tape->segments[tape->events[i].index];
-    const bool was_over = now > limit;
-    now += segment->action == SL_TAPE_taken ? segment->bytes : 0;
-    now -= segment->action == SL_TAPE_returned ? segment->bytes : 0;
-    if (was_over && now <= limit)
-      found = (struct reserved){.most = now, .from = segment->event + 1};
-    if (now > found.most)
-      found.most = now;
-  }
-  return found;
-}
-
 static int budget_take(struct sl_goal *goal, uint64_t budget, struct sl_error *error) {
   goal->budget_bytes = budget;
   goal->limit = SL_LIMIT_budget;
@@ -119,10 +95,11 @@ static void refused_take(struct sl_goal *goal, const struct sl_tape *tape) {
   goal->limit = is_full ? SL_LIMIT_device : SL_LIMIT_process;
   goal->limit_bytes = goal->reserved_bytes + (is_full ? (uint64_t)goal->free_bytes / PAGE * PAGE : 0);
   goal->limit_most = goal->reserved_bytes + goal->wanted_bytes - 1;
-  goal->limit_event = reserved_below(tape, goal->limit_bytes).from;
-  const uint64_t life = reserved_below(tape, goal->limit_most).most;
-  if (life > goal->limit_bytes)
-    goal->limit_life = life;
+  goal->limit_event = sl_reserved_below(tape, goal->limit_bytes).from;
+  const struct sl_reserved life = sl_reserved_below(tape, goal->limit_most);
+  goal->life_event = life.from;
+  if (life.most > goal->limit_bytes)
+    goal->limit_life = life.most;
 }
 
 int sl_goal_limit(struct sl_goal *goal, const struct sl_tape *tape, uint64_t budget_bytes, struct sl_error *error) {

@@ -32,6 +32,7 @@ struct sl_goal {
   uint64_t limit_bytes; /* what the allocator may take; 0: not known */
   uint64_t limit_event; /* from this event of the allocator on; 0: from the first */
   uint64_t limit_life; /* what it was at least, had it held as long as what was reserved allows; 0: no more than that */
+  uint64_t life_event; /* since when it may have held */
   uint64_t limit_most; /* the most that it may be */
   uint64_t budget_bytes; /* as asked for; 0: none */
   uint64_t own_bytes;    /* of the process's own memory, what is not its allocator's; 0: no sample tells */

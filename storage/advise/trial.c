@@ -33,19 +33,32 @@ static void figures_read(const struct sl_bench *bench, const struct sl_whatif *a
   }
 }
 
-enum room { ROOM_without_end, ROOM_limit, ROOM_life };
+enum room { ROOM_without_end, ROOM_limit, ROOM_life, ROOM_most };
+
+static uint64_t limit_of(const struct sl_goal *goal, enum room room) {
+  switch (room) {
+  case ROOM_limit: return goal->limit_bytes;
+  case ROOM_life: return goal->limit_life;
+  case ROOM_most: return goal->limit_most;
+  default: return 0;
+  }
+}
 
 static int ask(const struct sl_bench *bench, const struct sl_tape *changed, const char *conf, enum room room,
                unsigned plays, struct sl_whatif *out) {
-  const bool has_limit = room != ROOM_without_end && bench->goal->limit_bytes;
-  const struct sl_whatif_change change = {.alloc_conf = conf,
-                                          .limit_bytes = !has_limit          ? 0
-                                                         : room == ROOM_life ? bench->goal->limit_life
-                                                                             : bench->goal->limit_bytes,
-                                          .limit_event = has_limit && room == ROOM_limit ? bench->goal->limit_event : 0,
-                                          .room_without_end = !has_limit,
-                                          .most_plays = plays,
-                                          .unchanged = bench->unchanged};
+  const struct sl_goal *goal = bench->goal;
+  const bool has_limit = room != ROOM_without_end && goal->limit_bytes,
+             is_late = room == ROOM_limit || (room == ROOM_without_end && !goal->limit_life);
+  const struct sl_whatif_change change = {
+      .alloc_conf = conf,
+      .limit_bytes = has_limit ? limit_of(goal, room) : 0,
+      .limit_event = !has_limit ? 0
+                     : is_late  ? goal->limit_event
+                                : goal->life_event,
+      .room_without_end = !has_limit,
+      .most_plays = plays,
+      .unchanged = is_late ? bench->unchanged : bench->life,
+  };
   return sl_whatif_ask(bench->tape, changed, &change, out);
 }
 
@@ -122,26 +135,71 @@ static enum sl_fits fits_of(const struct sl_bench *bench, const struct sl_whatif
   return is_open ? SL_FITS_no : SL_FITS_yes;
 }
 
-/* Under the limit, and where that is too little under what it was had it held from the beginning. */
-static int limited_ask(const struct sl_bench *bench, const struct sl_tape *changed, const char *conf, unsigned plays,
-                       struct sl_advice *advice, struct sl_whatif *out) {
-  struct sl_whatif life = {0};
-  int r = ask(bench, changed, conf, ROOM_limit, plays, out);
-  if (r < 0 || out->standing == SL_STANDING_refused)
-    return r;
-  advice->fits = fits_of(bench, out);
-  if (advice->fits == SL_FITS_yes || advice->fits == SL_FITS_past || !bench->goal->limit_life)
-    return 0;
-  r = ask(bench, changed, conf, ROOM_life, plays, &life);
-  const enum sl_fits fits = r < 0 || life.standing == SL_STANDING_refused ? SL_FITS_no : fits_of(bench, &life);
-  if (fits != SL_FITS_yes && fits != SL_FITS_past) {
-    sl_whatif_free(&life);
-    return r;
+static bool is_served(enum sl_fits fits) {
+  return fits == SL_FITS_yes || fits == SL_FITS_past;
+}
+
+/* What comes out where the limit held from either event on: both belong to what can be said. */
+static void figures_join(const struct sl_bench *bench, const struct sl_whatif *answer, struct sl_advice *advice) {
+  struct sl_whatif_range range[SL_QUANTITIES];
+  enum sl_standing standing[SL_QUANTITIES];
+  figures_read(bench, answer, range, standing);
+  for (int i = 0; i < SL_QUANTITIES; i++) {
+    struct sl_whatif_range *after = &advice->after[i];
+    const bool is_same = after->low == range[i].low && after->high == range[i].high;
+    if (advice->standing[i] == SL_STANDING_exact && (!is_same || standing[i] != SL_STANDING_exact))
+      advice->standing[i] = SL_STANDING_estimate;
+    after->low = range[i].low < after->low ? range[i].low : after->low;
+    after->high = range[i].high > after->high ? range[i].high : after->high;
   }
-  advice->fits = SL_FITS_life;
-  sl_whatif_free(out);
-  *out = life;
-  return 0;
+  advice->plays += answer->plays;
+  advice->refused_plays += answer->out_of_memory;
+  advice->retries = answer->retries > advice->retries ? answer->retries : advice->retries;
+}
+
+static void figures_take(const struct sl_bench *bench, const struct sl_whatif *answer, struct sl_advice *advice) {
+  figures_read(bench, answer, advice->after, advice->standing);
+  advice->plays = answer->plays;
+  advice->refused_plays = answer->out_of_memory;
+  advice->retries = answer->retries;
+}
+
+/* One more limit that it may have been. */
+static int other_ask(const struct sl_bench *bench, const struct sl_tape *changed, const char *conf, unsigned plays,
+                     enum room room, struct sl_advice *advice) {
+  struct sl_whatif answer = {0};
+  int r = ask(bench, changed, conf, room, plays, &answer);
+  const bool is_answer = r == 0 && answer.standing != SL_STANDING_refused;
+  const bool fits = is_answer && is_served(fits_of(bench, &answer));
+  if (is_answer && room == ROOM_life && is_served(advice->fits)) {
+    figures_join(bench, &answer, advice);
+    advice->fits = fits ? advice->fits : SL_FITS_plays;
+  } else if (fits) {
+    figures_take(bench, &answer, advice);
+    advice->fits = room == ROOM_life ? SL_FITS_life : SL_FITS_limit;
+  }
+  sl_whatif_free(&answer);
+  return r;
+}
+
+/* Under the least that the limit may be, from either event on; no is only what is none under the most either. */
+static int limited_ask(const struct sl_bench *bench, const struct sl_tape *changed, const char *conf, unsigned plays,
+                       struct sl_advice *advice) {
+  const struct sl_goal *goal = bench->goal;
+  struct sl_whatif answer = {0};
+  int r = ask(bench, changed, conf, ROOM_limit, plays, &answer);
+  if (r == 0 && answer.standing == SL_STANDING_refused) {
+    refuse(advice, answer.reason);
+  } else if (r == 0) {
+    advice->fits = fits_of(bench, &answer);
+    figures_take(bench, &answer, advice);
+  }
+  sl_whatif_free(&answer);
+  if (r == 0 && advice->fits != SL_FITS_refused && goal->limit_life)
+    r = other_ask(bench, changed, conf, plays, ROOM_life, advice);
+  if (r == 0 && advice->fits == SL_FITS_no && goal->limit_most > goal->limit_bytes)
+    r = other_ask(bench, changed, conf, plays, ROOM_most, advice);
+  return r;
 }
 
 static void settings_have(const struct sl_bench *bench, struct sl_advice *advice) {
@@ -154,7 +212,7 @@ static void settings_have(const struct sl_bench *bench, struct sl_advice *advice
 
 int sl_trial(const struct sl_bench *bench, unsigned plays, struct sl_advice *advice) {
   struct sl_tape changed = {0};
-  struct sl_whatif limited = {0}, free_room = {0};
+  struct sl_whatif free_room = {0};
   char conf[512];
   advice->is_predicted = true;
   settings_have(bench, advice);
@@ -165,25 +223,14 @@ int sl_trial(const struct sl_bench *bench, unsigned plays, struct sl_advice *adv
     goto finish;
   conf_join(bench, advice, conf, sizeof conf);
   const struct sl_tape *tape = changed.event_count ? &changed : NULL;
-  r = limited_ask(bench, tape, *conf ? conf : NULL, plays, advice, &limited);
-  if (r < 0)
-    goto finish;
-  if (limited.standing == SL_STANDING_refused) {
-    refuse(advice, limited.reason);
-    goto finish;
-  }
-  advice->plays = limited.plays;
-  advice->refused_plays = limited.out_of_memory;
-  advice->retries = limited.retries;
-  figures_read(bench, &limited, advice->after, advice->standing);
-  if (advice->fits != SL_FITS_no)
+  r = limited_ask(bench, tape, *conf ? conf : NULL, plays, advice);
+  if (r < 0 || advice->fits != SL_FITS_no)
     goto finish;
   /* Cut off where it was refused, it says nothing of what is needed. */
   r = ask(bench, tape, *conf ? conf : NULL, ROOM_without_end, FEW_PLAYS, &free_room);
   if (r == 0 && free_room.standing != SL_STANDING_refused)
     figures_read(bench, &free_room, advice->after, advice->standing);
 finish:
-  sl_whatif_free(&limited);
   sl_whatif_free(&free_room);
   sl_tape_free(&changed);
   return r;

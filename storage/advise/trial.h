@@ -8,7 +8,8 @@ struct sl_bench { /* what all trials of a rank share */
   const struct sl_goal *goal;
   const struct sl_continuation *rest;
   const struct sl_tape *tape;        /* with its continuation */
-  const struct sl_replay *unchanged; /* of the tape as it was recorded */
+  const struct sl_replay *unchanged; /* of the tape as it was recorded, had the limit held from goal.limit_event on */
+  const struct sl_replay *life;      /* the same, from goal.life_event on */
   size_t from_period;                /* the limit holds in this one and those after it, of sl_tape.periods */
 };
 

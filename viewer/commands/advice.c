@@ -9,7 +9,8 @@ enum { REQUESTED = 0, ALLOCATED = 1, RESERVED = 3 };
 
 static const char *const limits[] = {"none", "budget", "process", "device"};
 static const char *const rests[] = {"recorded", "step", "optimizer", "unknown"};
-static const char *const fits_in_data[] = {"yes", "life", "plays", "past", "perhaps", "no", "refused"};
+static const char *const fits_in_data[] = {"yes",  "life",    "while", "plays",  "limit",
+                                           "past", "perhaps", "no",    "refused"};
 static const char *const standings[] = {"exact", "bound", "estimate", "refused"};
 
 static const struct sl_column columns[] = {
@@ -45,12 +46,14 @@ static const char *fits_say(const struct sl_advise *advise, const struct sl_advi
   switch (item->fits) {
   case SL_FITS_yes: snprintf(out, 40, "%s", advise->goal.limit_bytes ? "yes" : "-"); break;
   case SL_FITS_life: snprintf(out, 40, "if the limit held all along"); break;
+  case SL_FITS_while: snprintf(out, 40, "for %" PRIu64 " more steps at most", item->lasts_steps); break;
   case SL_FITS_plays:
     if (advise->rest.rest == SL_REST_unknown)
       snprintf(out, 40, "in some plays");
     else
       snprintf(out, 40, "in %u of %u plays", item->plays - item->refused_plays, item->plays);
     break;
+  case SL_FITS_limit: snprintf(out, 40, "if the limit is more than that"); break;
   case SL_FITS_past: snprintf(out, 40, "past this request"); break;
   case SL_FITS_perhaps: snprintf(out, 40, "%s", advise->missing_bytes ? "perhaps" : "-"); break;
   case SL_FITS_no: snprintf(out, 40, "no"); break;

@@ -14,5 +14,6 @@ early AS (
         AND a.period BETWEEN s.first_period AND s.from_period AND a.category = o.category AND a.detail IS o.detail
         AND a.module_id IS o.module_id AND (:at IS NULL OR a.free_ns IS NULL OR a.free_ns > :at)) AS held
     FROM span s JOIN owner_growth o ON o.rank = s.rank AND o.grows))
-SELECT s.bytes * s.steps / (s.to_step - s.from_step) + e.bytes, s.steps + iif(e.bytes > 0, s.early_steps, 0), ''
+SELECT s.bytes * s.steps / (s.to_step - s.from_step) + e.bytes, s.steps + iif(e.bytes > 0, s.early_steps, 0), '', NULL,
+  CAST(s.per_step_bytes AS INTEGER)
 FROM span s, early e WHERE s.steps > 0

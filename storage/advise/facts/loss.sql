@@ -1,6 +1,6 @@
 -- Between the end of the model's last forward and the first backward of a module the loss runs, outside of modules. What is
 -- made there and as large as what that forward returned last, or up to four times (wider numbers), is of the loss: asked for
--- only where the refused request is one of these.
+-- only where the refused request is one of these. What the model returned goes too, where the chunks hold what makes it.
 WITH asked AS (SELECT * FROM main.oom WHERE rank = :rank AND at_ns = :at AND source = 'allocator' AND module_id IS NULL
   AND step IS NOT NULL),
 call AS (
@@ -21,7 +21,7 @@ loss AS (
     AND a.decided_by IN ('step_activation', 'step_temp', 'backward_temp', 'backward_in_flight')
   UNION ALL
   SELECT asked_bytes FROM output WHERE asked_bytes BETWEEN bytes AND 4 * bytes)
-SELECT sum(bytes) * 7 / 8, count(*), '' FROM loss WHERE EXISTS (
+SELECT sum(bytes) * 7 / 8, count(*), '', (sum(bytes) + (SELECT o.bytes FROM output o)) * 7 / 8 FROM loss WHERE EXISTS (
   SELECT 1 FROM output WHERE asked_bytes BETWEEN bytes AND 4 * bytes AND NOT EXISTS (
     SELECT 1 FROM phase p INDEXED BY phase_by_time WHERE p.rank = :rank AND p.start_ns >= output.end_ns AND p.start_ns < :at
       AND p.module_id IS NOT NULL AND p.kind IN ('backward', 'forward', 'recompute')))

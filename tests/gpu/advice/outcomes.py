@@ -1,0 +1,91 @@
+"""What came of advice: recorded jobs that ran out of memory (tests/data/advice) run again, with each change, under the same limit.
+
+    python tests/gpu/advice/outcomes.py DIR [--jobs N] [--only CASE]…
+
+DIR/CASE.json gets, of each change and some together, how the job ended and PyTorch's own peaks of each step. Nothing is recorded:
+one process that has imported torch is forked for each run, but where a setting is read as PyTorch starts.
+"""
+
+import argparse
+import concurrent.futures
+import contextlib
+import json
+import multiprocessing
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from run import ALLOC, CHANGES, HERE, ROOT, apply
+
+DATA = ROOT / "tests" / "data" / "advice"
+QUANTITIES = ("requested", "allocated", "reserved")
+ONLY = {"leak": ("leak",), "kept_outputs": ("evaluation",), "gradient_sync": ()}  # nothing that other jobs have
+TOGETHER = ("adamw_fused+expandable_segments", "adamw_fused+no_workspaces", "expandable_segments+no_workspaces", "no_workspaces+sgd")
+
+
+def rows(text):
+    return [json.loads(line) for line in text.splitlines() if line.startswith('{"')]
+
+
+def within(arguments, environment, out):
+    """In a process of its own: the job, with its words in a file."""
+    os.environ.update(environment)
+    os.dup2(os.open(out, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 1)
+    sys.stdout = os.fdopen(1, "w", buffering=1, closefd=False)
+    sys.path.insert(0, str(HERE))
+    sys.argv = ["job.py", *arguments]
+    import job
+
+    job.main()
+
+
+def outcome(case, words, limit, out):
+    """How it ends with a change, and its peaks; None: the job can't have it."""
+    applied = apply(words)
+    if not applied:
+        return None
+    arguments, said = [case, *applied[0], "--limit", str(limit)], out / f"{case}+{words}"
+    if ALLOC in applied[1]:  # read as PyTorch starts
+        command = [sys.executable, str(HERE / "job.py"), *arguments]
+        said.write_text(subprocess.run(command, capture_output=True, text=True, env=os.environ | applied[1], timeout=60).stdout)
+    else:
+        process = multiprocessing.get_context("forkserver").Process(target=within, args=(arguments, applied[1], str(said)))
+        process.start()
+        process.join(60)
+        if process.is_alive():
+            process.kill()
+    found = rows(said.read_text())
+    steps = [[row[f"{q}_peak"] for q in QUANTITIES] for row in found if "requested_peak" in row]
+    return {"end": next((row["end"] for row in found if "end" in row), "no words"), "peaks": steps}
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("place", type=Path)
+    parser.add_argument("--jobs", type=int, default=14)
+    parser.add_argument("--only", action="append")
+    options = parser.parse_args()
+    place = options.place.resolve()
+    (place / "said").mkdir(parents=True, exist_ok=True)
+    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # no context before a fork
+    multiprocessing.get_context("forkserver").set_forkserver_preload(
+        ["torch", "torch._dynamo", "torch.utils.checkpoint", "torch.distributed.fsdp", "torch.testing._internal.distributed.fake_pg"])
+    chosen = sorted(path.parent.name for path in DATA.glob("*/truth.rank0"))
+    chosen = [case for case in chosen if not options.only or case in options.only]
+    limits = {c: next(r["limit"] for r in rows((DATA / c / "truth.rank0").read_text()) if "limit" in r) for c in chosen}
+    found = {case: {"limit": limits[case], "runs": {}} for case in chosen}
+    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        waiting = {pool.submit(outcome, case, words, limits[case], place / "said"): (case, words)
+                   for words in (*CHANGES, *TOGETHER) for case in chosen if case in ONLY.get(words, chosen)}
+        for done in concurrent.futures.as_completed(waiting):
+            case, words = waiting[done]
+            with contextlib.suppress(Exception):  # one run must not keep the others' outcomes back
+                if done.result():
+                    found[case]["runs"][words] = done.result()
+                    (place / f"{case}.json").write_text(json.dumps(found[case]) + "\n")
+    print({case: len(one["runs"]) for case, one in found.items()})
+
+
+if __name__ == "__main__":
+    main()

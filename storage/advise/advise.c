@@ -122,7 +122,7 @@ static int fact_read(struct work *w, const struct sl_candidate *candidate, struc
 static void fact_judge(const struct work *w, struct sl_advice *item) {
   const bool was_served = item->parts[0]->kind == SL_CANDIDATE_leak && w->out->rest.rest == SL_REST_step;
   item->is_predicted = false;
-  item->fits = was_served || item->most_bytes >= w->out->missing_bytes ? SL_FITS_perhaps : SL_FITS_no;
+  item->fits = was_served || item->most_bytes >= w->out->missing_bytes ? SL_FITS_perhaps : SL_FITS_hardly;
 }
 
 /* What a change saves of what is needed at the most; less than a hundredth is nothing. */
@@ -257,25 +257,31 @@ static bool has_kind(const struct sl_advice *item, enum sl_candidate_kind kind) 
   return found;
 }
 
-/*
- * Leaks that may be what is missing come first: whatever else would help is used up some steps later. Training
- * otherwise comes after all that may do.
- */
-static int class_of(const struct sl_advise *out, const struct sl_advice *item) {
-  if (has_kind(item, SL_CANDIDATE_leak) && out->goal.is_refused && item->fits == SL_FITS_perhaps)
-    return 0;
-  if ((is_good(item->fits) || item->fits == SL_FITS_while) && has_kind(item, SL_CANDIDATE_training))
-    return 5;
-  switch (item->fits) {
-  case SL_FITS_yes: return 1;
-  case SL_FITS_life: return out->rest.rest == SL_REST_unknown ? 4 : 2;
-  case SL_FITS_while: return 3;
-  case SL_FITS_plays: return out->rest.rest == SL_REST_unknown ? 6 : 3;
-  case SL_FITS_limit: return out->rest.rest == SL_REST_unknown ? 6 : 3;
-  case SL_FITS_past:
-  case SL_FITS_perhaps: return 4;
-  case SL_FITS_no: return 6;
-  default: return 7;
+enum class {
+  CLASS_leak, /* that may be what is missing: whatever else would help is used up some steps later */
+  CLASS_fits,
+  CLASS_life,
+  CLASS_sometimes,
+  CLASS_perhaps,
+  CLASS_limit,
+  CLASS_training, /* it may do, but trains otherwise */
+  CLASS_no,
+  CLASS_refused,
+};
+
+static enum class class_of(const struct sl_advise *out, const struct sl_advice *item) {
+  const bool is_open = out->rest.rest == SL_REST_unknown;
+  if (has_kind(item, SL_CANDIDATE_leak) && out->goal.is_refused && item->fits == SL_FITS_perhaps) return CLASS_leak;
+  if ((is_good(item->fits) || item->fits == SL_FITS_while) &&
+      has_kind(item, SL_CANDIDATE_training)) return CLASS_training;
+  switch (item->fits){
+    case SL_FITS_yes : return CLASS_fits; case SL_FITS_life : return is_open ? CLASS_perhaps : CLASS_life;
+    case SL_FITS_while : return CLASS_sometimes;
+    case SL_FITS_plays : return is_open ? CLASS_no : CLASS_sometimes;
+    case SL_FITS_limit : return is_open ? CLASS_no : CLASS_limit;
+    case SL_FITS_past : case SL_FITS_perhaps : return CLASS_perhaps;
+    case SL_FITS_hardly : case SL_FITS_no : return CLASS_no;
+    default : return CLASS_refused;
   }
 }
 
@@ -284,10 +290,10 @@ static int class_of(const struct sl_advise *out, const struct sl_advice *item) {
  * known, the one that is about the most memory: it leaves the most room for what is not known.
  */
 static bool is_before(const struct sl_advise *out, const struct sl_advice *a, const struct sl_advice *b) {
-  const int of_a = class_of(out, a), of_b = class_of(out, b);
+  const enum class of_a = class_of(out, a), of_b = class_of(out, b);
   if (of_a != of_b)
     return of_a < of_b;
-  if (of_a != 4 && of_a != 6 && of_a != 0) {
+  if (of_a != CLASS_perhaps && of_a != CLASS_no && of_a != CLASS_leak) {
     if (a->part_count != b->part_count)
       return a->part_count < b->part_count;
     if (a->cost.ns != b->cost.ns || !out->fits_already)

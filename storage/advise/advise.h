@@ -26,6 +26,7 @@ enum sl_fits {
   SL_FITS_limit,   /* where the limit is more than it was at least (sl_goal.limit_most) */
   SL_FITS_past,    /* the refused request is served; what follows is not known */
   SL_FITS_perhaps, /* not predicted: it is about as much memory as is missing, or more */
+  SL_FITS_hardly,  /* not predicted: it is about less memory than is missing, which is no proof that it can't help */
   SL_FITS_no,
   SL_FITS_refused, /* the run can't have it, or it can't be told: why says so */
 };

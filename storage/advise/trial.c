@@ -152,8 +152,6 @@ static void figures_join(const struct sl_bench *bench, const struct sl_whatif *a
     after->low = range[i].low < after->low ? range[i].low : after->low;
     after->high = range[i].high > after->high ? range[i].high : after->high;
   }
-  advice->plays += answer->plays;
-  advice->refused_plays += answer->out_of_memory;
   advice->retries = answer->retries > advice->retries ? answer->retries : advice->retries;
 }
 
@@ -173,11 +171,24 @@ static int other_ask(const struct sl_bench *bench, const struct sl_tape *changed
   const bool fits = is_answer && is_served(fits_of(bench, &answer));
   if (is_answer && room == ROOM_life && is_served(advice->fits)) {
     figures_join(bench, &answer, advice);
+    advice->plays += answer.plays;
+    advice->refused_plays += answer.out_of_memory;
     advice->fits = fits ? advice->fits : SL_FITS_plays;
   } else if (fits) {
     figures_take(bench, &answer, advice);
     advice->fits = room == ROOM_life ? SL_FITS_life : SL_FITS_limit;
   }
+  sl_whatif_free(&answer);
+  return r;
+}
+
+/* A larger limit leaves more reserved before cached segments are given back for it. */
+static int most_ask(const struct sl_bench *bench, const struct sl_tape *changed, const char *conf, unsigned plays,
+                    struct sl_advice *advice) {
+  struct sl_whatif answer = {0};
+  int r = ask(bench, changed, conf, ROOM_most, plays, &answer);
+  if (r == 0 && answer.standing != SL_STANDING_refused)
+    figures_join(bench, &answer, advice);
   sl_whatif_free(&answer);
   return r;
 }
@@ -197,9 +208,10 @@ static int limited_ask(const struct sl_bench *bench, const struct sl_tape *chang
   sl_whatif_free(&answer);
   if (r == 0 && advice->fits != SL_FITS_refused && goal->limit_life)
     r = other_ask(bench, changed, conf, plays, ROOM_life, advice);
-  if (r == 0 && advice->fits == SL_FITS_no && goal->limit_most > goal->limit_bytes)
-    r = other_ask(bench, changed, conf, plays, ROOM_most, advice);
-  return r;
+  if (r < 0 || advice->fits == SL_FITS_refused || goal->limit_most <= goal->limit_bytes)
+    return r;
+  return advice->fits == SL_FITS_no ? other_ask(bench, changed, conf, plays, ROOM_most, advice)
+                                    : most_ask(bench, changed, conf, plays, advice);
 }
 
 static void settings_have(const struct sl_bench *bench, struct sl_advice *advice) {

@@ -189,15 +189,15 @@ TEST_F(Oom, AdviceThatCantBePredictedIsAboutWhatWasAlive) {
   std::string json = shardledger({"oom", path, "--json"}).out;
   for (
       const char *part :
-      {R"("advice": "batch", "what": "half the batch, or half the sequence", "fits": "perhaps", "about_bytes": 19327352832, )"
+      {R"("advice": "batch", "what": "half the batch, or half the sequence", "fits": "perhaps", "fits_words": "perhaps", "about_bytes": 19327352832, )"
        R"("before_bytes": null, "after_bytes": null, "after_most_bytes": null, "standing": "not predicted")",
-       R"("advice": "recompute", "what": "activation checkpointing of 2 modules of class Block", "fits": "perhaps", "about_bytes": 17179869184)",
-       R"("what": "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True", "fits": "perhaps", "about_bytes": 3221225472)",
-       R"("advice": "adamw_fused", "what": "the optimizer with fused=True", "fits": "perhaps", "about_bytes": 3221225472)",
+       R"("advice": "recompute", "what": "activation checkpointing of 2 modules of class Block", "fits": "perhaps", "fits_words": "perhaps", "about_bytes": 17179869184)",
+       R"("what": "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True", "fits": "perhaps", "fits_words": "perhaps", "about_bytes": 3221225472)",
+       R"("advice": "adamw_fused", "what": "the optimizer with fused=True", "fits": "perhaps", "fits_words": "perhaps", "about_bytes": 3221225472)",
        R"("counted": "4 temporaries of it, less one")",
-       R"x("what": "fully_shard(…, reshard_after_forward=True), or FULL_SHARD of FSDP1", "fits": "perhaps", "about_bytes": 2147483648)x",
+       R"x("what": "fully_shard(…, reshard_after_forward=True), or FULL_SHARD of FSDP1", "fits": "perhaps", "fits_words": "perhaps", "about_bytes": 2147483648)x",
        R"("counted": "gathered parameters of 4 modules, less two of them")",
-       R"("what": "the other processes on this GPU", "fits": "perhaps", "about_bytes": 1073741824)"})
+       R"("what": "the other processes on this GPU", "fits": "perhaps", "fits_words": "perhaps", "about_bytes": 1073741824)"})
     EXPECT_TRUE(contains(json, part)) << part << "\n" << json;
   std::string text = shardledger({"oom", path}).out;
   EXPECT_TRUE(contains(
@@ -309,7 +309,7 @@ TEST_F(Oom, OfTheStepsBeforeGrowthIsMeasuredALeakHasNoMoreThanItAddsInAsMany) {
   }
   std::string json = shardledger({"oom", path, "--json"}).out;
   EXPECT_TRUE(contains(json, R"("advice": "leak", "what": "keeping nothing of a step: see 'shardledger survivors'", )"
-                             R"("fits": "perhaps", "about_bytes": 9663676416, )"))
+                             R"("fits": "perhaps", "fits_words": "perhaps", "about_bytes": 9663676416, )"))
       << json;
 }
 
@@ -344,7 +344,7 @@ protected:
 TEST_F(OomInTheLoss, ChunksOfItAreAnOptionOfTheTensorsThatAreItsOwnAndTheRequest) {
   for (const char *kind : {"step", "backward"})
     for (const char *part : {R"("advice": "loss", "what": "the loss in 8 chunks, each made again in backward", )"
-                             R"("fits": "perhaps", "about_bytes": 7516192768, )",
+                             R"("fits": "perhaps", "fits_words": "perhaps", "about_bytes": 7516192768, )",
                              R"("counted": "7/8 of 2 tensors of the loss, the refused one with them")"})
       EXPECT_TRUE(contains(options("", kind), part)) << options("", kind);
 }
@@ -385,7 +385,8 @@ TEST_F(Oom, GradientsThatAreKeptWholeAreToBeReducedEachTime) {
       ledger.sql(std::string("UPDATE phase SET kind = '") + phase + "'");
     }
     std::string json = shardledger({"oom", run, "--json"}).out;
-    const std::string figure = R"("fits": "perhaps", "about_bytes": )" + std::to_string(saved) + ",";
+    const std::string figure =
+        R"("fits": "perhaps", "fits_words": "perhaps", "about_bytes": )" + std::to_string(saved) + ",";
     EXPECT_EQ(contains(json, R"x("advice": "gradient_sync", "what": "gradients reduced in every backward: no )x"
                              R"x(set_requires_gradient_sync(False), no no_sync()", )x" +
                                  figure),

@@ -9,15 +9,15 @@ enum { REQUESTED = 0, ALLOCATED = 1, RESERVED = 3 };
 
 static const char *const limits[] = {"none", "budget", "process", "device"};
 static const char *const rests[] = {"recorded", "step", "optimizer", "unknown"};
-static const char *const fits_in_data[] = {"yes",  "life",    "while", "plays",  "limit",
-                                           "past", "perhaps", "no",    "refused"};
+static const char *const fits_in_data[] = {"yes",  "life",    "while",  "plays", "limit",
+                                           "past", "perhaps", "hardly", "no",    "refused"};
 static const char *const standings[] = {"exact", "bound", "estimate", "refused"};
 
 static const struct sl_column columns[] = {
     {"advice", "Advice", SL_UNIT_text, SL_COLUMN_DATA_ONLY},
     {"what", "What would help", SL_UNIT_text, SL_COLUMN_SENTENCE},
     {"fits", "Fits", SL_UNIT_text, SL_COLUMN_DATA_ONLY},
-    {"fits_words", "Fits", SL_UNIT_text, SL_COLUMN_TEXT_ONLY},
+    {"fits_words", "Fits", SL_UNIT_text, 0},
     {"about_bytes", "Is about", SL_UNIT_bytes, SL_COLUMN_HIDE_EMPTY},
     {"before_bytes", "Before", SL_UNIT_bytes, SL_COLUMN_HIDE_EMPTY},
     {"after_bytes", "After", SL_UNIT_bytes, SL_COLUMN_HIDE_EMPTY},
@@ -32,6 +32,7 @@ static const struct sl_column columns[] = {
     {"reserved_after_bytes", "Reserved", SL_UNIT_bytes, SL_COLUMN_DATA_ONLY},
     {"reserved_after_most_bytes", "at most", SL_UNIT_bytes, SL_COLUMN_DATA_ONLY},
     {"reserved_standing", "Standing", SL_UNIT_text, SL_COLUMN_DATA_ONLY},
+    {"lasts_steps", "Steps", SL_UNIT_number, SL_COLUMN_DATA_ONLY},
     {"plays", "Plays", SL_UNIT_number, SL_COLUMN_DATA_ONLY},
     {"refused_plays", "Refused", SL_UNIT_number, SL_COLUMN_DATA_ONLY},
     {"retries", "Retries", SL_UNIT_number, SL_COLUMN_DATA_ONLY},
@@ -56,6 +57,7 @@ static const char *fits_say(const struct sl_advise *advise, const struct sl_advi
   case SL_FITS_limit: snprintf(out, 40, "if the limit is more than that"); break;
   case SL_FITS_past: snprintf(out, 40, "past this request"); break;
   case SL_FITS_perhaps: snprintf(out, 40, "%s", advise->missing_bytes ? "perhaps" : "-"); break;
+  case SL_FITS_hardly: snprintf(out, 40, "hardly"); break;
   case SL_FITS_no: snprintf(out, 40, "no"); break;
   default: snprintf(out, 40, "not known");
   }
@@ -119,6 +121,7 @@ static void advice_row(struct sl_table *table, const struct sl_advise *advise, c
   sl_cell_text(table, standing_word(item, REQUESTED));
   range_cells(table, advise, item, RESERVED);
   sl_cell_text(table, standing_word(item, RESERVED));
+  number_cell(table, item->fits == SL_FITS_while, (int64_t)item->lasts_steps);
   number_cell(table, predicted, item->plays);
   number_cell(table, predicted, item->refused_plays);
   number_cell(table, predicted, (int64_t)item->retries);

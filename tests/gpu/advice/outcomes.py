@@ -2,8 +2,9 @@
 
     python tests/gpu/advice/outcomes.py DIR [--jobs N] [--only CASE]…
 
-DIR/CASE.json gets, of each change and some together, how the job ended and PyTorch's own peaks of each step. Nothing is recorded:
-one process that has imported torch is forked for each run, but where a setting is read as PyTorch starts.
+DIR/CASE.jsonl gets, of each change and some together, how the job ended and the rows that it printed, of PyTorch's own figures;
+tests/data/advice/CASE/outcomes.jsonl is such a file. Nothing is recorded: one process that has imported torch is forked for each
+run, but where a setting is read as PyTorch starts. A run that was cut off is left out.
 """
 
 import argparse
@@ -19,7 +20,6 @@ from pathlib import Path
 from run import ALLOC, CHANGES, HERE, ROOT, apply
 
 DATA = ROOT / "tests" / "data" / "advice"
-QUANTITIES = ("requested", "allocated", "reserved")
 ONLY = {"leak": ("leak",), "kept_outputs": ("evaluation",), "gradient_sync": ()}  # nothing that other jobs have
 TOGETHER = ("adamw_fused+expandable_segments", "adamw_fused+no_workspaces", "expandable_segments+no_workspaces", "no_workspaces+sgd")
 
@@ -41,7 +41,7 @@ def within(arguments, environment, out):
 
 
 def outcome(case, words, limit, out):
-    """How it ends with a change, and its peaks; None: the job can't have it."""
+    """How it ends with a change, and what it said; None: the job can't have it, or was cut off."""
     applied = apply(words)
     if not applied:
         return None
@@ -56,8 +56,8 @@ def outcome(case, words, limit, out):
         if process.is_alive():
             process.kill()
     found = rows(said.read_text())
-    steps = [[row[f"{q}_peak"] for q in QUANTITIES] for row in found if "requested_peak" in row]
-    return {"end": next((row["end"] for row in found if "end" in row), "no words"), "peaks": steps}
+    ends = [row["end"] for row in found if "end" in row]
+    return {"change": words, "end": ends[0], "rows": [row for row in found if "end" not in row]} if ends else None
 
 
 def main():
@@ -74,7 +74,7 @@ def main():
     chosen = sorted(path.parent.name for path in DATA.glob("*/truth.rank0"))
     chosen = [case for case in chosen if not options.only or case in options.only]
     limits = {c: next(r["limit"] for r in rows((DATA / c / "truth.rank0").read_text()) if "limit" in r) for c in chosen}
-    found = {case: {"limit": limits[case], "runs": {}} for case in chosen}
+    found = {case: [] for case in chosen}
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         waiting = {pool.submit(outcome, case, words, limits[case], place / "said"): (case, words)
                    for words in (*CHANGES, *TOGETHER) for case in chosen if case in ONLY.get(words, chosen)}
@@ -82,9 +82,10 @@ def main():
             case, words = waiting[done]
             with contextlib.suppress(Exception):  # one run must not keep the others' outcomes back
                 if done.result():
-                    found[case]["runs"][words] = done.result()
-                    (place / f"{case}.json").write_text(json.dumps(found[case]) + "\n")
-    print({case: len(one["runs"]) for case, one in found.items()})
+                    found[case].append(done.result())
+                    lines = [json.dumps(one) + "\n" for one in sorted(found[case], key=lambda one: one["change"])]
+                    (place / f"{case}.jsonl").write_text("".join(lines))
+    print({case: len(lines) for case, lines in found.items()})
 
 
 if __name__ == "__main__":

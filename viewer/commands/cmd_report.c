@@ -79,7 +79,9 @@ static int gather(struct sl_page *page, char **out, struct sl_error *error) {
   if (!page->json)
     return sl_no_memory(error);
   fputs("{\"version\":\"" SL_VERSION "\"", page->json);
-  r = sl_page_tables(page, error);
+  r = sl_page_advice(page, error);
+  if (r == 0)
+    r = sl_page_tables(page, error);
   if (r == 0)
     r = sl_page_heat(page, error);
   if (r == 0)

@@ -34,6 +34,7 @@ class App {
     showCoverage(this.run, this.all, this.layers);
     showHead(this.run);
     showAlerts(this.run, this);
+    showAdvice(this.run);
     showAlike(this.run);
     showFigures(this.all);
     showHistogram(this.all);

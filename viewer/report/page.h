@@ -3,10 +3,10 @@
  *
  *   base64(deflate(length of the JSON as 4 bytes, little-endian; JSON; samples))
  *
- * The JSON has the small tables (page_tables.c) and the indexes of the samples: peaks of all steps (page_heat.c), lines
- * of code (page_code.c), and memory over time (page_timeline.c). Of up to 8 ranks each is drawn. Of more those are that
- * speak for others or stand out: the rest has a row in a few tables and its peaks, and the page shows the rank that
- * stands for it.
+ * The JSON has the small tables (page_tables.c), advice for a run that died (page_advice.c) and the indexes of the
+ * samples: peaks of all steps (page_heat.c), lines of code (page_code.c), and memory over time (page_timeline.c). Of up
+ * to 8 ranks each is drawn. Of more those are that speak for others or stand out: the rest has a row in a few tables
+ * and its peaks, and the page shows the rank that stands for it.
  */
 #ifndef SHARDLEDGER_PAGE_H
 #define SHARDLEDGER_PAGE_H
@@ -40,6 +40,9 @@ struct sl_page {
 
 /* Chooses the ranks that are drawn, and finds the page's clock. First of all. 0 or a negative errno, as below. */
 int sl_page_begin(struct sl_page *page, struct sl_error *error);
+
+/* Adds the member "advice", where a rank died of a refused request. Before the tables. */
+int sl_page_advice(struct sl_page *page, struct sl_error *error);
 
 /* Adds the tables, as members. 0, or a negative errno with the sentence in error. */
 int sl_page_tables(struct sl_page *page, struct sl_error *error);

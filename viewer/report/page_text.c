@@ -27,12 +27,15 @@ FILE_TEXT(sl_script_icicle, "icicle.js");
 FILE_TEXT(sl_script_holders, "holders.js");
 FILE_TEXT(sl_script_device, "device.js");
 FILE_TEXT(sl_script_overview, "overview.js");
+FILE_TEXT(sl_script_advice, "advice.js");
 FILE_TEXT(sl_script_fleet, "fleet.js");
 FILE_TEXT(sl_script_main, "main.js");
 
 const char *const sl_page_styles[] = {sl_style_page, NULL};
-const char *const sl_page_scripts[] = {sl_script_uplot,    sl_script_units,    sl_script_data,    sl_script_memory,
-                                       sl_script_look,     sl_script_timeline, sl_script_lanes,   sl_script_strips,
-                                       sl_script_tables,   sl_script_bars,     sl_script_modules, sl_script_code,
-                                       sl_script_holding,  sl_script_icicle,   sl_script_holders, sl_script_device,
-                                       sl_script_overview, sl_script_fleet,    sl_script_main,    NULL};
+const char *const sl_page_scripts[] = {sl_script_uplot,   sl_script_units,    sl_script_data,
+                                       sl_script_memory,  sl_script_look,     sl_script_timeline,
+                                       sl_script_lanes,   sl_script_strips,   sl_script_tables,
+                                       sl_script_bars,    sl_script_modules,  sl_script_code,
+                                       sl_script_holding, sl_script_icicle,   sl_script_holders,
+                                       sl_script_device,  sl_script_overview, sl_script_advice,
+                                       sl_script_fleet,   sl_script_main,     NULL};

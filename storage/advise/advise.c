@@ -68,13 +68,15 @@ static struct sl_advice *item_add(struct sl_advise *out) {
   return &grown[out->count++];
 }
 
-static void words_set(struct sl_advice *item, int64_t count, const char *name) {
+static void words_set(struct sl_advice *item) {
   for (int i = 0; i < item->part_count; i++) {
     const struct sl_candidate *c = item->parts[i];
+    const int64_t count = item->counts[i];
+    const char *name = item->names[i];
     say(item->text, sizeof item->text, ", and ", c->text, count, name);
     say(item->code, sizeof item->code, "\n", c->code, count, name);
     if (*c->options)
-      say(item->options, sizeof item->options, " ", c->options, 0, "");
+      say(item->options, sizeof item->options, " ", c->options, count, name);
     if (*c->conf) {
       say(item->options, sizeof item->options, " ", "--alloc-conf ", 0, "");
       say(item->options, sizeof item->options, "", c->conf, 0, "");
@@ -88,12 +90,9 @@ static void words_set(struct sl_advice *item, int64_t count, const char *name) {
  * How much memory a change is about: of a hundredth of what was allocated, or more. A fact's columns: bytes, count,
  * name, at most so many bytes (NULL or none: no more), and what is added a step.
  */
-static int fact_read(struct work *w, const struct sl_candidate *candidate, struct sl_advice *item,
-                     char name[static 128], int64_t *count) {
+static int fact_read(struct work *w, const struct sl_candidate *candidate, struct sl_advice *item) {
   const struct sl_goal *goal = &w->out->goal;
   struct sl_statement *row = NULL;
-  *count = 0;
-  *name = '\0';
   if (!candidate->fact)
     return 0;
   const bool limited = goal->is_refused && goal->free_bytes >= 0 && (uint64_t)goal->free_bytes >= goal->wanted_bytes;
@@ -107,9 +106,9 @@ static int fact_read(struct work *w, const struct sl_candidate *candidate, struc
       item->most_bytes = (uint64_t)sl_column_int(row, 3);
     if (sl_column_count(row) > 4 && sl_column_int(row, 4) > 0)
       w->out->growth_bytes = (uint64_t)sl_column_int(row, 4);
-    *count = sl_column_int(row, 1);
-    snprintf(name, 128, "%s", sl_column_text(row, 2));
-    say(item->counted, sizeof item->counted, "", candidate->counted, *count, name);
+    item->counts[0] = sl_column_int(row, 1);
+    snprintf(item->names[0], sizeof item->names[0], "%s", sl_column_text(row, 2));
+    say(item->counted, sizeof item->counted, "", candidate->counted, item->counts[0], item->names[0]);
   }
   row = sl_statement_close(row);
   return r < 0 ? r : 0;
@@ -144,9 +143,7 @@ static void saving_judge(const struct sl_advise *out, struct sl_advice *item) {
 
 static int single_try(struct work *w, const struct sl_candidate *candidate) {
   struct sl_advice item = {.parts = {candidate}, .part_count = 1, .fits = SL_FITS_no};
-  char name[128];
-  int64_t count = 0;
-  int r = fact_read(w, candidate, &item, name, &count);
+  int r = fact_read(w, candidate, &item);
   const bool can_predict = w->has_bench && sl_is_predictable(candidate);
   if (r == 0 && can_predict && (r = sl_trial(&w->bench, 0, &item)) < 0)
     return sl_no_memory(w->error);
@@ -156,8 +153,8 @@ static int single_try(struct work *w, const struct sl_candidate *candidate) {
     fact_judge(w, &item);
   else
     saving_judge(w->out, &item);
-  words_set(&item, count, name);
-  r = sl_price(w->db, &w->out->goal, candidate->price, name, item.about_bytes, &item.cost, w->error);
+  words_set(&item);
+  r = sl_price(w->db, &w->out->goal, candidate->price, item.names[0], item.about_bytes, &item.cost, w->error);
   struct sl_advice *added = r < 0 ? NULL : item_add(w->out);
   if (!added)
     return r < 0 ? r : sl_no_memory(w->error);
@@ -195,6 +192,8 @@ static int together_try(struct work *w, const struct sl_advice *const parts[], i
     for (int j = 0; j < i; j++)
       if (parts[i]->parts[0]->excludes && parts[i]->parts[0]->excludes == parts[j]->parts[0]->excludes)
         return 0;
+    item.counts[item.part_count] = parts[i]->counts[0];
+    snprintf(item.names[item.part_count], sizeof item.names[0], "%s", parts[i]->names[0]);
     item.parts[item.part_count++] = parts[i]->parts[0];
     cost_add(&item.cost, &parts[i]->cost);
   }
@@ -205,7 +204,7 @@ static int together_try(struct work *w, const struct sl_advice *const parts[], i
     return sl_no_memory(w->error);
   if (!is_good(item.fits) && item.fits != SL_FITS_plays)
     return 0;
-  words_set(&item, 0, "");
+  words_set(&item);
   struct sl_advice *added = item_add(w->out);
   if (!added)
     return sl_no_memory(w->error);
@@ -373,7 +372,8 @@ static int bench_make(struct work *w) {
   r = sl_continue(w->db, &out->goal, &w->tape, &out->rest, w->error);
   if (r < 0)
     return r;
-  w->bench = (struct sl_bench){.goal = &out->goal,
+  w->bench = (struct sl_bench){.db = w->db,
+                               .goal = &out->goal,
                                .rest = &out->rest,
                                .tape = &w->tape,
                                .unchanged = &w->under[0],

@@ -33,6 +33,8 @@ enum sl_fits {
 
 struct sl_advice {
   const struct sl_candidate *parts[SL_ADVICE_PARTS];
+  int64_t counts[SL_ADVICE_PARTS]; /* of each part's fact, and its name; 0 and "" */
+  char names[SL_ADVICE_PARTS][128];
   int part_count;
   bool is_predicted;
   enum sl_fits fits;

@@ -21,11 +21,17 @@ enum sl_candidate_kind {
   SL_CANDIDATE_training, /* its results are others */
 };
 
+struct sl_apply { /* what a change may need beside the tape */
+  struct sl_db *db;
+  const char *name; /* of its fact, as the class of modules; "" */
+};
+
 struct sl_candidate {
   const char *word;
   int excludes;
   const char *conf;
-  int (*apply)(struct sl_tape *tape, struct sl_error *error); /* as changes of storage/predict */
+  int (*apply)(const struct sl_apply *with, struct sl_tape *tape,
+               struct sl_error *error); /* as changes of storage/predict; NULL: none */
   const char *options;
   const char *fact;
   enum sl_candidate_kind kind;

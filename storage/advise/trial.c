@@ -120,7 +120,7 @@ static int tape_change(const struct sl_bench *bench, struct sl_advice *advice, s
     if (!out->event_count)
       r = sl_tape_copy(bench->tape, out);
     if (r == 0)
-      r = advice->parts[i]->apply(out, &error);
+      r = advice->parts[i]->apply(&(const struct sl_apply){bench->db, advice->names[i]}, out, &error);
   }
   return r == -ENOTSUP ? refuse(advice, error.text) : r;
 }

@@ -5,6 +5,7 @@
 #include "advise.h"
 
 struct sl_bench { /* what all trials of a rank share */
+  struct sl_db *db;
   const struct sl_goal *goal;
   const struct sl_continuation *rest;
   const struct sl_tape *tape;        /* with its continuation */

@@ -4,7 +4,7 @@ import pytest
 from checks.advice import CASES, TO_THE_END, outcomes
 
 MANY = 12  # changes that each job was tried with, or nearly
-FEW = {"eval-logits-oom", "long-context-loss", "oom-first-adamw"}  # one recorded limit, the advice and, of the last, what is said not to fit
+FEW = {"eval-logits-oom", "long-context-loss", "oom-first-adamw"}  # the first advice and, of the last, what is said not to fit
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -39,7 +39,8 @@ def test_the_box_shows_the_first_of_it_and_fits_the_page(run, dark, reported, br
     ledger, page = reported(run)
     browser.open(page, dark=dark)
     able = [item for item in json.loads(advise(ledger, "--json"))["advice"] if item["fits"] != "refused" and not item["why"]]
-    shown = browser.js("return [...document.querySelectorAll('#advice tbody tr')].map(tr => [tr.cells[0].innerText, tr.cells[1].innerText])")
+    shown = browser.js("""return [...document.querySelectorAll('#advice tbody tr')].map(tr =>
+        [tr.cells[0].innerText, tr.cells[1].innerText])""")
     assert shown == [[item["what"], item["fits_words"]] for item in able[:6]] and shown
     text = browser.text("#advice")
     assert able[0]["code"] in text and "shardledger advise" in text
@@ -51,7 +52,8 @@ def test_figures_are_those_of_the_first_advice(reported, browser):
     ledger, page = reported("advice/temporaries")
     browser.open(page)
     first = json.loads(advise(ledger, "--json"))["advice"][0]
-    shown = browser.js("return [...document.querySelectorAll('#advice tbody tr:first-child [data-bytes]')].map(e => +e.dataset.bytes)")
+    shown = browser.js("""return [...document.querySelectorAll('#advice tbody tr:first-child [data-bytes]')].map(e =>
+        +e.dataset.bytes)""")
     assert shown == [first["about_bytes"], first["before_bytes"], first["after_bytes"]]
 
 

@@ -1,4 +1,4 @@
-"""What came of advice: recorded jobs that ran out of memory (tests/data/advice) run again, with each change, under the same limit.
+"""What came of advice: recorded dead jobs (tests/data/advice) run again, with each change, under the same limit.
 
     python tests/gpu/advice/outcomes.py DIR [--jobs N] [--only CASE]…
 
@@ -21,7 +21,8 @@ from run import ALLOC, CHANGES, HERE, ROOT, apply
 
 DATA = ROOT / "tests" / "data" / "advice"
 ONLY = {"leak": ("leak",), "kept_outputs": ("evaluation",), "gradient_sync": ()}  # nothing that other jobs have
-TOGETHER = ("adamw_fused+expandable_segments", "adamw_fused+no_workspaces", "expandable_segments+no_workspaces", "no_workspaces+sgd")
+TOGETHER = ("adamw_fused+expandable_segments", "adamw_fused+no_workspaces", "expandable_segments+no_workspaces",
+            "no_workspaces+sgd")
 
 
 def rows(text):
@@ -70,7 +71,8 @@ def main():
     (place / "said").mkdir(parents=True, exist_ok=True)
     os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # no context before a fork
     multiprocessing.get_context("forkserver").set_forkserver_preload(
-        ["torch", "torch._dynamo", "torch.utils.checkpoint", "torch.distributed.fsdp", "torch.testing._internal.distributed.fake_pg"])
+        ["torch", "torch._dynamo", "torch.utils.checkpoint", "torch.distributed.fsdp",
+         "torch.testing._internal.distributed.fake_pg"])
     chosen = sorted(path.parent.name for path in DATA.glob("*/truth.rank0"))
     chosen = [case for case in chosen if not options.only or case in options.only]
     limits = {c: next(r["limit"] for r in rows((DATA / c / "truth.rank0").read_text()) if "limit" in r) for c in chosen}

@@ -89,9 +89,11 @@ def outcomes(case):
     answer = ask(case)
     tried = {one["change"]: one for one in map(json.loads, (DATA / case / "outcomes.jsonl").read_text().splitlines())}
     items = {item["advice"]: item for item in answer["advice"]}
-    nothing = {"end": "", "rows": ()}
-    return [Outcome(change, items.get(change), answer["goal"][0], tried.get(change, nothing)["end"], tuple(tried.get(change, nothing)["rows"]))
-            for change in (*items, *sorted(tried.keys() - items))]
+    found = []
+    for change in (*items, *sorted(tried.keys() - items)):
+        came = tried.get(change, {"end": "", "rows": ()})
+        found.append(Outcome(change, items.get(change), answer["goal"][0], came["end"], tuple(came["rows"])))
+    return found
 
 
 # ---- as docs/advice.md shows them ----

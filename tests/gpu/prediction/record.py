@@ -1,8 +1,8 @@
 """Records job.py in many ways on one GPU, several at a time, for the pairs of docs/prediction.md.
 
-    python tests/gpu/prediction/record.py DIR [--jobs N] [--only NAME]…
+    python tests/gpu/prediction/record.py DIR [--jobs N] [--only NAME|jobs]…
 
-DIR/NAME gets each run's logs and truth.rank0, what PyTorch said; DIR/pairs.json says what was changed between them. Limits are
+DIR/NAME gets each run's logs and truth.rank…, what PyTorch said; DIR/pairs.json says what was changed between them. Limits are
 parts of what the run without one reserved.
 """
 
@@ -58,16 +58,49 @@ def runs(kind, job):
 
 
 SHARDED = ("--world", "4")
-RUNS = (
+SETTINGS = (
     *runs("plain", ()),
     *runs("sharded", SHARDED),
     Run("sharded-keep", (*SHARDED, "--keep")),
     Run("sharded-keep-fused-expandable", (*SHARDED, "--keep", "--optimizer", "adamw-fused"), CONFIGS["expandable"]),
 )
 
+# Jobs that differ in what they do. With expandable segments no figure depends on addresses, so that all are compared to the byte.
+JOBS = {
+    "one": "", "one-micro2": "--micro 2", "one-micro3": "--micro 3",
+    "one-recompute": "--recompute all", "one-recompute1": "--recompute 1",
+    "one-batch2": "--batch 2", "one-batch3": "--batch 3", "one-sequence2": "--sequence 2", "one-sequence3": "--sequence 3",
+    "one-chunks2": "--chunks 2", "one-chunks4": "--chunks 4", "one-sgd": "--optimizer sgd",
+    "one-swap": "--swap", "ranks4-swap": "--world 4 --swap",
+    **{f"ranks{n}": f"--world {n}" for n in (1, 2, 4, 7, 8, 64, 1024)},
+    "ranks2-second": "--world 2 --rank 1", "ranks7-second": "--world 7 --rank 1",
+    "ranks8-seventh": "--world 8 --rank 6", "ranks7-seventh": "--world 7 --rank 6",
+    "ranks4-sgd": "--world 4 --optimizer sgd", "ranks8-sgd": "--world 8 --optimizer sgd",
+    **{f"mixed{n}": f"--world {n} --mixed" for n in (1, 2, 4, 8, 64)},
+    "ranks4-micro2": "--world 4 --micro 2", "ranks4-micro3": "--world 4 --micro 3",
+    "ranks4-nosync2": "--world 4 --micro 2 --no-sync", "ranks4-nosync3": "--world 4 --micro 3 --no-sync",
+    "mixed4-micro2": "--world 4 --mixed --micro 2", "mixed4-nosync2": "--world 4 --mixed --micro 2 --no-sync",
+    "ranks4-recompute": "--world 4 --recompute all", "ranks4-recompute1": "--world 4 --recompute 1",
+    "ranks4-keep": "--world 4 --keep", "ranks4-reshard2": "--world 4 --reshard 2", "ranks8-keep": "--world 8 --keep",
+    "ranks8-reshard4": "--world 8 --reshard 4",
+    "ranks4-batch2": "--world 4 --batch 2", "ranks4-batch3": "--world 4 --batch 3",
+    "ranks4-sequence2": "--world 4 --sequence 2", "ranks4-sequence3": "--world 4 --sequence 3",
+    "ranks4-chunks4": "--world 4 --chunks 4", "ranks4-offload": "--world 4 --offload",
+}  # fmt: skip
+DEFAULT = {"default2": "--world 2", "default8": "--world 8"}  # and these without
+RUNS = (
+    *SETTINGS,
+    *(Run(name, tuple(job.split()), CONFIGS["expandable"]) for name, job in JOBS.items()),
+    *(Run(name, tuple(job.split())) for name, job in DEFAULT.items()),
+)
+
 
 def rows(out):
-    return [json.loads(line) for line in (out / "truth.rank0").read_text().splitlines()]
+    return [json.loads(line) for path in out.glob("truth.rank*") for line in path.read_text().splitlines()]
+
+
+def rank_of(run):
+    return run.job[run.job.index("--rank") + 1] if "--rank" in run.job else "0"
 
 
 def record(run, place):
@@ -81,7 +114,7 @@ def record(run, place):
     job = [sys.executable, Path(__file__).with_name("job.py"), *run.job, *limit]
     done = subprocess.run([COMMAND, "run", "-o", out, "--", *map(str, job)], capture_output=True, text=True, env=environment)
     out.mkdir(exist_ok=True)
-    (out / "truth.rank0").write_text("".join(line + "\n" for line in done.stdout.splitlines() if line.startswith('{"')))
+    (out / f"truth.rank{rank_of(run)}").write_text("".join(line + "\n" for line in done.stdout.splitlines() if line.startswith('{"')))
     if not rows(out):
         (out / "said.txt").write_text(done.stdout[-4000:] + done.stderr[-4000:])
     for ledger in out.glob("*.sqlite*"):
@@ -130,7 +163,7 @@ def main():
     parser.add_argument("--only", action="append")
     options = parser.parse_args()
     options.place.mkdir(parents=True, exist_ok=True)
-    chosen = [run for run in RUNS if not options.only or run.name in options.only]
+    chosen = [run for run in RUNS if not options.only or run.name in options.only or ("jobs" in options.only and run not in SETTINGS)]
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         for wave in (False, True):  # limits are parts of what the others reserve
             now = [run for run in chosen if bool(run.part) == wave]

@@ -25,6 +25,7 @@ void sl_tape_free(struct sl_tape *tape) {
   words_free(&tape->categories);
   words_free(&tape->phases);
   words_free(&tape->states);
+  words_free(&tape->parameters);
   *tape = (struct sl_tape){0};
 }
 
@@ -104,14 +105,23 @@ static int period_add(struct sl_tape *tape, struct sl_statement *row) {
   return 0;
 }
 
-/* The names of an optimizer's states: what follows the parameter's. */
-static int state_add(struct sl_tape *tape, const char *name, struct sl_tape_allocation *a) {
-  const char *dot = strrchr(name, '.');
+/* Of a shard the parameter's name, and of an optimizer's state what follows it, too. */
+static int name_add(struct sl_tape *tape, const char *name, bool is_state, struct sl_tape_allocation *a) {
+  const char *dot = is_state ? strrchr(name, '.') : NULL;
   uint32_t number = 0;
+  int r = 0;
   if (!*name)
     return 0;
-  int r = word_number(&tape->states, dot ? dot + 1 : name, &number);
-  a->state = number + 1;
+  if (is_state) {
+    r = word_number(&tape->states, dot ? dot + 1 : name, &number);
+    a->state = number + 1;
+  }
+  if (r < 0 || (is_state && !dot))
+    return r;
+  char *whose = strndup(name, dot ? (size_t)(dot - name) : strlen(name));
+  r = whose ? word_number(&tape->parameters, whose, &number) : -ENOMEM;
+  free(whose);
+  a->parameter = number + 1;
   return r;
 }
 
@@ -145,7 +155,7 @@ static int allocation_add(struct sl_tape *tape, struct sl_statement *row) {
       .step = sl_column_int(row, 17),
       .tid = sl_column_int(row, 18),
   };
-  int r = state_add(tape, sl_column_text(row, 15), a);
+  int r = name_add(tape, sl_column_text(row, 15), strcmp(sl_column_text(row, 6), "optstate") == 0, a);
   r = r < 0 ? r : place_number(tape, (uint64_t)sl_column_int(row, 4), sl_column_text(row, 5), &a->place);
   r = r < 0 ? r : word_number(&tape->categories, sl_column_text(row, 6), &a->category);
   r = r < 0 ? r : word_number(&tape->phases, sl_column_text(row, 10), &a->phase);

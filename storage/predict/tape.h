@@ -36,9 +36,10 @@ struct sl_tape_allocation {
   uint64_t alloc_event, free_event, complete_event; /* 0: none */
   uint32_t place, category, phase;                  /* of sl_tape.places, .categories and .phases */
   uint32_t state;                                   /* of an optimizer's state: 1 + index of sl_tape.states; else 0 */
-  int64_t module_id, optimizer_step;                /* phase.id of the optimizer step around it; 0: none */
-  int64_t step, tid;                                /* -1: outside of steps */
-  bool dropped;                                     /* a change has taken it out */
+  uint32_t parameter; /* of a shard or of a state: 1 + index of sl_tape.parameters, whose it is; else 0 */
+  int64_t module_id, optimizer_step; /* phase.id of the optimizer step around it; 0: none */
+  int64_t step, tid;                 /* -1: outside of steps */
+  bool dropped;                      /* a change has taken it out */
 };
 
 enum sl_tape_action { SL_TAPE_taken, SL_TAPE_returned, SL_TAPE_existing, SL_TAPE_refused };
@@ -88,6 +89,8 @@ struct sl_tape {
   struct sl_tape_optimizer_step *optimizer_steps; /* those that are stored, by time */
   size_t optimizer_step_count;
   struct sl_tape_words pools, categories, phases, states; /* of states: their names, as exp_avg */
+  struct sl_tape_words parameters;                        /* names, as blocks.0.norm.weight */
+  char doubt[200]; /* what a change takes for granted, as a whole sentence's rest; "": nothing, so it is proven */
 };
 
 /*

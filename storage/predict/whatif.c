@@ -210,10 +210,10 @@ enum sl_standing sl_whatif_standing(const struct sl_whatif *out, int quantity, s
     return out->standing;
   const bool room_is_guessed = out->room_is_open || (out->room_bytes && (out->retries || out->end != SL_END_all));
   const bool is_open = period == SIZE_MAX ? out->open_from[quantity] != SIZE_MAX : period >= out->open_from[quantity];
-  return room_is_guessed || out->before.waits || is_open ? SL_STANDING_estimate : SL_STANDING_exact;
+  return out->is_doubtful || room_is_guessed || out->before.waits || is_open ? SL_STANDING_estimate : SL_STANDING_exact;
 }
 
-static void standing_set(struct sl_whatif *out) {
+static void standing_set(struct sl_whatif *out, const char *doubt) {
   enum sl_standing standing = SL_STANDING_exact;
   for (int i = 0; i < SL_QUANTITIES; i++)
     if (i != ACTIVE && sl_whatif_standing(out, i, SIZE_MAX) == SL_STANDING_estimate)
@@ -221,15 +221,19 @@ static void standing_set(struct sl_whatif *out) {
   out->standing = standing;
   if (standing == SL_STANDING_exact)
     return;
+  bool is_open = out->room_is_open || out->retries || out->end != SL_END_all || out->before.waits;
+  for (int i = 0; i < SL_QUANTITIES; i++)
+    is_open |= out->open_from[i] != SIZE_MAX;
   const char *why =
-      out->room_is_open
+      out->is_doubtful && !is_open ? ""
+      : out->room_is_open
           ? "how much room there was is known from the refused requests alone; --memory-limit or --device-memory tells it"
       : out->room_bytes && (out->retries || out->end != SL_END_all)
           ? "what is not PyTorch's is taken at its most, which it may not have been when there was no room"
       : out->before.waits
           ? "it depends on when other streams are done with freed blocks, or on where the driver puts segments"
           : "it depends on where the driver puts segments";
-  snprintf(out->reason, sizeof out->reason, "%s", why);
+  snprintf(out->reason, sizeof out->reason, "%s%s%s", doubt, *doubt && *why ? "; " : "", why);
 }
 
 /* Where a limit is told, the recorded run had it too: with it, it must come out as recorded. */
@@ -256,7 +260,9 @@ static int check_limit(const struct sl_tape *tape, const struct sl_replay_option
 int sl_whatif_ask(const struct sl_tape *tape, const struct sl_tape *changed, const struct sl_whatif_change *change,
                   struct sl_whatif *out) {
   const bool is_changed = changed || change->alloc_conf || has_room_limits(change);
-  *out = (struct sl_whatif){.is_changed = is_changed, .open_from = {SIZE_MAX, SIZE_MAX, SIZE_MAX, SIZE_MAX}};
+  *out = (struct sl_whatif){.is_changed = is_changed,
+                            .is_doubtful = changed && *changed->doubt,
+                            .open_from = {SIZE_MAX, SIZE_MAX, SIZE_MAX, SIZE_MAX}};
   struct sl_replay_options options = {.limit_bytes = change->recorded_limit_bytes};
   struct sl_allocator_config config;
   for (int i = 0; i < SL_QUANTITIES; i++)
@@ -296,7 +302,7 @@ int sl_whatif_ask(const struct sl_tape *tape, const struct sl_tape *changed, con
   if (r == 0)
     r = play_all(changed ? changed : tape, &options, out);
   if (r == 0)
-    standing_set(out);
+    standing_set(out, changed ? changed->doubt : "");
   return r;
 }
 

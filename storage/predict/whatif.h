@@ -51,6 +51,7 @@ struct sl_whatif {
   bool ends_surely;              /* in each of the plays */
   unsigned plays, out_of_memory; /* how many, and those that ended with a refused request */
   bool is_changed;
+  bool is_doubtful;                /* a change takes something for granted (sl_tape.doubt): nothing is proven */
   size_t open_from[SL_QUANTITIES]; /* the first period of which a peak is not proven; SIZE_MAX: all are */
 };
 

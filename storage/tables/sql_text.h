@@ -20,5 +20,9 @@ extern const char sl_tape_allocations_sql[];
 extern const char sl_tape_segments_sql[];
 extern const char sl_tape_outside_sql[];
 extern const char sl_tape_optimizer_steps_sql[];
+extern const char sl_shards_parameters_sql[];
+extern const char sl_shards_units_sql[];
+extern const char sl_shards_groups_sql[];
+extern const char sl_shards_device_sql[];
 
 #endif

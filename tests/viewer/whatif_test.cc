@@ -147,6 +147,45 @@ TEST_F(Whatif, WorkspacesAreLeftOut) {
   EXPECT_TRUE(contains(result.out, "0,requested,213863496,146754632,")) << result.out;
 }
 
+TEST_F(Whatif, OtherNumbersOfRanksSplitParametersDifferently) {
+  std::string path = ledger("predictions/ranks4");
+  CommandResult result = shardledger({"whatif", path, "--world-size", "7", "--csv"});
+  EXPECT_EQ(result.status, 0) << result.error;
+  EXPECT_TRUE(contains(result.out, "0,requested,874797256,826371300,,-48425956,exact,")) << result.out;
+  EXPECT_TRUE(contains(result.out, "0,reserved,1040187392,987758592,,-52428800,exact,")) << result.out;
+  // Its own number is no change, however far the rules go.
+  result = shardledger({"whatif", path, "--world-size", "4", "--csv"});
+  EXPECT_TRUE(contains(result.out, "0,requested,874797256,874797256,,0,exact,")) << result.out;
+}
+
+TEST_F(Whatif, SaysWhyANumberOfRanksIsRefused) {
+  const struct {
+    const char *run, *ranks, *why;
+  } cases[] = {
+      {"predictions/ranks4", "1", "with one rank FSDP2 gathers nothing"},
+      {"predictions/ranks8-seventh", "4", "of 4 ranks none is rank 6"},
+      {"predictions/one", "8", "it has no unit of FSDP2"},
+      {"predictions/ranks4-offload", "8", "its parameters are in the host's memory"},
+      {"predictions/ranks8-reshard4", "16", "it is resharded to fewer ranks"},
+      {"fsdp2-2rank", "8", "shapes of its parameters were not recorded"},
+  };
+  for (auto &one : cases) {
+    CommandResult result = shardledger({"whatif", ledger(one.run), "--world-size", one.ranks});
+    EXPECT_EQ(result.status, 0) << result.error;
+    EXPECT_TRUE(contains(result.out, "refused: ")) << one.run << result.out;
+    EXPECT_TRUE(contains(result.out, one.why)) << one.run << result.out;
+  }
+  EXPECT_EQ(shardledger({"whatif", ledger("predictions/ranks2"), "--world-size", "0"}).status, 2);
+}
+
+// It moves states to the device and back, by itself: of what size they are for other numbers nobody knows.
+TEST_F(Whatif, IsAnEstimateWhereTheProgramItselfMakesWhatMayDependOnIt) {
+  CommandResult result = shardledger({"whatif", ledger("predictions/ranks4-swap"), "--world-size", "8"});
+  EXPECT_EQ(result.status, 0) << result.error;
+  EXPECT_TRUE(contains(result.out, "of the program itself")) << result.out;
+  EXPECT_FALSE(contains(result.out, "exact")) << result.out;
+}
+
 TEST_F(Whatif, WrongInputIsOneSentence) {
   std::string path = ledger("fsdp2-2rank");
   for (auto conf : {"expandable_segments", "expandible_segments:True", "backend:cudaMallocAsync"}) {

@@ -3,9 +3,7 @@
 #include "commands/summary.h"
 #include "output/units.h"
 #include "storage/grow.h"
-#include "storage/predict/change_optimizer.h"
-#include "storage/predict/change_reshard.h"
-#include "storage/predict/change_workspaces.h"
+#include "storage/predict/changes.h"
 #include "storage/predict/floor.h"
 #include "storage/predict/whatif.h"
 #include "viewer_sql.h"
@@ -25,10 +23,11 @@ struct question {
   struct sl_whatif_change change;
   const char *alloc_conf;
   int64_t device_bytes, limit_bytes, recorded_limit_bytes; /* 0: not given */
-  int optimizer;                                           /* enum sl_optimizer */
-  int64_t first_step, last_step;
-  const char *steps; /* "3-5"; NULL: all */
-  int reshard;       /* as recorded, off */
+  struct sl_changes changes;
+  int optimizer;      /* enum sl_optimizer */
+  const char *steps;  /* "3-5"; NULL: all */
+  int reshard;        /* as recorded, off */
+  int64_t world_size; /* -1: as recorded */
   bool no_workspaces, floor;
   int by;
   struct sl_ranks ranks;
@@ -366,21 +365,6 @@ static int nothing_print(struct printing *p, uint32_t rank, const char *why) {
   return note_add(p, SL_STYLE_red, "Rank %u: refused: %s", rank, why);
 }
 
-/* The rank's tape once more, with what is changed of its requests; none where nothing is. */
-static int tape_change(struct printing *p, uint32_t rank, struct sl_tape *out, struct sl_error *error) {
-  const struct question *q = p->question;
-  if (q->optimizer == SL_OPTIMIZER_as_recorded && !q->no_workspaces && !q->reshard)
-    return 0;
-  int r = sl_tape_read(p->db, rank, out, error);
-  if (r == 0 && q->optimizer != SL_OPTIMIZER_as_recorded)
-    r = sl_change_optimizer(out, (enum sl_optimizer)q->optimizer, q->first_step, q->last_step, error);
-  if (r == 0 && q->reshard)
-    r = sl_change_reshard_off(out, q->first_step, q->last_step, error);
-  if (r == 0 && q->no_workspaces)
-    r = sl_change_no_workspaces(out, error);
-  return r;
-}
-
 static int rank_print(struct printing *p, uint32_t rank, struct sl_error *error) {
   struct sl_tape tape, changed = {0};
   struct sl_whatif answer = {0};
@@ -392,7 +376,7 @@ static int rank_print(struct printing *p, uint32_t rank, struct sl_error *error)
   }
   if (r < 0)
     return r;
-  r = tape_change(p, rank, &changed, error);
+  r = sl_changes_any(&p->question->changes) ? sl_changes_read(p->db, rank, &p->question->changes, &changed, error) : 0;
   if (r == -ENOTSUP) {
     r = nothing_print(p, rank, error->text);
     error->text[0] = '\0';
@@ -429,6 +413,9 @@ static void change_say(struct sl_output *out, const struct question *question) {
   if (question->reshard)
     sl_output_line(out, "With reshard_after_forward=False%s%s", question->steps ? " in steps " : "",
                    question->steps ? question->steps : "");
+  if (question->world_size >= 0)
+    sl_output_line(out, "With %" PRId64 " ranks; what NCCL takes is not PyTorch's, and not in these figures",
+                   question->world_size);
   if (question->no_workspaces)
     sl_output_line(out, "Without cuBLAS's workspaces (CUBLAS_WORKSPACE_CONFIG=:0:0, CUBLASLT_WORKSPACE_SIZE=0)");
   if (question->device_bytes)
@@ -436,8 +423,7 @@ static void change_say(struct sl_output *out, const struct question *question) {
   if (question->limit_bytes)
     sl_output_line(out, "In a process that may have %s",
                    sl_format_bytes(bytes, question->limit_bytes, out->exact_bytes));
-  if (!question->alloc_conf && !question->device_bytes && !question->limit_bytes && !question->optimizer &&
-      !question->no_workspaces && !question->reshard)
+  if (!question->alloc_conf && !question->device_bytes && !question->limit_bytes && !sl_changes_any(&question->changes))
     sl_output_line(out, "Nothing is changed: the run as it was, played again");
 }
 
@@ -505,11 +491,12 @@ static int print_whatif(struct sl_db *db, struct sl_output *out, void *context, 
 static bool steps_take(struct question *question) {
   char *end = NULL;
   errno = 0;
-  question->first_step = question->last_step = strtoll(question->steps, &end, 10);
+  int64_t last = question->changes.first_step = strtoll(question->steps, &end, 10);
   if (*end == '-' && end > question->steps)
-    question->last_step = strtoll(end + 1, &end, 10);
+    last = strtoll(end + 1, &end, 10);
+  question->changes.end_step = last + 1;
   return !errno && end > question->steps && !*end && question->steps[strlen(question->steps) - 1] != '-' &&
-         question->first_step >= 0 && question->last_step >= question->first_step;
+         question->changes.first_step >= 0 && last >= question->changes.first_step;
 }
 
 /* The change as it was asked for; what is wrong with it is said. */
@@ -532,6 +519,14 @@ static bool change_take(struct question *question) {
     sl_complain("--steps: '%s' is no step and no range of steps, such as 3 or 3-5", question->steps);
     return false;
   }
+  if (question->world_size == 0) {
+    sl_complain("--world-size: there is at least one rank, as in --world-size 64");
+    return false;
+  }
+  question->changes.optimizer = (enum sl_optimizer)question->optimizer;
+  question->changes.reshard_off = question->reshard;
+  question->changes.no_workspaces = question->no_workspaces;
+  question->changes.world_size = question->world_size < 0 ? 0 : (uint64_t)question->world_size;
   question->change = (struct sl_whatif_change){.alloc_conf = question->alloc_conf,
                                                .device_bytes = (uint64_t)question->device_bytes,
                                                .limit_bytes = (uint64_t)question->limit_bytes,
@@ -541,7 +536,7 @@ static bool change_take(struct question *question) {
 
 int sl_cmd_whatif(const struct sl_command *command, int argc, char **argv) {
   struct sl_output_arguments format = {0};
-  struct question question = {.by = BY_life, .last_step = INT64_MAX};
+  struct question question = {.by = BY_life, .world_size = -1};
   const struct sl_argument arguments[] = {
       {"alloc-conf", 0, "CONF", "with these settings of PyTorch's allocator, as PYTORCH_CUDA_ALLOC_CONF has them",
        SL_ARGUMENT_TEXT, &question.alloc_conf},
@@ -550,6 +545,7 @@ int sl_cmd_whatif(const struct sl_command *command, int argc, char **argv) {
        &question.optimizer},
       {"reshard", 0, "as-recorded|off", "FSDP2 with reshard_after_forward=False", SL_ARGUMENT_CHOICE,
        &question.reshard},
+      {"world-size", 0, "N", "with FSDP2's shards over N ranks", SL_ARGUMENT_NUMBER, &question.world_size},
       {"steps", 0, "STEPS", "optimizer and reshard: in these steps only, such as 3-5", SL_ARGUMENT_TEXT,
        &question.steps},
       {"no-workspaces", 0, NULL, "without what cuBLAS holds in PyTorch's pool", SL_ARGUMENT_FLAG,

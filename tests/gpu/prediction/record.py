@@ -156,6 +156,27 @@ def pairs(place, recorded):
                     yield {"base": base, "options": options, "target": target}
 
 
+RANKS = {"ranks": (2, 4, 7, 8, 64, 1024), "mixed": (2, 4, 8, 64), "default": (2, 8)}
+
+
+def job_pairs():
+    """(base, options, target) of JOBS and DEFAULT."""
+    for kind, sizes in RANKS.items():
+        for base in sizes:
+            for target in sizes:
+                if base != target and (kind == "default" or base in (4, 8) or target == 4):
+                    yield f"{kind}{base}", f"--world-size {target}", f"{kind}{target}"
+    yield "ranks2-second", "--world-size 7", "ranks7-second"
+    yield "ranks8-seventh", "--world-size 7", "ranks7-seventh"
+    yield "ranks7-seventh", "--world-size 8", "ranks8-seventh"
+    yield "ranks4-sgd", "--world-size 8", "ranks8-sgd"
+    yield "ranks4-keep", "--world-size 8", "ranks8-keep"
+    yield "ranks4", "--world-size 8 --optimizer sgd", "ranks8-sgd"
+    yield "ranks4", "--world-size 8 --reshard off", "ranks8-keep"
+    yield "ranks8", "--world-size 4 --optimizer sgd", "ranks4-sgd"
+    yield "ranks8", "--world-size 4 --reshard off", "ranks4-keep"
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("place", type=Path)
@@ -169,7 +190,11 @@ def main():
             now = [run for run in chosen if bool(run.part) == wave]
             for name, found in pool.map(lambda run: record(run, options.place), now):
                 print(name, f"{len(found)} lines", found[-1] if found else "NOTHING", flush=True)
-    (options.place / "pairs.json").write_text(json.dumps(list(pairs(options.place, chosen)), indent=1) + "\n")
+    names = {run.name for run in chosen}
+    found = list(pairs(options.place, chosen))
+    found += [{"base": base, "options": change.split(), "target": target}
+              for base, change, target in job_pairs() if base in names and target in names]
+    (options.place / "pairs.json").write_text(json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":

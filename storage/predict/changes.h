@@ -1,0 +1,28 @@
+/*
+ * All that can be changed of what a rank asks for, together: in one order, so that a later change sees what an earlier
+ * one has made. (What is changed of the allocator alone is whatif.h's.)
+ */
+#ifndef SHARDLEDGER_CHANGES_H
+#define SHARDLEDGER_CHANGES_H
+
+#include "change_optimizer.h"
+#include "storage/tables/db.h"
+#include "tape.h"
+
+struct sl_changes { /* zero-initialised: none */
+  enum sl_optimizer optimizer;
+  bool reshard_off, no_workspaces;
+  int64_t first_step, end_step; /* of optimizer and reshard: in these only, the last one not included; 0: to the end */
+  uint64_t world_size;          /* ranks; 0: as recorded */
+};
+
+bool sl_changes_any(const struct sl_changes *changes);
+
+/*
+ * A rank's tape with them; free it with sl_tape_free. 0; -ENOTSUP or -ENODATA, with the reason as the rest of a
+ * sentence in error; or another negative errno.
+ */
+int sl_changes_read(struct sl_db *db, uint32_t rank, const struct sl_changes *changes, struct sl_tape *out,
+                    struct sl_error *error);
+
+#endif

@@ -14,13 +14,14 @@ struct sl_changes { /* zero-initialised: none */
   bool reshard_off, no_workspaces;
   int64_t first_step, end_step; /* of optimizer and reshard: in these only, the last one not included; 0: to the end */
   uint64_t world_size;          /* ranks; 0: as recorded */
+  const char *recompute;        /* as of change_recompute.h; NULL: as recorded */
 };
 
 bool sl_changes_any(const struct sl_changes *changes);
 
 /*
- * A rank's tape with them; free it with sl_tape_free. 0; -ENOTSUP or -ENODATA, with the reason as the rest of a
- * sentence in error; or another negative errno.
+ * A rank's tape with them, and as sl_tape.most the one with later ends where such are not known; free it with
+ * sl_tape_free. 0; -ENOTSUP or -ENODATA, with the reason as the rest of a sentence in error; or another negative errno.
  */
 int sl_changes_read(struct sl_db *db, uint32_t rank, const struct sl_changes *changes, struct sl_tape *out,
                     struct sl_error *error);

@@ -14,6 +14,9 @@ static void words_free(struct sl_tape_words *words) {
 }
 
 void sl_tape_free(struct sl_tape *tape) {
+  if (tape->most)
+    sl_tape_free(tape->most);
+  free(tape->most);
   free(tape->config);
   free(tape->events);
   free(tape->allocations);
@@ -334,4 +337,21 @@ int sl_tape_put(struct sl_tape *tape, enum sl_tape_kind kind, uint32_t allocatio
 
 int sl_tape_category(struct sl_tape *tape, const char *name, uint32_t *out) {
   return word_number(&tape->categories, name, out);
+}
+
+struct sl_tape_ends *sl_tape_ends(const struct sl_tape *tape) {
+  struct sl_tape_ends *ends = reallocarray(NULL, tape->allocation_count + 1, sizeof *ends);
+  if (!ends)
+    return NULL;
+  memset(ends, 0xff, (tape->allocation_count + 1) * sizeof *ends);
+  for (size_t i = 0; i < tape->event_count; i++) {
+    const struct sl_tape_event *event = &tape->events[i];
+    if (event->kind == SL_TAPE_alloc)
+      ends[event->index].alloc = i;
+    else if (event->kind == SL_TAPE_free)
+      ends[event->index].free = i;
+    else if (event->kind == SL_TAPE_complete)
+      ends[event->index].complete = i;
+  }
+  return ends;
 }

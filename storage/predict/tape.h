@@ -90,7 +90,8 @@ struct sl_tape {
   size_t optimizer_step_count;
   struct sl_tape_words pools, categories, phases, states; /* of states: their names, as exp_avg */
   struct sl_tape_words parameters;                        /* names, as blocks.0.norm.weight */
-  char doubt[200]; /* what a change takes for granted, as a whole sentence's rest; "": nothing, so it is proven */
+  struct sl_tape *most; /* the same where all that may live longer does, owned; NULL: there is nothing such */
+  char doubt[200];      /* what a change takes for granted, as a whole sentence's rest; "": nothing, so it is proven */
 };
 
 /*
@@ -107,7 +108,12 @@ void sl_tape_free(struct sl_tape *tape);
 int sl_tape_add(struct sl_tape *tape, const struct sl_tape_allocation *like, uint64_t requested, uint32_t *out);
 int sl_tape_put(struct sl_tape *tape, enum sl_tape_kind kind, uint32_t allocation, uint64_t number, int32_t offset);
 int sl_tape_category(struct sl_tape *tape, const char *name, uint32_t *out);
-void sl_tape_sort(struct sl_tape *tape); /* and leaves out events of what is dropped */
+/* Where the events of each allocation are, of sl_tape.events; SIZE_MAX: none. Until the next sl_tape_sort. */
+struct sl_tape_ends {
+  size_t alloc, free, complete;
+};
+struct sl_tape_ends *sl_tape_ends(const struct sl_tape *tape); /* of all; NULL: no memory. Free it with free. */
+void sl_tape_sort(struct sl_tape *tape);                       /* and leaves out events of what is dropped */
 
 /* The period of that number; NULL: none. */
 const struct sl_tape_period *sl_tape_period_find(const struct sl_tape *tape, int64_t period);

@@ -186,6 +186,38 @@ TEST_F(Whatif, IsAnEstimateWhereTheProgramItselfMakesWhatMayDependOnIt) {
   EXPECT_FALSE(contains(result.out, "exact")) << result.out;
 }
 
+// The peak is in no block, but in the optimizer: both ends are the same, and the recorded run's.
+TEST_F(Whatif, RecomputationIsExactOutsideOfTheModules) {
+  CommandResult result = shardledger({"whatif", ledger("predictions/one"), "--recompute", "all", "--csv"});
+  EXPECT_EQ(result.status, 0) << result.error;
+  EXPECT_TRUE(contains(result.out, "0,requested,1148776648,824979456,,-323797192,exact,")) << result.out;
+  EXPECT_TRUE(contains(result.out, "0,allocated,1148777984,824979456,,-323798528,exact,")) << result.out;
+}
+
+TEST_F(Whatif, RecomputationIsABoundWithinTheModules) {
+  std::string path = ledger("predictions/ranks4");
+  CommandResult result = shardledger({"whatif", path, "--recompute", "all", "--csv"});
+  EXPECT_EQ(result.status, 0) << result.error;
+  EXPECT_TRUE(contains(result.out, ",bound,\"step 2, backward, Model\"")) << result.out;
+  EXPECT_TRUE(contains(result.out, "0,reserved,1040187392,")) << result.out;
+  EXPECT_TRUE(contains(result.out, ",estimate,")) << result.out;
+  // All of them by a pattern, and some of them.
+  CommandResult same = shardledger({"whatif", path, "--recompute", "blocks.[0-3]", "--csv"});
+  EXPECT_EQ(same.out, result.out);
+  same = shardledger({"whatif", path, "--recompute", "blocks.1,blocks.2", "--csv"});
+  EXPECT_NE(same.out, result.out);
+}
+
+TEST_F(Whatif, SaysWhyRecomputationIsRefused) {
+  CommandResult result = shardledger({"whatif", ledger("predictions/one"), "--recompute", "layers.*"});
+  EXPECT_TRUE(contains(result.out, "refused: no module that 'layers.*' names was recorded")) << result.out;
+  std::string path = ledger("predictions/one-recompute");
+  result = shardledger({"whatif", path, "--recompute", "all"});
+  EXPECT_TRUE(contains(result.out, "refused: the modules that 'all' names are recomputed already")) << result.out;
+  result = shardledger({"whatif", path, "--recompute", "none"});
+  EXPECT_TRUE(contains(result.out, "refused: how long backward would hold")) << result.out;
+}
+
 TEST_F(Whatif, WrongInputIsOneSentence) {
   std::string path = ledger("fsdp2-2rank");
   for (auto conf : {"expandable_segments", "expandible_segments:True", "backend:cudaMallocAsync"}) {

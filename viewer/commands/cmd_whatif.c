@@ -28,6 +28,7 @@ struct question {
   const char *steps;  /* "3-5"; NULL: all */
   int reshard;        /* as recorded, off */
   int64_t world_size; /* -1: as recorded */
+  const char *recompute;
   bool no_workspaces, floor;
   int by;
   struct sl_ranks ranks;
@@ -416,6 +417,8 @@ static void change_say(struct sl_output *out, const struct question *question) {
   if (question->world_size >= 0)
     sl_output_line(out, "With %" PRId64 " ranks; what NCCL takes is not PyTorch's, and not in these figures",
                    question->world_size);
+  if (question->recompute)
+    sl_output_line(out, "With activations recomputed in backward: %s", question->recompute);
   if (question->no_workspaces)
     sl_output_line(out, "Without cuBLAS's workspaces (CUBLAS_WORKSPACE_CONFIG=:0:0, CUBLASLT_WORKSPACE_SIZE=0)");
   if (question->device_bytes)
@@ -526,6 +529,7 @@ static bool change_take(struct question *question) {
   question->changes.optimizer = (enum sl_optimizer)question->optimizer;
   question->changes.reshard_off = question->reshard;
   question->changes.no_workspaces = question->no_workspaces;
+  question->changes.recompute = question->recompute;
   question->changes.world_size = question->world_size < 0 ? 0 : (uint64_t)question->world_size;
   question->change = (struct sl_whatif_change){.alloc_conf = question->alloc_conf,
                                                .device_bytes = (uint64_t)question->device_bytes,
@@ -546,6 +550,10 @@ int sl_cmd_whatif(const struct sl_command *command, int argc, char **argv) {
       {"reshard", 0, "as-recorded|off", "FSDP2 with reshard_after_forward=False", SL_ARGUMENT_CHOICE,
        &question.reshard},
       {"world-size", 0, "N", "with FSDP2's shards over N ranks", SL_ARGUMENT_NUMBER, &question.world_size},
+      {"recompute", 0, "all|MODULES",
+       "with activations of these modules recomputed (torch.utils.checkpoint): all entries of lists such as blocks.0, or "
+       "patterns such as blocks.[0-3],head",
+       SL_ARGUMENT_TEXT, &question.recompute},
       {"steps", 0, "STEPS", "optimizer and reshard: in these steps only, such as 3-5", SL_ARGUMENT_TEXT,
        &question.steps},
       {"no-workspaces", 0, NULL, "without what cuBLAS holds in PyTorch's pool", SL_ARGUMENT_FLAG,

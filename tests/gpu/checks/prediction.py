@@ -81,6 +81,11 @@ def _reshard_pairs():
     yield Pair(run, ("--reshard", "off", "--steps", "0-2"), run, 2, 1, 10, names)
 
 
+def _recompute_pairs():
+    """Two ranks with NCCL: the reference workload with mixed precision, and with recomputation, too."""
+    yield Pair("fsdp2-2rank-mixed-precision", ("--recompute", "all"), "fsdp2-2rank-recompute", 4)
+
+
 def _recorded_pairs():
     """What tests/gpu/prediction/record.py recorded on one GPU."""
     listed = DATA / "predictions" / "pairs.json"
@@ -89,7 +94,7 @@ def _recorded_pairs():
 
 
 MANY = 1 << 30  # as many as there are
-PAIRS = (*_allocator_pairs(), *_optimizer_pairs(), *_reshard_pairs(), *_recorded_pairs())
+PAIRS = (*_allocator_pairs(), *_optimizer_pairs(), *_reshard_pairs(), *_recompute_pairs(), *_recorded_pairs())
 
 
 def truth_steps(run):

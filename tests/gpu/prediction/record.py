@@ -171,6 +171,10 @@ def job_pairs():
     yield "ranks7-seventh", "--world-size 8", "ranks8-seventh"
     yield "ranks4-sgd", "--world-size 8", "ranks8-sgd"
     yield "ranks4-keep", "--world-size 8", "ranks8-keep"
+    for kind in ("one", "ranks4"):
+        yield kind, "--recompute all", f"{kind}-recompute"
+        yield kind, "--recompute blocks.1", f"{kind}-recompute1"
+    yield "ranks8", "--world-size 4 --recompute all", "ranks4-recompute"
     yield "ranks4", "--world-size 8 --optimizer sgd", "ranks8-sgd"
     yield "ranks4", "--world-size 8 --reshard off", "ranks8-keep"
     yield "ranks8", "--world-size 4 --optimizer sgd", "ranks4-sgd"

@@ -1,5 +1,6 @@
 #include "changes.h"
 
+#include "change_accumulate.h"
 #include "change_recompute.h"
 #include "change_reshard.h"
 #include "change_workspaces.h"
@@ -10,7 +11,7 @@
 
 bool sl_changes_any(const struct sl_changes *changes) {
   return changes->optimizer != SL_OPTIMIZER_as_recorded || changes->reshard_off || changes->no_workspaces ||
-         changes->world_size || changes->recompute;
+         changes->world_size || changes->recompute || changes->accumulate;
 }
 
 static int world_size_change(struct sl_db *db, struct sl_tape *tape, uint64_t ranks, struct sl_error *error) {
@@ -23,8 +24,19 @@ static int world_size_change(struct sl_db *db, struct sl_tape *tape, uint64_t ra
   return r;
 }
 
+static int accumulate_change(struct sl_db *db, struct sl_tape *tape, const struct sl_changes *changes, bool at_latest,
+                             struct sl_error *error) {
+  struct sl_shards shards;
+  int r = sl_shards_read(db, tape->rank, &shards, error);
+  if (r < 0)
+    return r;
+  r = sl_change_accumulate(db, tape, &shards, changes->accumulate, changes->no_sync, at_latest, error);
+  sl_shards_free(&shards);
+  return r;
+}
+
 static bool has_two_ends(const struct sl_changes *changes) {
-  return changes->recompute;
+  return changes->recompute || changes->accumulate;
 }
 
 static int one_end_read(struct sl_db *db, uint32_t rank, const struct sl_changes *changes, bool at_latest,
@@ -41,11 +53,27 @@ static int one_end_read(struct sl_db *db, uint32_t rank, const struct sl_changes
     r = sl_change_reshard_off(out, changes->first_step, last, error);
   if (r == 0 && changes->recompute)
     r = sl_change_recompute(db, out, changes->recompute, at_latest, error);
+  if (r == 0 && changes->accumulate)
+    r = accumulate_change(db, out, changes, at_latest, error);
   if (r == 0 && changes->no_workspaces)
     r = sl_change_no_workspaces(out, error);
   if (r < 0)
     sl_tape_free(out);
   return r;
+}
+
+static bool is_same(const struct sl_tape *one, const struct sl_tape *other) {
+  if (one->event_count != other->event_count || one->allocation_count != other->allocation_count)
+    return false;
+  for (size_t i = 0; i < one->event_count; i++) {
+    const struct sl_tape_event *a = &one->events[i], *b = &other->events[i];
+    if (a->number != b->number || a->index != b->index || a->kind != b->kind)
+      return false;
+  }
+  for (size_t i = 0; i < one->allocation_count; i++)
+    if (one->allocations[i].requested != other->allocations[i].requested)
+      return false;
+  return true;
 }
 
 int sl_changes_read(struct sl_db *db, uint32_t rank, const struct sl_changes *changes, struct sl_tape *out,
@@ -62,6 +90,11 @@ int sl_changes_read(struct sl_db *db, uint32_t rank, const struct sl_changes *ch
     free(most);
     sl_tape_free(out);
     return r;
+  }
+  if (is_same(out, most)) { /* nothing was open */
+    sl_tape_free(most);
+    free(most);
+    return 0;
   }
   out->most = most;
   return 0;

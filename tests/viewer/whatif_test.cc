@@ -218,6 +218,45 @@ TEST_F(Whatif, SaysWhyRecomputationIsRefused) {
   EXPECT_TRUE(contains(result.out, "refused: how long backward would hold")) << result.out;
 }
 
+TEST_F(Whatif, ReducedGradientsAreAccumulatedInPlace) {
+  CommandResult result = shardledger({"whatif", ledger("predictions/ranks4"), "--accumulate", "3", "--csv"});
+  EXPECT_EQ(result.status, 0) << result.error;
+  EXPECT_TRUE(contains(result.out, "0,requested,874797256,912585928,,37788672,exact,")) << result.out;
+  EXPECT_TRUE(contains(result.out, "0,reserved,1040187392,1061158912,,20971520,exact,")) << result.out;
+}
+
+TEST_F(Whatif, WholeGradientsAreAccumulatedWithinABound) {
+  CommandResult result = shardledger({"whatif", ledger("predictions/one"), "--accumulate", "2", "--csv"});
+  EXPECT_EQ(result.status, 0) << result.error;
+  EXPECT_TRUE(contains(result.out, "0,requested,1148776648,1281032392,1299931336,151154688,bound,")) << result.out;
+  std::string path = ledger("predictions/ranks4");
+  result = shardledger({"whatif", path, "--accumulate", "2", "--no-sync", "--csv"});
+  EXPECT_TRUE(contains(result.out, ",bound,")) << result.out;
+  // Once is as recorded.
+  result = shardledger({"whatif", path, "--accumulate", "1", "--csv"});
+  EXPECT_TRUE(contains(result.out, "0,requested,874797256,874797256,,0,exact,")) << result.out;
+}
+
+TEST_F(Whatif, SaysWhyAccumulationIsRefused) {
+  const struct {
+    const char *run, *why;
+  } cases[] = {
+      {"predictions/ranks4-micro2", "refused: in step 0 backward does not run once"},
+      {"matrix/tracked-ddp", "refused: what several ranks do without FSDP2"},
+  };
+  for (auto &one : cases) {
+    CommandResult result = shardledger({"whatif", ledger(one.run), "--accumulate", "2"});
+    EXPECT_EQ(result.status, 0) << result.error;
+    EXPECT_TRUE(contains(result.out, one.why)) << one.run << result.out;
+  }
+  CommandResult result = shardledger({"whatif", ledger("predictions/mixed4"), "--accumulate", "2", "--no-sync"});
+  EXPECT_TRUE(contains(result.out, "refused: gradients are reduced in float32")) << result.out;
+  result = shardledger({"whatif", ledger("predictions/one"), "--accumulate", "2", "--no-sync"});
+  EXPECT_TRUE(contains(result.out, "refused: only FSDP2")) << result.out;
+  EXPECT_EQ(shardledger({"whatif", ledger("predictions/one-sgd"), "--accumulate", "0"}).status, 2);
+  EXPECT_EQ(shardledger({"whatif", ledger("predictions/ranks2"), "--no-sync"}).status, 2);
+}
+
 TEST_F(Whatif, WrongInputIsOneSentence) {
   std::string path = ledger("fsdp2-2rank");
   for (auto conf : {"expandable_segments", "expandible_segments:True", "backend:cudaMallocAsync"}) {

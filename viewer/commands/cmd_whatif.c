@@ -29,6 +29,8 @@ struct question {
   int reshard;        /* as recorded, off */
   int64_t world_size; /* -1: as recorded */
   const char *recompute;
+  int64_t accumulate; /* -1: as recorded */
+  bool no_sync;
   bool no_workspaces, floor;
   int by;
   struct sl_ranks ranks;
@@ -417,6 +419,9 @@ static void change_say(struct sl_output *out, const struct question *question) {
   if (question->world_size >= 0)
     sl_output_line(out, "With %" PRId64 " ranks; what NCCL takes is not PyTorch's, and not in these figures",
                    question->world_size);
+  if (question->accumulate >= 0)
+    sl_output_line(out, "With %" PRId64 " forwards and backwards a step%s", question->accumulate,
+                   question->no_sync ? ", gradients reduced in the last one" : "");
   if (question->recompute)
     sl_output_line(out, "With activations recomputed in backward: %s", question->recompute);
   if (question->no_workspaces)
@@ -529,6 +534,12 @@ static bool change_take(struct question *question) {
   question->changes.optimizer = (enum sl_optimizer)question->optimizer;
   question->changes.reshard_off = question->reshard;
   question->changes.no_workspaces = question->no_workspaces;
+  if (question->accumulate == 0 || (question->no_sync && question->accumulate < 0)) {
+    sl_complain("--accumulate: at least one forward and backward a step, as in --accumulate 4; --no-sync goes with it");
+    return false;
+  }
+  question->changes.accumulate = question->accumulate < 0 ? 0 : (uint64_t)question->accumulate;
+  question->changes.no_sync = question->no_sync;
   question->changes.recompute = question->recompute;
   question->changes.world_size = question->world_size < 0 ? 0 : (uint64_t)question->world_size;
   question->change = (struct sl_whatif_change){.alloc_conf = question->alloc_conf,
@@ -540,7 +551,7 @@ static bool change_take(struct question *question) {
 
 int sl_cmd_whatif(const struct sl_command *command, int argc, char **argv) {
   struct sl_output_arguments format = {0};
-  struct question question = {.by = BY_life, .world_size = -1};
+  struct question question = {.by = BY_life, .world_size = -1, .accumulate = -1};
   const struct sl_argument arguments[] = {
       {"alloc-conf", 0, "CONF", "with these settings of PyTorch's allocator, as PYTORCH_CUDA_ALLOC_CONF has them",
        SL_ARGUMENT_TEXT, &question.alloc_conf},
@@ -554,6 +565,10 @@ int sl_cmd_whatif(const struct sl_command *command, int argc, char **argv) {
        "with activations of these modules recomputed (torch.utils.checkpoint): all entries of lists such as blocks.0, or "
        "patterns such as blocks.[0-3],head",
        SL_ARGUMENT_TEXT, &question.recompute},
+      {"accumulate", 0, "N", "with N forwards and backwards a step, each as the recorded one", SL_ARGUMENT_NUMBER,
+       &question.accumulate},
+      {"no-sync", 0, NULL, "accumulate: FSDP2 reduces gradients in the last of them only", SL_ARGUMENT_FLAG,
+       &question.no_sync},
       {"steps", 0, "STEPS", "optimizer and reshard: in these steps only, such as 3-5", SL_ARGUMENT_TEXT,
        &question.steps},
       {"no-workspaces", 0, NULL, "without what cuBLAS holds in PyTorch's pool", SL_ARGUMENT_FLAG,

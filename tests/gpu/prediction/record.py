@@ -175,6 +175,13 @@ def job_pairs():
         yield kind, "--recompute all", f"{kind}-recompute"
         yield kind, "--recompute blocks.1", f"{kind}-recompute1"
     yield "ranks8", "--world-size 4 --recompute all", "ranks4-recompute"
+    for times in (2, 3):
+        yield "one", f"--accumulate {times}", f"one-micro{times}"
+        yield "ranks4", f"--accumulate {times}", f"ranks4-micro{times}"
+        yield "ranks4", f"--accumulate {times} --no-sync", f"ranks4-nosync{times}"
+    yield "mixed4", "--accumulate 2", "mixed4-micro2"
+    yield "mixed8", "--world-size 4 --accumulate 2", "mixed4-micro2"
+    yield "ranks8", "--world-size 4 --accumulate 3 --no-sync", "ranks4-nosync3"
     yield "ranks4", "--world-size 8 --optimizer sgd", "ranks8-sgd"
     yield "ranks4", "--world-size 8 --reshard off", "ranks8-keep"
     yield "ranks8", "--world-size 4 --optimizer sgd", "ranks4-sgd"

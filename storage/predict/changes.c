@@ -1,6 +1,7 @@
 #include "changes.h"
 
 #include "change_accumulate.h"
+#include "change_offload.h"
 #include "change_recompute.h"
 #include "change_reshard.h"
 #include "change_workspaces.h"
@@ -11,7 +12,7 @@
 
 bool sl_changes_any(const struct sl_changes *changes) {
   return changes->optimizer != SL_OPTIMIZER_as_recorded || changes->reshard_off || changes->no_workspaces ||
-         changes->world_size || changes->recompute || changes->accumulate;
+         changes->world_size || changes->recompute || changes->accumulate || changes->offload_optimizer;
 }
 
 static int world_size_change(struct sl_db *db, struct sl_tape *tape, uint64_t ranks, struct sl_error *error) {
@@ -55,6 +56,8 @@ static int one_end_read(struct sl_db *db, uint32_t rank, const struct sl_changes
     r = sl_change_recompute(db, out, changes->recompute, at_latest, error);
   if (r == 0 && changes->accumulate)
     r = accumulate_change(db, out, changes, at_latest, error);
+  if (r == 0 && changes->offload_optimizer)
+    r = sl_change_offload_optimizer(out, error);
   if (r == 0 && changes->no_workspaces)
     r = sl_change_no_workspaces(out, error);
   if (r < 0)

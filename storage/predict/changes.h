@@ -17,6 +17,7 @@ struct sl_changes { /* zero-initialised: none */
   const char *recompute;        /* as of change_recompute.h; NULL: as recorded */
   uint64_t accumulate;          /* forwards and backwards a step; 0: as recorded */
   bool no_sync;                 /* FSDP2 reduces in the last of them only */
+  bool offload_optimizer;       /* its states are on the device in its steps only */
 };
 
 bool sl_changes_any(const struct sl_changes *changes);

@@ -257,6 +257,14 @@ TEST_F(Whatif, SaysWhyAccumulationIsRefused) {
   EXPECT_EQ(shardledger({"whatif", ledger("predictions/ranks2"), "--no-sync"}).status, 2);
 }
 
+TEST_F(Whatif, StatesAreOnTheDeviceInTheOptimizersStepsOnly) {
+  CommandResult result = shardledger({"whatif", ledger("predictions/one"), "--offload-optimizer", "--csv"});
+  EXPECT_EQ(result.status, 0) << result.error;
+  EXPECT_TRUE(contains(result.out, "0,requested,1148776648,846467272,,-302309376,exact,")) << result.out;
+  result = shardledger({"whatif", ledger("life/generation"), "--offload-optimizer"});
+  EXPECT_TRUE(contains(result.out, "refused: no state of an optimizer is on the device")) << result.out;
+}
+
 TEST_F(Whatif, WrongInputIsOneSentence) {
   std::string path = ledger("fsdp2-2rank");
   for (auto conf : {"expandable_segments", "expandible_segments:True", "backend:cudaMallocAsync"}) {

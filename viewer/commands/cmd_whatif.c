@@ -30,7 +30,7 @@ struct question {
   int64_t world_size; /* -1: as recorded */
   const char *recompute;
   int64_t accumulate; /* -1: as recorded */
-  bool no_sync;
+  bool no_sync, offload_optimizer;
   bool no_workspaces, floor;
   int by;
   struct sl_ranks ranks;
@@ -422,6 +422,8 @@ static void change_say(struct sl_output *out, const struct question *question) {
   if (question->accumulate >= 0)
     sl_output_line(out, "With %" PRId64 " forwards and backwards a step%s", question->accumulate,
                    question->no_sync ? ", gradients reduced in the last one" : "");
+  if (question->offload_optimizer)
+    sl_output_line(out, "With the optimizer's states in the host's memory but for its steps");
   if (question->recompute)
     sl_output_line(out, "With activations recomputed in backward: %s", question->recompute);
   if (question->no_workspaces)
@@ -540,6 +542,7 @@ static bool change_take(struct question *question) {
   }
   question->changes.accumulate = question->accumulate < 0 ? 0 : (uint64_t)question->accumulate;
   question->changes.no_sync = question->no_sync;
+  question->changes.offload_optimizer = question->offload_optimizer;
   question->changes.recompute = question->recompute;
   question->changes.world_size = question->world_size < 0 ? 0 : (uint64_t)question->world_size;
   question->change = (struct sl_whatif_change){.alloc_conf = question->alloc_conf,
@@ -569,6 +572,8 @@ int sl_cmd_whatif(const struct sl_command *command, int argc, char **argv) {
        &question.accumulate},
       {"no-sync", 0, NULL, "accumulate: FSDP2 reduces gradients in the last of them only", SL_ARGUMENT_FLAG,
        &question.no_sync},
+      {"offload-optimizer", 0, NULL, "with the optimizer's states in the host's memory but for its steps",
+       SL_ARGUMENT_FLAG, &question.offload_optimizer},
       {"steps", 0, "STEPS", "optimizer and reshard: in these steps only, such as 3-5", SL_ARGUMENT_TEXT,
        &question.steps},
       {"no-workspaces", 0, NULL, "without what cuBLAS holds in PyTorch's pool", SL_ARGUMENT_FLAG,

@@ -12,7 +12,8 @@
 
 bool sl_changes_any(const struct sl_changes *changes) {
   return changes->optimizer != SL_OPTIMIZER_as_recorded || changes->reshard_off || changes->no_workspaces ||
-         changes->world_size || changes->recompute || changes->accumulate || changes->offload_optimizer;
+         changes->world_size || changes->recompute || changes->accumulate || changes->offload_optimizer ||
+         changes->scale > 0;
 }
 
 static int world_size_change(struct sl_db *db, struct sl_tape *tape, uint64_t ranks, struct sl_error *error) {
@@ -36,8 +37,25 @@ static int accumulate_change(struct sl_db *db, struct sl_tape *tape, const struc
   return r;
 }
 
+static int scale_change(struct sl_tape *tape, const struct sl_changes *changes, bool at_most, struct sl_error *error) {
+  struct sl_tape others[SL_SCALE_RUNS] = {0};
+  struct sl_scale_run runs[SL_SCALE_RUNS];
+  int r = 0;
+  for (size_t i = 0; i < changes->run_count && r == 0; i++) {
+    runs[i] = (struct sl_scale_run){&others[i], changes->runs[i].factor};
+    r = sl_tape_read(changes->runs[i].db, tape->rank, &others[i], error);
+    if (r == -ENOENT)
+      r = sl_error_set(error, -ENOTSUP, "the other run has no such rank");
+  }
+  if (r == 0)
+    r = sl_change_scale(tape, runs, changes->run_count, changes->scale, at_most, error);
+  for (size_t i = 0; i < changes->run_count; i++)
+    sl_tape_free(&others[i]);
+  return r;
+}
+
 static bool has_two_ends(const struct sl_changes *changes) {
-  return changes->recompute || changes->accumulate;
+  return changes->recompute || changes->accumulate || changes->scale > 0;
 }
 
 static int one_end_read(struct sl_db *db, uint32_t rank, const struct sl_changes *changes, bool at_latest,
@@ -46,7 +64,11 @@ static int one_end_read(struct sl_db *db, uint32_t rank, const struct sl_changes
   int r = sl_tape_read(db, rank, out, error);
   if (r < 0)
     return r;
-  if (changes->world_size) /* first: what it is held against is as recorded */
+  if (changes->scale > 0 && changes->world_size)
+    r = sl_error_set(error, -ENOTSUP, "another size and another number of ranks together are not known");
+  else if (changes->scale > 0)
+    r = scale_change(out, changes, at_latest, error);
+  else if (changes->world_size) /* first: what it is held against is as recorded */
     r = world_size_change(db, out, changes->world_size, error);
   if (r == 0 && changes->optimizer != SL_OPTIMIZER_as_recorded)
     r = sl_change_optimizer(out, changes->optimizer, changes->first_step, last, error);

@@ -6,8 +6,14 @@
 #define SHARDLEDGER_CHANGES_H
 
 #include "change_optimizer.h"
+#include "change_scale.h"
 #include "storage/tables/db.h"
 #include "tape.h"
+
+struct sl_changes_run { /* of the same job, in another size */
+  struct sl_db *db;
+  double factor; /* its batch or length over the recorded one */
+};
 
 struct sl_changes { /* zero-initialised: none */
   enum sl_optimizer optimizer;
@@ -18,6 +24,9 @@ struct sl_changes { /* zero-initialised: none */
   uint64_t accumulate;          /* forwards and backwards a step; 0: as recorded */
   bool no_sync;                 /* FSDP2 reduces in the last of them only */
   bool offload_optimizer;       /* its states are on the device in its steps only */
+  double scale;                 /* batch or length over the recorded one; 0: as recorded */
+  struct sl_changes_run runs[SL_SCALE_RUNS]; /* from which that is told; their databases stay the caller's */
+  size_t run_count;
 };
 
 bool sl_changes_any(const struct sl_changes *changes);

@@ -265,6 +265,49 @@ TEST_F(Whatif, StatesAreOnTheDeviceInTheOptimizersStepsOnly) {
   EXPECT_TRUE(contains(result.out, "refused: no state of an optimizer is on the device")) << result.out;
 }
 
+// Its second step has 256 tokens, and its fourth 320.
+TEST_F(Whatif, LengthsAreFittedToThreeRuns) {
+  CommandResult result = shardledger({"whatif", ledger("predictions/one"), "--sequence", "1.25", "--at",
+                                      "2=" + ledger("predictions/one-sequence2"), "--at",
+                                      "3=" + ledger("predictions/one-sequence3"), "--by", "period", "--csv"});
+  EXPECT_EQ(result.status, 0) << result.error;
+  EXPECT_TRUE(contains(result.out, "step,1,requested,827871432,904952008,,77080576,estimate,")) << result.out;
+  EXPECT_TRUE(contains(result.out, "step,3,requested,904952008,")) << result.out;
+  EXPECT_FALSE(contains(result.out, "exact")) << result.out;
+}
+
+TEST_F(Whatif, BatchesAreFittedToTwoRuns) {
+  std::string path = ledger("predictions/ranks4-batch2"), other = ledger("predictions/ranks4");
+  CommandResult result = shardledger({"whatif", path, "--batch", "3/2", "--at", "1/2=" + other});
+  EXPECT_EQ(result.status, 0) << result.error;
+  EXPECT_TRUE(contains(result.out, "With 3/2 times the batch")) << result.out;
+  EXPECT_TRUE(contains(result.out, "sizes were fitted to 2 runs")) << result.out;
+  result = shardledger({"whatif", path, "--batch", "2", "--at", "1/2=" + ledger("predictions/ranks2")});
+  EXPECT_TRUE(contains(result.out, "refused: the other run has another number of ranks")) << result.out;
+}
+
+TEST_F(Whatif, SaysHowSizesAreTold) {
+  std::string path = ledger("predictions/one"), other = ledger("predictions/one-batch2");
+  const std::vector<std::vector<std::string>> wrong = {
+      {"--batch", "2"},
+      {"--batch", "x", "--at", "2=" + other},
+      {"--batch", "0", "--at", "2=" + other},
+      {"--sequence", "2", "--at", "2=" + other},
+      {"--at", "2=" + other},
+      {"--batch", "2", "--sequence", "2", "--at", "2=" + other},
+      {"--batch", "3", "--at", other},
+      {"--batch", "3", "--at", "1=" + other},
+      {"--batch", "3", "--at", "2=/nowhere"},
+  };
+  for (auto &options : wrong) {
+    std::vector<std::string> words = {"whatif", path};
+    words.insert(words.end(), options.begin(), options.end());
+    CommandResult result = shardledger(words);
+    EXPECT_EQ(result.status, 2) << options[0];
+    EXPECT_EQ(result.error.find('\n'), result.error.size() - 1) << result.error;
+  }
+}
+
 TEST_F(Whatif, WrongInputIsOneSentence) {
   std::string path = ledger("fsdp2-2rank");
   for (auto conf : {"expandable_segments", "expandible_segments:True", "backend:cudaMallocAsync"}) {

@@ -4,6 +4,7 @@
 #include "change_offload.h"
 #include "change_recompute.h"
 #include "change_reshard.h"
+#include "change_reshard_on.h"
 #include "change_workspaces.h"
 #include "change_world_size.h"
 
@@ -11,9 +12,9 @@
 #include <stdlib.h>
 
 bool sl_changes_any(const struct sl_changes *changes) {
-  return changes->optimizer != SL_OPTIMIZER_as_recorded || changes->reshard_off || changes->no_workspaces ||
-         changes->world_size || changes->recompute || changes->accumulate || changes->offload_optimizer ||
-         changes->scale > 0;
+  return changes->optimizer != SL_OPTIMIZER_as_recorded || changes->reshard_off || changes->reshard_on ||
+         changes->no_workspaces || changes->world_size || changes->recompute || changes->accumulate ||
+         changes->offload_optimizer || changes->scale > 0;
 }
 
 static int world_size_change(struct sl_db *db, struct sl_tape *tape, uint64_t ranks, struct sl_error *error) {
@@ -74,6 +75,8 @@ static int one_end_read(struct sl_db *db, uint32_t rank, const struct sl_changes
     r = sl_change_optimizer(out, changes->optimizer, changes->first_step, last, error);
   if (r == 0 && changes->reshard_off)
     r = sl_change_reshard_off(out, changes->first_step, last, error);
+  if (r == 0 && changes->reshard_on)
+    r = sl_change_reshard_on(db, out, error);
   if (r == 0 && changes->recompute)
     r = sl_change_recompute(db, out, changes->recompute, at_latest, error);
   if (r == 0 && changes->accumulate)

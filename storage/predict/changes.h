@@ -17,14 +17,15 @@ struct sl_changes_run { /* of the same job, in another size */
 
 struct sl_changes { /* zero-initialised: none */
   enum sl_optimizer optimizer;
-  bool reshard_off, no_workspaces;
-  int64_t first_step, end_step; /* of optimizer and reshard: in these only, the last one not included; 0: to the end */
-  uint64_t world_size;          /* ranks; 0: as recorded */
-  const char *recompute;        /* as of change_recompute.h; NULL: as recorded */
-  uint64_t accumulate;          /* forwards and backwards a step; 0: as recorded */
-  bool no_sync;                 /* FSDP2 reduces in the last of them only */
-  bool offload_optimizer;       /* its states are on the device in its steps only */
-  double scale;                 /* batch or length over the recorded one; 0: as recorded */
+  bool reshard_off, reshard_on, no_workspaces;
+  int64_t first_step,
+      end_step;           /* of optimizer and reshard_off: in these only, the last one not included; 0: to the end */
+  uint64_t world_size;    /* ranks; 0: as recorded */
+  const char *recompute;  /* as of change_recompute.h; NULL: as recorded */
+  uint64_t accumulate;    /* forwards and backwards a step; 0: as recorded */
+  bool no_sync;           /* FSDP2 reduces in the last of them only */
+  bool offload_optimizer; /* its states are on the device in its steps only */
+  double scale;           /* batch or length over the recorded one; 0: as recorded */
   struct sl_changes_run runs[SL_SCALE_RUNS]; /* from which that is told; their databases stay the caller's */
   size_t run_count;
 };

@@ -17,6 +17,7 @@ SL_SQL_TEXT(sl_tape_segments_sql, SL_SQL_DIRECTORY "/predict/tape_segments.sql")
 SL_SQL_TEXT(sl_tape_outside_sql, SL_SQL_DIRECTORY "/predict/tape_outside.sql");
 SL_SQL_TEXT(sl_tape_optimizer_steps_sql, SL_SQL_DIRECTORY "/predict/tape_optimizer_steps.sql");
 SL_SQL_TEXT(sl_tape_calls_sql, SL_SQL_DIRECTORY "/predict/tape_calls.sql");
+SL_SQL_TEXT(sl_tape_reshards_sql, SL_SQL_DIRECTORY "/predict/tape_reshards.sql");
 SL_SQL_TEXT(sl_tape_marks_sql, SL_SQL_DIRECTORY "/predict/tape_marks.sql");
 SL_SQL_TEXT(sl_shards_parameters_sql, SL_SQL_DIRECTORY "/predict/shards_parameters.sql");
 SL_SQL_TEXT(sl_shards_units_sql, SL_SQL_DIRECTORY "/predict/shards_units.sql");

@@ -141,6 +141,16 @@ TEST_F(Whatif, GatheredParametersStayUntilBackward) {
   EXPECT_TRUE(contains(result.out, "refused: nothing is gathered twice in a step")) << result.out;
 }
 
+TEST_F(Whatif, GatheredParametersGoAfterForward) {
+  CommandResult result = shardledger({"whatif", ledger("predictions/ranks4-keep"), "--reshard", "on", "--csv"});
+  EXPECT_EQ(result.status, 0) << result.error;
+  EXPECT_TRUE(contains(result.out, ",874797256,,-85036032,exact,")) << result.out;
+  result = shardledger({"whatif", ledger("predictions/ranks4"), "--reshard", "on"});
+  EXPECT_TRUE(contains(result.out, "refused: in step 0 a unit of FSDP2 is resharded after forward already")) << result.out;
+  result = shardledger({"whatif", ledger("predictions/one"), "--reshard", "on"});
+  EXPECT_TRUE(contains(result.out, "refused: with one rank FSDP2 gathers nothing")) << result.out;
+}
+
 TEST_F(Whatif, WorkspacesAreLeftOut) {
   CommandResult result = shardledger({"whatif", ledger("fsdp2-2rank"), "--no-workspaces", "--rank", "0", "--csv"});
   EXPECT_EQ(result.status, 0) << result.error;

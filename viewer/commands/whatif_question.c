@@ -18,7 +18,9 @@ void sl_whatif_say(struct sl_output *out, const struct sl_whatif_question *quest
   if (question->optimizer)
     sl_output_line(out, "With %s%s%s", optimizer_words[question->optimizer], question->steps ? " in steps " : "",
                    question->steps ? question->steps : "");
-  if (question->reshard)
+  if (question->changes.reshard_on)
+    sl_output_line(out, "With reshard_after_forward=True");
+  if (question->changes.reshard_off)
     sl_output_line(out, "With reshard_after_forward=False%s%s", question->steps ? " in steps " : "",
                    question->steps ? question->steps : "");
   if (question->world_size >= 0)
@@ -138,7 +140,8 @@ bool sl_whatif_take(struct sl_whatif_question *question) {
     return false;
   }
   question->changes.optimizer = (enum sl_optimizer)question->optimizer;
-  question->changes.reshard_off = question->reshard;
+  question->changes.reshard_off = question->reshard == 1;
+  question->changes.reshard_on = question->reshard == 2;
   question->changes.no_workspaces = question->no_workspaces;
   if (!scale_take(question))
     return false;

@@ -16,7 +16,7 @@ struct sl_whatif_question {
   struct sl_changes changes;
   int optimizer;      /* enum sl_optimizer */
   const char *steps;  /* "3-5"; NULL: all */
-  int reshard;        /* as recorded, off */
+  int reshard;        /* as recorded, off, on */
   int64_t world_size; /* -1: as recorded */
   const char *recompute;
   int64_t accumulate; /* -1: as recorded */

@@ -54,8 +54,6 @@ static int places_find(const struct change *c, const struct sl_tape_optimizer_st
                         at->step);
   for (size_t i = period->first; i < period->end; i++) {
     const struct sl_tape_event *event = &c->tape->events[i];
-    if (!event->ns) /* of another change */
-      continue;
     if (event->ns >= at->start_ns && !begin->number)
       *begin = (struct place){event->number, FIRST};
     if (event->ns <= at->end_ns)
@@ -88,15 +86,19 @@ static int end_put(struct change *c, struct place at) {
   return r;
 }
 
+static int compare_allocs(const void *left, const void *right, void *context) {
+  const struct change *c = context;
+  const size_t a = c->ends[*(const uint32_t *)left].alloc, b = c->ends[*(const uint32_t *)right].alloc;
+  return (a > b) - (a < b);
+}
+
 /* Those that a step makes are there from then on. */
-static int states_add(struct change *c, const struct sl_tape_optimizer_step *at, size_t recorded) {
+static void states_add(struct change *c, const struct sl_tape_optimizer_step *at, size_t recorded) {
+  const size_t first = c->state_count;
   for (uint32_t i = 0; i < recorded; i++) {
     if (!is_state(c, i) || allocation(c, i)->optimizer_step != at->phase)
       continue;
-    if (c->state_count == recorded)
-      break;
-    c->states[c->state_count] = c->copies[c->state_count] = i;
-    c->state_count++;
+    c->states[c->state_count++] = i;
     if (c->ends[i].free != SIZE_MAX)
       c->tape->events[c->ends[i].free].index = c->nothing;
     if (c->ends[i].complete != SIZE_MAX)
@@ -104,7 +106,8 @@ static int states_add(struct change *c, const struct sl_tape_optimizer_step *at,
     allocation(c, i)->free_event = 1;
     allocation(c, i)->complete_event = 2;
   }
-  return 0;
+  qsort_r(c->states + first, c->state_count - first, sizeof *c->states, compare_allocs, c);
+  memcpy(c->copies + first, c->states + first, (c->state_count - first) * sizeof *c->states);
 }
 
 static int check(const struct change *c) {
@@ -142,7 +145,8 @@ int sl_change_offload_optimizer(struct sl_tape *tape, struct sl_error *error) {
     struct place begin, end;
     r = places_find(&c, &tape->optimizer_steps[i], &begin, &end);
     r = r < 0 ? r : begin_put(&c, begin);
-    r = r < 0 ? r : states_add(&c, &tape->optimizer_steps[i], recorded);
+    if (r == 0)
+      states_add(&c, &tape->optimizer_steps[i], recorded);
     r = r < 0 ? r : end_put(&c, end);
   }
   if (r == 0)

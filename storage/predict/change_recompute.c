@@ -36,7 +36,7 @@ struct change {
   bool is_recomputed; /* some of them are already */
   struct sl_tape_ends *ends;
   size_t recorded; /* events and allocations that were there: those of changes follow */
-  uint32_t recorded_allocations;
+  uint32_t recorded_allocations, nothing;
   struct made *made;
   size_t made_count, made_room, saved_count, last_saved;
   uint64_t anchor; /* the number of the first allocation in the call's backward */
@@ -289,9 +289,9 @@ static int saved_early(struct change *c, struct made **order) {
   }
   for (size_t i = 0; i < c->saved_count && r == 0; i++) { /* whose ends were put anew */
     const struct sl_tape_ends ends = c->ends[order[i]->index];
-    c->tape->events[ends.free].index = c->recorded_allocations;
+    c->tape->events[ends.free].index = c->nothing;
     if (ends.complete != SIZE_MAX)
-      c->tape->events[ends.complete].index = c->recorded_allocations;
+      c->tape->events[ends.complete].index = c->nothing;
   }
   return r;
 }
@@ -396,12 +396,11 @@ static int call_change(struct change *c, const struct call *call) {
 
 /* Ends that stand for nothing any more are those of an allocation that is left out. */
 static int nothing_add(struct change *c) {
-  uint32_t nothing = 0;
   if (!c->recorded_allocations)
     return sl_error_set(c->error, -ENOTSUP, "no allocation was recorded");
-  int r = sl_tape_add(c->tape, allocation(c, 0), 0, &nothing);
+  int r = sl_tape_add(c->tape, allocation(c, 0), 0, &c->nothing);
   if (r == 0)
-    allocation(c, nothing)->dropped = true;
+    allocation(c, c->nothing)->dropped = true;
   return r;
 }
 
@@ -409,7 +408,7 @@ int sl_change_recompute(struct sl_db *db, struct sl_tape *tape, const char *modu
                         struct sl_error *error) {
   struct change c = {.tape = tape, .error = error, .modules = modules, .at_latest = at_latest};
   c.recorded = tape->event_count;
-  c.recorded_allocations = (uint32_t)tape->allocation_count;
+  c.recorded_allocations = (uint32_t)tape->recorded_count;
   if (strcmp(modules, "none") == 0)
     return sl_error_set(error, -ENOTSUP,
                         "how long backward would hold what it now recomputes is not in a record of a run that does so");

@@ -253,7 +253,7 @@ static int marks_change(struct change *c) {
 }
 
 int sl_change_reshard_on(struct sl_db *db, struct sl_tape *tape, struct sl_error *error) {
-  struct change c = {.tape = tape, .error = error, .recorded = tape->allocation_count};
+  struct change c = {.tape = tape, .error = error, .recorded = tape->recorded_count};
   if (tape->world_size == 1)
     return sl_error_set(error, -ENOTSUP, "with one rank FSDP2 gathers nothing");
   int r = marks_read(db, &c);

@@ -267,6 +267,20 @@ static void periods_fill(struct sl_tape *tape) {
   }
 }
 
+/* What a change has put in has the time of the event that it was put to, or of the one before. */
+static void times_fill(struct sl_tape *tape) {
+  uint64_t before = 0;
+  for (size_t first = 0, end; first < tape->event_count; first = end) {
+    uint64_t ns = before;
+    for (end = first; end < tape->event_count && tape->events[end].number == tape->events[first].number; end++)
+      if (tape->events[end].ns)
+        ns = tape->events[end].ns;
+    for (size_t i = first; i < end; i++)
+      tape->events[i].ns = ns;
+    before = ns;
+  }
+}
+
 void sl_tape_sort(struct sl_tape *tape) {
   size_t kept = 0;
   for (size_t i = 0; i < tape->event_count; i++)
@@ -274,6 +288,7 @@ void sl_tape_sort(struct sl_tape *tape) {
       tape->events[kept++] = tape->events[i];
   tape->event_count = kept;
   qsort(tape->events, tape->event_count, sizeof *tape->events, compare_events);
+  times_fill(tape);
   periods_fill(tape);
 }
 
@@ -292,6 +307,7 @@ int sl_tape_read(struct sl_db *db, uint32_t rank, struct sl_tape *out, struct sl
     r = sl_error_set(error, -ENODATA, "its allocator's events were not recorded");
   if (r == 0)
     r = rows_read(db, sl_tape_optimizer_steps_sql, out, optimizer_step_add, error);
+  out->recorded_count = out->allocation_count;
   if (r == 0)
     sl_tape_sort(out);
   if (r != 0)

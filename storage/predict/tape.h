@@ -20,7 +20,7 @@ enum sl_tape_kind { SL_TAPE_alloc, SL_TAPE_free, SL_TAPE_complete, SL_TAPE_segme
 
 struct sl_tape_event {
   uint64_t number;               /* among the allocator's events, from 1 */
-  uint64_t ns;                   /* 0: of one that a change has put in */
+  uint64_t ns;                   /* of one that a change has put in: that of the one beside it, after sl_tape_sort */
   uint32_t index;                /* of sl_tape.allocations, or of segments */
   uint32_t kind : 2, place : 30; /* enum sl_tape_kind; SL_TAPE_MIDDLE, less or more of what is put before or after it */
 };
@@ -79,7 +79,7 @@ struct sl_tape {
   struct sl_tape_event *events;
   size_t event_count;
   struct sl_tape_allocation *allocations;
-  size_t allocation_count;
+  size_t allocation_count, recorded_count; /* the recorded ones come first, by time */
   struct sl_tape_segment *segments;
   size_t segment_count;
   struct sl_tape_place *places;

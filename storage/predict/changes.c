@@ -5,6 +5,7 @@
 #include "change_recompute.h"
 #include "change_reshard.h"
 #include "change_reshard_on.h"
+#include "change_reshard_to.h"
 #include "change_workspaces.h"
 #include "change_world_size.h"
 
@@ -13,8 +14,8 @@
 
 bool sl_changes_any(const struct sl_changes *changes) {
   return changes->optimizer != SL_OPTIMIZER_as_recorded || changes->reshard_off || changes->reshard_on ||
-         changes->no_workspaces || changes->world_size || changes->recompute || changes->accumulate ||
-         changes->offload_optimizer || changes->scale > 0;
+         changes->reshard_ranks || changes->no_workspaces || changes->world_size || changes->recompute ||
+         changes->accumulate || changes->offload_optimizer || changes->scale > 0;
 }
 
 static int world_size_change(struct sl_db *db, struct sl_tape *tape, uint64_t ranks, struct sl_error *error) {
@@ -23,6 +24,18 @@ static int world_size_change(struct sl_db *db, struct sl_tape *tape, uint64_t ra
   if (r < 0)
     return r;
   r = sl_change_world_size(tape, &shards, ranks, error);
+  sl_shards_free(&shards);
+  return r;
+}
+
+static int reshard_change(struct sl_db *db, struct sl_tape *tape, const struct sl_changes *changes,
+                          struct sl_error *error) {
+  const uint64_t ranks = changes->world_size ? changes->world_size : (uint64_t)tape->world_size;
+  struct sl_shards shards;
+  int r = sl_shards_read(db, tape->rank, &shards, error);
+  if (r < 0)
+    return r;
+  r = sl_change_reshard_to(tape, &shards, ranks, changes->reshard_ranks, error);
   sl_shards_free(&shards);
   return r;
 }
@@ -75,6 +88,8 @@ static int one_end_read(struct sl_db *db, uint32_t rank, const struct sl_changes
     r = sl_change_optimizer(out, changes->optimizer, changes->first_step, last, error);
   if (r == 0 && changes->reshard_off)
     r = sl_change_reshard_off(out, changes->first_step, last, error);
+  if (r == 0 && changes->reshard_ranks)
+    r = reshard_change(db, out, changes, error);
   if (r == 0 && changes->reshard_on)
     r = sl_change_reshard_on(db, out, error);
   if (r == 0 && changes->recompute)

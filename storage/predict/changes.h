@@ -21,6 +21,7 @@ struct sl_changes { /* zero-initialised: none */
   int64_t first_step,
       end_step;           /* of optimizer and reshard_off: in these only, the last one not included; 0: to the end */
   uint64_t world_size;    /* ranks; 0: as recorded */
+  uint64_t reshard_ranks; /* that units keep their parameters split over after forward; 0: as recorded */
   const char *recompute;  /* as of change_recompute.h; NULL: as recorded */
   uint64_t accumulate;    /* forwards and backwards a step; 0: as recorded */
   bool no_sync;           /* FSDP2 reduces in the last of them only */

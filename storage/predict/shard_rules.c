@@ -60,22 +60,29 @@ uint64_t sl_unit_gather(const struct sl_shards *shards, const struct sl_shard_un
 
 enum { BLOCK_THREADS = 128, BLOCK_BYTES = 16 * BLOCK_THREADS, WORD = 8 };
 
+/* Of one of the parts that what is gathered of each parameter comes in. */
 static uint64_t blocks_of(const struct sl_shards *shards, const struct sl_shard_unit *unit, uint64_t ranks,
-                          uint64_t block_bytes) {
+                          uint64_t parts, uint64_t block_bytes) {
   uint64_t blocks = 0;
   for (size_t i = 0; i < unit->count; i++)
-    blocks += divide_up(sl_unit_gathered(shards, unit, i, ranks) / ranks, block_bytes);
+    blocks += divide_up(sl_unit_gathered(shards, unit, i, ranks) / parts, block_bytes);
   return blocks;
 }
 
-uint64_t sl_unit_copy_table(const struct sl_shards *shards, const struct sl_shard_unit *unit, uint64_t ranks) {
+uint64_t sl_unit_parts_table(const struct sl_shards *shards, const struct sl_shard_unit *unit, uint64_t ranks,
+                             uint64_t parts) {
   /* It launches twice what the device runs at once, at most; then each thread does several pieces of several parts. */
   const uint64_t most = shards->multiprocessors * shards->multiprocessor_threads / BLOCK_THREADS * 2;
-  const uint64_t pieces = divide_up(blocks_of(shards, unit, ranks, BLOCK_BYTES) * ranks, most);
-  uint64_t parts = 1; /* the root, rounded up */
-  while (parts * parts < pieces && parts < ranks)
-    parts++;
-  return WORD * (4 * unit->count + 1 + blocks_of(shards, unit, ranks, BLOCK_BYTES * divide_up(pieces, parts)));
+  const uint64_t pieces = divide_up(blocks_of(shards, unit, ranks, parts, BLOCK_BYTES) * parts, most);
+  uint64_t together = 1; /* the root, rounded up */
+  while (together * together < pieces && together < parts)
+    together++;
+  const uint64_t blocks = blocks_of(shards, unit, ranks, parts, BLOCK_BYTES * divide_up(pieces, together));
+  return WORD * (4 * unit->count + 1 + blocks);
+}
+
+uint64_t sl_unit_copy_table(const struct sl_shards *shards, const struct sl_shard_unit *unit, uint64_t ranks) {
+  return sl_unit_parts_table(shards, unit, ranks, ranks);
 }
 
 uint64_t sl_unit_reduce_table(const struct sl_shards *shards, const struct sl_shard_unit *unit, uint64_t ranks) {

@@ -79,6 +79,9 @@ uint64_t sl_unit_gather(const struct sl_shards *shards, const struct sl_shard_un
 uint64_t sl_unit_gathered(const struct sl_shards *shards, const struct sl_shard_unit *unit, size_t place,
                           uint64_t ranks);
 uint64_t sl_unit_copy_table(const struct sl_shards *shards, const struct sl_shard_unit *unit, uint64_t ranks);
+/* Of a copy from so many parts, which reshard_after_forward=parts has kept. */
+uint64_t sl_unit_parts_table(const struct sl_shards *shards, const struct sl_shard_unit *unit, uint64_t ranks,
+                             uint64_t parts);
 uint64_t sl_unit_reduce_input(const struct sl_shards *shards, const struct sl_shard_unit *unit, uint64_t ranks);
 uint64_t sl_unit_reduce_table(const struct sl_shards *shards, const struct sl_shard_unit *unit, uint64_t ranks);
 uint64_t sl_unit_reduce_output(const struct sl_shards *shards, const struct sl_shard_unit *unit, uint64_t ranks);

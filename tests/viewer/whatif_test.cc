@@ -146,9 +146,26 @@ TEST_F(Whatif, GatheredParametersGoAfterForward) {
   EXPECT_EQ(result.status, 0) << result.error;
   EXPECT_TRUE(contains(result.out, ",874797256,,-85036032,exact,")) << result.out;
   result = shardledger({"whatif", ledger("predictions/ranks4"), "--reshard", "on"});
-  EXPECT_TRUE(contains(result.out, "refused: in step 0 a unit of FSDP2 is resharded after forward already")) << result.out;
+  EXPECT_TRUE(contains(result.out, "refused: in step 0 a unit of FSDP2 is resharded after forward already"))
+      << result.out;
   result = shardledger({"whatif", ledger("predictions/one"), "--reshard", "on"});
   EXPECT_TRUE(contains(result.out, "refused: with one rank FSDP2 gathers nothing")) << result.out;
+}
+
+TEST_F(Whatif, APartOfWhatWasGatheredStays) {
+  std::string path = ledger("predictions/ranks4");
+  CommandResult result = shardledger({"whatif", path, "--reshard", "2", "--csv"});
+  EXPECT_EQ(result.status, 0) << result.error;
+  EXPECT_TRUE(contains(result.out, "0,requested,874797256,931487944,,56690688,exact,")) << result.out;
+  result = shardledger({"whatif", path, "--reshard", "3"});
+  EXPECT_TRUE(contains(result.out, "refused: FSDP2 reshards to a divisor of its 4 ranks, which 3 is not"))
+      << result.out;
+  result = shardledger({"whatif", ledger("predictions/ranks4-keep"), "--reshard", "2"});
+  EXPECT_TRUE(contains(result.out, "refused: no unit of FSDP2 reshards to all ranks")) << result.out;
+  result = shardledger({"whatif", ledger("predictions/mixed4"), "--reshard", "2", "--csv"});
+  EXPECT_TRUE(contains(result.out, "from FSDP2's code alone")) << result.out;
+  for (auto wrong : {"1", "many", "-2", ""})
+    EXPECT_EQ(shardledger({"whatif", path, "--reshard", wrong}).status, 2) << wrong;
 }
 
 TEST_F(Whatif, WorkspacesAreLeftOut) {

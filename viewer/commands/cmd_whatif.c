@@ -454,7 +454,7 @@ int sl_cmd_whatif(const struct sl_command *command, int argc, char **argv) {
       {"optimizer", 0, "as-recorded|adamw|adamw-fused|adamw-forloop|sgd",
        "with another optimizer: AdamW, with fused=True, with foreach=False; SGD with momentum", SL_ARGUMENT_CHOICE,
        &question.optimizer},
-      {"reshard", 0, "as-recorded|off|on", "FSDP2 with reshard_after_forward=False, or True", SL_ARGUMENT_CHOICE,
+      {"reshard", 0, "as-recorded|off|on|N", "FSDP2 with reshard_after_forward=False, True, or N", SL_ARGUMENT_TEXT,
        &question.reshard},
       {"world-size", 0, "N", "with FSDP2's shards over N ranks", SL_ARGUMENT_NUMBER, &question.world_size},
       {"recompute", 0, "all|MODULES",

@@ -18,6 +18,8 @@ void sl_whatif_say(struct sl_output *out, const struct sl_whatif_question *quest
   if (question->optimizer)
     sl_output_line(out, "With %s%s%s", optimizer_words[question->optimizer], question->steps ? " in steps " : "",
                    question->steps ? question->steps : "");
+  if (question->changes.reshard_ranks)
+    sl_output_line(out, "With reshard_after_forward=%" PRIu64, question->changes.reshard_ranks);
   if (question->changes.reshard_on)
     sl_output_line(out, "With reshard_after_forward=True");
   if (question->changes.reshard_off)
@@ -70,6 +72,20 @@ static double factor_take(const char *text, const char **end) {
   }
   *end = after;
   return after > text && factor > 0 && factor < 1e6 ? factor : 0;
+}
+
+static bool reshard_take(struct sl_whatif_question *question) {
+  const char *text = question->reshard ? question->reshard : "as-recorded";
+  char *end = NULL;
+  question->changes.reshard_off = strcmp(text, "off") == 0;
+  question->changes.reshard_on = strcmp(text, "on") == 0;
+  if (question->changes.reshard_off || question->changes.reshard_on || strcmp(text, "as-recorded") == 0)
+    return true;
+  const long long ranks = strtoll(text, &end, 10);
+  question->changes.reshard_ranks = ranks > 1 && ranks <= INT32_MAX && !*end ? (uint64_t)ranks : 0;
+  if (!question->changes.reshard_ranks)
+    sl_complain("--reshard: '%s' is not as-recorded, off, on, or a number of ranks from 2 on", text);
+  return question->changes.reshard_ranks;
 }
 
 static bool scale_take(struct sl_whatif_question *question) {
@@ -140,10 +156,8 @@ bool sl_whatif_take(struct sl_whatif_question *question) {
     return false;
   }
   question->changes.optimizer = (enum sl_optimizer)question->optimizer;
-  question->changes.reshard_off = question->reshard == 1;
-  question->changes.reshard_on = question->reshard == 2;
   question->changes.no_workspaces = question->no_workspaces;
-  if (!scale_take(question))
+  if (!reshard_take(question) || !scale_take(question))
     return false;
   if (question->accumulate == 0 || (question->no_sync && question->accumulate < 0)) {
     sl_complain("--accumulate: at least one forward and backward a step, as in --accumulate 4; --no-sync goes with it");

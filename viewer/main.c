@@ -139,7 +139,7 @@ const struct sl_command sl_commands[] = {
      "shardledger export shardledger-out --format perfetto -o run.pftrace\n"
      "shardledger export shardledger-out --format parquet -o lake --name before-change",
      sl_cmd_export},
-    {"whatif", "what a run would have taken otherwise: more ranks, recomputation, another optimizer, a smaller device",
+    {"whatif", "what a run would have taken otherwise: more ranks, recomputation, another optimizer, a smaller GPU",
      "[DIR|FILE] [--world-size N] [--recompute MODULES] [--alloc-conf CONF] [options]",
      "Every request of the recorded run is made again of an allocator that chooses blocks as PyTorch's does. Unchanged, that\n"
      "must be what was recorded, to the byte and in every period; else nothing is predicted. Each figure has its standing:\n"

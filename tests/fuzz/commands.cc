@@ -25,7 +25,6 @@ static const std::vector<std::vector<const char *>> commands = {
     {"whatif", "LEDGER", "--optimizer", "adamw-forloop", "--reshard", "off", "--no-workspaces", "--by", "period"},
     {"whatif", "LEDGER", "--world-size", "6", "--reshard", "on", "--recompute", "all", "--accumulate", "2"},
     {"whatif", "LEDGER", "--reshard", "2", "--offload-optimizer", "--recompute", "*", "--accumulate", "3", "--no-sync"},
-    {"whatif", "LEDGER", "--batch", "3/2", "--at", "2=LEDGER"},
     {"diff", "LEDGER", "LEDGER"},
     {"check", "LEDGER", "--max-peak", "1MiB", "--max-growth", "1MiB/step"},
     {"rules", "LEDGER"},

@@ -46,6 +46,14 @@ class Pair:
         return self.jobs[1] if self.jobs else self.target.rpartition("/")[2]
 
     @property
+    def kind(self):
+        """What is changed: the option; several of them are "combined"."""
+        beside = ("--at", "--steps", "--memory-limit", "--recorded-limit", "--no-sync")
+        named = [option for option in self.options if option.startswith("--")]
+        changes = [option for option in named if option not in beside] or named[:1]
+        return changes[0] if len(changes) == 1 else "combined"
+
+    @property
     def change(self):
         return " ".join(self.options)
 
@@ -211,9 +219,11 @@ def is_proven(found):
 
 def total(many):
     """The counts of several pairs together, by quantity."""
+    none = dict.fromkeys(COUNTS, 0)
     return {
         quantity: {
-            name: (max if name in ("worst", "farthest") else sum)(found[quantity][name] for found in many) for name in COUNTS
+            name: (max if name in ("worst", "farthest") else sum)(found.get(quantity, none)[name] for found in many)
+            for name in COUNTS
         }
         for quantity in QUANTITIES
     }

@@ -9,7 +9,7 @@
 #include <string.h>
 
 enum { NONE = UINT32_MAX };
-enum part { PART_own, PART_gradient, PART_reduced, PART_carried, PART_kept, PART_other };
+enum part { PART_own, PART_gradient, PART_reduced, PART_carried, PART_kept, PART_once, PART_other };
 
 struct mark { /* zero_grad, or backward */
   int64_t step;
@@ -120,21 +120,28 @@ static int round_read(struct change *c) {
   return c->event_count ? 0 : refuse(c, "nothing was made before the optimizer");
 }
 
+/* Where the next step ends; UINT64_MAX: there is none. What is freed by then goes from round to round. */
+static uint64_t next_end(const struct change *c) {
+  const struct sl_tape_period *end = c->tape->periods + c->tape->period_count;
+  for (const struct sl_tape_period *period = c->period + 1; period < end; period++)
+    if (strcmp(period->kind, "step") == 0)
+      return period->end_event;
+  return UINT64_MAX;
+}
+
 static enum part part_of(const struct change *c, uint32_t index) {
   const struct sl_tape_allocation *a = allocation(c, index);
   const bool ends = a->free_event && a->free_event <= c->number;
   if (is_category(c, index, "workspace"))
-    return PART_kept;
+    return PART_once;
   if (is_category(c, index, "sharded_grad"))
     return PART_reduced;
   if (is_category(c, index, "gradient") || (c->no_sync && is_category(c, index, "unsharded_grad")))
     return PART_gradient;
   if (ends)
     return PART_own;
-  return a->free_event || c->period == &c->tape->periods[c->tape->period_count - 1] ||
-                 c->period + 1 == &c->tape->periods[c->tape->period_count - 1]
-             ? PART_carried
-             : PART_kept;
+  const uint64_t until = next_end(c);
+  return until == UINT64_MAX || (a->free_event && a->free_event < until) ? PART_carried : PART_kept;
 }
 
 static int compare_frees(const void *left, const void *right, void *context) {
@@ -245,7 +252,8 @@ static int carried_end(struct change *c, size_t place) {
 }
 
 static bool is_of_round(const struct change *c, uint32_t index, bool is_last) {
-  return c->parts[index] != PART_kept && (!c->no_sync || is_last || !is_phase(c, index, "reduce"));
+  return c->parts[index] != PART_once && (c->parts[index] != PART_kept || c->at_latest) &&
+         (!c->no_sync || is_last || !is_phase(c, index, "reduce"));
 }
 
 static int alloc_again(struct change *c, uint32_t index, bool is_last) {
@@ -253,7 +261,8 @@ static int alloc_again(struct change *c, uint32_t index, bool is_last) {
   c->copies[index] = NONE;
   if (!is_of_round(c, index, is_last))
     return 0;
-  like.free_event = 1; /* has an end, by events that are put, or is given one */
+  /* Kept: a cache, made once, or what piles up. Else it has an end, by events that are put, or is given one. */
+  like.free_event = c->parts[index] != PART_kept;
   int r = 0;
   if (c->parts[index] == PART_gradient)
     r = sl_tape_category(c->tape, "temp", &like.category);

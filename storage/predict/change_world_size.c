@@ -20,6 +20,7 @@ struct change {
   struct progress *units;
   uint32_t *parts;      /* of each allocation, from the optimizer: 1 + index of sl_shards.parameters */
   uint64_t last_reduce; /* event, of the period that is looked at */
+  uint64_t first_shard; /* event */
   uint64_t doubt_bytes; /* that the program made, which may depend on it */
   size_t doubt_count;
   int64_t doubt_step;
@@ -189,6 +190,8 @@ static void doubt_note(struct change *c, const struct sl_tape_allocation *a) {
   if (a->step >= 0 &&
       (a->alloc_event <= c->last_reduce || (*c->tape->phases.items[a->phase] && !is_phase(c, a, "step"))))
     return;
+  if (a->alloc_event < c->first_shard)
+    return;
   if (a->step < 0 && (*c->tape->phases.items[a->phase] || is_model_s(c, a->requested)))
     return;
   for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
@@ -216,8 +219,17 @@ static int allocation_change(struct change *c, uint32_t index) {
   return 0;
 }
 
+/* Before it nothing is split, so nothing depends on over how many. */
+static uint64_t first_shard(const struct change *c) {
+  for (size_t i = 0; i < c->tape->allocation_count; i++)
+    if (is_category(c, &c->tape->allocations[i], "sharded_param"))
+      return c->tape->allocations[i].alloc_event;
+  return 0;
+}
+
 static int allocations_change(struct change *c) {
   struct sl_tape *tape = c->tape;
+  c->first_shard = first_shard(c);
   int64_t step = INT64_MIN;
   int r = 0;
   for (uint32_t i = 0; i < tape->allocation_count && r == 0; i++) {

@@ -83,6 +83,45 @@ void sl_module(uint32_t id, uint32_t parent, const char *fqn, const char *class_
   sl_log_define(SL_EVENT_module, &event, sizeof(event), NULL, 0);
 }
 
+void sl_parameter(uint32_t id, uint32_t module, uint32_t unit, uint32_t place, const char *name, const char *dtype,
+                  const char *shape, const char *local_shape, const char *placement, uint32_t flags) {
+  const struct sl_event_parameter event = {.id = id,
+                                           .module = module,
+                                           .unit = unit,
+                                           .place = place,
+                                           .name = sl_log_name(name),
+                                           .dtype = sl_log_name(dtype),
+                                           .shape = sl_log_name(shape),
+                                           .local_shape = sl_log_name(local_shape),
+                                           .placement = sl_log_name(placement),
+                                           .flags = flags};
+  sl_log_define(SL_EVENT_parameter, &event, sizeof(event), NULL, 0);
+}
+
+void sl_fsdp_unit(uint32_t module, uint32_t shard_ranks, uint32_t replicas, uint32_t reshard_ranks,
+                  const char *param_dtype, const char *reduce_dtype, uint32_t groups, uint32_t flags) {
+  const struct sl_event_fsdp_unit event = {.module = module,
+                                           .shard_ranks = shard_ranks,
+                                           .replicas = replicas,
+                                           .reshard_ranks = reshard_ranks,
+                                           .param_dtype = sl_log_name(param_dtype),
+                                           .reduce_dtype = sl_log_name(reduce_dtype),
+                                           .groups = groups,
+                                           .flags = flags};
+  sl_log_define(SL_EVENT_fsdp_unit, &event, sizeof(event), NULL, 0);
+}
+
+void sl_optimizer(uint32_t id, uint32_t group, const char *class_name, const char *settings, const char *parameters,
+                  uint32_t count) {
+  const struct sl_event_optimizer event = {.id = id,
+                                           .group = group,
+                                           .class_name = sl_log_name(class_name),
+                                           .settings = sl_log_name(settings),
+                                           .parameters = sl_log_name(parameters),
+                                           .count = count};
+  sl_log_define(SL_EVENT_optimizer, &event, sizeof(event), NULL, 0);
+}
+
 void sl_tag(int device, uint64_t address, const char *category, uint32_t module, const char *name) {
   if (!sl_log_active())
     return;

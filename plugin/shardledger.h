@@ -27,7 +27,7 @@ extern "C" {
 #define SL_API_WAITS SL_API
 
 /* Version of this interface; sl_api_version() of the loaded library must equal it. */
-#define SL_API_VERSION 7
+#define SL_API_VERSION 8
 SL_API uint32_t sl_api_version(void);
 
 /* 1 while events are recorded; 0 when off, paused, failed or in a forked child. */
@@ -70,6 +70,18 @@ SL_API void sl_range_mark(uint32_t kind, const char *name, uint64_t value);
 /* One module. id counts from 1 and must be new; strings are copied; flags: enum sl_module_flags in events.h. */
 SL_API void sl_module(uint32_t id, uint32_t parent, const char *fqn, const char *class_name, uint32_t flags,
                       uint32_t depth, uint64_t parameter_bytes, uint64_t buffer_bytes);
+
+/*
+ * What predictions need to know, as the events of these names in events.def have it: parameters of a model, how a unit
+ * of FSDP2 is sharded, and an optimizer's groups. Strings are copied. All take a lock.
+ */
+SL_API void sl_parameter(uint32_t id, uint32_t module, uint32_t unit, uint32_t place, const char *name,
+                         const char *dtype, const char *shape, const char *local_shape, const char *placement,
+                         uint32_t flags);
+SL_API void sl_fsdp_unit(uint32_t module, uint32_t shard_ranks, uint32_t replicas, uint32_t reshard_ranks,
+                         const char *param_dtype, const char *reduce_dtype, uint32_t groups, uint32_t flags);
+SL_API void sl_optimizer(uint32_t id, uint32_t group, const char *class_name, const char *settings,
+                         const char *parameters, uint32_t count);
 
 /*
  * The live allocation that starts at address (a tensor's storage, not the tensor's own data pointer) is of this

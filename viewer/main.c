@@ -139,15 +139,17 @@ const struct sl_command sl_commands[] = {
      "shardledger export shardledger-out --format perfetto -o run.pftrace\n"
      "shardledger export shardledger-out --format parquet -o lake --name before-change",
      sl_cmd_export},
-    {"whatif", "what a run would have taken with other allocator settings, another optimizer, or on a smaller device",
-     "[DIR|FILE] [--alloc-conf CONF] [--optimizer WHICH] [--reshard off] [options]",
+    {"whatif", "what a run would have taken otherwise: more ranks, recomputation, another optimizer, a smaller GPU",
+     "[DIR|FILE] [--world-size N] [--recompute MODULES] [--alloc-conf CONF] [options]",
      "Every request of the recorded run is made again of an allocator that chooses blocks as PyTorch's does. Unchanged, that\n"
      "must be what was recorded, to the byte and in every period; else nothing is predicted. Each figure has its standing:\n"
      "exact (proven: no address of a segment has decided it), bound (proven to lie from After to At most), estimate (not\n"
      "proven: the least and the most of a number of plays with other addresses), or refused. docs/prediction.md has more.",
      "shardledger whatif shardledger-out --alloc-conf expandable_segments:True\n"
-     "shardledger whatif shardledger-out --device-memory 80GiB\n"
+     "shardledger whatif shardledger-out --world-size 64 --device-memory 80GiB\n"
+     "shardledger whatif shardledger-out --recompute all --accumulate 2\n"
      "shardledger whatif shardledger-out --optimizer adamw-fused --no-workspaces\n"
+     "shardledger whatif shardledger-out --batch 3 --at 2=twice-the-batch\n"
      "shardledger whatif shardledger-out --alloc-conf max_split_size_mb:64 --by period --csv",
      sl_cmd_whatif},
     {"advise", "what would make a run fit: the cheapest changes first, and how sure that is",

@@ -63,6 +63,15 @@ enum sl_module_flags {
   SL_MODULE_DDP = 8,       /* wrapped in DistributedDataParallel */
 };
 
+enum sl_parameter_flags {
+  SL_PARAMETER_TRAINED = 1,   /* requires_grad */
+  SL_PARAMETER_OFFLOADED = 2, /* in the host's memory */
+};
+
+enum sl_fsdp_unit_flags {
+  SL_UNIT_OFFLOADED = 1, /* CPUOffloadPolicy: parameters, gradients and optimizer state are in the host's memory */
+};
+
 #define EVENT_BEGIN(number, name, meaning) struct sl_event_##name {
 #define FIELD(type, name, kind, meaning) type name;
 #define TAIL(length_field, kind, meaning)

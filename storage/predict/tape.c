@@ -14,6 +14,9 @@ static void words_free(struct sl_tape_words *words) {
 }
 
 void sl_tape_free(struct sl_tape *tape) {
+  if (tape->most)
+    sl_tape_free(tape->most);
+  free(tape->most);
   free(tape->config);
   free(tape->events);
   free(tape->allocations);
@@ -25,6 +28,7 @@ void sl_tape_free(struct sl_tape *tape) {
   words_free(&tape->categories);
   words_free(&tape->phases);
   words_free(&tape->states);
+  words_free(&tape->parameters);
   *tape = (struct sl_tape){0};
 }
 
@@ -145,14 +149,23 @@ static int period_add(struct sl_tape *tape, struct sl_statement *row) {
   return 0;
 }
 
-/* The names of an optimizer's states: what follows the parameter's. */
-static int state_add(struct sl_tape *tape, const char *name, struct sl_tape_allocation *a) {
-  const char *dot = strrchr(name, '.');
+/* Of a shard the parameter's name, and of an optimizer's state what follows it, too. */
+static int name_add(struct sl_tape *tape, const char *name, bool is_state, struct sl_tape_allocation *a) {
+  const char *dot = is_state ? strrchr(name, '.') : NULL;
   uint32_t number = 0;
+  int r = 0;
   if (!*name)
     return 0;
-  int r = word_number(&tape->states, dot ? dot + 1 : name, &number);
-  a->state = number + 1;
+  if (is_state) {
+    r = word_number(&tape->states, dot ? dot + 1 : name, &number);
+    a->state = number + 1;
+  }
+  if (r < 0 || (is_state && !dot))
+    return r;
+  char *whose = strndup(name, dot ? (size_t)(dot - name) : strlen(name));
+  r = whose ? word_number(&tape->parameters, whose, &number) : -ENOMEM;
+  free(whose);
+  a->parameter = number + 1;
   return r;
 }
 
@@ -186,7 +199,7 @@ static int allocation_add(struct sl_tape *tape, struct sl_statement *row) {
       .step = sl_column_int(row, 17),
       .tid = sl_column_int(row, 18),
   };
-  int r = state_add(tape, sl_column_text(row, 15), a);
+  int r = name_add(tape, sl_column_text(row, 15), strcmp(sl_column_text(row, 6), "optstate") == 0, a);
   r = r < 0 ? r : place_number(tape, (uint64_t)sl_column_int(row, 4), sl_column_text(row, 5), &a->place);
   r = r < 0 ? r : word_number(&tape->categories, sl_column_text(row, 6), &a->category);
   r = r < 0 ? r : word_number(&tape->phases, sl_column_text(row, 10), &a->phase);
@@ -295,6 +308,20 @@ static void periods_fill(struct sl_tape *tape) {
   }
 }
 
+/* What a change has put in has the time of the event that it was put to, or of the one before. */
+static void times_fill(struct sl_tape *tape) {
+  uint64_t before = 0;
+  for (size_t first = 0, end; first < tape->event_count; first = end) {
+    uint64_t ns = before;
+    for (end = first; end < tape->event_count && tape->events[end].number == tape->events[first].number; end++)
+      if (tape->events[end].ns)
+        ns = tape->events[end].ns;
+    for (size_t i = first; i < end; i++)
+      tape->events[i].ns = ns;
+    before = ns;
+  }
+}
+
 void sl_tape_sort(struct sl_tape *tape) {
   size_t kept = 0;
   for (size_t i = 0; i < tape->event_count; i++)
@@ -302,6 +329,7 @@ void sl_tape_sort(struct sl_tape *tape) {
       tape->events[kept++] = tape->events[i];
   tape->event_count = kept;
   qsort(tape->events, tape->event_count, sizeof *tape->events, compare_events);
+  times_fill(tape);
   periods_fill(tape);
 }
 
@@ -320,6 +348,7 @@ int sl_tape_read(struct sl_db *db, uint32_t rank, struct sl_tape *out, struct sl
     r = sl_error_set(error, -ENODATA, "its allocator's events were not recorded");
   if (r == 0)
     r = rows_read(db, sl_tape_optimizer_steps_sql, out, optimizer_step_add, error);
+  out->recorded_count = out->allocation_count;
   if (r == 0)
     sl_tape_sort(out);
   if (r != 0)
@@ -365,4 +394,21 @@ int sl_tape_put(struct sl_tape *tape, enum sl_tape_kind kind, uint32_t allocatio
 
 int sl_tape_category(struct sl_tape *tape, const char *name, uint32_t *out) {
   return word_number(&tape->categories, name, out);
+}
+
+struct sl_tape_ends *sl_tape_ends(const struct sl_tape *tape) {
+  struct sl_tape_ends *ends = reallocarray(NULL, tape->allocation_count + 1, sizeof *ends);
+  if (!ends)
+    return NULL;
+  memset(ends, 0xff, (tape->allocation_count + 1) * sizeof *ends);
+  for (size_t i = 0; i < tape->event_count; i++) {
+    const struct sl_tape_event *event = &tape->events[i];
+    if (event->kind == SL_TAPE_alloc)
+      ends[event->index].alloc = i;
+    else if (event->kind == SL_TAPE_free)
+      ends[event->index].free = i;
+    else if (event->kind == SL_TAPE_complete)
+      ends[event->index].complete = i;
+  }
+  return ends;
 }

@@ -20,7 +20,7 @@ enum sl_tape_kind { SL_TAPE_alloc, SL_TAPE_free, SL_TAPE_complete, SL_TAPE_segme
 
 struct sl_tape_event {
   uint64_t number;               /* among the allocator's events, from 1 */
-  uint64_t ns;                   /* 0: of one that a change has put in */
+  uint64_t ns;                   /* of one that a change has put in: that of the one beside it, after sl_tape_sort */
   uint32_t index;                /* of sl_tape.allocations, or of segments */
   uint32_t kind : 2, place : 30; /* enum sl_tape_kind; SL_TAPE_MIDDLE, less or more of what is put before or after it */
 };
@@ -36,9 +36,10 @@ struct sl_tape_allocation {
   uint64_t alloc_event, free_event, complete_event; /* 0: none */
   uint32_t place, category, phase;                  /* of sl_tape.places, .categories and .phases */
   uint32_t state;                                   /* of an optimizer's state: 1 + index of sl_tape.states; else 0 */
-  int64_t module_id, optimizer_step;                /* phase.id of the optimizer step around it; 0: none */
-  int64_t step, tid;                                /* -1: outside of steps */
-  bool dropped;                                     /* a change has taken it out */
+  uint32_t parameter; /* of a shard or of a state: 1 + index of sl_tape.parameters, whose it is; else 0 */
+  int64_t module_id, optimizer_step; /* phase.id of the optimizer step around it; 0: none */
+  int64_t step, tid;                 /* -1: outside of steps */
+  bool dropped;                      /* a change has taken it out */
 };
 
 enum sl_tape_action { SL_TAPE_taken, SL_TAPE_returned, SL_TAPE_existing, SL_TAPE_refused };
@@ -78,7 +79,7 @@ struct sl_tape {
   struct sl_tape_event *events;
   size_t event_count;
   struct sl_tape_allocation *allocations;
-  size_t allocation_count;
+  size_t allocation_count, recorded_count; /* the recorded ones come first, by time */
   struct sl_tape_segment *segments;
   size_t segment_count;
   struct sl_tape_place *places;
@@ -88,6 +89,9 @@ struct sl_tape {
   struct sl_tape_optimizer_step *optimizer_steps; /* those that are stored, by time */
   size_t optimizer_step_count;
   struct sl_tape_words pools, categories, phases, states; /* of states: their names, as exp_avg */
+  struct sl_tape_words parameters;                        /* names, as blocks.0.norm.weight */
+  struct sl_tape *most; /* the same where all that may live longer does, owned; NULL: there is nothing such */
+  char doubt[200];      /* what a change takes for granted, as a whole sentence's rest; "": nothing, so it is proven */
 };
 
 /*
@@ -107,7 +111,12 @@ int sl_tape_copy(const struct sl_tape *tape, struct sl_tape *out);
 int sl_tape_add(struct sl_tape *tape, const struct sl_tape_allocation *like, uint64_t requested, uint32_t *out);
 int sl_tape_put(struct sl_tape *tape, enum sl_tape_kind kind, uint32_t allocation, uint64_t number, int32_t offset);
 int sl_tape_category(struct sl_tape *tape, const char *name, uint32_t *out);
-void sl_tape_sort(struct sl_tape *tape); /* and leaves out events of what is dropped */
+/* Where the events of each allocation are, of sl_tape.events; SIZE_MAX: none. Until the next sl_tape_sort. */
+struct sl_tape_ends {
+  size_t alloc, free, complete;
+};
+struct sl_tape_ends *sl_tape_ends(const struct sl_tape *tape); /* of all; NULL: no memory. Free it with free. */
+void sl_tape_sort(struct sl_tape *tape);                       /* and leaves out events of what is dropped */
 
 /* The period of that number; NULL: none. */
 const struct sl_tape_period *sl_tape_period_find(const struct sl_tape *tape, int64_t period);

@@ -221,31 +221,51 @@ static int play_all(const struct sl_tape *tape, struct sl_replay_options *option
   return 0;
 }
 
+/* Of both ends, whether a figure can't lie elsewhere: a longer life never takes less, unless blocks are chosen for it.
+ */
+static bool is_between(const struct sl_whatif *out, int quantity) {
+  return quantity == 0 || (quantity != RESERVED && out->splits_all);
+}
+
 enum sl_standing sl_whatif_standing(const struct sl_whatif *out, int quantity, size_t period) {
   if (out->standing == SL_STANDING_refused || !out->is_changed)
     return out->standing;
   const bool room_is_guessed = out->room_is_open || (out->room_bytes && (out->retries || out->end != SL_END_all));
   const bool is_open = period == SIZE_MAX ? out->open_from[quantity] != SIZE_MAX : period >= out->open_from[quantity];
-  return room_is_guessed || out->before.waits || is_open ? SL_STANDING_estimate : SL_STANDING_exact;
+  if (out->is_doubtful || room_is_guessed || out->before.waits || is_open)
+    return SL_STANDING_estimate;
+  if (!out->has_ends)
+    return SL_STANDING_exact;
+  if (!is_between(out, quantity))
+    return SL_STANDING_estimate;
+  const struct sl_whatif_range *range = period == SIZE_MAX ? &out->highest[quantity] : &out->peaks[quantity][period];
+  return range->low == range->high ? SL_STANDING_exact : SL_STANDING_bound;
 }
 
-static void standing_set(struct sl_whatif *out) {
+static void standing_set(struct sl_whatif *out, const char *doubt) {
   enum sl_standing standing = SL_STANDING_exact;
-  for (int i = 0; i < SL_QUANTITIES; i++)
-    if (i != ACTIVE && sl_whatif_standing(out, i, SIZE_MAX) == SL_STANDING_estimate)
-      standing = SL_STANDING_estimate;
+  for (int i = 0; i < SL_QUANTITIES; i++) {
+    const enum sl_standing of = i == ACTIVE ? SL_STANDING_exact : sl_whatif_standing(out, i, SIZE_MAX);
+    standing = of > standing ? of : standing;
+  }
   out->standing = standing;
-  if (standing == SL_STANDING_exact)
+  if (standing != SL_STANDING_estimate)
     return;
+  bool is_open = out->room_is_open || out->retries || out->end != SL_END_all || out->before.waits;
+  for (int i = 0; i < SL_QUANTITIES; i++)
+    is_open |= out->open_from[i] != SIZE_MAX;
   const char *why =
-      out->room_is_open
+      out->is_doubtful && !is_open ? ""
+      : !is_open
+          ? "where blocks are put depends on how long within a module something lives, which is known at both ends only"
+      : out->room_is_open
           ? "how much room there was is known from the refused requests alone; --memory-limit or --device-memory tells it"
       : out->room_bytes && (out->retries || out->end != SL_END_all)
           ? "what is not PyTorch's is taken at its most, which it may not have been when there was no room"
       : out->before.waits
           ? "it depends on when other streams are done with freed blocks, or on where the driver puts segments"
           : "it depends on where the driver puts segments";
-  snprintf(out->reason, sizeof out->reason, "%s", why);
+  snprintf(out->reason, sizeof out->reason, "%s%s%s", doubt, *doubt && *why ? "; " : "", why);
 }
 
 /* Where a limit is told, the recorded run had it too: with it, it must come out as recorded. */
@@ -269,10 +289,20 @@ static int check_limit(const struct sl_tape *tape, const struct sl_replay_option
   return 0;
 }
 
+/* Plays the tape, or the changed one, and of a bound its other end, too. */
+static int play_ends(const struct sl_tape *tape, const struct sl_tape *changed, struct sl_replay_options *options,
+                     unsigned plays, struct sl_whatif *out) {
+  int r = play_all(changed ? changed : tape, options, plays, out);
+  return r == 0 && out->has_ends ? play_all(changed->most, options, plays, out) : r;
+}
+
 int sl_whatif_ask(const struct sl_tape *tape, const struct sl_tape *changed, const struct sl_whatif_change *change,
                   struct sl_whatif *out) {
   const bool is_changed = changed || change->alloc_conf || change->room_without_end || has_room_limits(change);
-  *out = (struct sl_whatif){.is_changed = is_changed, .open_from = {SIZE_MAX, SIZE_MAX, SIZE_MAX, SIZE_MAX}};
+  *out = (struct sl_whatif){.is_changed = is_changed,
+                            .has_ends = changed && changed->most,
+                            .is_doubtful = changed && *changed->doubt,
+                            .open_from = {SIZE_MAX, SIZE_MAX, SIZE_MAX, SIZE_MAX}};
   struct sl_replay_options options = {.limit_bytes = change->recorded_limit_bytes};
   const unsigned plays = change->most_plays ? change->most_plays : SL_PLAYS;
   struct sl_allocator_config config;
@@ -296,6 +326,7 @@ int sl_whatif_ask(const struct sl_tape *tape, const struct sl_tape *changed, con
   options.config = change->alloc_conf;
   options.sweeps = out->before.sweeps;
   sl_allocator_config_parse(change->alloc_conf ? change->alloc_conf : tape->config, &config);
+  out->splits_all = config.expandable_segments;
   if (change->recorded_limit_bytes)
     r = check_limit(tape, &options, out);
   if (r < 0 || out->standing == SL_STANDING_refused)
@@ -314,13 +345,13 @@ int sl_whatif_ask(const struct sl_tape *tape, const struct sl_tape *changed, con
       first_return(tape, &out->before) != SIZE_MAX) {
     out->room_is_open = true;
     options.limit_bytes = out->before.refused_bytes - 1;
-    r = play_all(changed ? changed : tape, &options, plays, out);
+    r = play_ends(tape, changed, &options, plays, out);
     options.limit_bytes = out->before.highest[RESERVED].bytes;
   }
   if (r == 0)
-    r = play_all(changed ? changed : tape, &options, plays, out);
+    r = play_ends(tape, changed, &options, plays, out);
   if (r == 0)
-    standing_set(out);
+    standing_set(out, changed ? changed->doubt : "");
   return r;
 }
 

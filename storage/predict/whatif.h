@@ -7,7 +7,8 @@
  * choice has decided can't be known; it is played with many orders, and what came out lowest and highest is told.
  *
  *   exact     no choice was between equal blocks of different segments: proven, whatever the addresses are
- *   bound     proven to lie between both ends (only sl_floor's)
+ *   bound     proven to lie between both ends: of sl_floor; and of changes that leave open how long something lives
+ *             (sl_tape.most), which are played at the least and at the most
  *   estimate  not proven: the lowest and the highest of SL_PLAYS plays, which may all have come to one figure
  *   refused   there is no answer, for this reason
  */
@@ -57,6 +58,9 @@ struct sl_whatif {
   bool ends_surely;              /* in each of the plays */
   unsigned plays, out_of_memory; /* how many, and those that ended with a refused request */
   bool is_changed;
+  bool has_ends;                   /* played at the least and at the most */
+  bool splits_all;                 /* a block is as large as what it holds, so that what lives is what is allocated */
+  bool is_doubtful;                /* a change takes something for granted (sl_tape.doubt): nothing is proven */
   size_t open_from[SL_QUANTITIES]; /* the first period of which a peak is not proven; SIZE_MAX: all are */
 };
 

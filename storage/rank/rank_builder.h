@@ -21,6 +21,7 @@
  *   rank_cycle.c        where periods begin and end, and what is decided then
  *   rank_rows.c         what is written of a period
  *   rank_meshes.c       where the rank stands in its device meshes
+ *   rank_shards.c       how parameters are laid out, and what optimizers step them
  *
  * Functions that return int give 0 or a negative errno, with the reason in the builder's error: the only way in which
  * a failure is told, also by callbacks.
@@ -160,6 +161,9 @@ int sl_rank_allocation_ends(struct sl_rank_builder *b, struct sl_allocation *a);
 
 /* rank_meshes.c */
 int sl_rank_meshes_write(struct sl_rank_builder *b);
+
+/* rank_shards.c: a parameter, fsdp_unit or optimizer event. */
+int sl_rank_on_shards(struct sl_rank_builder *b, const struct sl_event *event);
 
 /* rank_gap.c: dropped_allocator, kept_block, kept_range and dropped events; others are ignored. */
 int sl_rank_on_gap_event(struct sl_rank_builder *b, const struct sl_event *event);

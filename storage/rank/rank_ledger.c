@@ -137,6 +137,9 @@ static int on_event(struct sl_rank_builder *b, const struct sl_event *event) {
   case SL_EVENT_site:
   case SL_EVENT_allocator_site:
   case SL_EVENT_allocator_note: return sl_rank_sites_event(&b->sites, event, b->error);
+  case SL_EVENT_parameter:
+  case SL_EVENT_fsdp_unit:
+  case SL_EVENT_optimizer: return sl_rank_on_shards(b, event);
   case SL_EVENT_refused_site: sl_rank_on_refused_site(b, event); return 0;
   default: return on_phase_event(b, event);
   }
@@ -199,6 +202,10 @@ static int rank_write(struct sl_rank_builder *b, const struct sl_event_device *d
       .events_lost = (int64_t)(counts.lost + b->memory.unknown),
       .restored_allocations = (int64_t)b->restore.allocations,
       .clean_exit = b->clean_exit,
+      .multiprocessors = info_number(b->log, "multiprocessors"),
+      .multiprocessor_threads = info_number(b->log, "multiprocessor_threads"),
+      .memory_limit_bytes = sl_known(info_number(b->log, "memory_limit"), 0),
+      .memory_limit_changes = info_number(b->log, "memory_limit_changes"),
       .rehearsal = sl_log_info(b->log, "rehearsal"),
       .rehearsal_bytes = info_number(b->log, "rehearsal_bytes"),
   };

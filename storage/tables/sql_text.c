@@ -36,3 +36,10 @@ SL_SQL_TEXT(sl_advise_fact_optimizer_temporaries_sql, SL_SQL_DIRECTORY "/advise/
 SL_SQL_TEXT(sl_advise_fact_other_processes_sql, SL_SQL_DIRECTORY "/advise/facts/other_processes.sql");
 SL_SQL_TEXT(sl_advise_fact_recompute_sql, SL_SQL_DIRECTORY "/advise/facts/recompute.sql");
 SL_SQL_TEXT(sl_advise_fact_reshard_sql, SL_SQL_DIRECTORY "/advise/facts/reshard.sql");
+SL_SQL_TEXT(sl_tape_calls_sql, SL_SQL_DIRECTORY "/predict/tape_calls.sql");
+SL_SQL_TEXT(sl_tape_reshards_sql, SL_SQL_DIRECTORY "/predict/tape_reshards.sql");
+SL_SQL_TEXT(sl_tape_marks_sql, SL_SQL_DIRECTORY "/predict/tape_marks.sql");
+SL_SQL_TEXT(sl_shards_parameters_sql, SL_SQL_DIRECTORY "/predict/shards_parameters.sql");
+SL_SQL_TEXT(sl_shards_units_sql, SL_SQL_DIRECTORY "/predict/shards_units.sql");
+SL_SQL_TEXT(sl_shards_groups_sql, SL_SQL_DIRECTORY "/predict/shards_groups.sql");
+SL_SQL_TEXT(sl_shards_device_sql, SL_SQL_DIRECTORY "/predict/shards_device.sql");

@@ -20,6 +20,13 @@ extern const char sl_tape_allocations_sql[];
 extern const char sl_tape_segments_sql[];
 extern const char sl_tape_outside_sql[];
 extern const char sl_tape_optimizer_steps_sql[];
+extern const char sl_tape_calls_sql[];
+extern const char sl_tape_reshards_sql[];
+extern const char sl_tape_marks_sql[];
+extern const char sl_shards_parameters_sql[];
+extern const char sl_shards_units_sql[];
+extern const char sl_shards_groups_sql[];
+extern const char sl_shards_device_sql[];
 
 /* And of advise/, and of advise/facts/. */
 extern const char sl_advise_held_sql[];

@@ -23,6 +23,8 @@ static const std::vector<std::vector<const char *>> commands = {
     {"explain", "1", "LEDGER"},
     {"whatif", "LEDGER", "--alloc-conf", "expandable_segments:True", "--memory-limit", "64MiB", "--floor"},
     {"whatif", "LEDGER", "--optimizer", "adamw-forloop", "--reshard", "off", "--no-workspaces", "--by", "period"},
+    {"whatif", "LEDGER", "--world-size", "6", "--reshard", "on", "--recompute", "all", "--accumulate", "2"},
+    {"whatif", "LEDGER", "--reshard", "2", "--offload-optimizer", "--recompute", "*", "--accumulate", "3", "--no-sync"},
     {"diff", "LEDGER", "LEDGER"},
     {"check", "LEDGER", "--max-peak", "1MiB", "--max-growth", "1MiB/step"},
     {"rules", "LEDGER"},

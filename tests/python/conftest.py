@@ -21,7 +21,7 @@ sys.path.insert(0, os.path.join(LIBRARIES, "python"))
 for name in ("CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH"):
     os.environ.pop(name, None)
 
-_NATIVES = ("push", "pop", "start", "end", "mark", "info", "source_state", "module", "tag", "allocator_event",
+_NATIVES = ("push", "pop", "start", "end", "mark", "info", "source_state", "module", "parameter", "fsdp_unit", "optimizer", "tag", "allocator_event",
             "allocator_event_at", "allocator_told", "allocator_sequence", "allocator_restore", "allocator_existing", "allocator_stats", "refused_site",
             "device_sample", "device_sample_if_due", "cupti_release", "cupti_reacquire")
 
@@ -67,7 +67,7 @@ def companion(monkeypatch):
     """The companion, installed in this process without bridge, with noted natives and as if just attached."""
     monkeypatch.setenv("SHARDLEDGER_TORCH", "off")
     import torch
-    from shardledger import attach, cycle, forward, guard, modules, moved, native, optimizers, sites, steps, tags, uncalled
+    from shardledger import attach, cycle, forward, guard, modules, moved, native, optimizers, shards, sites, steps, tags, uncalled
 
     attach_module = sys.modules["shardledger.attach"]
     calls = Calls()
@@ -88,6 +88,9 @@ def companion(monkeypatch):
     optimizers._known.clear()
     optimizers._count = 0
     optimizers._thread.open.clear()
+    shards._numbers.clear()
+    shards._optimizers.clear()
+    monkeypatch.setattr(shards, "_last", 0)
     for table in (cycle._made, cycle._members, cycle._stepped, cycle._stepped_in_backward, cycle._cleared):
         table.clear()
     monkeypatch.setattr(cycle, "_last", None)

@@ -141,10 +141,198 @@ TEST_F(Whatif, GatheredParametersStayUntilBackward) {
   EXPECT_TRUE(contains(result.out, "refused: nothing is gathered twice in a step")) << result.out;
 }
 
+TEST_F(Whatif, GatheredParametersGoAfterForward) {
+  CommandResult result = shardledger({"whatif", ledger("predictions/ranks4-keep"), "--reshard", "on", "--csv"});
+  EXPECT_EQ(result.status, 0) << result.error;
+  EXPECT_TRUE(contains(result.out, ",874797256,,-85036032,exact,")) << result.out;
+  result = shardledger({"whatif", ledger("predictions/ranks4"), "--reshard", "on"});
+  EXPECT_TRUE(contains(result.out, "refused: in step 0 a unit of FSDP2 is resharded after forward already"))
+      << result.out;
+  result = shardledger({"whatif", ledger("predictions/one"), "--reshard", "on"});
+  EXPECT_TRUE(contains(result.out, "refused: with one rank FSDP2 gathers nothing")) << result.out;
+}
+
+TEST_F(Whatif, APartOfWhatWasGatheredStays) {
+  std::string path = ledger("predictions/ranks4");
+  CommandResult result = shardledger({"whatif", path, "--reshard", "2", "--csv"});
+  EXPECT_EQ(result.status, 0) << result.error;
+  EXPECT_TRUE(contains(result.out, "0,requested,874797256,931487944,,56690688,exact,")) << result.out;
+  result = shardledger({"whatif", path, "--reshard", "3"});
+  EXPECT_TRUE(contains(result.out, "refused: FSDP2 reshards to a divisor of its 4 ranks, which 3 is not"))
+      << result.out;
+  result = shardledger({"whatif", ledger("predictions/ranks4-keep"), "--reshard", "2"});
+  EXPECT_TRUE(contains(result.out, "refused: no unit of FSDP2 reshards to all ranks")) << result.out;
+  result = shardledger({"whatif", ledger("predictions/mixed4"), "--reshard", "2", "--csv"});
+  EXPECT_TRUE(contains(result.out, "from FSDP2's code alone")) << result.out;
+  for (auto wrong : {"1", "many", "-2", ""})
+    EXPECT_EQ(shardledger({"whatif", path, "--reshard", wrong}).status, 2) << wrong;
+}
+
 TEST_F(Whatif, WorkspacesAreLeftOut) {
   CommandResult result = shardledger({"whatif", ledger("fsdp2-2rank"), "--no-workspaces", "--rank", "0", "--csv"});
   EXPECT_EQ(result.status, 0) << result.error;
   EXPECT_TRUE(contains(result.out, "0,requested,213863496,146754632,")) << result.out;
+}
+
+TEST_F(Whatif, OtherNumbersOfRanksSplitParametersDifferently) {
+  std::string path = ledger("predictions/ranks4");
+  CommandResult result = shardledger({"whatif", path, "--world-size", "7", "--csv"});
+  EXPECT_EQ(result.status, 0) << result.error;
+  EXPECT_TRUE(contains(result.out, "0,requested,874797256,826371300,,-48425956,exact,")) << result.out;
+  EXPECT_TRUE(contains(result.out, "0,reserved,1040187392,987758592,,-52428800,exact,")) << result.out;
+  // Its own number is no change, however far the rules go.
+  result = shardledger({"whatif", path, "--world-size", "4", "--csv"});
+  EXPECT_TRUE(contains(result.out, "0,requested,874797256,874797256,,0,exact,")) << result.out;
+}
+
+TEST_F(Whatif, SaysWhyANumberOfRanksIsRefused) {
+  const struct {
+    const char *run, *ranks, *why;
+  } cases[] = {
+      {"predictions/ranks4", "1", "with one rank FSDP2 gathers nothing"},
+      {"predictions/ranks8-seventh", "4", "of 4 ranks none is rank 6"},
+      {"predictions/one", "8", "it has no unit of FSDP2"},
+      {"predictions/ranks4-offload", "8", "its parameters are in the host's memory"},
+      {"predictions/ranks8-reshard4", "16", "it is resharded to fewer ranks"},
+      {"fsdp2-2rank", "8", "shapes of its parameters were not recorded"},
+  };
+  for (auto &one : cases) {
+    CommandResult result = shardledger({"whatif", ledger(one.run), "--world-size", one.ranks});
+    EXPECT_EQ(result.status, 0) << result.error;
+    EXPECT_TRUE(contains(result.out, "refused: ")) << one.run << result.out;
+    EXPECT_TRUE(contains(result.out, one.why)) << one.run << result.out;
+  }
+  EXPECT_EQ(shardledger({"whatif", ledger("predictions/ranks2"), "--world-size", "0"}).status, 2);
+}
+
+// It moves states to the device and back, by itself: of what size they are for other numbers nobody knows.
+TEST_F(Whatif, IsAnEstimateWhereTheProgramItselfMakesWhatMayDependOnIt) {
+  CommandResult result = shardledger({"whatif", ledger("predictions/ranks4-swap"), "--world-size", "8"});
+  EXPECT_EQ(result.status, 0) << result.error;
+  EXPECT_TRUE(contains(result.out, "of the program itself")) << result.out;
+  EXPECT_FALSE(contains(result.out, "exact")) << result.out;
+}
+
+// The peak is in no block, but in the optimizer: both ends are the same, and the recorded run's.
+TEST_F(Whatif, RecomputationIsExactOutsideOfTheModules) {
+  CommandResult result = shardledger({"whatif", ledger("predictions/one"), "--recompute", "all", "--csv"});
+  EXPECT_EQ(result.status, 0) << result.error;
+  EXPECT_TRUE(contains(result.out, "0,requested,1148776648,824979456,,-323797192,exact,")) << result.out;
+  EXPECT_TRUE(contains(result.out, "0,allocated,1148777984,824979456,,-323798528,exact,")) << result.out;
+}
+
+TEST_F(Whatif, RecomputationIsABoundWithinTheModules) {
+  std::string path = ledger("predictions/ranks4");
+  CommandResult result = shardledger({"whatif", path, "--recompute", "all", "--csv"});
+  EXPECT_EQ(result.status, 0) << result.error;
+  EXPECT_TRUE(contains(result.out, ",bound,\"step 2, backward, Model\"")) << result.out;
+  EXPECT_TRUE(contains(result.out, "0,reserved,1040187392,")) << result.out;
+  EXPECT_TRUE(contains(result.out, ",estimate,")) << result.out;
+  // All of them by a pattern, and some of them.
+  CommandResult same = shardledger({"whatif", path, "--recompute", "blocks.[0-3]", "--csv"});
+  EXPECT_EQ(same.out, result.out);
+  same = shardledger({"whatif", path, "--recompute", "blocks.1,blocks.2", "--csv"});
+  EXPECT_NE(same.out, result.out);
+}
+
+TEST_F(Whatif, SaysWhyRecomputationIsRefused) {
+  CommandResult result = shardledger({"whatif", ledger("predictions/one"), "--recompute", "layers.*"});
+  EXPECT_TRUE(contains(result.out, "refused: no module that 'layers.*' names was recorded")) << result.out;
+  std::string path = ledger("predictions/one-recompute");
+  result = shardledger({"whatif", path, "--recompute", "all"});
+  EXPECT_TRUE(contains(result.out, "refused: the modules that 'all' names are recomputed already")) << result.out;
+  result = shardledger({"whatif", path, "--recompute", "none"});
+  EXPECT_TRUE(contains(result.out, "refused: how long backward would hold")) << result.out;
+}
+
+TEST_F(Whatif, ReducedGradientsAreAccumulatedInPlace) {
+  CommandResult result = shardledger({"whatif", ledger("predictions/ranks4"), "--accumulate", "3", "--csv"});
+  EXPECT_EQ(result.status, 0) << result.error;
+  EXPECT_TRUE(contains(result.out, "0,requested,874797256,912585928,,37788672,exact,")) << result.out;
+  EXPECT_TRUE(contains(result.out, "0,reserved,1040187392,1061158912,,20971520,exact,")) << result.out;
+}
+
+TEST_F(Whatif, WholeGradientsAreAccumulatedWithinABound) {
+  CommandResult result = shardledger({"whatif", ledger("predictions/one"), "--accumulate", "2", "--csv"});
+  EXPECT_EQ(result.status, 0) << result.error;
+  EXPECT_TRUE(contains(result.out, "0,requested,1148776648,1281032392,1299931336,151154688,bound,")) << result.out;
+  std::string path = ledger("predictions/ranks4");
+  result = shardledger({"whatif", path, "--accumulate", "2", "--no-sync", "--csv"});
+  EXPECT_TRUE(contains(result.out, ",bound,")) << result.out;
+  // Once is as recorded.
+  result = shardledger({"whatif", path, "--accumulate", "1", "--csv"});
+  EXPECT_TRUE(contains(result.out, "0,requested,874797256,874797256,,0,exact,")) << result.out;
+}
+
+TEST_F(Whatif, SaysWhyAccumulationIsRefused) {
+  const struct {
+    const char *run, *why;
+  } cases[] = {
+      {"predictions/ranks4-micro2", "refused: in step 0 backward does not run once"},
+      {"matrix/tracked-ddp", "refused: what several ranks do without FSDP2"},
+  };
+  for (auto &one : cases) {
+    CommandResult result = shardledger({"whatif", ledger(one.run), "--accumulate", "2"});
+    EXPECT_EQ(result.status, 0) << result.error;
+    EXPECT_TRUE(contains(result.out, one.why)) << one.run << result.out;
+  }
+  CommandResult result = shardledger({"whatif", ledger("predictions/mixed4"), "--accumulate", "2", "--no-sync"});
+  EXPECT_TRUE(contains(result.out, "refused: gradients are reduced in float32")) << result.out;
+  result = shardledger({"whatif", ledger("predictions/one"), "--accumulate", "2", "--no-sync"});
+  EXPECT_TRUE(contains(result.out, "refused: only FSDP2")) << result.out;
+  EXPECT_EQ(shardledger({"whatif", ledger("predictions/one-sgd"), "--accumulate", "0"}).status, 2);
+  EXPECT_EQ(shardledger({"whatif", ledger("predictions/ranks2"), "--no-sync"}).status, 2);
+}
+
+TEST_F(Whatif, StatesAreOnTheDeviceInTheOptimizersStepsOnly) {
+  CommandResult result = shardledger({"whatif", ledger("predictions/one"), "--offload-optimizer", "--csv"});
+  EXPECT_EQ(result.status, 0) << result.error;
+  EXPECT_TRUE(contains(result.out, "0,requested,1148776648,846467272,,-302309376,exact,")) << result.out;
+  result = shardledger({"whatif", ledger("life/generation"), "--offload-optimizer"});
+  EXPECT_TRUE(contains(result.out, "refused: no state of an optimizer is on the device")) << result.out;
+}
+
+// Its second step has 256 tokens, and its fourth 320.
+TEST_F(Whatif, LengthsAreFittedToThreeRuns) {
+  CommandResult result = shardledger({"whatif", ledger("predictions/one"), "--sequence", "1.25", "--at",
+                                      "2=" + ledger("predictions/one-sequence2"), "--at",
+                                      "3=" + ledger("predictions/one-sequence3"), "--by", "period", "--csv"});
+  EXPECT_EQ(result.status, 0) << result.error;
+  EXPECT_TRUE(contains(result.out, "step,1,requested,827871432,904952008,,77080576,estimate,")) << result.out;
+  EXPECT_TRUE(contains(result.out, "step,3,requested,904952008,")) << result.out;
+  EXPECT_FALSE(contains(result.out, "exact")) << result.out;
+}
+
+TEST_F(Whatif, BatchesAreFittedToTwoRuns) {
+  std::string path = ledger("predictions/ranks4-batch2"), other = ledger("predictions/ranks4");
+  CommandResult result = shardledger({"whatif", path, "--batch", "3/2", "--at", "1/2=" + other});
+  EXPECT_EQ(result.status, 0) << result.error;
+  EXPECT_TRUE(contains(result.out, "With 3/2 times the batch")) << result.out;
+  EXPECT_TRUE(contains(result.out, "sizes were fitted to 2 runs")) << result.out;
+  result = shardledger({"whatif", path, "--batch", "2", "--at", "1/2=" + ledger("predictions/ranks2")});
+  EXPECT_TRUE(contains(result.out, "refused: the other run has another number of ranks")) << result.out;
+}
+
+TEST_F(Whatif, SaysHowSizesAreTold) {
+  std::string path = ledger("predictions/one"), other = ledger("predictions/one-batch2");
+  const std::vector<std::vector<std::string>> wrong = {
+      {"--batch", "2"},
+      {"--batch", "x", "--at", "2=" + other},
+      {"--batch", "0", "--at", "2=" + other},
+      {"--sequence", "2", "--at", "2=" + other},
+      {"--at", "2=" + other},
+      {"--batch", "2", "--sequence", "2", "--at", "2=" + other},
+      {"--batch", "3", "--at", other},
+      {"--batch", "3", "--at", "1=" + other},
+      {"--batch", "3", "--at", "2=/nowhere"},
+  };
+  for (auto &options : wrong) {
+    std::vector<std::string> words = {"whatif", path};
+    words.insert(words.end(), options.begin(), options.end());
+    CommandResult result = shardledger(words);
+    EXPECT_EQ(result.status, 2) << options[0];
+    EXPECT_EQ(result.error.find('\n'), result.error.size() - 1) << result.error;
+  }
 }
 
 TEST_F(Whatif, WrongInputIsOneSentence) {

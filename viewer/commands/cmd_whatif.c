@@ -1,13 +1,8 @@
-#include "ask_ledger.h"
-#include "command.h"
 #include "commands/summary.h"
+#include "commands/whatif_question.h"
 #include "output/units.h"
 #include "storage/grow.h"
-#include "storage/predict/change_optimizer.h"
-#include "storage/predict/change_reshard.h"
-#include "storage/predict/change_workspaces.h"
 #include "storage/predict/floor.h"
-#include "storage/predict/whatif.h"
 #include "viewer_sql.h"
 
 #include <errno.h>
@@ -17,25 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum by { BY_life, BY_period };
 enum { MOST_RANKS = 8 }; /* of more, one of each group speaks */
 enum { MOST_NOTES = 8 }; /* below a table, unless --limit says otherwise */
-
-struct question {
-  struct sl_whatif_change change;
-  const char *alloc_conf;
-  int64_t device_bytes, limit_bytes, recorded_limit_bytes; /* 0: not given */
-  int optimizer;                                           /* enum sl_optimizer */
-  int64_t first_step, last_step;
-  const char *steps; /* "3-5"; NULL: all */
-  int reshard;       /* as recorded, off */
-  bool no_workspaces, floor;
-  int by;
-  struct sl_ranks ranks;
-};
-
-static const char *const optimizer_words[] = {"", "AdamW(foreach=True)", "AdamW(fused=True)", "AdamW(foreach=False)",
-                                              "SGD(momentum=…)"};
 
 static const char *const quantities[SL_QUANTITIES] = {"requested", "allocated", "active", "reserved"};
 enum { ALLOCATED = 1, ACTIVE = 2 };
@@ -225,7 +203,7 @@ struct category_row {
 struct printing {
   struct sl_db *db;
   struct sl_output *out;
-  struct question *question;
+  struct sl_whatif_question *question;
   struct sl_table *table;
   struct note *notes;
   size_t note_count;
@@ -350,7 +328,7 @@ static int floor_print(struct printing *p, const struct sl_tape *tape, const str
 
 /* There is nothing to play: one row, and why. */
 static int nothing_print(struct printing *p, uint32_t rank, const char *why) {
-  const bool by_period = p->question->by == BY_period;
+  const bool by_period = p->question->by == SL_WHATIF_period;
   const int count = by_period ? (int)(sizeof period_columns / sizeof period_columns[0])
                               : (int)(sizeof peak_columns / sizeof peak_columns[0]);
   const struct sl_column *columns = by_period ? period_columns : peak_columns;
@@ -366,21 +344,6 @@ static int nothing_print(struct printing *p, uint32_t rank, const char *why) {
   return note_add(p, SL_STYLE_red, "Rank %u: refused: %s", rank, why);
 }
 
-/* The rank's tape once more, with what is changed of its requests; none where nothing is. */
-static int tape_change(struct printing *p, uint32_t rank, struct sl_tape *out, struct sl_error *error) {
-  const struct question *q = p->question;
-  if (q->optimizer == SL_OPTIMIZER_as_recorded && !q->no_workspaces && !q->reshard)
-    return 0;
-  int r = sl_tape_read(p->db, rank, out, error);
-  if (r == 0 && q->optimizer != SL_OPTIMIZER_as_recorded)
-    r = sl_change_optimizer(out, (enum sl_optimizer)q->optimizer, q->first_step, q->last_step, error);
-  if (r == 0 && q->reshard)
-    r = sl_change_reshard_off(out, q->first_step, q->last_step, error);
-  if (r == 0 && q->no_workspaces)
-    r = sl_change_no_workspaces(out, error);
-  return r;
-}
-
 static int rank_print(struct printing *p, uint32_t rank, struct sl_error *error) {
   struct sl_tape tape, changed = {0};
   struct sl_whatif answer = {0};
@@ -392,7 +355,7 @@ static int rank_print(struct printing *p, uint32_t rank, struct sl_error *error)
   }
   if (r < 0)
     return r;
-  r = tape_change(p, rank, &changed, error);
+  r = sl_changes_any(&p->question->changes) ? sl_changes_read(p->db, rank, &p->question->changes, &changed, error) : 0;
   if (r == -ENOTSUP) {
     r = nothing_print(p, rank, error->text);
     error->text[0] = '\0';
@@ -404,11 +367,11 @@ static int rank_print(struct printing *p, uint32_t rank, struct sl_error *error)
   r = sl_whatif_ask(&tape, changed.event_count ? &changed : NULL, &p->question->change, &answer);
   if (r == 0)
     r = notes_add(p, played, tape.categories.count, &answer);
-  if (r == 0 && p->question->by == BY_period)
+  if (r == 0 && p->question->by == SL_WHATIF_period)
     periods_print(p->table, &tape, &answer);
   else if (r == 0)
     r = peaks_print(p->db, p->table, &tape, played, &answer, error);
-  if (r == 0 && p->question->floor && p->question->by == BY_life && answer.standing != SL_STANDING_refused)
+  if (r == 0 && p->question->floor && p->question->by == SL_WHATIF_life && answer.standing != SL_STANDING_refused)
     r = floor_print(p, &tape, &answer);
 finish:
   if (r == -ENOMEM)
@@ -417,28 +380,6 @@ finish:
   sl_tape_free(&changed);
   sl_tape_free(&tape);
   return r;
-}
-
-static void change_say(struct sl_output *out, const struct question *question) {
-  char bytes[SL_UNIT_CHARS];
-  if (question->alloc_conf)
-    sl_output_line(out, "With PYTORCH_CUDA_ALLOC_CONF=%s", question->alloc_conf);
-  if (question->optimizer)
-    sl_output_line(out, "With %s%s%s", optimizer_words[question->optimizer], question->steps ? " in steps " : "",
-                   question->steps ? question->steps : "");
-  if (question->reshard)
-    sl_output_line(out, "With reshard_after_forward=False%s%s", question->steps ? " in steps " : "",
-                   question->steps ? question->steps : "");
-  if (question->no_workspaces)
-    sl_output_line(out, "Without cuBLAS's workspaces (CUBLAS_WORKSPACE_CONFIG=:0:0, CUBLASLT_WORKSPACE_SIZE=0)");
-  if (question->device_bytes)
-    sl_output_line(out, "On a device of %s", sl_format_bytes(bytes, question->device_bytes, out->exact_bytes));
-  if (question->limit_bytes)
-    sl_output_line(out, "In a process that may have %s",
-                   sl_format_bytes(bytes, question->limit_bytes, out->exact_bytes));
-  if (!question->alloc_conf && !question->device_bytes && !question->limit_bytes && !question->optimizer &&
-      !question->no_workspaces && !question->reshard)
-    sl_output_line(out, "Nothing is changed: the run as it was, played again");
 }
 
 static void below_print(struct printing *p) {
@@ -483,14 +424,16 @@ static int print_whatif(struct sl_db *db, struct sl_output *out, void *context, 
   struct printing p = {.db = db, .out = out, .question = context};
   int r = sl_check_selection(db, &p.question->ranks, -1, error);
   if (r == 0)
+    r = sl_whatif_open(p.question, error);
+  if (r == 0)
     r = sl_print_coverage(db, out, error);
   if (r < 0)
     return r;
-  change_say(out, p.question);
+  sl_whatif_say(out, p.question);
   sl_output_line(out, "%s", "");
   sl_output_document(out);
-  p.table = p.question->by == BY_period ? sl_table_begin(out, "periods", SL_COLUMNS(period_columns))
-                                        : sl_table_begin(out, "peaks", SL_COLUMNS(peak_columns));
+  p.table = p.question->by == SL_WHATIF_period ? sl_table_begin(out, "periods", SL_COLUMNS(period_columns))
+                                               : sl_table_begin(out, "peaks", SL_COLUMNS(peak_columns));
   r = ranks_print(&p, error);
   p.table = sl_table_end(p.table);
   if (r == 0)
@@ -502,55 +445,34 @@ static int print_whatif(struct sl_db *db, struct sl_output *out, void *context, 
   return r;
 }
 
-static bool steps_take(struct question *question) {
-  char *end = NULL;
-  errno = 0;
-  question->first_step = question->last_step = strtoll(question->steps, &end, 10);
-  if (*end == '-' && end > question->steps)
-    question->last_step = strtoll(end + 1, &end, 10);
-  return !errno && end > question->steps && !*end && question->steps[strlen(question->steps) - 1] != '-' &&
-         question->first_step >= 0 && question->last_step >= question->first_step;
-}
-
-/* The change as it was asked for; what is wrong with it is said. */
-static bool change_take(struct question *question) {
-  char unknown[200];
-  if (question->alloc_conf) {
-    sl_alloc_conf_unknown(question->alloc_conf, unknown, sizeof unknown);
-    if (*unknown) {
-      sl_complain("--alloc-conf: PyTorch's allocator has no setting '%s' that changes what it takes; it is written as "
-                  "PYTORCH_CUDA_ALLOC_CONF is, for example expandable_segments:True",
-                  unknown);
-      return false;
-    }
-    if (strstr(question->alloc_conf, "cudaMallocAsync")) {
-      sl_complain("--alloc-conf: cudaMallocAsync leaves it to the driver what is taken, which nothing recorded tells");
-      return false;
-    }
-  }
-  if (question->steps && !steps_take(question)) {
-    sl_complain("--steps: '%s' is no step and no range of steps, such as 3 or 3-5", question->steps);
-    return false;
-  }
-  question->change = (struct sl_whatif_change){.alloc_conf = question->alloc_conf,
-                                               .device_bytes = (uint64_t)question->device_bytes,
-                                               .limit_bytes = (uint64_t)question->limit_bytes,
-                                               .recorded_limit_bytes = (uint64_t)question->recorded_limit_bytes};
-  return true;
-}
-
 int sl_cmd_whatif(const struct sl_command *command, int argc, char **argv) {
   struct sl_output_arguments format = {0};
-  struct question question = {.by = BY_life, .last_step = INT64_MAX};
+  struct sl_whatif_question question = {.by = SL_WHATIF_life, .world_size = -1, .accumulate = -1};
   const struct sl_argument arguments[] = {
       {"alloc-conf", 0, "CONF", "with these settings of PyTorch's allocator, as PYTORCH_CUDA_ALLOC_CONF has them",
        SL_ARGUMENT_TEXT, &question.alloc_conf},
       {"optimizer", 0, "as-recorded|adamw|adamw-fused|adamw-forloop|sgd",
        "with another optimizer: AdamW, with fused=True, with foreach=False; SGD with momentum", SL_ARGUMENT_CHOICE,
        &question.optimizer},
-      {"reshard", 0, "as-recorded|off", "FSDP2 with reshard_after_forward=False", SL_ARGUMENT_CHOICE,
+      {"reshard", 0, "as-recorded|off|on|N", "FSDP2 with reshard_after_forward=False, True, or N", SL_ARGUMENT_TEXT,
        &question.reshard},
-      {"steps", 0, "STEPS", "optimizer and reshard: in these steps only, such as 3-5", SL_ARGUMENT_TEXT,
+      {"world-size", 0, "N", "with FSDP2's shards over N ranks", SL_ARGUMENT_NUMBER, &question.world_size},
+      {"recompute", 0, "all|MODULES",
+       "with activations of these modules recomputed (torch.utils.checkpoint): all entries of lists such as blocks.0, or "
+       "patterns such as blocks.[0-3],head",
+       SL_ARGUMENT_TEXT, &question.recompute},
+      {"accumulate", 0, "N", "with N forwards and backwards a step, each as the recorded one", SL_ARGUMENT_NUMBER,
+       &question.accumulate},
+      {"no-sync", 0, NULL, "accumulate: FSDP2 reduces gradients in the last of them only", SL_ARGUMENT_FLAG,
+       &question.no_sync},
+      {"offload-optimizer", 0, NULL, "with the optimizer's states in the host's memory but for its steps",
+       SL_ARGUMENT_FLAG, &question.offload_optimizer},
+      {"batch", 0, "F", "with batches F times as large, such as 2, 1.5 or 2/3: told by --at", SL_ARGUMENT_TEXT,
+       &question.batch},
+      {"sequence", 0, "F", "with sequences F times as long: told by --at", SL_ARGUMENT_TEXT, &question.sequence},
+      {"at", 0, "F=DIR", "batch and sequence: in DIR is the same job with F times as much; once or twice",
+       SL_ARGUMENT_LIST, &question.at},
+      {"steps", 0, "STEPS", "optimizer and reshard off: in these steps only, such as 3-5", SL_ARGUMENT_TEXT,
        &question.steps},
       {"no-workspaces", 0, NULL, "without what cuBLAS holds in PyTorch's pool", SL_ARGUMENT_FLAG,
        &question.no_workspaces},
@@ -570,5 +492,9 @@ int sl_cmd_whatif(const struct sl_command *command, int argc, char **argv) {
   int r = sl_parse(command, arguments, sizeof(arguments) / sizeof(arguments[0]), argc, argv, &path, 1);
   if (r < 0)
     return sl_parse_exit(r);
-  return change_take(&question) ? sl_print_report(path, &format, print_whatif, &question) : SL_EXIT_USAGE;
+  if (!sl_whatif_take(&question))
+    return SL_EXIT_USAGE;
+  r = sl_print_report(path, &format, print_whatif, &question);
+  sl_whatif_close(&question);
+  return r;
 }

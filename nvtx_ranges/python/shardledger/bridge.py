@@ -143,6 +143,7 @@ def step_ended():
 def _step_ended():
     if _allocator is None:
         start_allocator()
+    facts.device()
     if _allocator == "history":
         history.read()
     elif _allocator == "bridge":

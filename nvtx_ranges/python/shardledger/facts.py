@@ -5,10 +5,13 @@ import sys
 
 import torch
 
-from . import native
+from . import guard, native
 
 if "_ranked" not in globals():  # a reloaded module has told it already
     _ranked = False
+    _processors_told = False
+    _limits = {}  # device → the share of it that the allocator may have, as it was told
+    _limit_changes = 0
 
 
 def info(key, value):
@@ -54,3 +57,29 @@ def ranks():
         info("backend", distributed.get_backend())
     if torch.cuda.is_initialized():  # is_available would call CUDA, and so spoil it for workers that are forked later
         info("device", torch.cuda.current_device())
+
+
+def device():
+    """What the device has, and how much of it the allocator may take (set_per_process_memory_fraction), whenever that changed."""
+    try:
+        if torch.cuda.is_initialized():
+            _tell_device(torch.cuda.current_device())
+    except Exception as error:  # a device that fails, which the program will hear of itself
+        guard.say_once("device", f"what the device has is not recorded ({guard.describe(error)})")
+
+
+def _tell_device(index):
+    global _processors_told, _limit_changes
+    properties = torch.cuda.get_device_properties(index)
+    if not _processors_told:
+        _processors_told = True
+        info("multiprocessors", properties.multi_processor_count)
+        info("multiprocessor_threads", getattr(properties, "max_threads_per_multi_processor", None))
+    read = getattr(torch._C, "_cuda_getMemoryFraction", None)  # since torch 2.8
+    share = read(index) if read is not None else 1.0
+    if share == _limits.get(index, 1.0):
+        return
+    _limit_changes += index in _limits
+    _limits[index] = share
+    info("memory_limit", int(share * properties.total_memory) if share < 1 else 0)
+    info("memory_limit_changes", _limit_changes)

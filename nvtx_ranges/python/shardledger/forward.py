@@ -15,7 +15,7 @@ import threading
 
 import torch
 
-from . import backward, compiling, facts, guard, modules, moved, native, steps, tags, uncalled
+from . import backward, compiling, facts, guard, modules, moved, native, shards, steps, tags, uncalled
 from .compiling import is_traced
 from .kinds import KIND
 
@@ -204,7 +204,9 @@ def _first_call(root):
     if not modules.has_tensors(root):
         return modules.remember(root)
     facts.ranks()
+    facts.device()
     if modules.register(root):
+        shards.model(modules.members(root))
         moved.model(root)
         uncalled.model_called_first(root)
     return modules.find(root)

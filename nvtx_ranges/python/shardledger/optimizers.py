@@ -9,7 +9,7 @@ import weakref
 import torch
 from torch.optim.optimizer import Optimizer
 
-from . import compiling, cycle, forward, guard, moved, native, steps, tags
+from . import compiling, cycle, forward, guard, moved, native, shards, steps, tags
 from .compiling import is_traced
 from .kinds import KIND
 
@@ -57,6 +57,7 @@ def _before_step(optimizer):
         forward.close_stale()
     if known.steps < _TAGGED_STEPS:
         tags.gradients(optimizer)
+        shards.optimizer(optimizer, known.number)
     _open(known)
 
 

@@ -10,7 +10,7 @@ import gc
 
 import torch
 
-from . import guard, modules, moved, tags
+from . import guard, modules, moved, shards, tags
 from .tensors import unseen
 
 _STEPS = 2
@@ -43,6 +43,7 @@ def step_ended():
         try:
             for root in _unknown(holder):
                 if modules.register(root):
+                    shards.model(modules.members(root))
                     moved.model(root, only_new=True)
         except Exception as error:  # a model that can't be walked harms nobody but itself: what it holds has no owner
             guard.say(f"a {type(holder).__name__} that is never called can't be walked ({guard.describe(error)})")

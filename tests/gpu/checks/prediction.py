@@ -17,6 +17,9 @@ COLLECTED = "garbage_collection_threshold:0.6"
 DEFAULT = "expandable_segments:False"
 
 
+MANY = 1 << 30  # as many as there are
+
+
 @dataclass(frozen=True)
 class Pair:
     """base, with the options, should take what target took, on all ranks: in so many steps, from these on in both."""
@@ -28,6 +31,7 @@ class Pair:
     base_from: int = 0
     target_from: int = 0
     jobs: tuple = ()  # of several in one process: their names
+    figures: tuple = QUANTITIES
 
     @property
     def name(self):
@@ -40,6 +44,14 @@ class Pair:
     @property
     def target_name(self):
         return self.jobs[1] if self.jobs else self.target.rpartition("/")[2]
+
+    @property
+    def kind(self):
+        """What is changed: the option; several of them are "combined"."""
+        beside = ("--at", "--steps", "--memory-limit", "--recorded-limit", "--no-sync")
+        named = [option for option in self.options if option.startswith("--")]
+        changes = [option for option in named if option not in beside] or named[:1]
+        return changes[0] if len(changes) == 1 else "combined"
 
     @property
     def change(self):
@@ -81,6 +93,27 @@ def _reshard_pairs():
     yield Pair(run, ("--reshard", "off", "--steps", "0-2"), run, 2, 1, 10, names)
 
 
+def _recompute_pairs():
+    """Two ranks with NCCL: the reference workload with mixed precision, and with recomputation, too."""
+    yield Pair("fsdp2-2rank-mixed-precision", ("--recompute", "all"), "fsdp2-2rank-recompute", 4)
+
+
+def _scale_pairs():
+    """Batches; and lengths, of which each run has several: its second step, longer, is as another one of the same run."""
+    for kind in ("one", "ranks4"):
+        batches = {"1": kind, "2": f"{kind}-batch2", "3": f"{kind}-batch3"}
+        for factor, at in (("3", "2"), ("3/2", "1/2"), ("2/3", "1/3"), ("2", "3")):
+            base = {"3": "1", "3/2": "2", "2/3": "3", "2": "1"}[factor]
+            other = {"2": "2", "1/2": "1", "1/3": "1", "3": "3"}[at]
+            target = {"3": "3", "3/2": "3", "2/3": "2", "2": "2"}[factor]
+            yield Pair(f"predictions/{batches[base]}", ("--batch", factor, "--at", f"{at}={batches[other]}"),
+                       f"predictions/{batches[target]}", MANY)  # fmt: skip
+        runs = ("--at", f"2={kind}-sequence2", "--at", f"3={kind}-sequence3")
+        for factor, run, step in (("1.5", kind, 4), ("1.25", kind, 3), ("2.5", f"{kind}-sequence2", 3), ("4", f"{kind}-sequence2", 2)):
+            yield Pair(f"predictions/{kind}", ("--sequence", factor, *runs), f"predictions/{run}", 1, 1, step,
+                       figures=("requested", "allocated"))  # fmt: skip
+
+
 def _recorded_pairs():
     """What tests/gpu/prediction/record.py recorded on one GPU."""
     listed = DATA / "predictions" / "pairs.json"
@@ -88,8 +121,7 @@ def _recorded_pairs():
         yield Pair(f"predictions/{pair['base']}", tuple(pair["options"]), f"predictions/{pair['target']}", MANY)
 
 
-MANY = 1 << 30  # as many as there are
-PAIRS = (*_allocator_pairs(), *_optimizer_pairs(), *_reshard_pairs(), *_recorded_pairs())
+PAIRS = (*_allocator_pairs(), *_optimizer_pairs(), *_reshard_pairs(), *_recompute_pairs(), *_scale_pairs(), *_recorded_pairs())
 
 
 def truth_steps(run):
@@ -114,9 +146,17 @@ def ingest(run, scratch):
     return copy
 
 
-def predict(pair, copy):
+def arguments(pair, scratch):
+    """Its options, with other runs where they lie."""
+    for option in pair.options:
+        factor, is_run, run = option.partition("=")
+        yield f"{factor}={ingest('predictions/' + run, scratch)}" if is_run else option
+
+
+def predict(pair, scratch):
     """{rank: [{quantity: (low, high, standing)} of each step, in order]}."""
-    output = shardledger("whatif", copy, *pair.options, "--by", "period", "--csv")
+    copy = ingest(pair.base, scratch)
+    output = shardledger("whatif", copy, *arguments(pair, scratch), "--by", "period", "--csv")
     found = {}
     for row in csv.DictReader(io.StringIO(output)):
         if row["kind"] != "step":
@@ -130,12 +170,12 @@ def predict(pair, copy):
 
 def compare(pair, scratch):
     """{quantity: how many figures, exact ones and equal, bounds and held, estimates and within, how far the farthest of each}."""
-    predicted, truth = predict(pair, ingest(pair.base, scratch)), truth_steps(pair.target)
-    found = {quantity: dict.fromkeys(COUNTS, 0) for quantity in QUANTITIES}
+    predicted, truth = predict(pair, scratch), truth_steps(pair.target)
+    found = {quantity: dict.fromkeys(COUNTS, 0) for quantity in pair.figures}
     for rank, rows in truth.items():
         check_end(pair, predicted[rank], len(rows) + ran_out(pair.target))
         for step, row in enumerate(rows[pair.target_from : pair.target_from + pair.steps]):
-            for quantity in QUANTITIES:
+            for quantity in pair.figures:
                 if pair.base_from + step < len(predicted[rank]):
                     count(found[quantity], row[f"{quantity}_peak"], *predicted[rank][pair.base_from + step][quantity])
                 else:  # no play got so far
@@ -179,9 +219,11 @@ def is_proven(found):
 
 def total(many):
     """The counts of several pairs together, by quantity."""
+    none = dict.fromkeys(COUNTS, 0)
     return {
         quantity: {
-            name: (max if name in ("worst", "farthest") else sum)(found[quantity][name] for found in many) for name in COUNTS
+            name: (max if name in ("worst", "farthest") else sum)(found.get(quantity, none)[name] for found in many)
+            for name in COUNTS
         }
         for quantity in QUANTITIES
     }

@@ -1,9 +1,9 @@
 """A small training job whose memory depends on how it is configured; `record.py` runs it in many ways.
 
-    python job.py [--optimizer WHICH] [--world N [--keep]] [--limit BYTES] [--steps N]
+    python job.py [--optimizer WHICH] [--world N [--rank R] [--keep | --reshard M] [--mixed]] [--limit BYTES] [--steps N] …
 
 Each step prints PyTorch's own figures as a JSON line. Sequences have several lengths, so that the cache is fragmented. With
---world it is rank 0 of so many ranks that only pretend to be there (PyTorch's fake process group), sharded by FSDP2. Without a
+--world it is one of so many ranks that only pretend to be there (PyTorch's fake process group), sharded by FSDP2. Without a
 GPU it runs on the CPU and prints no figures.
 """
 
@@ -55,40 +55,97 @@ class Model(nn.Module):
         return self.head(x)
 
 
-def make(world, keep):
+def recompute(model, which):
+    """Of these blocks: "all", or their numbers."""
+    from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+
+    for number, block in enumerate(model.blocks):
+        if which == "all" or str(number) in which.split(","):
+            model.blocks[number] = checkpoint_wrapper(block)
+
+
+def make(options):
     torch.manual_seed(0)
     model = Model().to(DEVICE)
-    if world:
-        from torch.distributed.fsdp import fully_shard
+    if options.recompute:
+        recompute(model, options.recompute)
+    if options.world:
+        from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
 
+        how = {}
+        if options.mixed:
+            how["mp_policy"] = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+        if options.offload:
+            how["offload_policy"] = CPUOffloadPolicy()
         for block in model.blocks:
-            fully_shard(block, reshard_after_forward=not keep)
-        fully_shard(model)
+            fully_shard(block, reshard_after_forward=options.reshard or not options.keep, **how)
+        fully_shard(model, **how)
     return model
 
 
-def train(model, optimizer, steps):
-    for step in range(steps):
-        tokens = torch.randint(VOCABULARY, (BATCH, LENGTHS[step % len(LENGTHS)]), device=DEVICE)
+def loss_of(model, tokens, chunks):
+    logits = model(tokens).flatten(0, 1)
+    targets = tokens.flatten()
+    if chunks == 1:
+        return functional.cross_entropy(logits.float(), targets)
+    losses = [functional.cross_entropy(part.float(), target, reduction="sum")
+              for part, target in zip(logits.chunk(chunks), targets.chunk(chunks))]
+    return sum(losses) / len(targets)
+
+
+def micro_step(model, options, step, is_last):
+    """One forward and backward."""
+    length = int(LENGTHS[step % len(LENGTHS)] * options.sequence)
+    tokens = torch.randint(VOCABULARY, (int(BATCH * options.batch), length), device=DEVICE)
+    syncs = is_last or not options.no_sync
+    if options.world:
+        model.set_requires_gradient_sync(syncs)
+    loss_of(model, tokens, options.chunks).backward()
+
+
+def move_states(optimizer, device):
+    for state in optimizer.state.values():
+        for key, value in state.items():
+            if value.dim():
+                state[key] = value.to(device)
+
+
+def train(model, optimizer, options):
+    for step in range(options.steps):
         if CUDA:
             torch.cuda.reset_peak_memory_stats()
         optimizer.zero_grad()
-        loss = functional.cross_entropy(model(tokens).flatten(0, 1).float(), tokens.flatten())
-        loss.backward()
+        for micro in range(options.micro):
+            micro_step(model, options, step, micro + 1 == options.micro)
+        if options.swap:
+            move_states(optimizer, DEVICE)
         optimizer.step()
+        if options.swap:
+            move_states(optimizer, "cpu")
         row = {}
         if CUDA:
             stats = torch.cuda.memory_stats()
             row = {f"{quantity}_peak": stats[f"{quantity}_bytes.all.peak"] for quantity in QUANTITIES}
             row["retries"] = stats["num_alloc_retries"]
-        print(json.dumps({"rank": 0, "step": step, **row}), flush=True)
+        print(json.dumps({"rank": options.rank, "step": step, **row}), flush=True)
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--optimizer", choices=OPTIMIZERS, default="adamw")
     parser.add_argument("--world", type=int, default=0)
+    parser.add_argument("--rank", type=int, default=0)
     parser.add_argument("--keep", action="store_true", help="reshard_after_forward=False")
+    parser.add_argument("--reshard", type=int, default=0, help="reshard_after_forward=so many")
+    parser.add_argument("--mixed", action="store_true", help="FSDP2's mixed precision: bfloat16, reduced in float32")
+    parser.add_argument("--offload", action="store_true", help="FSDP2's CPUOffloadPolicy")
+    parser.add_argument("--swap", action="store_true", help="the optimizer's state is in the host's memory but for its steps")
+    parser.add_argument("--recompute", default="", help="these blocks: all, or numbers such as 0,2")
+    parser.add_argument("--micro", type=int, default=1, help="forwards and backwards a step")
+    parser.add_argument("--no-sync", action="store_true", help="gradients are reduced in the last of them only")
+    parser.add_argument("--chunks", type=int, default=1, help="parts that the loss is computed in")
+    parser.add_argument("--batch", type=float, default=1, help="times as large")
+    parser.add_argument("--sequence", type=float, default=1, help="times as long")
     parser.add_argument("--limit", type=int, default=0)
     parser.add_argument("--steps", type=int, default=5)
     options = parser.parse_args()
@@ -99,10 +156,10 @@ def main():
     if options.world:
         from torch.testing._internal.distributed.fake_pg import FakeStore
 
-        torch.distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=options.world)
-    model = make(options.world, options.keep)
+        torch.distributed.init_process_group("fake", store=FakeStore(), rank=options.rank, world_size=options.world)
+    model = make(options)
     try:
-        train(model, OPTIMIZERS[options.optimizer](model.parameters()), options.steps)
+        train(model, OPTIMIZERS[options.optimizer](model.parameters()), options)
     except torch.cuda.OutOfMemoryError as error:
         print(json.dumps({"out_of_memory": str(error)[:120]}), flush=True)
     if options.world:

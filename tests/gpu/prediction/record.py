@@ -1,8 +1,8 @@
 """Records job.py in many ways on one GPU, several at a time, for the pairs of docs/prediction.md.
 
-    python tests/gpu/prediction/record.py DIR [--jobs N] [--only NAME]…
+    python tests/gpu/prediction/record.py DIR [--jobs N] [--only NAME|jobs]…
 
-DIR/NAME gets each run's logs and truth.rank0, what PyTorch said; DIR/pairs.json says what was changed between them. Limits are
+DIR/NAME gets each run's logs and truth.rank…, what PyTorch said; DIR/pairs.json says what was changed between them. Limits are
 parts of what the run without one reserved.
 """
 
@@ -58,16 +58,49 @@ def runs(kind, job):
 
 
 SHARDED = ("--world", "4")
-RUNS = (
+SETTINGS = (
     *runs("plain", ()),
     *runs("sharded", SHARDED),
     Run("sharded-keep", (*SHARDED, "--keep")),
     Run("sharded-keep-fused-expandable", (*SHARDED, "--keep", "--optimizer", "adamw-fused"), CONFIGS["expandable"]),
 )
 
+# Jobs that differ in what they do. With expandable segments no figure depends on addresses, so that all are compared to the byte.
+JOBS = {
+    "one": "", "one-micro2": "--micro 2", "one-micro3": "--micro 3",
+    "one-recompute": "--recompute all", "one-recompute1": "--recompute 1",
+    "one-batch2": "--batch 2", "one-batch3": "--batch 3", "one-sequence2": "--sequence 2", "one-sequence3": "--sequence 3",
+    "one-chunks2": "--chunks 2", "one-chunks4": "--chunks 4", "one-sgd": "--optimizer sgd",
+    "one-swap": "--swap", "ranks4-swap": "--world 4 --swap",
+    **{f"ranks{n}": f"--world {n}" for n in (1, 2, 4, 7, 8, 64, 1024)},
+    "ranks2-second": "--world 2 --rank 1", "ranks7-second": "--world 7 --rank 1",
+    "ranks8-seventh": "--world 8 --rank 6", "ranks7-seventh": "--world 7 --rank 6",
+    "ranks4-sgd": "--world 4 --optimizer sgd", "ranks8-sgd": "--world 8 --optimizer sgd",
+    **{f"mixed{n}": f"--world {n} --mixed" for n in (1, 2, 4, 8, 64)},
+    "ranks4-micro2": "--world 4 --micro 2", "ranks4-micro3": "--world 4 --micro 3",
+    "ranks4-nosync2": "--world 4 --micro 2 --no-sync", "ranks4-nosync3": "--world 4 --micro 3 --no-sync",
+    "mixed4-micro2": "--world 4 --mixed --micro 2", "mixed4-nosync2": "--world 4 --mixed --micro 2 --no-sync",
+    "ranks4-recompute": "--world 4 --recompute all", "ranks4-recompute1": "--world 4 --recompute 1",
+    "ranks4-keep": "--world 4 --keep", "ranks4-reshard2": "--world 4 --reshard 2", "ranks8-keep": "--world 8 --keep",
+    "ranks8-reshard4": "--world 8 --reshard 4",
+    "ranks4-batch2": "--world 4 --batch 2", "ranks4-batch3": "--world 4 --batch 3",
+    "ranks4-sequence2": "--world 4 --sequence 2", "ranks4-sequence3": "--world 4 --sequence 3",
+    "ranks4-chunks4": "--world 4 --chunks 4", "ranks4-offload": "--world 4 --offload",
+}  # fmt: skip
+DEFAULT = {"default2": "--world 2", "default8": "--world 8"}  # and these without
+RUNS = (
+    *SETTINGS,
+    *(Run(name, tuple(job.split()), CONFIGS["expandable"]) for name, job in JOBS.items()),
+    *(Run(name, tuple(job.split())) for name, job in DEFAULT.items()),
+)
+
 
 def rows(out):
-    return [json.loads(line) for line in (out / "truth.rank0").read_text().splitlines()]
+    return [json.loads(line) for path in out.glob("truth.rank*") for line in path.read_text().splitlines()]
+
+
+def rank_of(run):
+    return run.job[run.job.index("--rank") + 1] if "--rank" in run.job else "0"
 
 
 def record(run, place):
@@ -81,7 +114,7 @@ def record(run, place):
     job = [sys.executable, Path(__file__).with_name("job.py"), *run.job, *limit]
     done = subprocess.run([COMMAND, "run", "-o", out, "--", *map(str, job)], capture_output=True, text=True, env=environment)
     out.mkdir(exist_ok=True)
-    (out / "truth.rank0").write_text("".join(line + "\n" for line in done.stdout.splitlines() if line.startswith('{"')))
+    (out / f"truth.rank{rank_of(run)}").write_text("".join(line + "\n" for line in done.stdout.splitlines() if line.startswith('{"')))
     if not rows(out):
         (out / "said.txt").write_text(done.stdout[-4000:] + done.stderr[-4000:])
     for ledger in out.glob("*.sqlite*"):
@@ -123,6 +156,51 @@ def pairs(place, recorded):
                     yield {"base": base, "options": options, "target": target}
 
 
+RANKS = {"ranks": (2, 4, 7, 8, 64, 1024), "mixed": (2, 4, 8, 64), "default": (2, 8)}
+
+
+def job_pairs():
+    """(base, options, target) of JOBS and DEFAULT."""
+    for kind, sizes in RANKS.items():
+        for base in sizes:
+            for target in sizes:
+                if base != target and (kind == "default" or base in (4, 8) or target == 4):
+                    yield f"{kind}{base}", f"--world-size {target}", f"{kind}{target}"
+    yield "ranks2-second", "--world-size 7", "ranks7-second"
+    yield "ranks8-seventh", "--world-size 7", "ranks7-seventh"
+    yield "ranks7-seventh", "--world-size 8", "ranks8-seventh"
+    yield "ranks4-sgd", "--world-size 8", "ranks8-sgd"
+    yield "ranks4-keep", "--world-size 8", "ranks8-keep"
+    for kind in ("one", "ranks4"):
+        yield kind, "--recompute all", f"{kind}-recompute"
+        yield kind, "--recompute blocks.1", f"{kind}-recompute1"
+    yield "ranks8", "--world-size 4 --recompute all", "ranks4-recompute"
+    for times in (2, 3):
+        yield "one", f"--accumulate {times}", f"one-micro{times}"
+        yield "ranks4", f"--accumulate {times}", f"ranks4-micro{times}"
+        yield "ranks4", f"--accumulate {times} --no-sync", f"ranks4-nosync{times}"
+    yield "mixed4", "--accumulate 2", "mixed4-micro2"
+    yield "one", "--offload-optimizer", "one-swap"
+    yield "ranks4", "--offload-optimizer", "ranks4-swap"
+    yield "ranks8", "--world-size 4 --offload-optimizer", "ranks4-swap"
+    yield "mixed8", "--world-size 4 --accumulate 2", "mixed4-micro2"
+    yield "ranks8", "--world-size 4 --accumulate 3 --no-sync", "ranks4-nosync3"
+    yield "ranks4", "--reshard 2", "ranks4-reshard2"
+    yield "ranks8", "--reshard 4", "ranks8-reshard4"
+    yield "ranks4", "--world-size 8 --reshard 4", "ranks8-reshard4"
+    yield "ranks64", "--world-size 4 --reshard 2", "ranks4-reshard2"
+    yield "ranks4-keep", "--reshard on", "ranks4"
+    yield "ranks8-keep", "--reshard on", "ranks8"
+    yield "ranks8-keep", "--reshard on --world-size 4", "ranks4"
+    yield "ranks8-keep", "--reshard on --world-size 4 --recompute all", "ranks4-recompute"
+    yield "ranks8-keep", "--reshard on --world-size 4 --accumulate 3", "ranks4-micro3"
+    yield "sharded-keep", "--reshard on", "sharded"
+    yield "ranks4", "--world-size 8 --optimizer sgd", "ranks8-sgd"
+    yield "ranks4", "--world-size 8 --reshard off", "ranks8-keep"
+    yield "ranks8", "--world-size 4 --optimizer sgd", "ranks4-sgd"
+    yield "ranks8", "--world-size 4 --reshard off", "ranks4-keep"
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("place", type=Path)
@@ -130,13 +208,17 @@ def main():
     parser.add_argument("--only", action="append")
     options = parser.parse_args()
     options.place.mkdir(parents=True, exist_ok=True)
-    chosen = [run for run in RUNS if not options.only or run.name in options.only]
+    chosen = [run for run in RUNS if not options.only or run.name in options.only or ("jobs" in options.only and run not in SETTINGS)]
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         for wave in (False, True):  # limits are parts of what the others reserve
             now = [run for run in chosen if bool(run.part) == wave]
             for name, found in pool.map(lambda run: record(run, options.place), now):
                 print(name, f"{len(found)} lines", found[-1] if found else "NOTHING", flush=True)
-    (options.place / "pairs.json").write_text(json.dumps(list(pairs(options.place, chosen)), indent=1) + "\n")
+    names = {run.name for run in chosen}
+    found = list(pairs(options.place, chosen))
+    found += [{"base": base, "options": change.split(), "target": target}
+              for base, change, target in job_pairs() if base in names and target in names]
+    (options.place / "pairs.json").write_text(json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ CREATE OR REPLACE VIEW category AS SELECT DISTINCT name, fsdp_word, tracker_word
 FROM read_parquet(getvariable('lake') || '/category/*/*.parquet', hive_partitioning = true, hive_types = {'run': VARCHAR})
 WHERE run = getvariable('run');
 
-CREATE OR REPLACE VIEW rank AS SELECT rank, world_size, local_rank, host, pid, device, device_name, device_uuid, device_bytes, start_ns, end_ns, clean_exit, events, events_lost, torch_version, nccl_version, cuda_version, allocator_backend, allocator_config, fidelity, restored_allocations, rehearsal, rehearsal_bytes
+CREATE OR REPLACE VIEW rank AS SELECT rank, world_size, local_rank, host, pid, device, device_name, device_uuid, device_bytes, start_ns, end_ns, clean_exit, events, events_lost, torch_version, nccl_version, cuda_version, allocator_backend, allocator_config, fidelity, restored_allocations, multiprocessors, multiprocessor_threads, memory_limit_bytes, memory_limit_changes, rehearsal, rehearsal_bytes
 FROM read_parquet(getvariable('lake') || '/rank/*/*.parquet', hive_partitioning = true, hive_types = {'run': VARCHAR})
 WHERE run = getvariable('run');
 
@@ -24,6 +24,18 @@ WHERE run = getvariable('run');
 
 CREATE OR REPLACE VIEW module AS SELECT id, rank, fqn, class, parent_id, root_id, depth, is_fsdp, wraps, param_bytes, buffer_bytes
 FROM read_parquet(getvariable('lake') || '/module/*/*.parquet', hive_partitioning = true, hive_types = {'run': VARCHAR})
+WHERE run = getvariable('run');
+
+CREATE OR REPLACE VIEW parameter AS SELECT rank, parameter, module_id, name, shape, dtype, local_shape, placement, is_trained, is_offloaded, unit_id, place
+FROM read_parquet(getvariable('lake') || '/parameter/*/*.parquet', hive_partitioning = true, hive_types = {'run': VARCHAR})
+WHERE run = getvariable('run');
+
+CREATE OR REPLACE VIEW fsdp_unit AS SELECT rank, module_id, shard_ranks, replicas, reshard_ranks, param_dtype, reduce_dtype, groups, is_offloaded
+FROM read_parquet(getvariable('lake') || '/fsdp_unit/*/*.parquet', hive_partitioning = true, hive_types = {'run': VARCHAR})
+WHERE run = getvariable('run');
+
+CREATE OR REPLACE VIEW optimizer AS SELECT rank, optimizer, group_number, class, settings, parameters, count
+FROM read_parquet(getvariable('lake') || '/optimizer/*/*.parquet', hive_partitioning = true, hive_types = {'run': VARCHAR})
 WHERE run = getvariable('run');
 
 CREATE OR REPLACE VIEW period AS SELECT rank, period, kind, step, name, same_as, start_ns, end_ns, peak_ns, peak_phase_id, peak_module_id, peak_requested_bytes, peak_allocated_bytes, peak_active_bytes, peak_reserved_bytes, peak_device_bytes, end_requested_bytes, end_allocated_bytes, end_active_bytes, end_reserved_bytes, end_largest_free_bytes, end_inactive_split_bytes, checked, first_allocator_event

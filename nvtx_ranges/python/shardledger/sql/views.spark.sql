@@ -17,10 +17,10 @@ USING parquet OPTIONS (path '${lake}/category');
 
 CREATE OR REPLACE TEMPORARY VIEW category AS SELECT DISTINCT name, fsdp_word, tracker_word, place, layer, letter, colour, meaning FROM lake_category WHERE run = '${run}';
 
-CREATE OR REPLACE TEMPORARY VIEW lake_rank(rank BIGINT, world_size BIGINT, local_rank BIGINT, host STRING, pid BIGINT, device BIGINT, device_name STRING, device_uuid STRING, device_bytes BIGINT, start_ns BIGINT, end_ns BIGINT, clean_exit BIGINT, events BIGINT, events_lost BIGINT, torch_version STRING, nccl_version STRING, cuda_version STRING, allocator_backend STRING, allocator_config STRING, fidelity STRING, restored_allocations BIGINT, rehearsal STRING, rehearsal_bytes BIGINT, run STRING)
+CREATE OR REPLACE TEMPORARY VIEW lake_rank(rank BIGINT, world_size BIGINT, local_rank BIGINT, host STRING, pid BIGINT, device BIGINT, device_name STRING, device_uuid STRING, device_bytes BIGINT, start_ns BIGINT, end_ns BIGINT, clean_exit BIGINT, events BIGINT, events_lost BIGINT, torch_version STRING, nccl_version STRING, cuda_version STRING, allocator_backend STRING, allocator_config STRING, fidelity STRING, restored_allocations BIGINT, multiprocessors BIGINT, multiprocessor_threads BIGINT, memory_limit_bytes BIGINT, memory_limit_changes BIGINT, rehearsal STRING, rehearsal_bytes BIGINT, run STRING)
 USING parquet OPTIONS (path '${lake}/rank');
 
-CREATE OR REPLACE TEMPORARY VIEW rank AS SELECT rank, world_size, local_rank, host, pid, device, device_name, device_uuid, device_bytes, start_ns, end_ns, clean_exit, events, events_lost, torch_version, nccl_version, cuda_version, allocator_backend, allocator_config, fidelity, restored_allocations, rehearsal, rehearsal_bytes FROM lake_rank WHERE run = '${run}';
+CREATE OR REPLACE TEMPORARY VIEW rank AS SELECT rank, world_size, local_rank, host, pid, device, device_name, device_uuid, device_bytes, start_ns, end_ns, clean_exit, events, events_lost, torch_version, nccl_version, cuda_version, allocator_backend, allocator_config, fidelity, restored_allocations, multiprocessors, multiprocessor_threads, memory_limit_bytes, memory_limit_changes, rehearsal, rehearsal_bytes FROM lake_rank WHERE run = '${run}';
 
 CREATE OR REPLACE TEMPORARY VIEW lake_gap(rank BIGINT, at_ns BIGINT, source STRING, lost BIGINT, reason STRING, run STRING)
 USING parquet OPTIONS (path '${lake}/gap');
@@ -31,6 +31,21 @@ CREATE OR REPLACE TEMPORARY VIEW lake_module(id BIGINT, rank BIGINT, fqn STRING,
 USING parquet OPTIONS (path '${lake}/module');
 
 CREATE OR REPLACE TEMPORARY VIEW module AS SELECT id, rank, fqn, class, parent_id, root_id, depth, is_fsdp, wraps, param_bytes, buffer_bytes FROM lake_module WHERE run = '${run}';
+
+CREATE OR REPLACE TEMPORARY VIEW lake_parameter(rank BIGINT, parameter BIGINT, module_id BIGINT, name STRING, shape STRING, dtype STRING, local_shape STRING, placement STRING, is_trained BIGINT, is_offloaded BIGINT, unit_id BIGINT, place BIGINT, run STRING)
+USING parquet OPTIONS (path '${lake}/parameter');
+
+CREATE OR REPLACE TEMPORARY VIEW parameter AS SELECT rank, parameter, module_id, name, shape, dtype, local_shape, placement, is_trained, is_offloaded, unit_id, place FROM lake_parameter WHERE run = '${run}';
+
+CREATE OR REPLACE TEMPORARY VIEW lake_fsdp_unit(rank BIGINT, module_id BIGINT, shard_ranks BIGINT, replicas BIGINT, reshard_ranks BIGINT, param_dtype STRING, reduce_dtype STRING, groups BIGINT, is_offloaded BIGINT, run STRING)
+USING parquet OPTIONS (path '${lake}/fsdp_unit');
+
+CREATE OR REPLACE TEMPORARY VIEW fsdp_unit AS SELECT rank, module_id, shard_ranks, replicas, reshard_ranks, param_dtype, reduce_dtype, groups, is_offloaded FROM lake_fsdp_unit WHERE run = '${run}';
+
+CREATE OR REPLACE TEMPORARY VIEW lake_optimizer(rank BIGINT, optimizer BIGINT, group_number BIGINT, class STRING, settings STRING, parameters STRING, count BIGINT, run STRING)
+USING parquet OPTIONS (path '${lake}/optimizer');
+
+CREATE OR REPLACE TEMPORARY VIEW optimizer AS SELECT rank, optimizer, group_number, class, settings, parameters, count FROM lake_optimizer WHERE run = '${run}';
 
 CREATE OR REPLACE TEMPORARY VIEW lake_period(rank BIGINT, period BIGINT, kind STRING, step BIGINT, name STRING, same_as BIGINT, start_ns BIGINT, end_ns BIGINT, peak_ns BIGINT, peak_phase_id BIGINT, peak_module_id BIGINT, peak_requested_bytes BIGINT, peak_allocated_bytes BIGINT, peak_active_bytes BIGINT, peak_reserved_bytes BIGINT, peak_device_bytes BIGINT, end_requested_bytes BIGINT, end_allocated_bytes BIGINT, end_active_bytes BIGINT, end_reserved_bytes BIGINT, end_largest_free_bytes BIGINT, end_inactive_split_bytes BIGINT, checked BIGINT, first_allocator_event BIGINT, run STRING)
 USING parquet OPTIONS (path '${lake}/period');

@@ -1,0 +1,176 @@
+#include "commands/whatif_question.h"
+
+#include "open_ledger.h"
+#include "output/units.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const optimizer_words[] = {"", "AdamW(foreach=True)", "AdamW(fused=True)", "AdamW(foreach=False)",
+                                              "SGD(momentum=…)"};
+
+void sl_whatif_say(struct sl_output *out, const struct sl_whatif_question *question) {
+  char bytes[SL_UNIT_CHARS];
+  if (question->alloc_conf)
+    sl_output_line(out, "With PYTORCH_CUDA_ALLOC_CONF=%s", question->alloc_conf);
+  if (question->optimizer)
+    sl_output_line(out, "With %s%s%s", optimizer_words[question->optimizer], question->steps ? " in steps " : "",
+                   question->steps ? question->steps : "");
+  if (question->changes.reshard_ranks)
+    sl_output_line(out, "With reshard_after_forward=%" PRIu64, question->changes.reshard_ranks);
+  if (question->changes.reshard_on)
+    sl_output_line(out, "With reshard_after_forward=True");
+  if (question->changes.reshard_off)
+    sl_output_line(out, "With reshard_after_forward=False%s%s", question->steps ? " in steps " : "",
+                   question->steps ? question->steps : "");
+  if (question->world_size >= 0)
+    sl_output_line(out, "With %" PRId64 " ranks; what NCCL takes is not PyTorch's, and not in these figures",
+                   question->world_size);
+  if (question->accumulate >= 0)
+    sl_output_line(out, "With %" PRId64 " forwards and backwards a step%s", question->accumulate,
+                   question->no_sync ? ", gradients reduced in the last one" : "");
+  if (question->offload_optimizer)
+    sl_output_line(out, "With the optimizer's states in the host's memory but for its steps");
+  if (question->batch)
+    sl_output_line(out, "With %s times the batch", question->batch);
+  if (question->sequence)
+    sl_output_line(out, "With sequences %s times as long", question->sequence);
+  if (question->recompute)
+    sl_output_line(out, "With activations recomputed in backward: %s", question->recompute);
+  if (question->no_workspaces)
+    sl_output_line(out, "Without cuBLAS's workspaces (CUBLAS_WORKSPACE_CONFIG=:0:0, CUBLASLT_WORKSPACE_SIZE=0)");
+  if (question->device_bytes)
+    sl_output_line(out, "On a device of %s", sl_format_bytes(bytes, question->device_bytes, out->exact_bytes));
+  if (question->limit_bytes)
+    sl_output_line(out, "In a process that may have %s",
+                   sl_format_bytes(bytes, question->limit_bytes, out->exact_bytes));
+  if (!question->alloc_conf && !question->device_bytes && !question->limit_bytes && !sl_changes_any(&question->changes))
+    sl_output_line(out, "Nothing is changed: the run as it was, played again");
+}
+
+static bool steps_take(struct sl_whatif_question *question) {
+  char *end = NULL;
+  errno = 0;
+  int64_t last = question->changes.first_step = strtoll(question->steps, &end, 10);
+  if (*end == '-' && end > question->steps)
+    last = strtoll(end + 1, &end, 10);
+  question->changes.end_step = last + 1;
+  return !errno && end > question->steps && !*end && question->steps[strlen(question->steps) - 1] != '-' &&
+         question->changes.first_step >= 0 && last >= question->changes.first_step;
+}
+
+/* "1.5" or "2/3"; 0: it is neither. *end is what follows. */
+static double factor_take(const char *text, const char **end) {
+  char *after = NULL;
+  double factor = strtod(text, &after);
+  if (after > text && *after == '/') {
+    const char *below = after + 1;
+    const double by = strtod(below, &after);
+    factor = after > below && by > 0 ? factor / by : 0;
+  }
+  *end = after;
+  return after > text && factor > 0 && factor < 1e6 ? factor : 0;
+}
+
+static bool reshard_take(struct sl_whatif_question *question) {
+  const char *text = question->reshard ? question->reshard : "as-recorded";
+  char *end = NULL;
+  question->changes.reshard_off = strcmp(text, "off") == 0;
+  question->changes.reshard_on = strcmp(text, "on") == 0;
+  if (question->changes.reshard_off || question->changes.reshard_on || strcmp(text, "as-recorded") == 0)
+    return true;
+  const long long ranks = strtoll(text, &end, 10);
+  question->changes.reshard_ranks = ranks > 1 && ranks <= INT32_MAX && !*end ? (uint64_t)ranks : 0;
+  if (!question->changes.reshard_ranks)
+    sl_complain("--reshard: '%s' is not as-recorded, off, on, or a number of ranks from 2 on", text);
+  return question->changes.reshard_ranks;
+}
+
+static bool scale_take(struct sl_whatif_question *question) {
+  const char *text = question->batch ? question->batch : question->sequence, *end = "";
+  if (!text && !question->at.count)
+    return true;
+  if (!text || (question->batch && question->sequence)) {
+    sl_complain("--at tells how sizes grow with --batch or with --sequence, of which one is to be given");
+    return false;
+  }
+  question->changes.scale = factor_take(text, &end);
+  if (!question->changes.scale || *end) {
+    sl_complain("--%s: '%s' is no factor, such as 2, 1.5 or 2/3", question->batch ? "batch" : "sequence", text);
+    return false;
+  }
+  if (question->at.count < (question->sequence ? 2 : 1) || question->at.count > SL_SCALE_RUNS) {
+    sl_complain("--%s: how sizes grow is told by %s of the same job, as --at 2=DIR%s",
+                question->batch ? "batch" : "sequence", question->batch ? "one or two other runs" : "two other runs",
+                question->batch ? "" : " --at 3=DIR, since some grow with the square");
+    return false;
+  }
+  return true;
+}
+
+int sl_whatif_open(struct sl_whatif_question *question, struct sl_error *error) {
+  for (int i = 0; i < question->at.count; i++) {
+    const char *end = "";
+    const double factor = factor_take(question->at.items[i], &end);
+    if (!factor || factor == 1 || *end != '=')
+      return sl_error_set(error, -EINVAL, "--at: '%s' is not as 2=DIR, where the run in DIR has twice as much",
+                          question->at.items[i]);
+    struct sl_changes_run *run = &question->changes.runs[i];
+    run->factor = factor;
+    int r = sl_open_ledger(end + 1, &run->db, error);
+    if (r < 0)
+      return sl_say_other(r, error);
+    question->changes.run_count++;
+  }
+  return 0;
+}
+
+void sl_whatif_close(struct sl_whatif_question *question) {
+  for (size_t i = 0; i < question->changes.run_count; i++)
+    question->changes.runs[i].db = sl_db_close(question->changes.runs[i].db);
+}
+
+bool sl_whatif_take(struct sl_whatif_question *question) {
+  char unknown[200];
+  if (question->alloc_conf) {
+    sl_alloc_conf_unknown(question->alloc_conf, unknown, sizeof unknown);
+    if (*unknown) {
+      sl_complain("--alloc-conf: PyTorch's allocator has no setting '%s' that changes what it takes; it is written as "
+                  "PYTORCH_CUDA_ALLOC_CONF is, for example expandable_segments:True",
+                  unknown);
+      return false;
+    }
+    if (strstr(question->alloc_conf, "cudaMallocAsync")) {
+      sl_complain("--alloc-conf: cudaMallocAsync leaves it to the driver what is taken, which nothing recorded tells");
+      return false;
+    }
+  }
+  if (question->steps && !steps_take(question)) {
+    sl_complain("--steps: '%s' is no step and no range of steps, such as 3 or 3-5", question->steps);
+    return false;
+  }
+  if (question->world_size == 0) {
+    sl_complain("--world-size: there is at least one rank, as in --world-size 64");
+    return false;
+  }
+  question->changes.optimizer = (enum sl_optimizer)question->optimizer;
+  question->changes.no_workspaces = question->no_workspaces;
+  if (!reshard_take(question) || !scale_take(question))
+    return false;
+  if (question->accumulate == 0 || (question->no_sync && question->accumulate < 0)) {
+    sl_complain("--accumulate: at least one forward and backward a step, as in --accumulate 4; --no-sync goes with it");
+    return false;
+  }
+  question->changes.accumulate = question->accumulate < 0 ? 0 : (uint64_t)question->accumulate;
+  question->changes.no_sync = question->no_sync;
+  question->changes.offload_optimizer = question->offload_optimizer;
+  question->changes.recompute = question->recompute;
+  question->changes.world_size = question->world_size < 0 ? 0 : (uint64_t)question->world_size;
+  question->change = (struct sl_whatif_change){.alloc_conf = question->alloc_conf,
+                                               .device_bytes = (uint64_t)question->device_bytes,
+                                               .limit_bytes = (uint64_t)question->limit_bytes,
+                                               .recorded_limit_bytes = (uint64_t)question->recorded_limit_bytes};
+  return true;
+}

@@ -67,6 +67,9 @@ int sl_tape_copy(const struct sl_tape *tape, struct sl_tape *out) {
   words_copy(&tape->categories, &out->categories, &failed);
   words_copy(&tape->phases, &out->phases, &failed);
   words_copy(&tape->states, &out->states, &failed);
+  words_copy(&tape->parameters, &out->parameters, &failed);
+  out->most = tape->most ? calloc(1, sizeof *out->most) : NULL;
+  failed |= tape->most && (!out->most || sl_tape_copy(tape->most, out->most) < 0);
   if (!failed && out->config)
     return 0;
   sl_tape_free(out);

@@ -217,6 +217,11 @@ static int join(struct joining *j) {
     grown[count++] = tape->events[i];
   }
   sl_cut_apply(tape, &j->cut);
+  tape->rest = (struct sl_tape_rest){.is_one = true,
+                                     .step = tape->periods[j->cut.period].step,
+                                     .like_step = rows->step,
+                                     .from_ns = events[0].ns,
+                                     .shift_ns = j->cut.ns - events[0].ns};
   int r = rest_add(j, events, count);
   free(events);
   sl_tape_sort(tape);

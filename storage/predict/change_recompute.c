@@ -76,6 +76,15 @@ static int call_add(struct change *c, struct sl_statement *row) {
   const char *name = sl_column_text(row, 1);
   if (!is_chosen(c->modules, name))
     return 0;
+  if (sl_column_int(row, 8))
+    return sl_error_set(c->error, -ENOTSUP,
+                        "in step %" PRId64 " %s ran forward %" PRId64
+                        " times before a backward: which one's that is can't be told",
+                        sl_column_int(row, 0), name, sl_column_int(row, 8));
+  for (int i = 2; i <= 6; i++)
+    if (sl_column_is_null(row, i))
+      return sl_error_set(c->error, -ENOTSUP, "in step %" PRId64 " it is not known when %s ran", sl_column_int(row, 0),
+                          name);
   struct call *last = c->call_count ? &c->calls[c->call_count - 1] : NULL;
   if (sl_column_int(row, 7)) {
     c->is_recomputed = true;
@@ -100,9 +109,14 @@ static int call_add(struct change *c, struct sl_statement *row) {
 
 static int calls_read(struct sl_db *db, struct change *c) {
   struct sl_statement *row = NULL;
-  int r = sl_db_ask(db, sl_tape_calls_sql, SL_WITH(SL_NUMBER(":rank", c->tape->rank)), &row, c->error);
+  const struct sl_tape_rest *rest = &c->tape->rest;
+  int r = sl_db_ask(db, sl_tape_calls_sql,
+                    SL_WITH(SL_NUMBER(":rank", c->tape->rank), SL_NUMBER(":step", rest->is_one ? rest->step : -1),
+                            SL_NUMBER(":like", rest->is_one ? rest->like_step : -1),
+                            SL_NUMBER(":from", (int64_t)rest->from_ns), SL_NUMBER(":shift", (int64_t)rest->shift_ns)),
+                    &row, c->error);
   while (r >= 0 && (r = sl_statement_step(row, c->error)) > 0)
-    if ((r = call_add(c, row)) < 0)
+    if ((r = call_add(c, row)) == -ENOMEM)
       r = sl_no_memory(c->error);
   row = sl_statement_close(row);
   if (r == 0 && !c->call_count)
@@ -135,6 +149,19 @@ static uint64_t ns_of(const struct change *c, size_t event) {
   return event == SIZE_MAX ? UINT64_MAX : c->tape->events[event].ns;
 }
 
+/* The first event that comes no earlier, of those that were there. */
+static size_t event_from(const struct change *c, uint64_t ns) {
+  size_t low = 0, high = c->recorded;
+  while (low < high) {
+    const size_t middle = low + (high - low) / 2;
+    if (c->tape->events[middle].ns < ns)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  return low;
+}
+
 static int made_add(struct change *c, const struct call *call, uint32_t index) {
   struct made *grown = sl_list_room(c->made, c->made_count, &c->made_room, sizeof *grown);
   if (!grown)
@@ -160,21 +187,16 @@ static int call_read(struct change *c, const struct call *call) {
   c->made_count = c->saved_count = 0;
   c->anchor = 0;
   c->backward_tid = 0;
-  size_t low = 0, high = c->recorded_allocations;
-  while (low < high) {
-    const size_t middle = low + (high - low) / 2;
-    if (c->ends[middle].alloc == SIZE_MAX || ns_of(c, c->ends[middle].alloc) < call->start_ns)
-      low = middle + 1;
-    else
-      high = middle;
-  }
-  for (size_t i = low; i < c->recorded_allocations && !c->anchor; i++) {
-    const struct sl_tape_allocation *a = allocation(c, (uint32_t)i);
-    const uint64_t ns = ns_of(c, c->ends[i].alloc);
+  for (size_t e = event_from(c, call->start_ns); e < c->recorded && !c->anchor; e++) {
+    const uint32_t i = c->tape->events[e].index;
+    if (c->tape->events[e].kind != SL_TAPE_alloc || i >= c->recorded_allocations)
+      continue;
+    const struct sl_tape_allocation *a = allocation(c, i);
+    const uint64_t ns = c->tape->events[e].ns;
     if (a->dropped || is_workspace(c, a))
       continue;
     if (ns <= call->end_ns && a->tid == call->tid && is_phase(c, a, "forward")) {
-      int r = made_add(c, call, (uint32_t)i);
+      int r = made_add(c, call, i);
       if (r < 0)
         return r;
       has_output |= c->made[c->made_count - 1].is_output;
@@ -208,15 +230,8 @@ static int put_new(struct change *c, const struct sl_tape_allocation *like, uint
 
 /* The last event that comes no later. */
 static uint64_t event_until(const struct change *c, uint64_t ns) {
-  size_t low = 0, high = c->recorded;
-  while (low < high) {
-    const size_t middle = low + (high - low) / 2;
-    if (c->tape->events[middle].ns <= ns)
-      low = middle + 1;
-    else
-      high = middle;
-  }
-  return c->tape->events[low ? low - 1 : 0].number;
+  const size_t next = event_from(c, ns + 1);
+  return c->tape->events[next ? next - 1 : 0].number;
 }
 
 /* In forward: what was saved ends there; what ended it in backward now ends what is made again. */
@@ -408,7 +423,7 @@ int sl_change_recompute(struct sl_db *db, struct sl_tape *tape, const char *modu
                         struct sl_error *error) {
   struct change c = {.tape = tape, .error = error, .modules = modules, .at_latest = at_latest};
   c.recorded = tape->event_count;
-  c.recorded_allocations = (uint32_t)tape->recorded_count;
+  c.recorded_allocations = (uint32_t)(tape->rest.is_one ? tape->allocation_count : tape->recorded_count);
   if (strcmp(modules, "none") == 0)
     return sl_error_set(error, -ENOTSUP,
                         "how long backward would hold what it now recomputes is not in a record of a run that does so");

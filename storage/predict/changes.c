@@ -72,6 +72,7 @@ static bool has_two_ends(const struct sl_changes *changes) {
   return changes->recompute || changes->accumulate || changes->scale > 0;
 }
 
+/* In the order of enum sl_change_turn. */
 static int one_end_read(struct sl_db *db, uint32_t rank, const struct sl_changes *changes, bool at_latest,
                         struct sl_tape *out, struct sl_error *error) {
   const int64_t last = changes->end_step ? changes->end_step - 1 : INT64_MAX;
@@ -119,26 +120,30 @@ static bool is_same(const struct sl_tape *one, const struct sl_tape *other) {
   return true;
 }
 
+int sl_changes_join(struct sl_tape *tape, struct sl_tape *most) {
+  if (is_same(tape, most)) {
+    sl_tape_free(most);
+    return 0;
+  }
+  tape->most = calloc(1, sizeof *tape->most);
+  if (!tape->most)
+    return -ENOMEM;
+  *tape->most = *most;
+  *most = (struct sl_tape){0};
+  return 0;
+}
+
 int sl_changes_read(struct sl_db *db, uint32_t rank, const struct sl_changes *changes, struct sl_tape *out,
                     struct sl_error *error) {
+  struct sl_tape most = {0};
   int r = one_end_read(db, rank, changes, false, out, error);
   if (r < 0 || !has_two_ends(changes))
     return r;
-  struct sl_tape *most = calloc(1, sizeof *most);
-  if (!most)
+  r = one_end_read(db, rank, changes, true, &most, error);
+  if (r == 0 && (r = sl_changes_join(out, &most)) < 0)
     r = sl_no_memory(error);
-  else
-    r = one_end_read(db, rank, changes, true, most, error);
-  if (r < 0) {
-    free(most);
+  sl_tape_free(&most);
+  if (r < 0)
     sl_tape_free(out);
-    return r;
-  }
-  if (is_same(out, most)) { /* nothing was open */
-    sl_tape_free(most);
-    free(most);
-    return 0;
-  }
-  out->most = most;
-  return 0;
+  return r;
 }

@@ -10,6 +10,14 @@
 #include "storage/tables/db.h"
 #include "tape.h"
 
+enum sl_change_turn { /* a change of a lower one is made first */
+                      SL_TURN_optimizer,
+                      SL_TURN_reshard,
+                      SL_TURN_recompute,
+                      SL_TURN_workspaces,
+                      SL_TURNS,
+};
+
 struct sl_changes_run { /* of the same job, in another size */
   struct sl_db *db;
   double factor; /* its batch or length over the recorded one */
@@ -39,5 +47,11 @@ bool sl_changes_any(const struct sl_changes *changes);
  */
 int sl_changes_read(struct sl_db *db, uint32_t rank, const struct sl_changes *changes, struct sl_tape *out,
                     struct sl_error *error);
+
+/*
+ * Of a tape whose changes end as early as they can: the same where they end as late becomes its sl_tape.most, unless
+ * nothing was open. most is empty then. 0 or -ENOMEM, when both stay as they were.
+ */
+int sl_changes_join(struct sl_tape *tape, struct sl_tape *most);
 
 #endif

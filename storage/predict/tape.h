@@ -70,6 +70,12 @@ struct sl_tape_words { /* each once, but for names of states */
   size_t count;
 };
 
+struct sl_tape_rest { /* what was put after the recorded end: an earlier step's, from one of its events on */
+  bool is_one;
+  int64_t step, like_step;
+  uint64_t from_ns, shift_ns; /* of that event; what was at ns there is at ns + shift_ns here (modulo 2^64) */
+};
+
 struct sl_tape {
   uint32_t rank;
   int64_t device, world_size;
@@ -88,6 +94,7 @@ struct sl_tape {
   size_t period_count;
   struct sl_tape_optimizer_step *optimizer_steps; /* those that are stored, by time */
   size_t optimizer_step_count;
+  struct sl_tape_rest rest;
   struct sl_tape_words pools, categories, phases, states; /* of states: their names, as exp_avg */
   struct sl_tape_words parameters;                        /* names, as blocks.0.norm.weight */
   struct sl_tape *most; /* the same where all that may live longer does, owned; NULL: there is nothing such */

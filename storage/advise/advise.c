@@ -73,9 +73,10 @@ static void words_set(struct sl_advice *item) {
     const struct sl_candidate *c = item->parts[i];
     const int64_t count = item->counts[i];
     const char *name = item->names[i];
-    say(item->text, sizeof item->text, ", and ", c->text, count, name);
-    say(item->code, sizeof item->code, "\n", c->code, count, name);
-    if (*c->options)
+    const bool is_fact = !item->is_predicted && c->fact_text;
+    say(item->text, sizeof item->text, ", and ", is_fact ? c->fact_text : c->text, count, name);
+    say(item->code, sizeof item->code, "\n", is_fact && c->fact_code ? c->fact_code : c->code, count, name);
+    if (*c->options && !is_fact)
       say(item->options, sizeof item->options, " ", c->options, count, name);
     if (*c->conf) {
       say(item->options, sizeof item->options, " ", "--alloc-conf ", 0, "");
@@ -144,7 +145,8 @@ static void saving_judge(const struct sl_advise *out, struct sl_advice *item) {
 static int single_try(struct work *w, const struct sl_candidate *candidate) {
   struct sl_advice item = {.parts = {candidate}, .part_count = 1, .fits = SL_FITS_no};
   int r = fact_read(w, candidate, &item);
-  const bool can_predict = w->has_bench && sl_is_predictable(candidate);
+  const bool is_about_nothing = candidate->needs_calls && !item.about_bytes; /* where memory is missing, or highest */
+  const bool can_predict = w->has_bench && sl_is_predictable(candidate) && !is_about_nothing;
   if (r == 0 && can_predict && (r = sl_trial(&w->bench, 0, &item)) < 0)
     return sl_no_memory(w->error);
   if (r < 0 || (!can_predict && !item.about_bytes))

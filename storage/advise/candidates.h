@@ -2,6 +2,7 @@
 #ifndef SHARDLEDGER_CANDIDATES_H
 #define SHARDLEDGER_CANDIDATES_H
 
+#include "storage/predict/changes.h"
 #include "storage/predict/tape.h"
 
 enum sl_price {                   /* where what a change costs in time comes from */
@@ -23,7 +24,7 @@ enum sl_candidate_kind {
 
 struct sl_apply { /* what a change may need beside the tape */
   struct sl_db *db;
-  const char *name; /* of its fact, as the class of modules; "" */
+  bool at_latest; /* what a change leaves open ends as late as it can (sl_tape.most) */
 };
 
 struct sl_candidate {
@@ -37,6 +38,9 @@ struct sl_candidate {
   enum sl_candidate_kind kind;
   enum sl_price price;
   const char *text, *counted, *code;
+  enum sl_change_turn turn;          /* of apply */
+  bool needs_calls;                  /* apply needs to know when modules ran, to the end of what is known */
+  const char *fact_text, *fact_code; /* where it can't be predicted, instead of text and code; NULL: the same */
 };
 
 extern const struct sl_candidate sl_candidates[];

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { FEW_PLAYS = 4 }; /* for what does not fit anyhow */
+enum { ALLOCATED = 1, FEW_PLAYS = 4 }; /* few: for what does not fit anyhow */
 
 static void range_join(struct sl_whatif_range *range, const struct sl_whatif_range *other) {
   if (other->low > range->low)
@@ -28,8 +28,10 @@ static void figures_read(const struct sl_bench *bench, const struct sl_whatif *a
     standing[i] = sl_whatif_standing(answer, i, SIZE_MAX);
     if (bench->rest->rest == SL_REST_unknown)
       standing[i] = SL_STANDING_bound;
-    else if (bench->rest->rest != SL_REST_recorded && standing[i] == SL_STANDING_exact)
+    else if (bench->rest->rest != SL_REST_recorded && standing[i] < SL_STANDING_estimate)
       standing[i] = SL_STANDING_estimate;
+    else if (standing[i] == SL_STANDING_exact && out[i].low != out[i].high)
+      standing[i] = SL_STANDING_bound; /* both ends meet in the highest period of all, but not in these */
   }
 }
 
@@ -110,19 +112,56 @@ static int refuse(struct sl_advice *advice, const char *why) {
   return 0;
 }
 
-/* The tape with the parts that change requests. *out stays empty where none does. */
+/*
+ * How a run goes on tells what it asks for. When its modules run is known of a step's rest, for recomputation;
+ * otherwise all of that has to be over: in what was not recorded only the optimizer steps.
+ */
+static const char *calls_miss(const struct sl_bench *bench, const struct sl_candidate *part) {
+  const struct sl_tape *tape = bench->tape;
+  if (bench->rest->rest == SL_REST_unknown)
+    return "what its modules would have done after the refused request is not known";
+  if (tape->rest.is_one && part->turn == SL_TURN_recompute)
+    return NULL;
+  for (size_t i = tape->recorded_count; i < tape->allocation_count; i++)
+    if (!tape->allocations[i].optimizer_step)
+      return "when its modules would have run after the refused request is not known";
+  return NULL;
+}
+
+static int parts_apply(const struct sl_bench *bench, const struct sl_advice *advice, bool at_latest,
+                       struct sl_tape *out, struct sl_error *error) {
+  const struct sl_apply with = {.db = bench->db, .at_latest = at_latest};
+  int r = sl_tape_copy(bench->tape, out);
+  for (int turn = 0; turn < SL_TURNS; turn++)
+    for (int i = 0; i < advice->part_count && r == 0; i++)
+      if (advice->parts[i]->apply && (int)advice->parts[i]->turn == turn)
+        r = advice->parts[i]->apply(&with, out, error);
+  return r;
+}
+
+/* The tape with the parts that change requests, at both ends where they leave something open. *out stays empty where
+ * none does. */
 static int tape_change(const struct sl_bench *bench, struct sl_advice *advice, struct sl_tape *out) {
   struct sl_error error = {.text = ""};
-  int r = 0;
-  for (int i = 0; i < advice->part_count && r == 0; i++) {
-    if (!advice->parts[i]->apply)
-      continue;
-    if (!out->event_count)
-      r = sl_tape_copy(bench->tape, out);
-    if (r == 0)
-      r = advice->parts[i]->apply(&(const struct sl_apply){bench->db, advice->names[i]}, out, &error);
+  struct sl_tape most = {0};
+  bool any = false, has_ends = false;
+  for (int i = 0; i < advice->part_count; i++) {
+    const struct sl_candidate *part = advice->parts[i];
+    const char *why = part->needs_calls ? calls_miss(bench, part) : NULL;
+    if (why)
+      return refuse(advice, why);
+    any |= part->apply != NULL;
+    has_ends |= part->needs_calls;
   }
-  return r == -ENOTSUP ? refuse(advice, error.text) : r;
+  if (!any)
+    return 0;
+  int r = parts_apply(bench, advice, false, out, &error);
+  if (r == 0 && has_ends)
+    r = parts_apply(bench, advice, true, &most, &error);
+  if (r == 0 && has_ends)
+    r = sl_changes_join(out, &most);
+  sl_tape_free(&most);
+  return r == -ENOTSUP || r == -ENODATA ? refuse(advice, error.text) : r;
 }
 
 /* A tape that is not gone on with ends as it did where its refused request is refused again. */
@@ -242,6 +281,8 @@ int sl_trial(const struct sl_bench *bench, unsigned plays, struct sl_advice *adv
   r = ask(bench, tape, *conf ? conf : NULL, ROOM_without_end, FEW_PLAYS, &free_room);
   if (r == 0 && free_room.standing != SL_STANDING_refused)
     figures_read(bench, &free_room, advice->after, advice->standing);
+  if (r == 0 && tape && tape->most && advice->after[ALLOCATED].low <= bench->goal->limit_most)
+    refuse(advice, "whether it fits depends on where blocks are put, which is known at both ends only");
 finish:
   sl_whatif_free(&free_room);
   sl_tape_free(&changed);

@@ -119,6 +119,63 @@ TEST_F(Advise, TheSamePastesThatWhatifPredicts) {
       << json;
 }
 
+TEST_F(Advise, RecomputationAndReshardingArePredicted) {
+  std::string json = advise("predictions/ranks4-keep", {"--json"});
+  EXPECT_TRUE(contains(json, "\"advice\": \"recompute\", \"what\": \"activation checkpointing of each module of the "
+                             "outermost lists, as layers.0\""))
+      << json;
+  EXPECT_TRUE(contains(json, "\"standing\": \"bound\"")) << json;
+  // As much as the same job took that resharded: 834.3 MiB.
+  std::string same = advise("predictions/ranks4", {"--json"}), needs = "\"needs_allocated_bytes\": ";
+  const size_t at = same.find(needs) + needs.size();
+  const std::string bytes = same.substr(at, same.find(',', at) - at);
+  const size_t reshard = json.find("\"advice\": \"reshard\"");
+  ASSERT_NE(reshard, std::string::npos) << json;
+  const std::string item = json.substr(reshard, json.find('}', reshard) - reshard);
+  EXPECT_TRUE(contains(item, "\"after_bytes\": " + bytes + ",")) << item;
+  EXPECT_TRUE(contains(item, "\"standing\": \"exact\"")) << item;
+  EXPECT_TRUE(contains(item, "\"whatif\": \"--reshard on\"")) << item;
+}
+
+TEST_F(Advise, ADeadStepIsRecomputedToTheEndOfTheOneThatItGoesOnAs) {
+  std::string json = advise("advice/fragmented", {"--json"});
+  const size_t at = json.find("\"advice\": \"recompute\"");
+  ASSERT_NE(at, std::string::npos) << json;
+  const std::string item = json.substr(at, json.find('}', at) - at);
+  EXPECT_TRUE(contains(item, "\"fits\": \"yes\"")) << item;
+  EXPECT_TRUE(contains(item, "\"requested_after_bytes\": 824979460,")) << item; // as PyTorch said
+}
+
+// Whichever order they are named in, they are made in the same one.
+TEST_F(Advise, SeveralChangesTogetherComeOutAsWhatifHasThem) {
+  std::string json = advise("predictions/ranks4", {"--budget", "1400MiB", "--json"});
+  const size_t at = json.find("\"advice\": \"no_workspaces+recompute+sgd\"");
+  ASSERT_NE(at, std::string::npos) << json;
+  const std::string item = json.substr(at, json.find('}', at) - at), word = "\"requested_after_bytes\": ";
+  EXPECT_TRUE(contains(item, "\"whatif\": \"--no-workspaces --recompute all --optimizer sgd\"")) << item;
+  const size_t figure = item.find(word) + word.size();
+  const std::string bytes = item.substr(figure, item.find(',', figure) - figure);
+  CommandResult result = shardledger(
+      {"whatif", ledger("predictions/ranks4"), "--no-workspaces", "--recompute", "all", "--optimizer", "sgd", "--csv"});
+  const size_t row = result.out.find("0,requested,");
+  ASSERT_NE(row, std::string::npos) << result.out << result.error;
+  EXPECT_TRUE(contains(result.out.substr(row, 60), "," + bytes + ",")) << bytes << result.out;
+}
+
+TEST_F(Advise, WhatCantBePredictedIsStillToldAsAFactWithTheReason) {
+  std::string json = advise("advice/leak", {"--json"});
+  const size_t at = json.find("\"advice\": \"recompute\"");
+  ASSERT_NE(at, std::string::npos) << json;
+  const std::string item = json.substr(at, json.find('}', at) - at);
+  EXPECT_TRUE(contains(item, "activation checkpointing of 4 modules of class Block")) << item;
+  EXPECT_TRUE(contains(item, "\"fits\": \"perhaps\"")) << item;
+  EXPECT_TRUE(contains(item, "\"standing\": \"not predicted\"")) << item;
+  EXPECT_TRUE(contains(item, "ran forward 2 times before a backward: which one's that is can't be told")) << item;
+  // It is no advice that can't help.
+  std::string text = advise("predictions/plain-limit-85");
+  EXPECT_LT(text.find("activation checkpointing of 4 modules of class Block  "), text.find("What can't help")) << text;
+}
+
 TEST_F(Advise, SaysWhyNothingIsPredictedOfARecordThatCantBePlayed) {
   std::string text = advise("matrix/cuda-malloc-async");
   EXPECT_TRUE(contains(text, "Nothing is predicted: its allocator was cudaMallocAsync, whose choices are the driver's"))

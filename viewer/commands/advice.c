@@ -132,7 +132,7 @@ static void advice_row(struct sl_table *table, const struct sl_advise *advise, c
 
 /* Text has no row for what can't help. */
 static bool is_shown(const struct sl_output *out, const struct sl_advice *item) {
-  return out->format != SL_FORMAT_text || (item->fits != SL_FITS_refused && !*item->why);
+  return out->format != SL_FORMAT_text || (item->fits != SL_FITS_refused && (!item->is_predicted || !*item->why));
 }
 
 void sl_print_advice(struct sl_output *out, const struct sl_advise *advise) {

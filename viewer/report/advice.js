@@ -15,7 +15,8 @@ function showAdvice(run) {
   }
   const lines = advice.lines.split("\n").map((line) => line.trim()).filter(Boolean);
   box.append(...lines.map((line) => element("div", {class: "note"}, line)));
-  const all = advice.said.advice, able = all.filter((item) => item.fits !== "refused" && !item.why), shown = able.slice(0, ADVICE_ROWS);
+  const isAble = (item) => item.fits !== "refused" && (!item.why || item.standing === "not predicted");
+  const all = advice.said.advice, able = all.filter(isAble), shown = able.slice(0, ADVICE_ROWS);
   if (!shown.length) box.append(element("div", {}, "Nothing that is known of would help."));
   else box.append(element("div", {class: "scroll"}, adviceTable(shown)));
   const [first] = shown;

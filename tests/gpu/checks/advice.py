@@ -72,7 +72,8 @@ class Outcome:
         for quantity, (column, standing) in QUANTITIES.items():
             low = self.item[f"{column}_bytes"]
             if low is not None and f"{quantity}_peak" in chosen[0]:
-                found[quantity] = Figure(low, self.item[f"{column}_most_bytes"] or low, self.item[standing] == "bound",
+                is_bound = self.item[standing] == "bound" and self.goal["rest"] == "unknown"  # else of both ends
+                found[quantity] = Figure(low, self.item[f"{column}_most_bytes"] or low, is_bound,
                                          max(row[f"{quantity}_peak"] for row in chosen))
         return found
 

@@ -23,6 +23,7 @@ for name in ("CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH"):
 
 _NATIVES = ("push", "pop", "start", "end", "mark", "info", "source_state", "module", "tag", "allocator_event",
             "allocator_event_at", "allocator_told", "allocator_sequence", "allocator_restore", "allocator_existing", "allocator_stats", "refused_site",
+            "frame", "site", "allocator_site",
             "device_sample", "device_sample_if_due", "cupti_release", "cupti_reacquire")
 
 
@@ -100,7 +101,7 @@ def companion(monkeypatch):
     moved._models.clear()
     moved._optimizers.clear()
     for name, value in (("_library", None), ("_wanted", "none"), ("_mode", 0), ("_is_in_step", False), ("_is_sampled", False),
-                        ("_users_history", False), ("_end", None), ("_differs", None), ("_next", sites._FIRST_STEPS), ("_rest", sites._REST)):
+                        ("_users_history", False), ("_number", -1), ("_end", None), ("_differs", None), ("_next", sites._FIRST_STEPS), ("_rest", sites._REST)):
         monkeypatch.setattr(sites, name, value)
     monkeypatch.setattr(uncalled, "_steps", 2)
     monkeypatch.setattr(uncalled, "_looks", 0)

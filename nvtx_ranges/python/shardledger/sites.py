@@ -15,7 +15,7 @@ import torch
 
 from . import guard, native, options
 
-_OFF, _STACKS, _OPERATORS = range(3)  # enum Mode of torch_sites.h
+_OFF, _STACKS, _OPERATORS, _BETWEEN = range(4)  # enum Mode of torch_sites.h
 _OWN_FILES = os.path.dirname(__file__) + "/"
 _FIRST_STEPS = 2
 _REST = 10  # steps at least between two that are followed because of an unusual end; doubles each time
@@ -26,6 +26,7 @@ if "_library" not in globals():  # a reloaded module goes on
     _wanted = "none"
     _mode = _OFF
     _is_in_step = _is_sampled = _users_history = False
+    _number = -1  # of the last step that began
     _end = _differs = None  # allocated bytes of the last step's end; whether they were others than of the one before
     _next, _rest = _FIRST_STEPS, _REST  # no step before this one is followed because of an unusual end
 
@@ -40,6 +41,11 @@ def start(library):
     if library.start_sites(*functions, _OWN_FILES.encode("utf-8", "replace")) != 0:
         native.source_state(b"torch_sites", b"failed", library.error())
         return
+    uses = [native.address(native.plugin, name) for name in ("sl_use", "sl_use_watch")]
+    if library.start_uses(*uses, b"cuda") != 0:
+        native.source_state(b"torch_uses", b"failed", library.error())
+    else:
+        native.source_state(b"torch_uses", b"on", _wanted.encode())
     _library = library
     for name in _RECORDERS:
         _wrap_recorder(name)
@@ -81,7 +87,10 @@ def _follow():
     global _mode
     if _library is None:
         return
-    mode = _STACKS if not _is_in_step else _OPERATORS if _is_sampled else _OFF
+    if _is_in_step:
+        mode = _OPERATORS if _is_sampled else _OFF
+    else:
+        mode = _BETWEEN if _is_sampled and _samples_next() else _STACKS
     if _users_history or not guard.on:
         mode = _OFF
     if mode != _mode:
@@ -93,9 +102,17 @@ def _follow():
 
 
 def step_begins(number):
-    global _is_in_step, _is_sampled
-    _is_in_step, _is_sampled = True, _library is not None and _samples(number)
+    global _is_in_step, _is_sampled, _number
+    _is_in_step, _is_sampled, _number = True, _library is not None and _samples(number), number
     _follow()
+
+
+def _samples_next():
+    """The step after this one is followed, whatever this one does: then so is what lies between, since memory that this one
+    leaves behind is used there, or not."""
+    if _wanted == "auto":
+        return _number + 1 < _FIRST_STEPS
+    return _samples(_number + 1)
 
 
 def _samples(number):

@@ -38,7 +38,7 @@
 
 namespace sites {
 
-/* BETWEEN: as OPERATORS, for a while, until the next step that is followed. */
+/* BETWEEN: as OPERATORS, for a while, from the end of a step that is followed until the next one's begin. */
 enum Mode { OFF = 0, STACKS = 1, OPERATORS = 2, BETWEEN = 3 };
 
 /* PyTorch casts contexts to its own class, so a site is one; it has no frames of that class. */
@@ -331,7 +331,7 @@ void Before::operator delete(void *memory) noexcept {
     std::free(memory);
 }
 
-/* Between two steps that are followed a program may do anything, an evaluation say: so many operators are. */
+/* After a step that is followed a program may do anything, an evaluation say: so many operators are followed. */
 constexpr int64_t between_max = 20000;
 std::atomic<int64_t> between_left{0};
 

@@ -210,8 +210,8 @@ static bool is_nccl_kernel(const char *name) {
   return name && strncmp(name, "nccl", 4) == 0;
 }
 
-/* A kernel that no operator launches may use any memory. */
-static void watched_launch(const CUpti_CallbackData *data) {
+/* A kernel that no operator launches may use any memory. Kept out of the way of launches that are not watched. */
+static __attribute__((cold, noinline)) void watched_launch(const CUpti_CallbackData *data) {
   int (*asked)(void) = atomic_load_explicit(&in_operator, memory_order_acquire);
   if (!asked || data->callbackSite != CUPTI_API_ENTER || asked() || is_nccl_kernel(data->symbolName))
     return;
@@ -220,14 +220,24 @@ static void watched_launch(const CUpti_CallbackData *data) {
 }
 
 static void launch(const CUpti_CallbackData *data) {
-  if (data->callbackSite != CUPTI_API_EXIT || !is_nccl_kernel(data->symbolName) || !data->functionReturnValue ||
+  if (data->callbackSite != CUPTI_API_EXIT) {
+    if (atomic_load_explicit(&in_operator, memory_order_relaxed))
+      watched_launch(data);
+    return;
+  }
+  if (!is_nccl_kernel(data->symbolName) || !data->functionReturnValue ||
       *(const CUresult *)data->functionReturnValue != CUDA_SUCCESS)
     return;
   struct sl_event_launch event = {.correlation = data->correlationId};
   sl_log_append(SL_EVENT_launch, &event, sizeof(event), NULL, 0);
 }
 
-static void driver_call(const struct sl_cupti *cupti, uint32_t cbid, const CUpti_CallbackData *data) {
+static __attribute__((noinline)) void driver_call(const struct sl_cupti *cupti, uint32_t cbid,
+                                                  const CUpti_CallbackData *data) {
+  if (is_other_launch(cbid)) {
+    watched_launch(data);
+    return;
+  }
   if (data->callbackSite != CUPTI_API_EXIT || !data->functionParams || !data->functionReturnValue)
     return;
   const struct sl_driver_call *call = sl_driver_call_find(cbid);
@@ -287,11 +297,8 @@ static void CUPTIAPI on_callback(void *unused, CUpti_CallbackDomain domain, CUpt
   if (!thread || thread->inside_cupti) /* should anything below ever call the driver, its callbacks end here */
     return;
   thread->inside_cupti = true;
-  if (domain == CUPTI_CB_DOMAIN_DRIVER_API && is_launch(cbid)) {
+  if (domain == CUPTI_CB_DOMAIN_DRIVER_API && is_launch(cbid))
     launch(data);
-    watched_launch(data);
-  } else if (domain == CUPTI_CB_DOMAIN_DRIVER_API && is_other_launch(cbid))
-    watched_launch(data);
   else if (domain == CUPTI_CB_DOMAIN_DRIVER_API)
     driver_call(cupti, cbid, data);
   else if (domain == CUPTI_CB_DOMAIN_RESOURCE)

@@ -41,10 +41,10 @@ int sl_rank_uses_watch(struct sl_rank_uses *uses, uint32_t state, uint64_t at_ns
     return 0;
   case SL_USES_FOLLOWED:
   case SL_USES_PARTLY:
-    if (open) {
-      open->sees_launches &= state == SL_USES_FOLLOWED;
+    if (open && open->sees_launches == (state == SL_USES_FOLLOWED))
       return 0;
-    }
+    if (open)
+      open->end_ns = at_ns;
     open = sl_list_grow(uses->windows, uses->window_count, sizeof *open);
     if (!open)
       return -ENOMEM;

@@ -101,7 +101,7 @@ def companion(monkeypatch):
     moved._models.clear()
     moved._optimizers.clear()
     for name, value in (("_library", None), ("_wanted", "none"), ("_mode", 0), ("_is_in_step", False), ("_is_sampled", False),
-                        ("_users_history", False), ("_number", -1), ("_end", None), ("_differs", None), ("_next", sites._FIRST_STEPS), ("_rest", sites._REST)):
+                        ("_users_history", False), ("_end", None), ("_differs", None), ("_next", sites._FIRST_STEPS), ("_rest", sites._REST)):
         monkeypatch.setattr(sites, name, value)
     monkeypatch.setattr(uncalled, "_steps", 2)
     monkeypatch.setattr(uncalled, "_looks", 0)

@@ -47,7 +47,7 @@ def train(count):
 def test_the_first_steps_are_followed_and_all_that_is_outside_of_steps(followed):
     followed.start()
     train(4)
-    assert followed.modes == [STACKS, OPERATORS, BETWEEN, OPERATORS, STACKS, OFF, STACKS, OFF, STACKS]
+    assert followed.modes == [STACKS, OPERATORS, BETWEEN, OPERATORS, BETWEEN, OFF, STACKS, OFF, STACKS]
 
 
 def test_the_step_after_an_unusual_end_is_followed_but_less_and_less_often(followed):
@@ -76,7 +76,7 @@ def test_a_history_of_the_programs_own_is_left_alone(followed):
     assert followed.modes == [STACKS, OFF, "program all"], "ours ends before theirs begins, and stays off"
     torch._C._cuda_record_memory_history(None)
     train(1)
-    assert followed.modes[3:] == ["program None", STACKS, OFF, STACKS], "ours is back as theirs ends, and follows steps again"
+    assert followed.modes[3:] == ["program None", BETWEEN, OFF, STACKS], "ours is back as theirs ends, and follows steps again"
 
 
 def test_a_history_that_was_there_before_is_left_alone(followed):

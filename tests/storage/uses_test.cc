@@ -165,6 +165,34 @@ TEST_F(Uses, WhatIsNeverUsedIsEarlyUntilItsFree) {
   EXPECT_EQ(idle(), (Rows{"early|1|490|1800"}));
 }
 
+TEST_F(Uses, WhatHasNotBeenUsedUntilNothingIsFollowedAnyMoreIsEarly) {
+  usual_begin();
+  usual_peak();
+  step_ends(1900, 0);
+  watch(1950, SL_USES_OFF);
+  EXPECT_EQ(idle(), (Rows{"early|1|490|"}));
+}
+
+TEST_F(Uses, WhoseAllocationIsThePeakIsNotIdleThere) {
+  usual_begin();
+  made(1012);
+  allocate(1500, 9, 4); /* without a value */
+  use(1600, 9);
+  use(1700, 1);
+  free(1800, 9, 4);
+  step_ends(1900, 0);
+  EXPECT_EQ(idle(), Rows{});
+}
+
+TEST_F(Uses, NumbersOfAFewBytesAreNotFollowed) {
+  usual_begin();
+  made(1012);
+  use(1700, 1);
+  log->thread(1).at(1020).allocator(SL_ALLOC, 3 * kSlot, 4);
+  usual_end();
+  EXPECT_EQ(idle(), Rows{});
+}
+
 TEST_F(Uses, WhatOutlivesTheStepsThatAreFollowedIsKept) {
   usual_begin();
   made(1012);
@@ -201,6 +229,16 @@ TEST_F(Uses, AnotherToolThatTakesLaunchesMeanwhileHidesThem) {
   watch(1300, SL_USES_PARTLY);
   usual_end();
   EXPECT_EQ(idle(), (Rows{"hidden|1|488|1800"}));
+}
+
+TEST_F(Uses, TheProcessEndTakesNothingFromWhatWasSeen) {
+  usual_begin();
+  made(1012);
+  usual_end();
+  watch(2000, SL_USES_PARTLY); /* CUPTI is let go */
+  EXPECT_EQ(idle(), (Rows{"late|1|488|1800"}));
+  EXPECT_EQ(ledger_rows(ledger(), "SELECT start_ns, end_ns, sees_launches FROM use_window"),
+            (Rows{"1000|2000|1", "2000||0"}));
 }
 
 TEST_F(Uses, WhatTheNextStepFreesIsKnownByWhatWasAtItsPlaceInTheStepBefore) {

@@ -1,10 +1,10 @@
 -- name: peaks_idle_period
 -- Of each rank the highest step that uses were followed in, or the one that is asked for: rank, period.
 SELECT count(*), (SELECT count(*) FROM use_window), (SELECT group_concat(step, ', ') FROM (
-    SELECT DISTINCT p.step FROM period p JOIN use_window w ON w.rank = p.rank AND w.start_ns <= p.peak_ns AND coalesce(w.end_ns, p.peak_ns) >= p.peak_ns
+    SELECT DISTINCT p.step FROM period p JOIN use_window w ON w.rank = p.rank AND w.start_ns <= p.peak_ns AND coalesce(w.end_ns, p.peak_ns + 1) > p.peak_ns
     WHERE p.kind = 'step' ORDER BY p.step LIMIT 10)),
   (SELECT state || coalesce(': ' || reason, '') FROM source WHERE source = 'torch_uses' ORDER BY rank LIMIT 1)
-FROM period p JOIN use_window w ON w.rank = p.rank AND w.start_ns <= p.peak_ns AND coalesce(w.end_ns, p.peak_ns) >= p.peak_ns
+FROM period p JOIN use_window w ON w.rank = p.rank AND w.start_ns <= p.peak_ns AND coalesce(w.end_ns, p.peak_ns + 1) > p.peak_ns
 WHERE (:rank IS NULL OR rank_in(p.rank, :rank)) AND iif(:step IS NULL AND :period IS NULL, p.kind = 'step', p.period = :period OR (p.kind = 'step' AND p.step = :step))
 
 -- name: peaks_by_idle
@@ -12,7 +12,7 @@ WHERE (:rank IS NULL OR rank_in(p.rank, :rank)) AND iif(:step IS NULL AND :perio
 WITH chosen AS (
   SELECT rank, period FROM (
     SELECT p.rank, p.period, row_number() OVER (PARTITION BY p.rank ORDER BY p.peak_allocated_bytes DESC, p.period) AS place
-    FROM period p JOIN use_window w ON w.rank = p.rank AND w.start_ns <= p.peak_ns AND coalesce(w.end_ns, p.peak_ns) >= p.peak_ns
+    FROM period p JOIN use_window w ON w.rank = p.rank AND w.start_ns <= p.peak_ns AND coalesce(w.end_ns, p.peak_ns + 1) > p.peak_ns
     WHERE (:rank IS NULL OR rank_in(p.rank, :rank))
       AND iif(:step IS NULL AND :period IS NULL, p.kind = 'step', p.period = :period OR (p.kind = 'step' AND p.step = :step)))
   WHERE place = 1),
@@ -37,13 +37,13 @@ ORDER BY w.rank, bytes DESC, file, line
 -- name: peaks_idle_sums
 -- Of the same peaks: at the peak, late, early, hidden and kept bytes.
 WITH chosen AS (
-  SELECT rank, period, peak_allocated_bytes FROM (
-    SELECT p.rank, p.period, p.peak_allocated_bytes, row_number() OVER (PARTITION BY p.rank ORDER BY p.peak_allocated_bytes DESC, p.period) AS place
-    FROM period p JOIN use_window w ON w.rank = p.rank AND w.start_ns <= p.peak_ns AND coalesce(w.end_ns, p.peak_ns) >= p.peak_ns
+  SELECT rank, period, peak_allocated_bytes, sees_launches FROM (
+    SELECT p.rank, p.period, p.peak_allocated_bytes, w.sees_launches, row_number() OVER (PARTITION BY p.rank ORDER BY p.peak_allocated_bytes DESC, p.period) AS place
+    FROM period p JOIN use_window w ON w.rank = p.rank AND w.start_ns <= p.peak_ns AND coalesce(w.end_ns, p.peak_ns + 1) > p.peak_ns
     WHERE (:rank IS NULL OR rank_in(p.rank, :rank))
       AND iif(:step IS NULL AND :period IS NULL, p.kind = 'step', p.period = :period OR (p.kind = 'step' AND p.step = :step)))
   WHERE place = 1)
 SELECT (SELECT sum(peak_allocated_bytes) FROM chosen), coalesce(sum(i.bytes) FILTER (WHERE i.state IN ('late', 'early')), 0),
   coalesce(sum(i.bytes) FILTER (WHERE i.state = 'hidden'), 0), coalesce(sum(i.bytes) FILTER (WHERE i.state = 'kept'), 0),
-  (SELECT min(sees_launches) FROM use_window)
+  (SELECT min(sees_launches) FROM chosen)
 FROM chosen c JOIN idle_at_peak i ON i.rank = c.rank AND i.period = c.period

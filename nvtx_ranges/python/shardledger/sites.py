@@ -26,7 +26,6 @@ if "_library" not in globals():  # a reloaded module goes on
     _wanted = "none"
     _mode = _OFF
     _is_in_step = _is_sampled = _users_history = False
-    _number = -1  # of the last step that began
     _end = _differs = None  # allocated bytes of the last step's end; whether they were others than of the one before
     _next, _rest = _FIRST_STEPS, _REST  # no step before this one is followed because of an unusual end
 
@@ -90,7 +89,7 @@ def _follow():
     if _is_in_step:
         mode = _OPERATORS if _is_sampled else _OFF
     else:
-        mode = _BETWEEN if _is_sampled and _samples_next() else _STACKS
+        mode = _BETWEEN if _is_sampled else _STACKS  # what the step leaves behind is used and freed there, or not
     if _users_history or not guard.on:
         mode = _OFF
     if mode != _mode:
@@ -102,17 +101,9 @@ def _follow():
 
 
 def step_begins(number):
-    global _is_in_step, _is_sampled, _number
-    _is_in_step, _is_sampled, _number = True, _library is not None and _samples(number), number
+    global _is_in_step, _is_sampled
+    _is_in_step, _is_sampled = True, _library is not None and _samples(number)
     _follow()
-
-
-def _samples_next():
-    """The step after this one is followed, whatever this one does: then so is what lies between, since memory that this one
-    leaves behind is used there, or not."""
-    if _wanted == "auto":
-        return _number + 1 < _FIRST_STEPS
-    return _samples(_number + 1)
 
 
 def _samples(number):

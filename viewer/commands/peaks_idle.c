@@ -57,7 +57,7 @@ static int print_sums(struct sl_db *db, struct sl_output *out, const struct sl_p
     sl_output_line(out, "%s", "");
     sl_output_line(out,
                    "%s (%s) of the peak are idle: late is what was last used before it and freed later, early what was "
-                   "first used after it",
+                   "not used before it",
                    sl_format_bytes(idle, sl_column_int(s, IDLE), out->exact_bytes),
                    sl_format_share(share, sl_column_double(s, IDLE) / sl_column_double(s, PEAK)));
     if (sl_column_int(s, HIDDEN))

@@ -139,3 +139,12 @@ def test_stacks_are_asked_for_in_the_steps_that_are_followed(companion, sites, m
     for _ in range(3):
         history.read()
     assert [step for step, context in enumerate(asked) if context == "alloc"] == steps
+
+
+def test_the_programs_own_word_comes_right_before_its_allocation(companion):
+    history = sys.modules["shardledger.history"]
+    for action, note in (("segment_alloc", "kv pool"), ("alloc", "kv pool"), ("alloc", ""), ("free_requested", "kv pool")):
+        history.emit(0, {"action": action, "addr": 4096, "size": 100, "stream": 0, "user_metadata": note}, 5)
+    told = [call[:3] for call in companion.calls if call[0] in ("allocator_note", "allocator_event_at")]
+    assert told == [("allocator_event_at", 0, ACTION["segment_alloc"]), ("allocator_note", 0, "kv pool"), ("allocator_event_at", 0, ACTION["alloc"]),
+                    ("allocator_event_at", 0, ACTION["alloc"]), ("allocator_event_at", 0, ACTION["free_requested"])]

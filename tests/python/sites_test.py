@@ -1,9 +1,12 @@
 """Where in the code memory is asked for: in which steps it is recorded, and what the bridge says of a call."""
 
 import ctypes
+import shutil
+import subprocess
 import sys
 import threading
 import types
+from pathlib import Path
 
 import pytest
 import torch
@@ -129,7 +132,7 @@ def real(tmp_path_factory):
             ctypes.PYFUNCTYPE(None, ctypes.c_int, u32)(lambda device, site: found.allocated.append(site)))
     told = (ctypes.PYFUNCTYPE(None, ctypes.c_uint64, u32, u32)(lambda address, site, lasted: found.uses.append((address, site, lasted))),
             ctypes.PYFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p)(lambda on, asked: found.watched.append((on, asked))))
-    found.kept = kept, told
+    found.kept, found.path = (kept, told), path
     addresses = lambda functions: (ctypes.cast(function, ctypes.c_void_p) for function in functions)  # noqa: E731
     assert library.start_sites(*addresses(kept), b"/not/ours/") == 0, library.error()
     assert library.start_uses(*addresses(told), b"cpu") == 0, library.error()
@@ -169,6 +172,41 @@ def test_one_place_is_one_site_and_another_line_another(real):
     for _ in range(1000):
         real.library.site_now()
     assert len(real.frames) <= known + 1
+
+
+WITH_ERROR = """
+extern "C" {
+extern void *PyExc_KeyError;
+void PyErr_SetString(void *, const char *);
+void *PyErr_Occurred(void);
+void PyErr_Clear(void);
+unsigned frames, sites, unclean;
+void a_frame(unsigned, unsigned, const char *, const char *, unsigned) { frames++, unclean += PyErr_Occurred() != nullptr; }
+void a_site(unsigned, unsigned, const char *, int) { sites++; }
+void an_allocation(int, unsigned) {}
+unsigned with_error(unsigned (*site_now)(void)) {
+  PyErr_SetString(PyExc_KeyError, "on its way");
+  return site_now();
+}
+}
+"""
+
+
+def test_an_error_that_is_on_its_way_through_the_program_stays_so(real, tmp_path):
+    """As when a destructor, or C code that has failed, allocates: names are read without it, and then it is there again."""
+    source, helper, bridge = (str(tmp_path / name) for name in ("helper.cpp", "helper.so", "bridge.so"))
+    Path(source).write_text(WITH_ERROR)
+    subprocess.run([*compiler.find_compiler(), "-shared", "-fPIC", "-o", helper, source], check=True)
+    shutil.copy(real.path, bridge)  # with statics of its own
+    c = ctypes.PyDLL(helper)
+    own = types.SimpleNamespace(**{name.removeprefix("slb_"): function for name, function in
+                                   bind("torch_bridge.cpp", ctypes.PyDLL(bridge), ctypes.CDLL(bridge))})
+    addresses = [ctypes.cast(getattr(c, name), ctypes.c_void_p) for name in ("a_frame", "a_site", "an_allocation")]
+    assert own.start_sites(*addresses, b"/not/ours/") == 0, own.error()
+    with pytest.raises(KeyError, match="on its way"):
+        c.with_error(ctypes.cast(own.site_now, ctypes.c_void_p))
+    counted = {name: ctypes.c_uint.in_dll(c, name).value for name in ("frames", "sites", "unclean")}
+    assert counted["frames"] > 1 and counted["sites"] == 1 and counted["unclean"] == 0
 
 
 def test_deep_recursion_keeps_the_innermost_frames(real):

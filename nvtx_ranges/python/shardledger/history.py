@@ -112,6 +112,8 @@ def emit(device, entry, at_ns):
     pool = entry.get("segment_pool_id") or (0, 0)
     if entry["action"] == "alloc" and entry.get("frames"):
         history_sites.tell(device, entry["frames"])
+    if entry["action"] == "alloc" and entry.get("user_metadata"):
+        native.allocator_note(device, entry["user_metadata"].encode("utf-8", "replace"))
     native.allocator_event_at(device, action, address, entry.get("size", 0), entry.get("stream", 0), pool[0], pool[1],
                               at_ns)
 

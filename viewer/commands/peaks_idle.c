@@ -4,6 +4,8 @@
 #include "output/units.h"
 #include "viewer_sql.h"
 
+#include <string.h>
+
 static const struct sl_column columns[] = {
     {"rank", "Rank", SL_UNIT_number, 0},
     {"step", "Step", SL_UNIT_number, 0},
@@ -35,11 +37,15 @@ static int check_followed(struct sl_db *db, struct sl_output *out, const struct 
   struct sl_statement *s = NULL;
   int r = sl_db_ask_first(db, sl_sql_peaks_idle_period, parameters, &s, error);
   const bool followed = r > 0 && sl_column_int(s, PEAKS);
-  if (r > 0 && !followed && !sl_column_int(s, WINDOWS))
+  const char *source = r > 0 && !sl_column_is_null(s, SOURCE) ? sl_column_text(s, SOURCE) : "not there";
+  if (r > 0 && !followed && !sl_column_int(s, WINDOWS) && strncmp(source, "on", 2) == 0)
+    sl_output_line(out, "What operators use is followed in the first steps, and there was none: mark steps with "
+                        "shardledger.step()");
+  else if (r > 0 && !followed && !sl_column_int(s, WINDOWS))
     sl_output_line(out,
                    "What operators use was not recorded (source torch_uses: %s): SHARDLEDGER_STACKS=auto and the torch "
                    "bridge record it; 'shardledger doctor' says whether there is one",
-                   sl_column_is_null(s, SOURCE) ? "not there" : sl_column_text(s, SOURCE));
+                   source);
   else if (r > 0 && !followed)
     sl_output_line(out, "What operators use was not followed there, but at the peaks of steps %s: --step N",
                    sl_column_is_null(s, STEPS) ? "(none)" : sl_column_text(s, STEPS));

@@ -50,6 +50,8 @@ typedef decltype(sl_frame) slb_frame_fn;
 typedef decltype(sl_site) slb_site_fn;
 typedef decltype(sl_allocator_site) slb_allocator_site_fn;
 typedef decltype(sl_allocator_note) slb_allocator_note_fn;
+typedef decltype(sl_use) slb_use_fn;
+typedef decltype(sl_use_watch) slb_use_watch_fn;
 /* Functions of Python. */
 typedef void slb_refused_fn(int device, uint64_t bytes);
 typedef int slb_finalizing_fn(void);
@@ -477,9 +479,22 @@ SLB_API int slb_start_sites(slb_frame_fn *frame_fn, slb_site_fn *site_fn, slb_al
 }
 
 /*
- * From now on allocations get their call stack (1), and their operator too (2), or neither (0). Returns 0; 1 when the
- * program records a memory history of its own, which is left alone; -1 and slb_error. To be called by one thread at a
- * time, once the allocator is initialised. Takes the allocator's lock, whose holders never want the GIL.
+ * While operators are followed, what each of them uses on devices of this type ("cuda", "cpu") goes to use_fn; when
+ * that begins and ends, to watch_fn. To be called after slb_start_sites and before slb_follow_sites. 0, or -1 and
+ * slb_error.
+ */
+SLB_API int slb_start_uses(slb_use_fn *use_fn, slb_use_watch_fn *watch_fn, const char *device_type) {
+  return guarded([=] {
+    uses::device = c10::Device(device_type).type();
+    uses::watch = watch_fn, uses::tell = use_fn;
+  });
+}
+
+/*
+ * From now on allocations get their call stack (1), and their operator too (2; 3 for a number of operators only,
+ * between two stretches of 2), or neither (0). Returns 0; 1 when the program records a memory history of its own, which
+ * is left alone; -1 and slb_error. To be called by one thread at a time, once the allocator is initialised. Takes the
+ * allocator's lock, whose holders never want the GIL.
  */
 SLB_API int slb_follow_sites(int mode) {
 #ifdef SHARDLEDGER_ALLOCATOR
@@ -494,9 +509,11 @@ SLB_API int slb_follow_sites(int mode) {
       mode = sites::OFF;
     if (mode == sites::OPERATORS)
       sites::forget_forwards();
-    if ((mode == sites::OPERATORS) != (before == sites::OPERATORS))
-      sites::follow_operators(mode == sites::OPERATORS);
+    const bool goes_on = mode == sites::OPERATORS && before == sites::BETWEEN && sites::between_left.load() <= 0;
+    sites::between_left = sites::between_max;
     sites::mode = mode;
+    if ((mode >= sites::OPERATORS) != (before >= sites::OPERATORS) || goes_on)
+      sites::follow_operators(mode >= sites::OPERATORS);
     const bool wanted = ready && mode != sites::OFF;
     if (wanted != ours) {
       sites::record_history(recordHistory, wanted, wanted ? RecordContext::ALLOC : RecordContext::NEVER);

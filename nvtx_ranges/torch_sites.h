@@ -17,6 +17,7 @@
 
 #include "events.h"
 #include "shardledger.h"
+#include "torch_uses.h"
 
 #include <ATen/record_function.h>
 #include <torch/csrc/profiler/combined_traceback.h>
@@ -29,6 +30,7 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <string>
 #include <type_traits>
 #include <unordered_map>
@@ -36,7 +38,8 @@
 
 namespace sites {
 
-enum Mode { OFF = 0, STACKS = 1, OPERATORS = 2 };
+/* BETWEEN: as OPERATORS, for a while, from the end of a step that is followed until the next one's begin. */
+enum Mode { OFF = 0, STACKS = 1, OPERATORS = 2, BETWEEN = 3 };
 
 /* PyTorch casts contexts to its own class, so a site is one; it has no frames of that class. */
 struct Site : torch::CapturedTraceback {
@@ -144,12 +147,29 @@ struct Hash {
   }
 };
 
+/* A name that record_function gives, and what it says. */
+struct Operator {
+  std::string name;
+  uint32_t id;
+  bool is_dispatched; /* one of the dispatcher, no autograd.Function and the like */
+  bool is_engine;     /* autograd's range around a backward operator, its hooks and sums: no operator itself */
+  bool is_factory;    /* it allocates for whoever calls it */
+  bool only_looks;    /* it reads and writes nothing */
+
+  Operator(const char *text, uint32_t id)
+      : name(text), id(id), is_dispatched(std::strstr(text, "::") != nullptr),
+        is_engine(std::strncmp(text, "autograd::engine::", 18) == 0),
+        is_factory(std::strncmp(text, "aten::empty", 11) == 0 || std::strcmp(text, "aten::resize_") == 0 ||
+                   std::strncmp(text, "aten::new_empty", 15) == 0),
+        only_looks(uses::only_looks(text)) {}
+};
+
 /* Never destroyed: threads may allocate while the process ends. */
 struct Known {
   std::mutex mutex; /* nothing is called meanwhile that could wait for the GIL */
   std::unordered_map<FrameKey, uint32_t, Hash> frames;
   std::unordered_map<SiteKey, std::shared_ptr<Site>, Hash> sites;
-  std::unordered_map<std::string, uint32_t> operators;
+  std::unordered_map<std::string, Operator> operators;
   std::unordered_map<uint64_t, uint32_t> forwards; /* of a thread's sequence number → frame, in this sampled step */
   uint32_t last_frame = 0;
   std::string directory; /* the working directory at the start, with a slash; "" where there is none */
@@ -191,6 +211,17 @@ uint32_t frame_make(const FrameKey &key, void *frame) {
   return made.first->second;
 }
 
+/* The thread's call stack of the last time, outermost frame first: mostly the next one begins as it did. */
+struct LastStack {
+  struct {
+    void *code;
+    int instruction;
+    uint32_t id;
+  } frames[depth_max];
+  int depth;
+};
+thread_local LastStack last_stack;
+
 /* The call stack that ends in a frame of Python's; the GIL is held. Returns its innermost frame, or 0. */
 uint32_t stack_from(void *innermost) {
   struct {
@@ -212,14 +243,25 @@ uint32_t stack_from(void *innermost) {
     }
   }
   uint32_t id = 0;
-  int next = depth - 1; /* outermost first: all that is known under one lock, nearly always the whole stack */
-  {
+  LastStack &last = last_stack;
+  int next = depth - 1; /* outermost first */
+  for (int at = 0; next >= 0 && at < last.depth && last.frames[at].code == stack[next].code &&
+                   last.frames[at].instruction == stack[next].instruction;
+       at++, next--)
+    id = last.frames[at].id; /* code that is known is kept, so that its address stays its own */
+  last.depth = depth - 1 - next;
+  const auto remember = [&] {
+    if (id)
+      last.frames[last.depth++] = {stack[next].code, stack[next].instruction, id};
+  };
+  if (next >= 0) { /* all that is known under one lock, nearly always the whole stack */
     std::lock_guard<std::mutex> lock(known().mutex);
     for (; next >= 0; next--) {
       auto found = known().frames.find({id, stack[next].instruction, stack[next].code});
       if (found == known().frames.end())
         break;
       id = found->second;
+      remember();
     }
   }
   for (; next >= 0; next--)
@@ -241,80 +283,141 @@ uint32_t stack_now() {
 
 /* ---- operators of sampled steps ---- */
 
-struct Operators {            /* of one thread */
-  const char *name = nullptr; /* of the innermost that asks for memory for itself */
-  bool in_dispatched = false; /* an operator of the dispatcher runs: what it calls is no Python of the user's */
+struct Operators {                /* of one thread */
+  const Operator *name = nullptr; /* the innermost that asks for memory for itself */
+  bool in_dispatched = false;     /* one of the dispatcher's runs: what it calls is no Python of the user's */
   bool stack_known = false;
+  bool made = false;    /* memory was asked for in the outermost one that is open */
   uint32_t stack = 0;   /* of the outermost dispatched one */
   uint32_t forward = 0; /* of the forward operator, within a backward one */
 };
 thread_local Operators current;
 thread_local bool inside; /* a recorder, or a callback */
 
+/* One for each open operator: their memory is used again, since there are thousands a step. */
 struct Before : at::ObserverContext {
   Operators operators;
+  const Operator *name;
+  uses::Open uses;
+
+  static void *operator new(size_t size);
+  static void operator delete(void *memory) noexcept;
 };
 
-bool is_dispatched(const char *name) {
-  return std::strstr(name, "::") != nullptr;
+/* Of one thread. */
+struct Unused {
+  static constexpr int most = 16; /* operators nest less deep, mostly */
+  void *list[most];
+  int count = 0;
+  ~Unused() {
+    while (count)
+      std::free(list[--count]);
+    count = most; /* full: what ends later is freed */
+  }
+};
+thread_local Unused unused;
+
+void *Before::operator new(size_t size) {
+  if (unused.count > 0 && unused.count < Unused::most)
+    return unused.list[--unused.count];
+  void *memory = std::malloc(size);
+  return memory ? memory : throw std::bad_alloc();
 }
 
-/* Autograd's range around a backward operator, its hooks and sums: no operator itself. */
-bool is_engine(const char *name) {
-  return std::strncmp(name, "autograd::engine::", 18) == 0;
+void Before::operator delete(void *memory) noexcept {
+  if (unused.count < Unused::most - 1)
+    unused.list[unused.count++] = memory;
+  else
+    std::free(memory);
 }
 
-/* They allocate for whoever calls them. */
-bool is_factory(const char *name) {
-  return std::strncmp(name, "aten::empty", 11) == 0 || std::strcmp(name, "aten::resize_") == 0 ||
-         std::strncmp(name, "aten::new_empty", 15) == 0;
+/* After a step that is followed a program may do anything, an evaluation say: so many operators are followed. */
+constexpr int64_t between_max = 20000;
+std::atomic<int64_t> between_left{0};
+
+/* false: it was the last one. */
+bool between_goes_on() {
+  const int64_t left = between_left.fetch_sub(1, std::memory_order_relaxed);
+  if (left == 0 && uses::tell)
+    uses::watch(0, nullptr);
+  return left > 0;
+}
+
+/* Found by the text's address, which mostly stays the same: its characters are compared all the same. */
+const Operator *operator_of(const char *name) {
+  constexpr size_t slots = 512;
+  static thread_local const Operator *latest[slots];
+  const Operator *&slot = latest[Hash::mix(reinterpret_cast<uintptr_t>(name), 0) % slots];
+  if (!slot || std::strcmp(slot->name.c_str(), name) != 0) {
+    Known &all = known();
+    std::lock_guard<std::mutex> lock(all.mutex);
+    slot = &all.operators.try_emplace(name, name, static_cast<uint32_t>(all.operators.size() + 1)).first->second;
+  }
+  return slot;
 }
 
 uint64_t forward_key(uint64_t thread, int64_t sequence) {
   return thread << 40 ^ static_cast<uint64_t>(sequence);
 }
 
+/* The stack of a forward operator, for its backward one. */
+void forward_begins(const at::RecordFunction &function) {
+  if (!current.stack_known && !inside) {
+    inside = true;
+    current.stack = stack_now();
+    current.stack_known = true;
+    inside = false;
+  }
+  if (current.stack) {
+    std::lock_guard<std::mutex> lock(known().mutex);
+    known().forwards[forward_key(at::RecordFunction::currentThreadId(), function.seqNr())] = current.stack;
+  }
+}
+
 std::unique_ptr<at::ObserverContext> operator_begins(const at::RecordFunction &function) {
-  const char *name = function.name();
-  if (is_engine(name))
+  const Operator *name = operator_of(function.name());
+  if (name->is_engine || (mode.load(std::memory_order_relaxed) == BETWEEN && !between_goes_on()))
     return nullptr;
   auto before = std::make_unique<Before>();
   before->operators = current;
+  before->name = name;
   if (function.scope() == at::RecordScope::BACKWARD_FUNCTION) {
     std::lock_guard<std::mutex> lock(known().mutex);
     auto found = known().forwards.find(forward_key(function.forwardThreadId(), function.seqNr()));
-    current = {name, false, false, 0, found != known().forwards.end() ? found->second : 0};
+    current = {name, false, false, false, 0, found != known().forwards.end() ? found->second : 0};
     return before;
   }
-  if (!current.name || !is_factory(name))
+  const bool is_outermost = !name->is_dispatched || !current.in_dispatched;
+  if (uses::tell && is_outermost) {
+    before->uses.begin();
+    current.made = false;
+  }
+  if (uses::tell && !name->only_looks)
+    uses::add_all(function.inputs(), is_outermost ? before->uses.first : 0);
+  if (!current.name || !name->is_factory)
     current.name = name;
-  if (!is_dispatched(name)) {
-    current.in_dispatched = current.stack_known = false; /* such as an autograd.Function, which runs Python */
-  } else if (!current.in_dispatched) {
-    current.in_dispatched = true;
+  if (is_outermost) {
+    current.in_dispatched = name->is_dispatched; /* an autograd.Function runs Python */
     current.stack_known = false;
   }
-  if (function.seqNr() >= 0) {
-    if (!current.stack_known && !inside) {
-      inside = true;
-      current.stack = stack_now();
-      current.stack_known = true;
-      inside = false;
-    }
-    if (current.stack) {
-      std::lock_guard<std::mutex> lock(known().mutex);
-      known().forwards[forward_key(at::RecordFunction::currentThreadId(), function.seqNr())] = current.stack;
-    }
-  }
+  if (function.seqNr() >= 0)
+    forward_begins(function);
   return before;
 }
+
+void tell_uses(const Before &before);
 
 /* After a backward operator autograd sums gradients up, which is still of the same forward one. */
 void operator_ends(const at::RecordFunction &function, at::ObserverContext *context) {
   if (!context)
     return;
+  auto *before = static_cast<Before *>(context);
+  tell_uses(*before);
+  before->uses.forget();
+  const bool made = current.made && !before->uses.is_open;
   const uint32_t forward = function.scope() == at::RecordScope::BACKWARD_FUNCTION ? current.forward : 0;
-  current = static_cast<Before *>(context)->operators;
+  current = before->operators;
+  current.made |= made;
   if (forward && !current.name)
     current.forward = forward;
 }
@@ -348,15 +451,9 @@ struct Budget {
 };
 Budget budget;
 
-std::shared_ptr<Site> site_of(uint32_t frame, const char *operator_name, int stack_of) {
-  if (!frame && !operator_name)
-    return nullptr;
+std::shared_ptr<Site> site_make(const SiteKey &key, const char *operator_name) {
   Known &all = known();
   std::lock_guard<std::mutex> lock(all.mutex);
-  uint32_t operator_id = 0;
-  if (operator_name)
-    operator_id = all.operators.emplace(operator_name, static_cast<uint32_t>(all.operators.size() + 1)).first->second;
-  const SiteKey key = {frame, operator_id, stack_of};
   const auto found = all.sites.find(key);
   if (found != all.sites.end())
     return found->second;
@@ -365,8 +462,14 @@ std::shared_ptr<Site> site_of(uint32_t frame, const char *operator_name, int sta
   auto site = std::make_shared<Site>();
   site->id = static_cast<uint32_t>(all.sites.size() + 1);
   all.sites.emplace(key, site);
-  define_site(site->id, frame, operator_name ? operator_name : "", stack_of);
+  define_site(site->id, key.frame, operator_name, key.stack_of);
   return site;
+}
+
+std::shared_ptr<Site> site_of(uint32_t frame, const Operator *name, int stack_of) {
+  if (!frame && !name)
+    return nullptr;
+  return site_make({frame, name ? name->id : 0, stack_of}, name ? name->name.c_str() : "");
 }
 
 /* Of this thread, now. with_stack: the stack may be read where it is not known yet. */
@@ -383,6 +486,19 @@ std::shared_ptr<Site> site_now(bool with_stack) {
                  of_forward ? SL_STACK_OF_FORWARD : SL_STACK_OF_CALLER);
 }
 
+void tell_uses(const Before &before) {
+  const bool made = current.made && !before.name->only_looks;
+  if (!before.uses.has_any(made) || !uses::tell)
+    return;
+  const auto site = site_now(false); /* where it is known: nobody waits for the GIL here */
+  before.uses.end(site ? site->id : 0, made);
+}
+
+/* For the plugin, at kernel launches of this thread. */
+int in_operator() {
+  return current.in_dispatched;
+}
+
 /* The allocator's context recorder: called without its lock. Never throws. */
 std::shared_ptr<c10::GatheredContext> record() {
   const int now = mode.load(std::memory_order_relaxed);
@@ -392,6 +508,7 @@ std::shared_ptr<c10::GatheredContext> record() {
   std::shared_ptr<c10::GatheredContext> site;
   try {
     site = site_now(now == OPERATORS || budget.take());
+    current.made = true;
   } catch (...) {
     /* No memory: this allocation has no site. */
   }
@@ -415,11 +532,14 @@ void follow_operators(bool wanted) {
   static at::CallbackHandle handle = at::INVALID_CALLBACK_HANDLE;
   if (wanted && handle == at::INVALID_CALLBACK_HANDLE)
     handle = at::addGlobalCallback(at::RecordFunctionCallback(operator_begins, operator_ends)
+                                       .needsInputs(uses::tell != nullptr)
                                        .scopes({at::RecordScope::FUNCTION, at::RecordScope::BACKWARD_FUNCTION}));
   else if (wanted)
     at::reenableCallback(handle);
   else
     at::disableCallback(handle);
+  if (uses::tell)
+    uses::watch(wanted, wanted ? in_operator : nullptr);
 }
 
 /* PyTorch's own interface got more arguments over time. A trace of one entry is the shortest. */

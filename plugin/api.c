@@ -260,6 +260,21 @@ void sl_allocator_site(int device, uint32_t site) {
   sl_log_append(SL_EVENT_allocator_site, &event, sizeof(event), NULL, 0);
 }
 
+void sl_use(uint64_t address, uint32_t site, uint32_t lasted_ns) {
+  const struct sl_event_use event = {.address = address, .site = site, .lasted_ns = lasted_ns};
+  if (sl_log_active())
+    sl_log_append(SL_EVENT_use, &event, sizeof(event), NULL, 0);
+}
+
+void sl_use_watch(int followed, int (*in_operator)(void)) {
+  const bool sees_launches = sl_source_cupti_launches(followed ? in_operator : NULL);
+  const struct sl_event_use_watch event = {.state = !followed       ? SL_USES_OFF
+                                                    : sees_launches ? SL_USES_FOLLOWED
+                                                                    : SL_USES_PARTLY};
+  if (sl_log_active())
+    sl_log_append(SL_EVENT_use_watch, &event, sizeof(event), NULL, 0);
+}
+
 void sl_allocator_note(int device, const char *note) {
   if (!sl_log_active() || device < 0 || device >= DEVICES_MAX)
     return;

@@ -123,6 +123,18 @@ SL_API void sl_allocator_site(int device, uint32_t site);
 /* The program's own word for what the next sl_allocator_event of this device allocates; likewise. Copied. */
 SL_API void sl_allocator_note(int device, const char *note);
 
+/*
+ * An operator that ends now on this thread, and began lasted_ns ago, has read or written the allocation at this
+ * address, or with address 0 what this thread has allocated since. site: as in sl_site; 0: not known.
+ */
+SL_API void sl_use(uint64_t address, uint32_t site, uint32_t lasted_ns);
+
+/*
+ * From now on sl_use is called for what every operator uses (1), or no more (0). in_operator: whether the calling
+ * thread is inside of one: asked, by the driver's callback, at each kernel launch until then; NULL with 0. Calls CUPTI.
+ */
+SL_API void sl_use_watch(int followed, int (*in_operator)(void));
+
 /* The request that the device's allocator has just refused on this thread came from this site. */
 SL_API void sl_refused_site(int device, uint32_t site);
 

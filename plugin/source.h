@@ -38,6 +38,12 @@ void sl_source_cupti_times_changed(void); /* step_window.h's answer: on the thre
 /* Makes a device known, without a context. false: the driver does not know it. */
 bool sl_source_device_describe(int device, char uuid[SL_UUID_CHARS], uint64_t *total_bytes);
 
+/*
+ * Records each kernel launch on whose thread in_operator() is 0, until the next call; NULL: none. false: launches are
+ * not seen, as CUPTI is not ours.
+ */
+bool sl_source_cupti_launches(int (*in_operator)(void));
+
 int sl_source_cupti_release(void);
 int sl_source_cupti_reacquire(void);
 

@@ -3,8 +3,8 @@
  * result and the library that made it; contexts and loaded GPU code.
  *
  * Only the calls of driver_calls.c, and the launch that NCCL uses, have their callback enabled, so other kernel
- * launches and copies stay untouched. Events are written when the call returns: only then outputs and the result are
- * known.
+ * launches and copies stay untouched, but for those of steps in which uses of memory are followed. Events are written
+ * when the call returns: only then outputs and the result are known.
  */
 #include "caller.h"
 #include "config.h"
@@ -179,8 +179,27 @@ static void record_free(const struct sl_driver_call *call, const void *parameter
 static const CUpti_CallbackId launches[] = {CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx,
                                             CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx_ptsz};
 
+/* Other ways to have a kernel run; watched while uses of memory are followed. */
+static const CUpti_CallbackId other_launches[] = {CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel,
+                                                  CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel_ptsz,
+                                                  CUPTI_DRIVER_TRACE_CBID_cuLaunchCooperativeKernel,
+                                                  CUPTI_DRIVER_TRACE_CBID_cuLaunchCooperativeKernel_ptsz,
+                                                  CUPTI_DRIVER_TRACE_CBID_cuGraphLaunch,
+                                                  CUPTI_DRIVER_TRACE_CBID_cuGraphLaunch_ptsz};
+
+enum { LAUNCHES = sizeof(launches) / sizeof(*launches), OTHERS = sizeof(other_launches) / sizeof(*other_launches) };
+
+static int (*_Atomic in_operator)(void); /* set while launches are watched */
+
 static bool is_launch(uint32_t cbid) {
   return cbid == launches[0] || cbid == launches[1];
+}
+
+static bool is_other_launch(uint32_t cbid) {
+  for (size_t i = 0; i < OTHERS; i++)
+    if (cbid == other_launches[i])
+      return true;
+  return false;
 }
 
 /* ncclDevKernel_…, or mangled: _Z31ncclDevKernel_… */
@@ -191,15 +210,34 @@ static bool is_nccl_kernel(const char *name) {
   return name && strncmp(name, "nccl", 4) == 0;
 }
 
+/* A kernel that no operator launches may use any memory. Kept out of the way of launches that are not watched. */
+static __attribute__((cold, noinline)) void watched_launch(const CUpti_CallbackData *data) {
+  int (*asked)(void) = atomic_load_explicit(&in_operator, memory_order_acquire);
+  if (!asked || data->callbackSite != CUPTI_API_ENTER || asked() || is_nccl_kernel(data->symbolName))
+    return;
+  const struct sl_event_use_watch event = {.state = SL_USES_HIDDEN};
+  sl_log_append(SL_EVENT_use_watch, &event, sizeof(event), NULL, 0);
+}
+
 static void launch(const CUpti_CallbackData *data) {
-  if (data->callbackSite != CUPTI_API_EXIT || !is_nccl_kernel(data->symbolName) || !data->functionReturnValue ||
+  if (data->callbackSite != CUPTI_API_EXIT) {
+    if (atomic_load_explicit(&in_operator, memory_order_relaxed))
+      watched_launch(data);
+    return;
+  }
+  if (!is_nccl_kernel(data->symbolName) || !data->functionReturnValue ||
       *(const CUresult *)data->functionReturnValue != CUDA_SUCCESS)
     return;
   struct sl_event_launch event = {.correlation = data->correlationId};
   sl_log_append(SL_EVENT_launch, &event, sizeof(event), NULL, 0);
 }
 
-static void driver_call(const struct sl_cupti *cupti, uint32_t cbid, const CUpti_CallbackData *data) {
+static __attribute__((noinline)) void driver_call(const struct sl_cupti *cupti, uint32_t cbid,
+                                                  const CUpti_CallbackData *data) {
+  if (is_other_launch(cbid)) {
+    watched_launch(data);
+    return;
+  }
   if (data->callbackSite != CUPTI_API_EXIT || !data->functionParams || !data->functionReturnValue)
     return;
   const struct sl_driver_call *call = sl_driver_call_find(cbid);
@@ -274,18 +312,49 @@ static const CUpti_CallbackIdResource resources[] = {
     CUPTI_CBID_RESOURCE_CONTEXT_CREATED, CUPTI_CBID_RESOURCE_CONTEXT_DESTROY_STARTING,
     CUPTI_CBID_RESOURCE_MODULE_LOADED, CUPTI_CBID_RESOURCE_MODULE_UNLOAD_STARTING};
 
-static CUptiResult enable(const struct sl_cupti *cupti, CUpti_CallbackDomain domain, uint32_t cbid) {
-  CUptiResult result = cupti->EnableCallback(1, subscriber, domain, cbid);
+static CUptiResult turn(const struct sl_cupti *cupti, bool on, CUpti_CallbackDomain domain, uint32_t cbid) {
+  CUptiResult result = cupti->EnableCallback(on, subscriber, domain, cbid);
   /* An older library does not know the newest calls; then nobody can make them either. */
   return result == CUPTI_ERROR_INVALID_PARAMETER ? CUPTI_SUCCESS : result;
+}
+
+static CUptiResult enable(const struct sl_cupti *cupti, CUpti_CallbackDomain domain, uint32_t cbid) {
+  return turn(cupti, true, domain, cbid);
+}
+
+static bool wants_kernels(void) {
+  return strcmp(sl_option_text(SL_OPTION_kernels), "none") != 0;
+}
+
+static bool turn_launches(const struct sl_cupti *cupti, bool on) {
+  CUptiResult result = CUPTI_SUCCESS;
+  for (size_t i = 0; i < OTHERS && result == CUPTI_SUCCESS; i++)
+    result = turn(cupti, on, CUPTI_CB_DOMAIN_DRIVER_API, other_launches[i]);
+  for (size_t i = 0; i < LAUNCHES && result == CUPTI_SUCCESS && !wants_kernels(); i++)
+    result = turn(cupti, on, CUPTI_CB_DOMAIN_DRIVER_API, launches[i]);
+  return result == CUPTI_SUCCESS;
+}
+
+bool sl_source_cupti_launches(int (*asked)(void)) {
+  const struct sl_cupti *cupti = sl_cupti_seat();
+  const bool watches = atomic_exchange(&in_operator, asked) != NULL;
+  if (!cupti || (!asked && !watches))
+    return false;
+  return turn_launches(cupti, asked != NULL) && asked;
+}
+
+/* Another tool has the seat now: what it lets launch is not seen. */
+static void launches_end(void) {
+  const struct sl_event_use_watch event = {.state = SL_USES_PARTLY};
+  if (atomic_exchange(&in_operator, NULL))
+    sl_log_append(SL_EVENT_use_watch, &event, sizeof(event), NULL, 0);
 }
 
 static CUptiResult enable_all(const struct sl_cupti *cupti) {
   CUptiResult result = CUPTI_SUCCESS;
   for (size_t i = 0; i < sl_driver_call_count && result == CUPTI_SUCCESS; i++)
     result = enable(cupti, CUPTI_CB_DOMAIN_DRIVER_API, sl_driver_calls[i].cbid);
-  bool kernels = strcmp(sl_option_text(SL_OPTION_kernels), "none") != 0;
-  for (size_t i = 0; kernels && i < sizeof(launches) / sizeof(*launches) && result == CUPTI_SUCCESS; i++)
+  for (size_t i = 0; wants_kernels() && i < LAUNCHES && result == CUPTI_SUCCESS; i++)
     result = enable(cupti, CUPTI_CB_DOMAIN_DRIVER_API, launches[i]);
   for (size_t i = 0; i < sizeof(resources) / sizeof(*resources) && result == CUPTI_SUCCESS; i++)
     result = enable(cupti, CUPTI_CB_DOMAIN_RESOURCE, resources[i]);
@@ -344,6 +413,7 @@ void sl_cupti_seat_leave(const struct sl_cupti *cupti, const char *reason) {
   if (!atomic_exchange(&seat, NULL))
     return;
   cupti->Unsubscribe(subscriber);
+  launches_end();
   if (reason)
     sl_source_state(NAME, "off", reason);
 }

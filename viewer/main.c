@@ -59,11 +59,13 @@ const struct sl_command sl_commands[] = {
      "shardledger merge node0/shardledger-out node1/shardledger-out -o run.sqlite", sl_cmd_merge},
     {"info", "what was recorded, and what was not", "[DIR|FILE] [options]", NULL, "shardledger info shardledger-out",
      sl_cmd_info},
-    {"peaks", "who held memory at each peak", "[DIR|FILE] [--by module|category|step|rank] [options]",
+    {"peaks", "who held memory at each peak",
+     "[DIR|FILE] [--by module|category|step|rank|line|operator|stack|idle] [options]",
      "Without --by: the peak at a glance, then every module and phase of the highest step of each rank; of more than "
      "two\nranks, of the highest one.",
      "shardledger peaks shardledger-out\n"
      "shardledger peaks shardledger-out --by step --csv\n"
+     "shardledger peaks shardledger-out --by idle --step 1\n"
      "shardledger peaks run.sqlite --by module --step 3 --rank 0 --depth 2",
      sl_cmd_peaks},
     {"ranks", "which ranks are different, in what, and since when",

@@ -31,6 +31,14 @@ enum sl_stack_of {
   SL_STACK_OF_WAITING = 2, /* of the main thread, which waits for a thread without a stack: for backward, say */
 };
 
+/* What is known of uses. A kernel that no operator launched may use any memory: compiled code's, an extension's. */
+enum sl_uses {
+  SL_USES_OFF = 0,      /* no use is told from here on */
+  SL_USES_FOLLOWED = 1, /* operators' are, and so is each kernel that no operator launches */
+  SL_USES_PARTLY = 2,   /* operators' are, but not what else launches kernels */
+  SL_USES_HIDDEN = 3,   /* a kernel was launched here that no operator launched */
+};
+
 /* What a kept_calls event counts. */
 enum sl_calls_kind { SL_CALLS_collectives = 0, SL_CALLS_sends = 1, SL_CALLS_receives = 2 };
 

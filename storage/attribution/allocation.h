@@ -9,6 +9,18 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* By operators, in the steps in which these are followed; times are 0 where there is none. */
+struct sl_allocation_uses {
+  uint64_t first_ns, last_ns;
+  uint64_t forward_ns;                      /* the last one before a backward that came later */
+  uint64_t hidden_first_ns, hidden_last_ns; /* launches that no operator made, while it was alive */
+  uint32_t last_site;                       /* 0: not known */
+  bool later;                               /* after the step of its allocation */
+  bool in_backward;
+  bool has_unused_step; /* it is not used after its step, as little as that of the same place in this one: */
+  int64_t unused_step;
+};
+
 struct sl_allocation {
   uint64_t id; /* 1, 2, … in the rank */
   uint64_t address, bytes, requested_bytes;
@@ -31,12 +43,14 @@ struct sl_allocation {
   const char *note;                     /* the program's own word; owned by the log. NULL: none */
   const struct sl_user_rule *note_rule; /* that gives such memory a category; NULL: none */
   uint32_t site;                        /* where in the code; 0: not known */
-  int64_t site_step; /* the step in which that was recorded; -1: for this allocation itself, or not at all */
-  bool restored;     /* there before recording began */
-  bool dropped;      /* made in a part of the log that was dropped */
-  bool unplaced;     /* what else was going on then is not known */
-  bool workspace;    /* PyTorch's table of workspaces for cuBLAS has it */
-  int tag_category;  /* -1: no tag */
+  int64_t site_step;   /* the step in which that was recorded; -1: for this allocation itself, or not at all */
+  uint64_t step_place; /* in its step (storage/code/site_places.h); 0: none */
+  struct sl_allocation_uses uses;
+  bool restored;    /* there before recording began */
+  bool dropped;     /* made in a part of the log that was dropped */
+  bool unplaced;    /* what else was going on then is not known */
+  bool workspace;   /* PyTorch's table of workspaces for cuBLAS has it */
+  int tag_category; /* -1: no tag */
   uint32_t tag_module;
   int64_t tag_step;     /* the step of the last tag */
   const char *tag_name; /* owned by the log; "" or NULL: none */

@@ -11,6 +11,8 @@ enum { PLACES_MAX = 1 << 20 }; /* of sampled steps whose sizes all differ, the l
 struct place {
   uint64_t key;
   struct sl_place_site is;
+  enum { OUTLIVED_never, OUTLIVED_unused, OUTLIVED_used } outlived;
+  int64_t unused_step;
   uint32_t steps; /* in which it was recorded, with the same site each time; 0: with several */
   UT_hash_handle hh;
 };
@@ -72,10 +74,11 @@ static void place_note(struct sl_site_places *places, uint64_t key, struct sl_pl
 
 struct sl_place_site sl_site_places_site(struct sl_site_places *places, const struct sl_phase *phase, uint32_t nth,
                                          uint64_t requested_bytes, int64_t step, uint32_t site) {
-  const struct sl_place_site own = {site, step};
+  struct sl_place_site own = {site, step, 0};
   if (!site && !places->places)
     return own; /* as in every log without sites */
   const uint64_t key = key_of(phase, nth), sized = key_with_size(key, requested_bytes);
+  own.place = sized;
   if (site) {
     place_note(places, sized, own);
     place_note(places, key, own);
@@ -85,5 +88,22 @@ struct sl_place_site sl_site_places_site(struct sl_site_places *places, const st
   if (place)
     return place->is;
   place = place_find(places, key);
-  return place && place->steps >= 2 ? place->is : own;
+  if (place && place->steps >= 2) {
+    own.site = place->is.site;
+    own.step = place->is.step;
+  }
+  return own;
+}
+
+void sl_site_places_outlived(struct sl_site_places *places, uint64_t place_number, int64_t step, bool used) {
+  struct place *place = place_find(places, place_number);
+  if (!place || place->outlived == OUTLIVED_used)
+    return;
+  place->outlived = used ? OUTLIVED_used : OUTLIVED_unused;
+  place->unused_step = step;
+}
+
+int64_t sl_site_places_unused(const struct sl_site_places *places, uint64_t place_number) {
+  const struct place *place = place_find(places, place_number);
+  return place && place->outlived == OUTLIVED_unused ? place->unused_step : -1;
 }

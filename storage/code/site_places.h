@@ -11,13 +11,15 @@
 
 #include "storage/phases/phase.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct sl_site_places;
 
 struct sl_place_site {
-  uint32_t site; /* 0: none is known */
-  int64_t step;  /* in which it was recorded */
+  uint32_t site;  /* 0: none is known */
+  int64_t step;   /* in which it was recorded */
+  uint64_t place; /* its own number; 0: none */
 };
 
 struct sl_site_places *sl_site_places_new(void);                           /* NULL: no memory */
@@ -30,5 +32,12 @@ struct sl_site_places *sl_site_places_free(struct sl_site_places *places); /* NU
  */
 struct sl_place_site sl_site_places_site(struct sl_site_places *places, const struct sl_phase *phase, uint32_t nth,
                                          uint64_t requested_bytes, int64_t step, uint32_t site);
+
+/*
+ * Whether what was allocated at a place in this step, and outlived the step, was used after that: it was followed until
+ * its free. And what is known of it: the step in which it was not, or -1: nothing, or it was used then in some step.
+ */
+void sl_site_places_outlived(struct sl_site_places *places, uint64_t place, int64_t step, bool used);
+int64_t sl_site_places_unused(const struct sl_site_places *places, uint64_t place);
 
 #endif

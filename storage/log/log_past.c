@@ -16,6 +16,16 @@ struct queue {
   struct held *first, *last;
 };
 
+/* An allocator_site or an allocator_note event, which goes where its allocator event goes. */
+struct ahead {
+  struct sl_event event; /* type 0: none */
+  uint32_t sequence;
+  union {
+    struct sl_event_allocator_site site;
+    struct sl_event_allocator_note note;
+  } payload;
+};
+
 struct sl_log_past {
   struct sl_log *log;
   bool follows, ended;
@@ -23,10 +33,11 @@ struct sl_log_past {
   struct queue recorded, past; /* in the order of their times, each */
   struct held *given;          /* the event that was given last is its */
   uint64_t held_bytes;
-  uint64_t told_ns;  /* up to here the history is whole */
-  uint64_t given_ns; /* up to here all has been given */
-  uint64_t last_ns;  /* of the history's event before; 0: none had a time */
-  struct {           /* an allocator_time event whose allocator event comes next on its thread; at_ns 0: none */
+  uint64_t told_ns;      /* up to here the history is whole */
+  uint64_t given_ns;     /* up to here all has been given */
+  uint64_t last_ns;      /* of the history's event before; 0: none had a time */
+  struct ahead ahead[2]; /* a site and a note, whose allocator event comes next on their thread */
+  struct {               /* an allocator_time event whose allocator event comes next on its thread; at_ns 0: none */
     uint64_t at_ns;
     uint32_t thread, sequence;
   } next;
@@ -81,6 +92,30 @@ static int queue_put(struct sl_log_past *past, struct queue *queue, const struct
   return 0;
 }
 
+static void ahead_put(struct ahead *ahead, const struct sl_event *event, uint32_t sequence) {
+  if (event->bytes > sizeof ahead->payload)
+    return;
+  ahead->event = *event;
+  ahead->sequence = sequence;
+  memcpy(&ahead->payload, event->payload, event->bytes);
+  ahead->event.payload = &ahead->payload;
+}
+
+/* An allocator event, after what was told ahead of it. */
+static int allocator_put(struct sl_log_past *past, struct queue *queue, const struct sl_event *event) {
+  const struct sl_event_allocator *e = event->payload;
+  int r = 0;
+  for (size_t i = 0; i < 2 && r == 0; i++) {
+    struct ahead *ahead = &past->ahead[i];
+    if (ahead->event.type && ahead->event.thread == event->thread && ahead->sequence == e->sequence) {
+      ahead->event.time_ns = event->time_ns;
+      r = queue_put(past, queue, &ahead->event);
+    }
+    ahead->event.type = 0;
+  }
+  return r < 0 ? r : queue_put(past, queue, event);
+}
+
 /* The next one in time, if it may be given. */
 static struct held *take_due(struct sl_log_past *past) {
   const struct held *recorded = past->recorded.first, *before = past->past.first;
@@ -107,7 +142,7 @@ static int past_put(struct sl_log_past *past, struct sl_event *event) {
   past->next.at_ns = 0;
   event->past = known ? SL_PAST_placed : SL_PAST_unplaced;
   if (!at_ns)
-    return queue_put(past, &past->recorded, event);
+    return allocator_put(past, &past->recorded, event);
   if (at_ns > event->time_ns)
     at_ns = event->time_ns;
   if (at_ns < past->given_ns) {
@@ -117,7 +152,7 @@ static int past_put(struct sl_log_past *past, struct sl_event *event) {
   if (at_ns < past->last_ns)
     at_ns = past->last_ns;
   event->time_ns = past->last_ns = at_ns;
-  return queue_put(past, &past->past, event);
+  return allocator_put(past, &past->past, event);
 }
 
 /* 1: give the event at once; 0: it waits. */
@@ -130,6 +165,12 @@ static int sort(struct sl_log_past *past, struct sl_event *event) {
     past->next.sequence = time->sequence;
     return 0;
   }
+  case SL_EVENT_allocator_site:
+    ahead_put(&past->ahead[0], event, ((const struct sl_event_allocator_site *)event->payload)->sequence);
+    return 0;
+  case SL_EVENT_allocator_note:
+    ahead_put(&past->ahead[1], event, ((const struct sl_event_allocator_note *)event->payload)->sequence);
+    return 0;
   case SL_EVENT_allocator_told: {
     const struct sl_event_allocator_told *told = event->payload;
     if (told->until_ns > past->told_ns)

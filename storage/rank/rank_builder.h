@@ -11,6 +11,7 @@
  *   rank_pattern.h      what a period did, as a number that tells whether another one did the same
  *   rank_repeats.h      which periods' rows are kept
  *   rank_sites.h        where in the code allocations were made
+ *   rank_uses.h         when what operators use was followed
  *
  * What brings them together:
  *
@@ -39,6 +40,7 @@
 #include "rank_repeats.h"
 #include "rank_sites.h"
 #include "rank_steps.h"
+#include "rank_uses.h"
 #include "storage/attribution/module_states.h"
 #include "storage/attribution/sweep.h"
 #include "storage/collectives/collectives.h"
@@ -95,6 +97,7 @@ struct sl_rank_builder {
   struct sl_rank_steps steps;
   struct sl_rank_life life;
   struct sl_rank_sites sites;
+  struct sl_rank_uses uses;
   struct sl_category_names categories;
   struct sl_rank_repeats *repeats;
 
@@ -158,6 +161,12 @@ struct sl_allocation *sl_rank_allocation_add(struct sl_rank_builder *b, const st
                                              const struct sl_allocation *made);
 int sl_rank_allocation_begins(struct sl_rank_builder *b, struct sl_allocation *a);
 int sl_rank_allocation_ends(struct sl_rank_builder *b, struct sl_allocation *a);
+
+/* rank_uses.c: use and use_watch events; an allocation that was freed for good; the windows' rows. */
+int sl_rank_on_use(struct sl_rank_builder *b, const struct sl_event *event);
+int sl_rank_on_use_watch(struct sl_rank_builder *b, const struct sl_event *event);
+void sl_rank_uses_settle(struct sl_rank_builder *b, struct sl_allocation *a);
+int sl_rank_uses_write(struct sl_rank_builder *b);
 
 /* rank_meshes.c */
 int sl_rank_meshes_write(struct sl_rank_builder *b);

@@ -140,6 +140,8 @@ static int on_event(struct sl_rank_builder *b, const struct sl_event *event) {
   case SL_EVENT_parameter:
   case SL_EVENT_fsdp_unit:
   case SL_EVENT_optimizer: return sl_rank_on_shards(b, event);
+  case SL_EVENT_use: return sl_rank_on_use(b, event);
+  case SL_EVENT_use_watch: return sl_rank_on_use_watch(b, event);
   case SL_EVENT_refused_site: sl_rank_on_refused_site(b, event); return 0;
   default: return on_phase_event(b, event);
   }
@@ -216,6 +218,8 @@ static int rank_write(struct sl_rank_builder *b, const struct sl_event_device *d
   if (r == 0)
     r = sl_sites_write(b->sites.known, b->writer, b->error);
   if (r == 0)
+    r = sl_rank_uses_write(b);
+  if (r == 0)
     r = sl_rank_meshes_write(b);
   return r < 0 ? r : sl_put_rank(b->writer, &cells, b->error);
 }
@@ -237,6 +241,7 @@ struct sl_rank_builder *sl_rank_builder_free(struct sl_rank_builder *b) {
   sl_category_names_free(&b->categories);
   sl_rank_gap_free(&b->gap);
   sl_rank_sites_free(&b->sites);
+  sl_rank_uses_free(&b->uses);
   b->repeats = sl_rank_repeats_free(b->repeats);
   b->phases = sl_phases_free(b->phases);
   b->states = sl_module_states_free(b->states);

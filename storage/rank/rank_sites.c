@@ -69,6 +69,7 @@ void sl_rank_sites_allocation(struct sl_rank_sites *sites, struct sl_allocation 
   const struct sl_place_site of =
       sl_site_places_site(sites->places, phase, phase->allocations++, a->requested_bytes, a->step, own);
   a->site = of.site;
+  a->step_place = of.place;
   if (!own && of.site)
     a->site_step = of.step;
 }

@@ -90,6 +90,25 @@ int sl_write_phase(struct sl_ledger_writer *writer, struct sl_rows *to, const st
   return sl_put_phase_to(writer, to, &cells, error);
 }
 
+/* No row where nothing is known. */
+static int allocation_use_write(struct sl_ledger_writer *writer, struct sl_rows *to,
+                                const struct sl_allocation *allocation, struct sl_error *error) {
+  const struct sl_allocation_uses *uses = &allocation->uses;
+  if (!uses->first_ns && !uses->hidden_first_ns && !uses->has_unused_step)
+    return 0;
+  const struct sl_allocation_use_cells cells = {
+      .allocation_id = allocation->id,
+      .first_use_ns = time_or_none(uses->first_ns),
+      .last_use_ns = time_or_none(uses->last_ns),
+      .last_use_site_id = uses->last_site,
+      .forward_use_ns = time_or_none(uses->forward_ns),
+      .use_step = uses->has_unused_step ? uses->unused_step : SL_NONE,
+      .hidden_first_ns = time_or_none(uses->hidden_first_ns),
+      .hidden_last_ns = time_or_none(uses->hidden_last_ns),
+  };
+  return sl_put_allocation_use_to(writer, to, &cells, error);
+}
+
 int sl_write_allocation(struct sl_ledger_writer *writer, struct sl_rows *to, const struct sl_allocation *allocation,
                         uint64_t stream, const char *pool, const char *category, struct sl_error *error) {
   const struct sl_allocation_cells cells = {
@@ -121,7 +140,8 @@ int sl_write_allocation(struct sl_ledger_writer *writer, struct sl_rows *to, con
       .free_event = sl_known((int64_t)allocation->free_event, 0),
       .complete_event = sl_known((int64_t)allocation->complete_event, 0),
   };
-  return sl_put_allocation_to(writer, to, &cells, error);
+  int r = sl_put_allocation_to(writer, to, &cells, error);
+  return r < 0 ? r : allocation_use_write(writer, to, allocation, error);
 }
 
 int sl_write_peak_category(struct sl_ledger_writer *writer, struct sl_rows *to,

@@ -37,6 +37,8 @@ CuptiProcess::CuptiProcess(const std::function<void(CuptiProcess &)> &before_att
   look_up(plugin, "sl_device_sample", &device_sample);
   look_up(plugin, "sl_cupti_release", &cupti_release);
   look_up(plugin, "sl_cupti_reacquire", &cupti_reacquire);
+  look_up(plugin, "sl_use_watch", &use_watch);
+  look_up(plugin, "sl_use", &use);
   look_up(plugin, "sl_pause", &pause);
   look_up(plugin, "sl_resume", &resume);
   int (*initialize)();

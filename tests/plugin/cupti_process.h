@@ -22,6 +22,8 @@ public:
   void (*device_sample)();
   int (*cupti_release)();
   int (*cupti_reacquire)();
+  void (*use_watch)(int, int (*)());
+  void (*use)(uint64_t, uint32_t, uint32_t);
   void (*pause)();
   void (*resume)();
   /* Plays a callback with libcaller.so's frame on the stack: caller_library.c. */

@@ -249,6 +249,51 @@ TEST(SourceCuptiCallback, WithoutKernelTimesLaunchesStayUntouched) {
   EXPECT_TRUE(ALL(log, launch).empty());
 }
 
+static int outside_of_operators() {
+  return 0;
+}
+static int inside_of_one() {
+  return 1;
+}
+
+TEST(SourceCuptiCallback, WhileUsesAreFollowedEachLaunchThatNoOperatorMakesIsRecorded) {
+  Recording log = record({{"SHARDLEDGER_KERNELS", "none"}}, [] {
+    CuptiProcess process;
+    process.use_watch(1, outside_of_operators);
+    for (uint32_t cbid : {CBID(cuLaunchKernel), CBID(cuLaunchKernelEx), CBID(cuGraphLaunch)}) {
+      EXPECT_NE(process.cupti->driver_enabled[cbid], 0);
+      launch(process, "triton_poi_fused_add_0", 1, CUDA_SUCCESS, cbid);
+    }
+    launch(process, "ncclDevKernel_AllGather_RING_LL(x)", 2); /* NCCL's memory is known by its calls */
+    process.use_watch(1, inside_of_one);
+    launch(process, "vectorized_elementwise_kernel", 3, CUDA_SUCCESS, CBID(cuLaunchKernel));
+    process.use_watch(0, nullptr);
+    for (uint32_t cbid : {CBID(cuLaunchKernel), CBID(cuLaunchKernelEx), CBID(cuGraphLaunch)})
+      EXPECT_EQ(process.cupti->driver_enabled[cbid], 0);
+    launch(process, "triton_poi_fused_add_0", 4, CUDA_SUCCESS, CBID(cuLaunchKernel));
+  });
+  std::vector<uint32_t> states;
+  for (const auto &event : ALL(log, use_watch))
+    states.push_back(event.state);
+  EXPECT_EQ(states, (std::vector<uint32_t>{SL_USES_FOLLOWED, SL_USES_HIDDEN, SL_USES_HIDDEN, SL_USES_HIDDEN,
+                                           SL_USES_FOLLOWED, SL_USES_OFF}));
+}
+
+TEST(SourceCuptiCallback, WhereLaunchesCannotBeSeenUsesAreFollowedPartly) {
+  Recording log = record({{"SHARDLEDGER_CUPTI", "off"}}, [] {
+    CuptiProcess process;
+    process.use_watch(1, outside_of_operators);
+    process.use(0x1000, 7, 500);
+  });
+  auto watched = ALL(log, use_watch);
+  ASSERT_EQ(watched.size(), 1u);
+  EXPECT_EQ(watched[0].state, uint32_t{SL_USES_PARTLY});
+  auto used = ALL(log, use);
+  ASSERT_EQ(used.size(), 1u);
+  EXPECT_EQ(used[0].address, 0x1000u);
+  EXPECT_EQ(used[0].lasted_ns, 500u);
+}
+
 TEST(SourceCuptiCallback, EveryCallsParametersAreReadFromItsOwnStruct) {
   for (const Case &call : every_call()) {
     SCOPED_TRACE(call.name);

@@ -207,6 +207,10 @@ class Bridge:
         assert self.started and (frame, site, allocator_site) == ("sl_frame", "sl_site", "sl_allocator_site")
         return 0
 
+    def start_uses(self, use, use_watch, device):
+        assert (use, use_watch, device) == ("sl_use", "sl_use_watch", b"cuda")
+        return 0
+
     def follow_sites(self, mode):
         return 0
 

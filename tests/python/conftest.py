@@ -23,6 +23,7 @@ for name in ("CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH"):
 
 _NATIVES = ("push", "pop", "start", "end", "mark", "info", "source_state", "module", "parameter", "fsdp_unit", "optimizer", "tag", "allocator_event",
             "allocator_event_at", "allocator_told", "allocator_sequence", "allocator_restore", "allocator_existing", "allocator_stats", "refused_site",
+            "frame", "site", "allocator_site", "allocator_note",
             "device_sample", "device_sample_if_due", "cupti_release", "cupti_reacquire")
 
 

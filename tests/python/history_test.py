@@ -1,6 +1,9 @@
 """The fallback's translation of PyTorch's memory history."""
 
+import os
 import sys
+
+import pytest
 
 from shardledger.kinds import ACTION, ACTION_OTHER
 
@@ -91,3 +94,57 @@ def test_what_was_there_before_is_restored_once_and_what_led_to_it_skipped(compa
     history.read()
     assert [call[1:3] for call in companion.calls.named("allocator_event_at")[2:]] == [
         (1, ACTION["segment_alloc"]), (1, ACTION["snapshot"]), (0, ACTION["alloc"]), (1, ACTION["alloc"])]
+
+
+# ---- call stacks ----
+
+
+@pytest.fixture
+def sites(companion, monkeypatch):
+    found = sys.modules["shardledger.history_sites"]
+    for name, value in (("_frames", {}), ("_sites", {}), ("_ended", 0), ("_is_said", False)):
+        monkeypatch.setattr(found, name, value)
+    return found
+
+
+def framed(*frames):
+    return {"action": "alloc", "addr": 4096, "size": 100, "stream": 0,
+            "frames": [{"filename": file, "line": line, "name": name} for file, line, name in frames]}
+
+
+def test_an_entrys_frames_become_a_site_that_is_told_once(companion, sites):
+    history = sys.modules["shardledger.history"]
+    stack = (os.getcwd() + "/model.py", 7, "forward"), ("/opt/train.py", 40, "main")
+    for _ in range(2):
+        history.emit(1, framed(*stack), 5)
+    own = (sites._OWN_FILES + "history.py", 3, "read"), *stack
+    history.emit(1, framed(*own), 6)
+    assert companion.calls.named("frame", "site", "allocator_site") == [
+        ("frame", 1, 0, "/opt/train.py", "main", 40), ("frame", 2, 1, "model.py", "forward", 7), ("site", 1, 2, "", 0),
+        ("allocator_site", 1, 1), ("allocator_site", 1, 1), ("allocator_site", 1, 1)]
+    names = [call[0] for call in companion.calls]
+    assert names[names.index("allocator_site") + 1] == "allocator_event_at", "it comes right before the event that it is of"
+
+
+@pytest.mark.parametrize("option, steps", [("auto", [0, 1]), ("all", [0, 1, 2, 3]), ("none", []), ("1:3", [1, 2])])
+def test_stacks_are_asked_for_in_the_steps_that_are_followed(companion, sites, monkeypatch, option, steps):
+    import torch
+
+    history = sys.modules["shardledger.history"]
+    asked = []
+    monkeypatch.setenv("SHARDLEDGER_STACKS", option)
+    monkeypatch.setattr(torch.cuda.memory, "_snapshot", lambda: {"segments": [], "device_traces": []})
+    monkeypatch.setattr(torch.cuda.memory, "_record_memory_history", lambda **options: asked.append(options["context"]))
+    history.start()
+    for _ in range(3):
+        history.read()
+    assert [step for step, context in enumerate(asked) if context == "alloc"] == steps
+
+
+def test_the_programs_own_word_comes_right_before_its_allocation(companion):
+    history = sys.modules["shardledger.history"]
+    for action, note in (("segment_alloc", "kv pool"), ("alloc", "kv pool"), ("alloc", ""), ("free_requested", "kv pool")):
+        history.emit(0, {"action": action, "addr": 4096, "size": 100, "stream": 0, "user_metadata": note}, 5)
+    told = [call[:3] for call in companion.calls if call[0] in ("allocator_note", "allocator_event_at")]
+    assert told == [("allocator_event_at", 0, ACTION["segment_alloc"]), ("allocator_note", 0, "kv pool"), ("allocator_event_at", 0, ACTION["alloc"]),
+                    ("allocator_event_at", 0, ACTION["alloc"]), ("allocator_event_at", 0, ACTION["free_requested"])]

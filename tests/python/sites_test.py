@@ -1,9 +1,12 @@
 """Where in the code memory is asked for: in which steps it is recorded, and what the bridge says of a call."""
 
 import ctypes
+import shutil
+import subprocess
 import sys
 import threading
 import types
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,7 +15,7 @@ from torch import nn
 from shardledger import bridge, compiler, sites
 from shardledger.signatures import bind
 
-OFF, STACKS, OPERATORS = range(3)
+OFF, STACKS, OPERATORS, BETWEEN = range(4)
 CALLER, FORWARD, WAITING = range(3)
 
 
@@ -25,7 +28,7 @@ def followed(companion, monkeypatch):
         told.modes.append(mode)
         return int(told.history)
 
-    library = types.SimpleNamespace(start_sites=lambda *a: 0, follow_sites=follow, error=lambda: b"", site_now=lambda: 7,
+    library = types.SimpleNamespace(start_sites=lambda *a: 0, start_uses=lambda *a: 0, follow_sites=follow, error=lambda: b"", site_now=lambda: 7,
                                     site_of_waiting=lambda frame: 8)
     monkeypatch.setattr(sites.native, "address", lambda library, name: None)
     monkeypatch.setattr(sites.torch._C, "_cuda_record_memory_history", lambda enabled, *a, **k: told.modes.append(f"program {enabled}"),
@@ -47,7 +50,7 @@ def train(count):
 def test_the_first_steps_are_followed_and_all_that_is_outside_of_steps(followed):
     followed.start()
     train(4)
-    assert followed.modes == [STACKS, OPERATORS, STACKS, OPERATORS, STACKS, OFF, STACKS, OFF, STACKS]
+    assert followed.modes == [STACKS, OPERATORS, BETWEEN, OPERATORS, BETWEEN, OFF, STACKS, OFF, STACKS]
 
 
 def test_the_step_after_an_unusual_end_is_followed_but_less_and_less_often(followed):
@@ -76,14 +79,14 @@ def test_a_history_of_the_programs_own_is_left_alone(followed):
     assert followed.modes == [STACKS, OFF, "program all"], "ours ends before theirs begins, and stays off"
     torch._C._cuda_record_memory_history(None)
     train(1)
-    assert followed.modes[3:] == ["program None", STACKS, OFF, STACKS], "ours is back as theirs ends, and follows steps again"
+    assert followed.modes[3:] == ["program None", BETWEEN, OFF, STACKS], "ours is back as theirs ends, and follows steps again"
 
 
 def test_a_history_that_was_there_before_is_left_alone(followed):
     followed.history = True
     followed.start()
     train(1)
-    assert sites._mode == OFF and set(followed.modes) <= {STACKS, OPERATORS}
+    assert sites._mode == OFF and set(followed.modes) <= {STACKS, OPERATORS, BETWEEN}
 
 
 def test_turning_off_what_is_not_the_programs_does_not_end_ours(followed):
@@ -120,15 +123,19 @@ def real(tmp_path_factory):
     assert done.returncode == 0, done.stdout
     library = types.SimpleNamespace(**{name.removeprefix("slb_"): function for name, function in
                                        bind("torch_bridge.cpp", ctypes.PyDLL(path), ctypes.CDLL(path))})
-    found = types.SimpleNamespace(library=library, frames={}, sites={}, allocated=[])
+    found = types.SimpleNamespace(library=library, frames={}, sites={}, allocated=[], uses=[], watched=[])
     u32, text = ctypes.c_uint32, ctypes.c_char_p
     kept = (ctypes.PYFUNCTYPE(None, u32, u32, text, text, u32)(
                 lambda id, caller, file, function, line: found.frames.update({id: (caller, file.decode(), function.decode(), line)})),
             ctypes.PYFUNCTYPE(None, u32, u32, text, ctypes.c_int)(
                 lambda id, frame, name, stack_of: found.sites.update({id: (frame, name.decode(), stack_of)})),
             ctypes.PYFUNCTYPE(None, ctypes.c_int, u32)(lambda device, site: found.allocated.append(site)))
-    found.kept = kept
-    assert library.start_sites(*(ctypes.cast(function, ctypes.c_void_p) for function in kept), b"/not/ours/") == 0, library.error()
+    told = (ctypes.PYFUNCTYPE(None, ctypes.c_uint64, u32, u32)(lambda address, site, lasted: found.uses.append((address, site, lasted))),
+            ctypes.PYFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p)(lambda on, asked: found.watched.append((on, asked))))
+    found.kept, found.path = (kept, told), path
+    addresses = lambda functions: (ctypes.cast(function, ctypes.c_void_p) for function in functions)  # noqa: E731
+    assert library.start_sites(*addresses(kept), b"/not/ours/") == 0, library.error()
+    assert library.start_uses(*addresses(told), b"cpu") == 0, library.error()
     yield found
     assert library.follow_sites(OFF) == 0
 
@@ -165,6 +172,41 @@ def test_one_place_is_one_site_and_another_line_another(real):
     for _ in range(1000):
         real.library.site_now()
     assert len(real.frames) <= known + 1
+
+
+WITH_ERROR = """
+extern "C" {
+extern void *PyExc_KeyError;
+void PyErr_SetString(void *, const char *);
+void *PyErr_Occurred(void);
+void PyErr_Clear(void);
+unsigned frames, sites, unclean;
+void a_frame(unsigned, unsigned, const char *, const char *, unsigned) { frames++, unclean += PyErr_Occurred() != nullptr; }
+void a_site(unsigned, unsigned, const char *, int) { sites++; }
+void an_allocation(int, unsigned) {}
+unsigned with_error(unsigned (*site_now)(void)) {
+  PyErr_SetString(PyExc_KeyError, "on its way");
+  return site_now();
+}
+}
+"""
+
+
+def test_an_error_that_is_on_its_way_through_the_program_stays_so(real, tmp_path):
+    """As when a destructor, or C code that has failed, allocates: names are read without it, and then it is there again."""
+    source, helper, bridge = (str(tmp_path / name) for name in ("helper.cpp", "helper.so", "bridge.so"))
+    Path(source).write_text(WITH_ERROR)
+    subprocess.run([*compiler.find_compiler(), "-shared", "-fPIC", "-o", helper, source], check=True)
+    shutil.copy(real.path, bridge)  # with statics of its own
+    c = ctypes.PyDLL(helper)
+    own = types.SimpleNamespace(**{name.removeprefix("slb_"): function for name, function in
+                                   bind("torch_bridge.cpp", ctypes.PyDLL(bridge), ctypes.CDLL(bridge))})
+    addresses = [ctypes.cast(getattr(c, name), ctypes.c_void_p) for name in ("a_frame", "a_site", "an_allocation")]
+    assert own.start_sites(*addresses, b"/not/ours/") == 0, own.error()
+    with pytest.raises(KeyError, match="on its way"):
+        c.with_error(ctypes.cast(own.site_now, ctypes.c_void_p))
+    counted = {name: ctypes.c_uint.in_dll(c, name).value for name in ("frames", "sites", "unclean")}
+    assert counted["frames"] > 1 and counted["sites"] == 1 and counted["unclean"] == 0
 
 
 def test_deep_recursion_keeps_the_innermost_frames(real):
@@ -214,3 +256,109 @@ def test_threads_intern_at_once(real):
     for thread in threads:
         thread.join()
     assert len(set().union(*found)) == 1, "the same stack is the same site on every thread"
+
+
+# ---- uses ----
+
+
+@pytest.fixture
+def used(real):
+    """Follows operators until the test has ended. Called: [(storage's address, operator)] since the last time."""
+    def take():
+        found = [(address, real.sites[site][1] if site else "") for address, site, _ in real.uses]
+        real.uses.clear()
+        return found
+
+    real.watched.clear()
+    assert real.library.follow_sites(OPERATORS) == 0
+    take()
+    yield take
+    real.library.follow_sites(OFF)
+
+
+def at(tensor):
+    return tensor.untyped_storage().data_ptr()
+
+
+def test_an_operator_uses_the_storages_of_its_tensors_and_of_their_views(used):
+    a, b = torch.ones(32, 32), torch.ones(32, 32)
+    used()
+    torch.mm(a.t()[:16], b.view(4, 256).view(32, 32))
+    assert {(at(a), "aten::mm"), (at(b), "aten::mm")} <= set(used())
+    torch._foreach_add_([a, b], 1.0)
+    assert {(at(a), "aten::_foreach_add_"), (at(b), "aten::_foreach_add_")} <= set(used())
+
+
+def test_a_view_uses_nothing_nor_does_memory_without_a_value(used):
+    a = torch.ones(32, 32)
+    used()
+    views = a.t(), a[1:], a.view(-1), a.detach(), a.reshape(64, 16), torch.empty_like(a), a.contiguous(), a.to(torch.float32)
+    assert used() == []
+    a.t().contiguous()
+    assert at(a) in {address for address, _ in used()}, "it is copied after all"
+    del views
+
+
+def test_what_is_saved_for_backward_is_used_there(used):
+    a = torch.ones(32, 32, requires_grad=True)
+    b = torch.full((32, 32), 2.0)
+    product = a * b
+    used()
+    loss = product.sum()
+    assert (at(b), "aten::sum") not in used()
+    loss.backward()
+    assert at(b) in {address for address, _ in used()}
+
+
+def test_an_autograd_function_uses_what_it_is_given(used):
+    class Square(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return torch.empty_like(x).fill_(1)
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return gradient
+
+    a = torch.ones(32, 32, requires_grad=True)
+    used()
+    Square.apply(a)
+    assert (at(a), "Square") in used()
+
+
+def test_small_storages_and_those_of_other_devices_are_left_out(used):
+    torch.ones(8) + torch.ones(8)
+    torch.ones(32, 32, device="meta") + torch.ones(32, 32, device="meta")
+    assert used() == []
+
+
+def test_how_long_the_operator_took_is_told(used, real):
+    a = torch.ones(512, 512)
+    used()
+    torch.linalg.matrix_power(a, 64)
+    lasted = [lasted for address, _, lasted in real.uses if address == at(a)]
+    assert lasted and max(lasted) > 10_000
+
+
+def test_uses_are_watched_while_operators_are_followed(real):
+    real.watched.clear()
+    for mode in (OPERATORS, BETWEEN, OPERATORS, STACKS, OFF):
+        assert real.library.follow_sites(mode) == 0
+    assert [on for on, _ in real.watched] == [1, 0] and real.watched[0][1]
+
+
+def test_between_steps_so_many_operators_are_followed_and_then_none(real):
+    a = torch.ones(32, 32)
+    for mode in (OPERATORS, BETWEEN):
+        real.library.follow_sites(mode)
+    real.watched.clear()
+    for _ in range(20010):
+        a.add_(1)
+    assert [on for on, _ in real.watched] == [0], "from there on nothing is known"
+    real.uses.clear()
+    a.add_(1)
+    assert not real.uses
+    real.library.follow_sites(OPERATORS)
+    a.add_(1)
+    assert real.uses and [on for on, _ in real.watched] == [0, 1]
+    real.library.follow_sites(OFF)

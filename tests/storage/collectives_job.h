@@ -136,7 +136,8 @@ public:
 };
 
 constexpr const char *kAllGather = "_Z31ncclDevKernel_AllGather_RING_LL24ncclDevKernelArgsStorageILm4096EE";
-constexpr const char *kReduceScatter = "_Z44ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL24ncclDevKernelArgsStorageILm4096EE";
+constexpr const char *kReduceScatter =
+    "_Z44ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL24ncclDevKernelArgsStorageILm4096EE";
 constexpr const char *kSendRecv = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)";
 
 } // namespace collectives

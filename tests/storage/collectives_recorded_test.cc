@@ -1,4 +1,5 @@
-// NCCL's calls in the ledger, from recorded logs held against what the job did; and why a call has no time of its kernel.
+// NCCL's calls in the ledger, from recorded logs held against what the job did; and why a call has no time of its
+// kernel.
 #include "collectives_job.h"
 
 using namespace collectives;

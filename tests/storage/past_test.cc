@@ -45,9 +45,13 @@ public:
     allocator(thread, us, SL_FREE_REQUESTED, address, bytes);
     allocator(thread, us, SL_FREE_COMPLETED, address, bytes);
   }
-  void read_history(uint64_t us) {
+  /* with_sites: each allocation has site 1, and the program's word for it. */
+  void read_history(uint64_t us, bool with_sites = false) {
     auto &thread = log.thread(1).at(us * kMicrosecond);
     for (const Entry &entry : entries) {
+      if (with_sites && entry.action == SL_ALLOC)
+        thread.append(sl_event_allocator_site{sequence, 0, 1, 0})
+            .append(sl_event_allocator_note{sequence, 0, log.string("pool"), 0});
       if (told == BY_HISTORY)
         thread.append(sl_event_allocator_time{entry.at_ns, sequence, 0});
       thread.allocator(entry.action, entry.address, entry.bytes);
@@ -186,6 +190,25 @@ TEST_F(Past, WithoutTimesNothingIsTheOptimizersButWhatItsTagsSay) {
     job.main(61).range_end(1).process_end();
   }
   EXPECT_EQ(rows("history", "SELECT category FROM allocation ORDER BY address"), (Rows{"unattributed", "optstate"}));
+}
+
+TEST_F(Past, SitesAndNotesGoWithTheirAllocations) {
+  {
+    Job job(directory / "history" / "host-1-1", BY_HISTORY);
+    job.log.define(sl_event_frame{1, 0, job.log.string("train.py"), job.log.string("main"), 7, 0});
+    job.log.define(sl_event_site{1, 1, 0, SL_STACK_OF_CALLER});
+    auto &main = job.main(10);
+    for (uint64_t at : {0x10000000, 0x10800000})
+      job.allocator(main, 11, SL_SEGMENT_ALLOC, at, 8 * kMiB);
+    job.allocator(main, 20, SL_ALLOC, 0x10000000, 8 * kMiB);
+    job.free(main, 25, 0x10000000, 8 * kMiB);
+    job.allocator(main, 30, SL_ALLOC, 0x10800000, 8 * kMiB);
+    job.main(40).range_push("evaluation", SL_KIND_user, 0).range_pop();
+    job.read_history(50, true);
+    job.main(60).process_end();
+  }
+  EXPECT_EQ(rows("history", "SELECT alloc_ns, site_id, note FROM allocation ORDER BY alloc_ns"),
+            (Rows{"20500|1|pool", "30500|1|pool"}));
 }
 
 TEST_F(Past, WhatWasNotReadAnyMoreDoesNotHoldUpTheRest) {

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 #include <gtest/gtest.h>
+#include <sqlite3.h>
 #include <sstream>
 
 namespace {
@@ -114,6 +115,56 @@ TEST_F(Code, FoldedStacksHaveEveryByteOfThePeak) {
   EXPECT_EQ(std::to_string(total), row("SELECT peak_allocated_bytes FROM life"));
   EXPECT_GT(count, 20);
   EXPECT_TRUE(contains(file(folded), "<module> (tests/gpu/code/job.py:134);main (")) << file(folded).substr(0, 300);
+}
+
+void change(const std::string &ledger, const std::string &sql) {
+  sqlite3 *db = nullptr;
+  ASSERT_EQ(sqlite3_open(ledger.c_str(), &db), SQLITE_OK);
+  EXPECT_EQ(sqlite3_exec(db, sql.c_str(), nullptr, nullptr, nullptr), SQLITE_OK) << sqlite3_errmsg(db);
+  sqlite3_close(db);
+}
+
+TEST_F(Code, DiffSaysWhichLineGrew) {
+  const std::string grown = directory / "grown.sqlite", without = directory / "without.sqlite";
+  fs::copy_file(ledger, grown);
+  fs::copy_file(ledger, without);
+  change(
+      grown,
+      "UPDATE peak_site SET bytes = bytes + 5242880 WHERE rowid = (SELECT s.rowid FROM peak_site s "
+      "JOIN site_line l ON l.site_id = s.site_id JOIN life f ON f.peak_period = s.period WHERE l.line = 69 LIMIT 1)");
+  const std::string csv = asked({"diff", ledger, grown, "--csv"});
+  EXPECT_TRUE(contains(csv, "\nline,0,1,1,,,tests/gpu/code/job.py:69 train_step,,,,")) << csv;
+  EXPECT_TRUE(contains(csv, ",5242880,,,\n")) << csv;
+  EXPECT_EQ(csv.find("\nline,"), csv.rfind("\nline,")) << "no other line has changed\n" << csv;
+  const std::string text = asked({"diff", ledger, grown});
+  EXPECT_TRUE(contains(text, "Lines of code at the peak\n")) << text;
+  EXPECT_TRUE(contains(text, "tests/gpu/code/job.py:69 train_step")) << text;
+  change(without, "DELETE FROM site");
+  EXPECT_FALSE(contains(asked({"diff", ledger, without}), "Lines of code")) << "of a run without lines nothing is said";
+}
+
+TEST_F(Code, WhatIsIdleAtAPeakIsListedByLine) {
+  const std::string run = directory / "loop";
+  fs::copy(SL_TEST_DATA "/code/idle/loop", run, fs::copy_options::recursive);
+  const std::string text = asked({"peaks", run, "--by", "idle"});
+  EXPECT_TRUE(contains(text,
+                       "tests/gpu/code/idle_job.py:35  Keeper.step  8.0 MiB   5.9%  late   aten::cross_entropy_loss at "
+                       "tests/gpu/code/idle_job.py:36"))
+      << text;
+  EXPECT_TRUE(contains(text, "16.0 MiB (11.9%) of the peak are idle")) << text;
+  const std::string csv = asked({"peaks", run, "--by", "idle", "--csv"});
+  EXPECT_TRUE(contains(csv, "idle_job.py,32,Keeper.step,4194304,")) << csv;
+  EXPECT_TRUE(contains(asked({"peaks", run, "--by", "idle", "--step", "3"}),
+                       "What operators use was not followed there, but at the peaks of steps 0, 1: --step N"));
+  EXPECT_TRUE(contains(asked({"peaks", ledger, "--by", "idle"}),
+                       "What operators use was not recorded (source torch_uses: not there)"));
+}
+
+TEST_F(Code, WithoutCuptiAnyUseMayBeHidden) {
+  const std::string run = directory / "off";
+  fs::copy(SL_TEST_DATA "/code/idle/off", run, fs::copy_options::recursive);
+  const std::string text = asked({"peaks", run, "--by", "idle"});
+  EXPECT_TRUE(contains(text, "16.0 MiB may be: only operators were followed, not what else launches kernels")) << text;
 }
 
 TEST_F(Code, AProfileForPprofIsGzipped) {

@@ -12,7 +12,7 @@ bool contains(const std::string &text, const std::string &part) {
 }
 
 const std::string header =
-    "what,rank,step_a,step_b,period_a,period_b,module,phase,category,a_bytes,b_bytes,change_bytes,a_own_bytes,"
+    "what,rank,step_a,step_b,period_a,period_b,line,module,phase,category,a_bytes,b_bytes,change_bytes,a_own_bytes,"
     "b_own_bytes,own_change_bytes\n";
 
 class Diff : public testing::Test {
@@ -46,31 +46,31 @@ TEST_F(Diff, TheSameRunDiffersInNothing) {
   EXPECT_TRUE(contains(result.out, "Nothing differs\n")) << result.out;
   EXPECT_EQ(shardledger({"diff", a, a, "--csv"}).out, header);
   EXPECT_TRUE(
-      contains(shardledger({"diff", a, a, "--min", "0", "--csv"}).out, "step,0,0,0,,,,,,115343360,115343360,0,"));
+      contains(shardledger({"diff", a, a, "--min", "0", "--csv"}).out, "step,0,0,0,,,,,,,115343360,115343360,0,"));
 }
 
 TEST_F(Diff, TheLargestChangesComeFirst) {
   run(a, 10 * mib, mib);
   run(b, 14 * mib, 9 * mib);
   std::string csv = diff({"--csv"}).out;
-  EXPECT_EQ(csv, header + "step,0,0,0,,,,,,115343360,119537664,4194304,,,\n"
-                          "step,0,1,1,,,,,,116391936,120586240,4194304,,,\n"
-                          "category,0,1,1,,,,,activation,11534336,15728640,4194304,,,\n"
-                          "module,0,1,1,,,block,forward,,116391936,120586240,4194304,1048576,9437184,8388608\n"
-                          "module,0,1,1,,,,forward,,116391936,120586240,4194304,10485760,10485760,0\n");
+  EXPECT_EQ(csv, header + "step,0,0,0,,,,,,,115343360,119537664,4194304,,,\n"
+                          "step,0,1,1,,,,,,,116391936,120586240,4194304,,,\n"
+                          "category,0,1,1,,,,,,activation,11534336,15728640,4194304,,,\n"
+                          "module,0,1,1,,,,block,forward,,116391936,120586240,4194304,1048576,9437184,8388608\n"
+                          "module,0,1,1,,,,,forward,,116391936,120586240,4194304,10485760,10485760,0\n");
   std::string text = diff().out;
   EXPECT_TRUE(contains(text, ": +4.0 MiB\n")) << text;
   EXPECT_LT(text.find("Peak of each step"), text.find("Categories at the peak"));
   EXPECT_TRUE(contains(text, "\n0          1       1  Model   forward ")) << text;
   EXPECT_EQ(diff({"--csv", "--min", "5MiB"}).out,
-            header + "module,0,1,1,,,block,forward,,116391936,120586240,4194304,1048576,9437184,8388608\n");
+            header + "module,0,1,1,,,,block,forward,,116391936,120586240,4194304,1048576,9437184,8388608\n");
 }
 
 TEST_F(Diff, AModuleThatOneSideLacksChangesByWhatItOwns) {
   run(a, 10 * mib, 3 * mib, 2, "old");
   run(b, 10 * mib, 5 * mib, 2, "new");
-  EXPECT_EQ(diff({"--csv"}).out, header + "module,0,,1,,,new,forward,,,116391936,,,5242880,5242880\n"
-                                          "module,0,1,,,,old,forward,,116391936,,,3145728,,-3145728\n");
+  EXPECT_EQ(diff({"--csv"}).out, header + "module,0,,1,,,,new,forward,,,116391936,,,5242880,5242880\n"
+                                          "module,0,1,,,,,old,forward,,116391936,,,3145728,,-3145728\n");
 }
 
 TEST_F(Diff, ACategoryThatOneSideLacksCountsWhole) {
@@ -80,8 +80,8 @@ TEST_F(Diff, ACategoryThatOneSideLacksCountsWhole) {
     ledger.rank(0).step(0, 0, mib).peak(0, 0, 0, "step", {{"temp", mib}});
   }
   std::string csv = diff({"--csv", "--step", "0"}).out;
-  EXPECT_TRUE(contains(csv, "category,0,,0,,,,,temp,,1048576,1048576,")) << csv;
-  EXPECT_TRUE(contains(csv, "category,0,0,,,,,,sharded_param,104857600,,-104857600,")) << csv;
+  EXPECT_TRUE(contains(csv, "category,0,,0,,,,,,temp,,1048576,1048576,")) << csv;
+  EXPECT_TRUE(contains(csv, "category,0,0,,,,,,,sharded_param,104857600,,-104857600,")) << csv;
 }
 
 TEST_F(Diff, StepsWithoutAPartnerAreCountedAndNotCompared) {
@@ -96,7 +96,7 @@ TEST_F(Diff, AStepCanBeChosen) {
   run(a, 10 * mib, mib);
   run(b, 14 * mib, mib);
   std::string csv = diff({"--csv", "--step", "0"}).out;
-  EXPECT_TRUE(contains(csv, "category,0,0,0,,,,,activation,10485760,14680064,4194304,")) << csv;
+  EXPECT_TRUE(contains(csv, "category,0,0,0,,,,,,activation,10485760,14680064,4194304,")) << csv;
   EXPECT_FALSE(contains(csv, ",1,1,"));
   CommandResult missing = diff({"--step", "7"});
   EXPECT_EQ(missing.status, 2);
@@ -114,7 +114,7 @@ TEST_F(Diff, RanksThatOneSideLacksAreCountedAndNotCompared) {
                              "Steps in A only: 3, in B only: 0 (of all ranks); they are not compared\n"))
       << text;
   std::string csv = diff({"--csv"}).out;
-  EXPECT_TRUE(contains(csv, "\ncategory,0,3,,,,,,optstate,536870912,,-536870912,")) << csv;
+  EXPECT_TRUE(contains(csv, "\ncategory,0,3,,,,,,,optstate,536870912,,-536870912,")) << csv;
   EXPECT_FALSE(contains(csv, "\ncategory,1,")) << csv;
   EXPECT_FALSE(contains(csv, "\nmodule,1,")) << csv;
 }
@@ -153,8 +153,8 @@ TEST_F(Diff, TextSaysOnceWhatIsTheSameOnSeveralRanks) {
 TEST_F(Diff, TwoRanksOfOneRunAreCompared) {
   build_two_rank_run(a);
   std::string csv = shardledger({"diff", a, "--rank", "0", "--other-rank", "1", "--csv"}).out;
-  EXPECT_TRUE(contains(csv, "category,,3,3,,,,,activation,645922816,612368384,-33554432,")) << csv;
-  EXPECT_TRUE(contains(csv, "step,,0,0,,,,,,")) << csv;
+  EXPECT_TRUE(contains(csv, "category,,3,3,,,,,,activation,645922816,612368384,-33554432,")) << csv;
+  EXPECT_TRUE(contains(csv, "step,,0,0,,,,,,,")) << csv;
 }
 
 /* What is before step 0 or after it, in a run that has rank 0, or both ranks, with one step. */
@@ -183,8 +183,8 @@ TEST_F(Diff, LivesAreComparedByTheirPeaksAlsoOutsideOfSteps) {
       << text;
   EXPECT_EQ(diff({"--csv"}).out,
             header +
-                "period,0,,,before step 0 (load),before step 0 (load),,,,209715200,241172480,31457280,,,\n"
-                "category,0,,,before step 0 (load),before step 0 (load),,,program,209715200,241172480,31457280,,,\n");
+                "period,0,,,before step 0 (load),before step 0 (load),,,,,209715200,241172480,31457280,,,\n"
+                "category,0,,,before step 0 (load),before step 0 (load),,,,program,209715200,241172480,31457280,,,\n");
 }
 
 TEST_F(Diff, RanksWhoseSetupsDifferAreSeen) {

@@ -32,6 +32,7 @@ static const struct sl_column columns[] = {
     {"step_b", "Step B", SL_UNIT_number, 0},
     {"period_a", "Period A", SL_UNIT_text, SL_COLUMN_HIDE_EMPTY},
     {"period_b", "Period B", SL_UNIT_text, SL_COLUMN_HIDE_EMPTY},
+    {"line", "Line", SL_UNIT_text, SL_COLUMN_HIDE_EMPTY},
     {"module", "Module", SL_UNIT_text, SL_COLUMN_HIDE_EMPTY},
     {"phase", "Phase", SL_UNIT_text, SL_COLUMN_HIDE_EMPTY},
     {"category", "Category", SL_UNIT_text, SL_COLUMN_HIDE_EMPTY},
@@ -50,6 +51,7 @@ static const struct {
     {"step", "Peak of each step"},
     {"period", "Peaks outside of steps"},
     {"category", "Categories at the peak"},
+    {"line", "Lines of code at the peak"},
     {"module", "Modules: the device's peak while they ran, and what they owned"},
 };
 

@@ -2,6 +2,7 @@
 #include "command.h"
 #include "commands/oom_print.h"
 #include "commands/peaks_code.h"
+#include "commands/peaks_idle.h"
 #include "commands/summary.h"
 #include "storage/rules/categories.h"
 #include "viewer_sql.h"
@@ -25,6 +26,7 @@ enum view {
   VIEW_line,
   VIEW_operator,
   VIEW_stack,
+  VIEW_idle,
 };
 
 struct selection {
@@ -290,6 +292,7 @@ static int print_peaks(struct sl_db *db, struct sl_output *out, void *context, s
   case VIEW_line: return print_code(db, out, SL_PEAKS_BY_line, selection, error);
   case VIEW_operator: return print_code(db, out, SL_PEAKS_BY_operator, selection, error);
   case VIEW_stack: return print_code(db, out, SL_PEAKS_BY_stack, selection, error);
+  case VIEW_idle: return sl_print_peaks_idle(db, out, &selection->ranks, selection->step, selection->period, error);
   }
   return 0;
 }
@@ -298,9 +301,9 @@ int sl_cmd_peaks(const struct sl_command *command, int argc, char **argv) {
   struct sl_output_arguments format = {0};
   struct selection selection = {.view = VIEW_default, .step = -1, .period = -1, .depth = -1};
   const struct sl_argument arguments[] = {
-      {"by", 0, "module|category|step|rank|line|operator|stack",
-       "one line each of these; line, operator and stack: of the code that allocated", SL_ARGUMENT_CHOICE,
-       &selection.view},
+      {"by", 0, "module|category|step|rank|line|operator|stack|idle",
+       "one line each of these; line, operator and stack: of the code that allocated; idle: lines whose memory nobody used",
+       SL_ARGUMENT_CHOICE, &selection.view},
       {"step", 0, "N", "this step instead of the highest period of each rank", SL_ARGUMENT_NUMBER, &selection.step},
       {"period", 0, "N", "the same of any period: column 'period' of the view period_place", SL_ARGUMENT_NUMBER,
        &selection.period},

@@ -25,7 +25,8 @@ JOIN other.period_place w ON w.rank = p.rank AND w.period = p.period
 WHERE rank_in(p.rank, :rank_1) AND p.peak_allocated_bytes IS NOT NULL
 
 -- name: diff_cells
--- Modules are aligned by FQN and, where several models have the same one, by their order; periods by what they are (align).
+-- Modules are aligned by FQN and, where several models have the same one, by their order; lines by file, number and function;
+-- periods by what they are (align).
 CREATE TEMP TABLE cells(side, what, key_rank, step, place, align, module, nth, label, phase, category, bytes, own)
 
 -- name: diff_fill
@@ -48,6 +49,12 @@ FROM chosen c JOIN main.peak p ON p.rank = c.rank AND p.period = c.rows_of
 JOIN (SELECT id, fqn, row_number() OVER (PARTITION BY rank, fqn ORDER BY id) AS nth FROM main.module) m
   ON m.id = p.module_id WHERE c.side = 0
 UNION ALL
+SELECT 0, 'line', c.key_rank, c.step, c.place, NULL, l.file || coalesce(':' || l.line, '') || coalesce(' ' || l.function, ''), 0,
+  l.file || coalesce(':' || l.line, '') || coalesce(' ' || l.function, ''), NULL, NULL, sum(l.bytes), NULL
+FROM chosen c JOIN main.line_at_peak l ON l.rank = c.rank AND l.period = c.period
+WHERE c.side = 0 AND l.file IS NOT NULL AND EXISTS (SELECT 1 FROM main.site) AND EXISTS (SELECT 1 FROM other.site)
+GROUP BY c.key_rank, c.step, c.place, l.file, l.line, l.function
+UNION ALL
 SELECT 1, iif(kind = 'step', 'step', 'period'), iif(:one, 0, rank), iif(kind = 'step', step, NULL),
   iif(kind = 'step', NULL, (SELECT place FROM other.period_place w WHERE w.rank = q.rank AND w.period = q.period)),
   kind || iif(kind IN ('step', 'between', 'cut'), ' ' || coalesce(step, ''), '') || ' ' || nth, NULL, 0, NULL, NULL, NULL,
@@ -65,6 +72,12 @@ SELECT 1, 'module', c.key_rank, c.step, c.place, NULL, m.fqn, m.nth,
 FROM chosen c JOIN other.peak p ON p.rank = c.rank AND p.period = c.rows_of
 JOIN (SELECT id, fqn, row_number() OVER (PARTITION BY rank, fqn ORDER BY id) AS nth FROM other.module) m
   ON m.id = p.module_id WHERE c.side = 1
+UNION ALL
+SELECT 1, 'line', c.key_rank, c.step, c.place, NULL, l.file || coalesce(':' || l.line, '') || coalesce(' ' || l.function, ''), 0,
+  l.file || coalesce(':' || l.line, '') || coalesce(' ' || l.function, ''), NULL, NULL, sum(l.bytes), NULL
+FROM chosen c JOIN other.line_at_peak l ON l.rank = c.rank AND l.period = c.period
+WHERE c.side = 1 AND l.file IS NOT NULL AND EXISTS (SELECT 1 FROM main.site) AND EXISTS (SELECT 1 FROM other.site)
+GROUP BY c.key_rank, c.step, c.place, l.file, l.line, l.function
 
 -- name: diff_changes
 -- Steps are aligned by number, other periods by what they come after, categories by name. A module that only one side has changes by what it owns: the device's peak
@@ -77,14 +90,15 @@ WITH pairs AS (
     max(own) FILTER (WHERE side = 0) AS own_a, max(own) FILTER (WHERE side = 1) AS own_b
   FROM cells GROUP BY what, key_rank, module, nth, phase, category, align),
 told AS (
-  SELECT *, CASE WHEN what = 'category' THEN coalesce(b, 0) - coalesce(a, 0) ELSE b - a END AS change,
+  SELECT *, CASE WHEN what IN ('category', 'line') THEN coalesce(b, 0) - coalesce(a, 0) ELSE b - a END AS change,
     coalesce(own_b, 0) - coalesce(own_a, 0) AS own_change,
-    CASE what WHEN 'step' THEN 0 WHEN 'period' THEN 1 WHEN 'category' THEN 2 ELSE 3 END AS place FROM pairs),
+    CASE what WHEN 'step' THEN 0 WHEN 'period' THEN 1 WHEN 'category' THEN 2 WHEN 'line' THEN 3 ELSE 4 END AS place FROM pairs),
 both AS (SELECT key_rank FROM chosen WHERE side = 0 INTERSECT SELECT key_rank FROM chosen WHERE side = 1)
 SELECT what, iif(:one, NULL, min(key_rank)), CASE WHEN :one THEN NULL
     WHEN count(*) > 1 AND count(*) = (SELECT count(*) FROM both) THEN 'all'
     WHEN length(rank_ranges(key_rank)) > 24 THEN count(*) || ' ranks' ELSE rank_ranges(key_rank) END,
-  step_a, step_b, place_a, place_b, iif(:text, label, module), phase, category, a, b, change, own_a, own_b, iif(what = 'module', own_change, NULL)
+  step_a, step_b, place_a, place_b, iif(what = 'line', module, NULL), CASE WHEN what = 'line' THEN NULL WHEN :text THEN label ELSE module END,
+  phase, category, a, b, change, own_a, own_b, iif(what = 'module', own_change, NULL)
 FROM told JOIN both USING (key_rank)
 WHERE NOT (what IN ('step', 'period') AND (a IS NULL OR b IS NULL)) AND max(abs(coalesce(change, 0)), abs(own_change)) >= :min
 GROUP BY what, step_a, step_b, place_a, place_b, module, nth, label, phase, category, a, b, own_a, own_b, iif(:text, NULL, key_rank)

@@ -210,6 +210,7 @@ static uint64_t thread_track(struct writer *w, int64_t tid) {
   sl_message_integer(&w->inner, THREAD_TID, (uint64_t)tid);
   if (named > 0)
     sl_message_text(&w->inner, THREAD_NAME, sl_column_text(label, 0));
+  w->packet.failed |= named < 0;
   label = sl_statement_close(label);
   sl_message_message(&w->event, TRACK_THREAD, &w->inner);
   end_track(w);

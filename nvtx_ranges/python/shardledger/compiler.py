@@ -24,7 +24,7 @@ from .kinds import source
 
 COMPILE_SECONDS = 180  # of one compilation; waiting ranks allow for two
 # What is compiled, and then what it includes.
-BRIDGE = ("torch_bridge.cpp", "torch_sites.h", "shardledger.h", "ranges.h", "kinds.h", "kinds.def", "events.h", "events.def")
+BRIDGE = ("torch_bridge.cpp", "torch_sites.h", "torch_uses.h", "shardledger.h", "ranges.h", "kinds.h", "kinds.def", "events.h", "events.def")
 MIRROR = ("mirror_group.cpp",)
 
 
@@ -94,6 +94,8 @@ def _command(sources, compiler, cuda_include, standard, output):
     include, libraries = _torch_directories()
     command = list(compiler) + [f"-std={standard}", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-w"]
     command.append(f"-D_GLIBCXX_USE_CXX11_ABI={_abi()}")
+    if not torch.version.debug:  # torch's own objects have members more without it
+        command.append("-DNDEBUG")
     for directory in dict.fromkeys(os.path.dirname(source(name)) for name in sources):
         command.append(f"-I{directory}")
     for directory in include:

@@ -2,7 +2,8 @@
 
 Reduced fidelity: allocations reach the ledger at the end of their step, with the time of each but not its thread. So it
 knows how much and how long, and in which phase where one thread alone was at work; and each history entry costs
-microseconds.
+microseconds. Call stacks are PyTorch's, in the time before the first step's end and in the steps that are followed; operators,
+and what they use, are not known.
 """
 
 import functools
@@ -12,7 +13,7 @@ import time
 import torch
 from torch.autograd import profiler
 
-from . import compiling, guard, native
+from . import compiling, guard, history_sites, native
 from .compiling import is_traced
 from .kinds import ACTION, ACTION_OTHER, BLOCK_PENDING, BLOCK_STATE, KIND
 
@@ -24,8 +25,8 @@ if "_restored" not in globals():  # a reloaded module keeps them
 
 
 def _record(**options):
-    torch.cuda.memory._record_memory_history(enabled="all", context=None, stacks="python", max_entries=_MAX_ENTRIES,
-                                             **options)
+    torch.cuda.memory._record_memory_history(enabled="all", context="alloc" if history_sites.wanted() else None,
+                                             stacks="python", max_entries=_MAX_ENTRIES, **options)
 
 
 def _record_anew():
@@ -67,6 +68,7 @@ def _existing(device, segment):
 def read():
     """Hands on what happened since the last call, in order: each device's own, and theirs by time."""
     until_ns = time.time_ns()
+    history_sites.period_ended()
     snapshot = torch.cuda.memory._snapshot()
     _record_anew()
     traces = []
@@ -108,6 +110,10 @@ def emit(device, entry, at_ns):
     action = ACTION.get(entry["action"], ACTION_OTHER)
     address = entry.get("device_free", 0) if entry["action"] == "oom" else entry.get("addr", 0)
     pool = entry.get("segment_pool_id") or (0, 0)
+    if entry["action"] == "alloc" and entry.get("frames"):
+        history_sites.tell(device, entry["frames"])
+    if entry["action"] == "alloc" and entry.get("user_metadata"):
+        native.allocator_note(device, entry["user_metadata"].encode("utf-8", "replace"))
     native.allocator_event_at(device, action, address, entry.get("size", 0), entry.get("stream", 0), pool[0], pool[1],
                               at_ns)
 

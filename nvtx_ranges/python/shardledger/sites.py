@@ -15,7 +15,7 @@ import torch
 
 from . import guard, native, options
 
-_OFF, _STACKS, _OPERATORS = range(3)  # enum Mode of torch_sites.h
+_OFF, _STACKS, _OPERATORS, _BETWEEN = range(4)  # enum Mode of torch_sites.h
 _OWN_FILES = os.path.dirname(__file__) + "/"
 _FIRST_STEPS = 2
 _REST = 10  # steps at least between two that are followed because of an unusual end; doubles each time
@@ -40,6 +40,11 @@ def start(library):
     if library.start_sites(*functions, _OWN_FILES.encode("utf-8", "replace")) != 0:
         native.source_state(b"torch_sites", b"failed", library.error())
         return
+    uses = [native.address(native.plugin, name) for name in ("sl_use", "sl_use_watch")]
+    if library.start_uses(*uses, b"cuda") != 0:
+        native.source_state(b"torch_uses", b"failed", library.error())
+    else:
+        native.source_state(b"torch_uses", b"on", _wanted.encode())
     _library = library
     for name in _RECORDERS:
         _wrap_recorder(name)
@@ -81,7 +86,10 @@ def _follow():
     global _mode
     if _library is None:
         return
-    mode = _STACKS if not _is_in_step else _OPERATORS if _is_sampled else _OFF
+    if _is_in_step:
+        mode = _OPERATORS if _is_sampled else _OFF
+    else:
+        mode = _BETWEEN if _is_sampled else _STACKS  # what the step leaves behind is used and freed there, or not
     if _users_history or not guard.on:
         mode = _OFF
     if mode != _mode:

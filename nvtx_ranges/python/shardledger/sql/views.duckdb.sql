@@ -74,6 +74,14 @@ CREATE OR REPLACE VIEW site AS SELECT id, rank, frame_id, line_id, operator_name
 FROM read_parquet(getvariable('lake') || '/site/*/*.parquet', hive_partitioning = true, hive_types = {'run': VARCHAR})
 WHERE run = getvariable('run');
 
+CREATE OR REPLACE VIEW allocation_use AS SELECT allocation_id, rank, first_use_ns, last_use_ns, last_use_site_id, forward_use_ns, use_step, hidden_first_ns, hidden_last_ns
+FROM read_parquet(getvariable('lake') || '/allocation_use/*/*.parquet', hive_partitioning = true, hive_types = {'run': VARCHAR})
+WHERE run = getvariable('run');
+
+CREATE OR REPLACE VIEW use_window AS SELECT rank, start_ns, end_ns, sees_launches
+FROM read_parquet(getvariable('lake') || '/use_window/*/*.parquet', hive_partitioning = true, hive_types = {'run': VARCHAR})
+WHERE run = getvariable('run');
+
 CREATE OR REPLACE VIEW segment AS SELECT id, rank, device, address, bytes, owner, api, stream, alloc_ns, free_ns, phase_id, module_id, step
 FROM read_parquet(getvariable('lake') || '/segment/*/*.parquet', hive_partitioning = true, hive_types = {'run': VARCHAR})
 WHERE run = getvariable('run');
@@ -2155,3 +2163,79 @@ GROUP BY
   place,
   operator_name,
   category;
+
+CREATE OR REPLACE VIEW idle_at_peak AS
+SELECT
+  rank,
+  step,
+  period,
+  place,
+  peak_ns,
+  allocation_id,
+  bytes,
+  category,
+  module_id,
+  site_id,
+  last_use_site_id,
+  last_use_ns,
+  peak_ns - COALESCE(last_use_ns, alloc_ns) AS idle_ns,
+  CASE WHEN state = 'kept' THEN NULL ELSE idle_until_ns END AS idle_until_ns,
+  use_step,
+  CASE
+    WHEN state = 'kept'
+    THEN 'kept'
+    WHEN NOT sees_launches <> 0
+    OR (
+      state = 'late' AND hidden_last_ns > peak_ns
+    )
+    OR (
+      state = 'early' AND hidden_first_ns <= peak_ns
+    )
+    THEN 'hidden'
+    ELSE state
+  END AS state
+FROM (
+  SELECT
+    p.rank,
+    n.step,
+    p.period,
+    n.place,
+    p.peak_ns,
+    a.id AS allocation_id,
+    a.bytes,
+    a.category,
+    a.module_id,
+    a.site_id,
+    a.alloc_ns,
+    u.last_use_site_id,
+    CASE WHEN u.first_use_ns > p.peak_ns THEN NULL ELSE u.last_use_ns END AS last_use_ns,
+    u.use_step,
+    u.hidden_first_ns,
+    u.hidden_last_ns,
+    w.sees_launches,
+    CASE
+      WHEN u.first_use_ns <= p.peak_ns
+      THEN CASE WHEN a.free_ns <= COALESCE(w.end_ns, a.free_ns) OR NOT u.use_step IS NULL THEN 'late' ELSE 'kept' END
+      WHEN a.alloc_ns < w.start_ns
+      THEN 'kept'
+      ELSE 'early'
+    END AS state,
+    CASE WHEN u.first_use_ns > p.peak_ns THEN u.first_use_ns ELSE a.free_ns END AS idle_until_ns
+  FROM period AS p
+  JOIN use_window AS w
+    ON w.rank = p.rank AND w.start_ns <= p.peak_ns AND COALESCE(w.end_ns, p.peak_ns + 1) > p.peak_ns
+  JOIN period_place AS n
+    ON n.rank = p.rank AND n.period = p.period
+  JOIN rank AS r
+    ON r.rank = p.rank
+  JOIN allocation AS a
+    ON a.rank = p.rank
+    AND a.device = r.device
+    AND a.alloc_ns < p.peak_ns
+    AND COALESCE(a.free_ns, p.peak_ns + 1) > p.peak_ns
+    AND a.requested_bytes >= 512
+  LEFT JOIN allocation_use AS u
+    ON u.allocation_id = a.id
+  WHERE
+    COALESCE(u.first_use_ns > p.peak_ns OR u.last_use_ns < p.peak_ns, 1) <> 0
+);

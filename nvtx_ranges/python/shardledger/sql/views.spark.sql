@@ -92,6 +92,16 @@ USING parquet OPTIONS (path '${lake}/site');
 
 CREATE OR REPLACE TEMPORARY VIEW site AS SELECT id, rank, frame_id, line_id, operator_name, stack_of FROM lake_site WHERE run = '${run}';
 
+CREATE OR REPLACE TEMPORARY VIEW lake_allocation_use(allocation_id BIGINT, rank BIGINT, first_use_ns BIGINT, last_use_ns BIGINT, last_use_site_id BIGINT, forward_use_ns BIGINT, use_step BIGINT, hidden_first_ns BIGINT, hidden_last_ns BIGINT, run STRING)
+USING parquet OPTIONS (path '${lake}/allocation_use');
+
+CREATE OR REPLACE TEMPORARY VIEW allocation_use AS SELECT allocation_id, rank, first_use_ns, last_use_ns, last_use_site_id, forward_use_ns, use_step, hidden_first_ns, hidden_last_ns FROM lake_allocation_use WHERE run = '${run}';
+
+CREATE OR REPLACE TEMPORARY VIEW lake_use_window(rank BIGINT, start_ns BIGINT, end_ns BIGINT, sees_launches BIGINT, run STRING)
+USING parquet OPTIONS (path '${lake}/use_window');
+
+CREATE OR REPLACE TEMPORARY VIEW use_window AS SELECT rank, start_ns, end_ns, sees_launches FROM lake_use_window WHERE run = '${run}';
+
 CREATE OR REPLACE TEMPORARY VIEW lake_segment(id BIGINT, rank BIGINT, device BIGINT, address BIGINT, bytes BIGINT, owner STRING, api STRING, stream BIGINT, alloc_ns BIGINT, free_ns BIGINT, phase_id BIGINT, module_id BIGINT, step BIGINT, run STRING)
 USING parquet OPTIONS (path '${lake}/segment');
 
@@ -1722,3 +1732,79 @@ GROUP BY
   place,
   operator_name,
   category;
+
+CREATE OR REPLACE TEMPORARY VIEW idle_at_peak AS
+SELECT
+  rank,
+  step,
+  period,
+  place,
+  peak_ns,
+  allocation_id,
+  bytes,
+  category,
+  module_id,
+  site_id,
+  last_use_site_id,
+  last_use_ns,
+  peak_ns - COALESCE(last_use_ns, alloc_ns) AS idle_ns,
+  IF(state = 'kept', NULL, idle_until_ns) AS idle_until_ns,
+  use_step,
+  CASE
+    WHEN state = 'kept'
+    THEN 'kept'
+    WHEN NOT sees_launches <> 0
+    OR (
+      state = 'late' AND hidden_last_ns > peak_ns
+    )
+    OR (
+      state = 'early' AND hidden_first_ns <= peak_ns
+    )
+    THEN 'hidden'
+    ELSE state
+  END AS state
+FROM (
+  SELECT
+    p.rank,
+    n.step,
+    p.period,
+    n.place,
+    p.peak_ns,
+    a.id AS allocation_id,
+    a.bytes,
+    a.category,
+    a.module_id,
+    a.site_id,
+    a.alloc_ns,
+    u.last_use_site_id,
+    IF(u.first_use_ns > p.peak_ns, NULL, u.last_use_ns) AS last_use_ns,
+    u.use_step,
+    u.hidden_first_ns,
+    u.hidden_last_ns,
+    w.sees_launches,
+    CASE
+      WHEN u.first_use_ns <= p.peak_ns
+      THEN IF(a.free_ns <= COALESCE(w.end_ns, a.free_ns) OR NOT u.use_step IS NULL, 'late', 'kept')
+      WHEN a.alloc_ns < w.start_ns
+      THEN 'kept'
+      ELSE 'early'
+    END AS state,
+    IF(u.first_use_ns > p.peak_ns, u.first_use_ns, a.free_ns) AS idle_until_ns
+  FROM period AS p
+  JOIN use_window AS w
+    ON w.rank = p.rank AND w.start_ns <= p.peak_ns AND COALESCE(w.end_ns, p.peak_ns + 1) > p.peak_ns
+  JOIN period_place AS n
+    ON n.rank = p.rank AND n.period = p.period
+  JOIN rank AS r
+    ON r.rank = p.rank
+  JOIN allocation AS a
+    ON a.rank = p.rank
+    AND a.device = r.device
+    AND a.alloc_ns < p.peak_ns
+    AND COALESCE(a.free_ns, p.peak_ns + 1) > p.peak_ns
+    AND a.requested_bytes >= 512
+  LEFT JOIN allocation_use AS u
+    ON u.allocation_id = a.id
+  WHERE
+    COALESCE(u.first_use_ns > p.peak_ns OR u.last_use_ns < p.peak_ns, 1) <> 0
+);

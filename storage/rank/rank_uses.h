@@ -1,0 +1,38 @@
+/*
+ * What a rank's operators used, in the steps in which that was followed. Such stretches are windows: within one every
+ * use by an operator is known, and each kernel that no operator launched, whose uses are hidden. Where launches are
+ * seen no more, or again, a window ends and the next one begins.
+ */
+#ifndef SHARDLEDGER_RANK_USES_H
+#define SHARDLEDGER_RANK_USES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct sl_use_window {
+  uint64_t start_ns, end_ns; /* end_ns 0: it goes on */
+  bool sees_launches;
+};
+
+/* Zero-initialise; free with sl_rank_uses_free. */
+struct sl_rank_uses {
+  struct sl_use_window *windows; /* in order; owned */
+  size_t window_count;
+  uint64_t *hidden; /* times of kernels that no operator launched, in order; owned */
+  size_t hidden_count;
+};
+
+void sl_rank_uses_free(struct sl_rank_uses *uses);
+
+/* A use_watch event's state, at this time. 0 or -ENOMEM. */
+int sl_rank_uses_watch(struct sl_rank_uses *uses, uint32_t state, uint64_t at_ns);
+
+/* Whether one window has all of a time, from an instant to another; UINT64_MAX: which has not come. */
+bool sl_rank_uses_followed(const struct sl_rank_uses *uses, uint64_t from_ns, uint64_t until_ns);
+
+/* First and last hidden launch of that time. false: there is none. */
+bool sl_rank_uses_hidden(const struct sl_rank_uses *uses, uint64_t from_ns, uint64_t until_ns, uint64_t *first,
+                         uint64_t *last);
+
+#endif

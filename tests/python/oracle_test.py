@@ -20,7 +20,8 @@ COMMAND = os.path.join(BUILD, "bin", "shardledger")
 REPEAT = os.path.join(BUILD, "bin", "repeat_steps")
 RUNS = sorted({path.parent for path in DATA.glob("**/*-*-*") if path.is_dir() and list(path.glob("*.slog*"))})
 PERIODS = ("setup", "step", "between", "end", "whole", "cut")
-NO_TRACE = ("cuda-malloc-async", "no-caching")  # allocators without a trace: the driver's calls are the tensors
+# Without a trace: allocators whose tensors are the driver's calls, and what PyTorch's own history has, by its own times.
+NO_TRACE = ("cuda-malloc-async", "no-caching", "history")
 
 pytestmark = pytest.mark.skipif(not os.path.exists(COMMAND), reason=f"{COMMAND} is not built")
 

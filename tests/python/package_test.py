@@ -28,7 +28,7 @@ def environment(**more):
 
 def run(*command, status=(0,), cwd=None, **more):
     done = subprocess.run(command, env=environment(**more), cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                          timeout=120)
+                          timeout=400)
     assert done.returncode in status, done.stdout + done.stderr
     return done.stdout
 

@@ -2,7 +2,9 @@
 #ifndef SHARDLEDGER_GROW_H
 #define SHARDLEDGER_GROW_H
 
+#include <errno.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <stdlib.h>
 
 /*
@@ -15,6 +17,16 @@ static inline void *sl_list_grow(void *list, size_t count, size_t size) {
   if ((count & (count - 1)) || (count && count < FIRST))
     return list;
   return reallocarray(list, count ? 2 * count : FIRST, size);
+}
+
+/* One number more, as of an allocation in a list of them. 0 or -ENOMEM. */
+static inline int sl_index_add(uint32_t **list, size_t *count, uint32_t index) {
+  uint32_t *grown = (uint32_t *)sl_list_grow(*list, *count, sizeof *grown);
+  if (!grown)
+    return -ENOMEM;
+  *list = grown;
+  grown[(*count)++] = index;
+  return 0;
 }
 
 /* The same where the room is kept from use to use: a list that is emptied again and again. */

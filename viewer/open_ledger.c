@@ -22,11 +22,11 @@ const char *sl_default_directory(void) {
 }
 
 const char *sl_chosen_directory(const char *named) {
-  const char *directory = named ? named : sl_default_directory();
+  if (named)
+    return named;
+  const char *directory = sl_default_directory();
   struct stat status;
   int newest = 0;
-  if (named)
-    return directory;
   /* As 'shardledger run' numbers the runs beside one that is there. */
   for (int i = 2;; i++) {
     char *beside = NULL;
@@ -46,6 +46,19 @@ const char *sl_chosen_directory(const char *named) {
 bool sl_path_exists(const char *path) {
   struct stat status;
   return stat(path, &status) == 0;
+}
+
+int sl_make_directories(char *path) {
+  for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+    *slash = '\0';
+    int r = mkdir(path, 0777);
+    *slash = '/';
+    if (r != 0 && errno != EEXIST)
+      return -errno;
+  }
+  if (mkdir(path, 0700) == 0)
+    return 1;
+  return errno == EEXIST ? 0 : -errno;
 }
 
 static int compare_names(const void *a, const void *b) {
@@ -214,18 +227,18 @@ static bool fails_for_now(int r) {
  */
 static char *cached_place(const char *directory, const char *own_place) {
   const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME"), *name = strrchr(own_place, '/');
-  char *real = realpath(directory, NULL), *place = NULL, *at = NULL;
+  char *real = realpath(directory, NULL), *place = NULL;
   if (!real || (!(cache && *cache) && !(home && *home)) ||
-      asprintf(&place, "%s%s/shardledger/ledgers%s%s", cache && *cache ? cache : home, cache && *cache ? "" : "/.cache",
-               real, name ? name : "/ledger.sqlite") < 0)
+      asprintf(&place, "%s%s/shardledger/ledgers%s", cache && *cache ? cache : home, cache && *cache ? "" : "/.cache",
+               real) < 0)
     place = NULL;
   free(real);
-  for (at = place ? place + 1 : NULL; at && (at = strchr(at, '/')) != NULL; at++) {
-    *at = '\0';
-    mkdir(place, 0700);
-    *at = '/';
-  }
-  return place;
+  char *file = NULL;
+  /* Where it can't be made, the ledger can't be written, which is said then. */
+  if (place && (sl_make_directories(place), asprintf(&file, "%s%s", place, name ? name : "/ledger.sqlite") < 0))
+    file = NULL;
+  free(place);
+  return file;
 }
 
 int sl_open_ledger(const char *path, struct sl_db **out, struct sl_error *error) {
@@ -254,7 +267,7 @@ int sl_open_run(const char *path, const char *run, struct sl_db **out, struct sl
   if (r < 0)
     return r;
   bool has_ledger = lstat(ledger, &status) == 0;
-  if ((!has_ledger || is_outdated(ledger)) && access(path, W_OK) != 0) {
+  if (access(path, W_OK) != 0 && (!has_ledger || is_outdated(ledger))) {
     char *elsewhere = cached_place(path, ledger);
     if (elsewhere) {
       free(ledger);

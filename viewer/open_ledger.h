@@ -18,6 +18,10 @@ const char *sl_chosen_directory(const char *named);
 /* True when the path is there, whatever it is: tells DIR from other words of a command line. */
 bool sl_path_exists(const char *path);
 
+/* A directory with all that it lies in. 1: made; 0: it was there; or a negative errno. path is as it was, afterwards.
+ */
+int sl_make_directories(char *path);
+
 /*
  * The process directories of a run directory, sorted by name, or the directory itself when it is one. Returns their
  * number or a negative errno; *out and its strings belong to the caller: sl_free_names.

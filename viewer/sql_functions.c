@@ -50,6 +50,25 @@ static void rank_in(sqlite3_context *context, int count, sqlite3_value **values)
   sqlite3_result_int(context, !ranges || is_in_ranges(sqlite3_value_int64(values[0]), ranges));
 }
 
+/* "train.py:88": of an installed package's file the path within the packages. */
+static void code_place(sqlite3_context *context, int count, sqlite3_value **values) {
+  static const char *const packages[] = {"/site-packages/", "/dist-packages/"};
+  const char *file = (const char *)sqlite3_value_text(values[0]);
+  if (!file)
+    return;
+  for (size_t i = 0; i < sizeof packages / sizeof packages[0]; i++) {
+    const char *at = strstr(file, packages[i]);
+    file = at ? at + strlen(packages[i]) : file;
+  }
+  const bool has_line = sqlite3_value_type(values[1]) != SQLITE_NULL;
+  char *text =
+      has_line ? sqlite3_mprintf("%s:%lld", file, sqlite3_value_int64(values[1])) : sqlite3_mprintf("%s", file);
+  if (text)
+    sqlite3_result_text(context, text, -1, sqlite3_free);
+  else
+    sqlite3_result_error_nomem(context);
+}
+
 /* A line of a text file, from 1, without what it begins with in blanks; NULL where it can't be read. */
 static char *line_of_file(const char *path, int64_t number) {
   char *line = NULL;
@@ -84,6 +103,8 @@ int sl_add_functions(struct sl_db *db, struct sl_error *error) {
                                 rank_ranges_end) != SQLITE_OK)
       return sl_no_memory(error);
   if (sqlite3_create_function(sl_db_handle(db), "rank_in", 2, flags, NULL, rank_in, NULL, NULL) != SQLITE_OK)
+    return sl_no_memory(error);
+  if (sqlite3_create_function(sl_db_handle(db), "code_place", 2, flags, NULL, code_place, NULL, NULL) != SQLITE_OK)
     return sl_no_memory(error);
   if (sqlite3_create_function(sl_db_handle(db), "source_line", 2, SQLITE_UTF8 | SQLITE_DIRECTONLY, NULL, source_line,
                               NULL, NULL) != SQLITE_OK)

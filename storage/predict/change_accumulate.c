@@ -49,11 +49,11 @@ static struct sl_tape_allocation *allocation(const struct change *c, uint32_t in
 }
 
 static bool is_category(const struct change *c, uint32_t index, const char *name) {
-  return strcmp(c->tape->categories.items[allocation(c, index)->category], name) == 0;
+  return sl_tape_is(&c->tape->categories, allocation(c, index)->category, name);
 }
 
 static bool is_phase(const struct change *c, uint32_t index, const char *name) {
-  return strcmp(c->tape->phases.items[allocation(c, index)->phase], name) == 0;
+  return sl_tape_is(&c->tape->phases, allocation(c, index)->phase, name);
 }
 
 static struct sl_tape_event *event_at(const struct change *c, size_t place) {

@@ -138,28 +138,15 @@ static struct sl_tape_allocation *allocation(const struct change *c, uint32_t in
 }
 
 static bool is_phase(const struct change *c, const struct sl_tape_allocation *a, const char *name) {
-  return strcmp(c->tape->phases.items[a->phase], name) == 0;
+  return sl_tape_is(&c->tape->phases, a->phase, name);
 }
 
 static bool is_workspace(const struct change *c, const struct sl_tape_allocation *a) {
-  return strcmp(c->tape->categories.items[a->category], sl_categories[SL_CATEGORY_workspace].name) == 0;
+  return sl_tape_is(&c->tape->categories, a->category, sl_categories[SL_CATEGORY_workspace].name);
 }
 
 static uint64_t ns_of(const struct change *c, size_t event) {
   return event == SIZE_MAX ? UINT64_MAX : c->tape->events[event].ns;
-}
-
-/* The first event that comes no earlier, of those that were there. */
-static size_t event_from(const struct change *c, uint64_t ns) {
-  size_t low = 0, high = c->recorded;
-  while (low < high) {
-    const size_t middle = low + (high - low) / 2;
-    if (c->tape->events[middle].ns < ns)
-      low = middle + 1;
-    else
-      high = middle;
-  }
-  return low;
 }
 
 static int made_add(struct change *c, const struct call *call, uint32_t index) {
@@ -187,7 +174,7 @@ static int call_read(struct change *c, const struct call *call) {
   c->made_count = c->saved_count = 0;
   c->anchor = 0;
   c->backward_tid = 0;
-  for (size_t e = event_from(c, call->start_ns); e < c->recorded && !c->anchor; e++) {
+  for (size_t e = sl_tape_event_from(c->tape, c->recorded, call->start_ns); e < c->recorded && !c->anchor; e++) {
     const uint32_t i = c->tape->events[e].index;
     if (c->tape->events[e].kind != SL_TAPE_alloc || i >= c->recorded_allocations)
       continue;
@@ -228,15 +215,9 @@ static int put_new(struct change *c, const struct sl_tape_allocation *like, uint
   return r < 0 ? r : sl_tape_put(c->tape, SL_TAPE_alloc, *out, number, ++*offset);
 }
 
-/* The last event that comes no later. */
-static uint64_t event_until(const struct change *c, uint64_t ns) {
-  const size_t next = event_from(c, ns + 1);
-  return c->tape->events[next ? next - 1 : 0].number;
-}
-
 /* In forward: what was saved ends there; what ended it in backward now ends what is made again. */
 static int forward_end(struct change *c, const struct call *call) {
-  const uint64_t last = event_until(c, call->end_ns);
+  const uint64_t last = sl_tape_event_until(c->tape, c->recorded, call->end_ns);
   int32_t offset = 1;
   int r = 0;
   for (size_t i = 0; i < c->made_count && r == 0; i++) {
@@ -259,7 +240,7 @@ static int compare_frees(const void *left, const void *right) {
 /* Forward once more, from its first to its last: temporaries only, or with what is saved. */
 static int forward_again(struct change *c, const struct call *call, uint64_t number, int32_t *offset, bool saved_too) {
   const size_t end = c->at_latest ? c->made_count : c->last_saved + 1;
-  const uint64_t last = event_until(c, call->end_ns);
+  const uint64_t last = sl_tape_event_until(c->tape, c->recorded, call->end_ns);
   int r = 0;
   for (size_t i = 0; i < end && r == 0; i++) {
     struct made *made = &c->made[i];
@@ -344,7 +325,7 @@ static int backward_begin(struct change *c, const struct call *call) {
 
 /* The module's input may live as long as its backward: what was there before, and ends within. */
 static void input_keep(struct change *c, const struct call *call) {
-  const uint64_t last = event_until(c, call->backward_end_ns);
+  const uint64_t last = sl_tape_event_until(c->tape, c->recorded, call->backward_end_ns);
   int32_t offset = 1;
   for (uint32_t i = 0; i < c->recorded_allocations; i++) {
     const struct sl_tape_allocation *a = allocation(c, i);

@@ -31,15 +31,6 @@ static struct sl_tape_allocation *allocation(const struct change *c, uint32_t in
   return &c->tape->allocations[index];
 }
 
-static int index_add(uint32_t **list, size_t *count, uint32_t index) {
-  uint32_t *grown = sl_list_grow(*list, *count, sizeof *grown);
-  if (!grown)
-    return -ENOMEM;
-  *list = grown;
-  grown[(*count)++] = index;
-  return 0;
-}
-
 /* Of the step that goes on: from the latest. */
 static struct unit *unit_of(struct change *c, int64_t step, int64_t module) {
   for (size_t i = c->unit_count; i-- > 0 && c->units[i].step == step;)
@@ -62,8 +53,8 @@ static int units_find(struct change *c, int64_t first, int64_t last) {
       continue;
     struct unit *unit = unit_of(c, a->step, a->module_id);
     int r = !unit     ? -ENOMEM
-            : is_copy ? index_add(&unit->copies, &unit->copy_count, i)
-                      : index_add(&unit->buffers, &unit->buffer_count, i);
+            : is_copy ? sl_index_add(&unit->copies, &unit->copy_count, i)
+                      : sl_index_add(&unit->buffers, &unit->buffer_count, i);
     if (r < 0)
       return r;
   }
@@ -80,7 +71,7 @@ static int copies_join(struct change *c, const struct unit *unit, const uint32_t
     if (!a->free_event || a->free_event >= b->alloc_event || !b->free_event)
       return refuse(c, unit, "forward's are still there when backward's come, or backward's stay");
     b->dropped = true;
-    if (strcmp(c->tape->categories.items[a->category], "unsharded_param") == 0)
+    if (sl_tape_is(&c->tape->categories, a->category, "unsharded_param"))
       c->ends_as[forward[i]] = backward[i];
   }
   return 0;

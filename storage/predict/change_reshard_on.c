@@ -87,15 +87,6 @@ static void unit_clear(struct unit *unit) {
   *unit = (struct unit){.module = unit->module};
 }
 
-static int index_add(uint32_t **list, size_t *count, uint32_t index) {
-  uint32_t *grown = sl_list_grow(*list, *count, sizeof *grown);
-  if (!grown)
-    return -ENOMEM;
-  *list = grown;
-  grown[(*count)++] = index;
-  return 0;
-}
-
 /* What is gathered until then, unit by unit. *next: the first allocation that is later. */
 static int gathered_read(struct change *c, uint64_t ns, size_t *next) {
   int r = 0;
@@ -110,29 +101,17 @@ static int gathered_read(struct change *c, uint64_t ns, size_t *next) {
     const bool is_copy = strcmp(phase, "unshard_copy_out") == 0;
     struct unit *unit = is_copy || strcmp(phase, "unshard") == 0 ? unit_of(c, a->module_id) : NULL;
     if (unit)
-      r = is_copy ? index_add(&unit->copies, &unit->copy_count, index)
-                  : index_add(&unit->buffers, &unit->buffer_count, index);
+      r = is_copy ? sl_index_add(&unit->copies, &unit->copy_count, index)
+                  : sl_index_add(&unit->buffers, &unit->buffer_count, index);
   }
   return r;
 }
 
 static bool is_parameter(const struct change *c, uint32_t index) {
-  return strcmp(c->tape->categories.items[allocation(c, index)->category], "unsharded_param") == 0;
+  return sl_tape_is(&c->tape->categories, allocation(c, index)->category, "unsharded_param");
 }
 
 /* ---- putting ---- */
-
-static uint64_t event_until(const struct change *c, uint64_t ns, size_t count) {
-  size_t low = 0, high = count;
-  while (low < high) {
-    const size_t middle = low + (high - low) / 2;
-    if (c->tape->events[middle].ns <= ns)
-      low = middle + 1;
-    else
-      high = middle;
-  }
-  return c->tape->events[low ? low - 1 : 0].number;
-}
 
 static int put_end(struct change *c, uint32_t index, uint64_t number) {
   int r = sl_tape_put(c->tape, SL_TAPE_free, index, number, ++c->offset);
@@ -208,7 +187,8 @@ static int forward_end(struct change *c, struct unit *unit, const struct mark *m
 
 static int mark_change(struct change *c, const struct mark *mark, size_t events) {
   struct unit *unit = unit_of(c, mark->module);
-  const uint64_t number = event_until(c, mark->at == AT_forward_end ? mark->end_ns : mark->start_ns, events);
+  const uint64_t number =
+      sl_tape_event_until(c->tape, events, mark->at == AT_forward_end ? mark->end_ns : mark->start_ns);
   if (!unit)
     return -ENOMEM;
   if (mark->at == AT_forward_end)

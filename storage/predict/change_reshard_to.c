@@ -56,10 +56,6 @@ static const struct sl_shard_unit *unit_of(const struct change *c, const struct 
   return &c->shards->units[round - c->rounds];
 }
 
-static bool is_word(const struct sl_tape_words *words, uint32_t index, const char *word) {
-  return strcmp(words->items[index], word) == 0;
-}
-
 static void round_end(struct round *round) {
   free(round->forward);
   free(round->parts);
@@ -68,25 +64,16 @@ static void round_end(struct round *round) {
 
 /* ---- events ---- */
 
-static int index_add(uint32_t **list, size_t *count, uint32_t index) {
-  uint32_t *grown = sl_list_grow(*list, *count, sizeof *grown);
-  if (!grown)
-    return -ENOMEM;
-  *list = grown;
-  grown[(*count)++] = index;
-  return 0;
-}
-
 static int copied(struct change *c, struct round *round, uint32_t index) {
   struct sl_tape_allocation *a = &c->tape->allocations[index];
   const struct sl_shard_unit *unit = unit_of(c, round);
   const bool is_backward = round->freed && round->freed == round->forward_count;
-  if (is_word(&c->tape->categories, a->category, "unsharded_param")) {
+  if (sl_tape_is(&c->tape->categories, a->category, "unsharded_param")) {
     if (is_backward && a->tid == round->tid)
       return refuse(c, a, "gathers twice for forward");
     round->backward += is_backward;
     round->tid = is_backward ? round->tid : a->tid;
-    return is_backward ? 0 : index_add(&round->forward, &round->forward_count, index);
+    return is_backward ? 0 : sl_index_add(&round->forward, &round->forward_count, index);
   }
   if (a->requested != sl_unit_copy_table(c->shards, unit, c->ranks))
     return refuse(c, a, "copies in another way than is known");
@@ -120,7 +107,7 @@ static int part_put(struct change *c, struct round *round, uint32_t index, uint6
   int r = sl_tape_category(c->tape, "sharded_param", &like.category);
   r = r < 0 ? r : sl_tape_add(c->tape, &like, like.requested / c->kept, &part);
   r = r < 0 ? r : sl_tape_put(c->tape, SL_TAPE_alloc, part, number, -1);
-  return r < 0 ? r : index_add(&round->parts, &round->part_count, part);
+  return r < 0 ? r : sl_index_add(&round->parts, &round->part_count, part);
 }
 
 static int parts_end(struct change *c, struct round *round, uint64_t number) {
@@ -139,8 +126,8 @@ static int event_change(struct change *c, const struct sl_tape_event *event) {
   if (event->kind == SL_TAPE_segment)
     return 0;
   struct sl_tape_allocation *a = &c->tape->allocations[event->index];
-  const bool is_copy = is_word(&c->tape->phases, a->phase, "unshard_copy_out");
-  struct round *round = is_copy || is_word(&c->tape->phases, a->phase, "unshard") ? round_of(c, a) : NULL;
+  const bool is_copy = sl_tape_is(&c->tape->phases, a->phase, "unshard_copy_out");
+  struct round *round = is_copy || sl_tape_is(&c->tape->phases, a->phase, "unshard") ? round_of(c, a) : NULL;
   if (!round)
     return 0;
   if (event->kind == SL_TAPE_alloc)

@@ -9,7 +9,7 @@ int sl_change_no_workspaces(struct sl_tape *tape, struct sl_error *error) {
   size_t count = 0;
   for (size_t i = 0; i < tape->allocation_count; i++) {
     struct sl_tape_allocation *a = &tape->allocations[i];
-    if (a->dropped || strcmp(tape->categories.items[a->category], sl_categories[SL_CATEGORY_workspace].name) != 0)
+    if (a->dropped || !sl_tape_is(&tape->categories, a->category, sl_categories[SL_CATEGORY_workspace].name))
       continue;
     a->dropped = true;
     count++;

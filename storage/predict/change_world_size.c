@@ -40,16 +40,12 @@ static int refuse(const struct change *c, const struct sl_tape_allocation *a, co
                       where, what, bytes, expected, c->from);
 }
 
-static bool is_word(const struct sl_tape_words *words, uint32_t index, const char *word) {
-  return strcmp(words->items[index], word) == 0;
-}
-
 static bool is_category(const struct change *c, const struct sl_tape_allocation *a, const char *name) {
-  return is_word(&c->tape->categories, a->category, name);
+  return sl_tape_is(&c->tape->categories, a->category, name);
 }
 
 static bool is_phase(const struct change *c, const struct sl_tape_allocation *a, const char *name) {
-  return is_word(&c->tape->phases, a->phase, name);
+  return sl_tape_is(&c->tape->phases, a->phase, name);
 }
 
 /* ---- whether the rules are known to hold ---- */

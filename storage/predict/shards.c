@@ -104,15 +104,6 @@ static int unit_add(struct sl_shards *shards, struct sl_statement *row) {
   return 0;
 }
 
-static int index_add(uint32_t **list, size_t *count, size_t index) {
-  uint32_t *grown = sl_list_grow(*list, *count, sizeof *grown);
-  if (!grown)
-    return -ENOMEM;
-  *list = grown;
-  grown[(*count)++] = (uint32_t)index;
-  return 0;
-}
-
 /* Parameters come by number, which are nearly their places: SIZE_MAX where there is none. */
 static size_t parameter_find(const struct sl_shards *shards, int64_t number) {
   for (size_t i = number > 0 ? (size_t)number - 1 : 0; i < shards->parameter_count; i++)
@@ -147,7 +138,7 @@ static int group_add(struct sl_shards *shards, struct sl_statement *row) {
         group->is_whole = false;
         return 0;
       }
-      if (shards->parameters[index].is_trained && index_add(&group->parameters, &group->count, index) < 0)
+      if (shards->parameters[index].is_trained && sl_index_add(&group->parameters, &group->count, index) < 0)
         return -ENOMEM;
     }
     p = *end == ',' ? end + 1 : end;
@@ -189,7 +180,7 @@ static int units_fill(struct sl_shards *shards) {
     struct sl_shard_unit *unit = sl_shards_unit(shards, shards->parameters[i].unit);
     if (!unit)
       continue;
-    if (index_add(&unit->parameters, &unit->count, i) < 0)
+    if (sl_index_add(&unit->parameters, &unit->count, i) < 0)
       return -ENOMEM;
     for (size_t at = unit->count - 1; at > 0; at--) {
       uint32_t *pair = &unit->parameters[at - 1];

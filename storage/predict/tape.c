@@ -359,6 +359,23 @@ int sl_tape_read(struct sl_db *db, uint32_t rank, struct sl_tape *out, struct sl
   return r;
 }
 
+size_t sl_tape_event_from(const struct sl_tape *tape, size_t count, uint64_t ns) {
+  size_t low = 0, high = count;
+  while (low < high) {
+    const size_t middle = low + (high - low) / 2;
+    if (tape->events[middle].ns < ns)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  return low;
+}
+
+uint64_t sl_tape_event_until(const struct sl_tape *tape, size_t count, uint64_t ns) {
+  const size_t next = sl_tape_event_from(tape, count, ns + 1);
+  return tape->events[next ? next - 1 : 0].number;
+}
+
 const struct sl_tape_period *sl_tape_period_find(const struct sl_tape *tape, int64_t period) {
   size_t low = 0, high = tape->period_count;
   while (low < high) {

@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 enum { SL_TAPE_MIDDLE = 1 << 20 };
 
@@ -124,6 +125,17 @@ struct sl_tape_ends {
 };
 struct sl_tape_ends *sl_tape_ends(const struct sl_tape *tape); /* of all; NULL: no memory. Free it with free. */
 void sl_tape_sort(struct sl_tape *tape);                       /* and leaves out events of what is dropped */
+
+/* Whether a number of a word, as of an allocation's category or phase, is of this word. */
+static inline bool sl_tape_is(const struct sl_tape_words *words, uint32_t number, const char *word) {
+  return strcmp(words->items[number], word) == 0;
+}
+
+/* Of the first count events the first one that is not before ns; count: all are. */
+size_t sl_tape_event_from(const struct sl_tape *tape, size_t count, uint64_t ns);
+
+/* Of the same the number of the last one that is not after ns; where all are, of the first. */
+uint64_t sl_tape_event_until(const struct sl_tape *tape, size_t count, uint64_t ns);
 
 /* The period of that number; NULL: none. */
 const struct sl_tape_period *sl_tape_period_find(const struct sl_tape *tape, int64_t period);

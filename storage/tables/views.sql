@@ -345,8 +345,8 @@ SELECT o.rank, o.from_call, o.to_call, o.category, o.detail, o.module_id, coales
 FROM owners o LEFT JOIN module_name m ON m.id = o.module_id;
 
 -- What outlives its step and the next one, in groups that have the same module, phase, category and size. A group's first
--- survivor opens the steps that count (possible); the last step of a rank does not, since nobody knows yet what survives it. It grows when each of these steps left something that is still alive at the end; two steps are the least
--- that can show it. growth: bytes that each step adds.
+-- survivor opens the steps that count (possible); the last step of a rank does not, since nobody knows yet what survives it. It
+-- grows when each of these steps left something that is still alive at the end; two steps are the least that can show it. growth: bytes that each step adds.
 CREATE VIEW growth AS
 WITH made AS (
   SELECT rank, module, phase, category, detail, decided_by, size_bytes, min(step) AS first_step, max(step) AS last_step,
@@ -557,6 +557,12 @@ CREATE VIEW operator_at_peak AS
 SELECT rank, step, period, place, operator_name, category, sum(bytes) AS bytes, sum(allocations) AS allocations
 FROM site_at_peak GROUP BY rank, step, period, place, operator_name, category;
 
+-- The periods at whose peak uses were followed, with the stretch in which they were: a window of use_window.
+CREATE VIEW followed_period AS
+SELECT p.rank, p.period, p.kind, p.step, p.peak_ns, p.peak_allocated_bytes, w.start_ns AS window_start_ns, w.end_ns AS window_end_ns,
+  w.sees_launches
+FROM period p JOIN use_window w ON w.rank = p.rank AND w.start_ns <= p.peak_ns AND coalesce(w.end_ns, p.peak_ns + 1) > p.peak_ns;
+
 -- Of what was allocated at the peak of a period in which uses were followed, that which no operator was using any more, or not yet.
 -- state: late: last used before the peak, and freed later (idle_until_ns), without a use in between. early: made without a value,
 -- and not used before the peak (idle_until_ns: its first use, or its free; NULL: neither was followed). hidden: late or early, but a
@@ -572,14 +578,13 @@ SELECT rank, step, period, place, peak_ns, allocation_id, bytes, category, modul
 FROM (
   SELECT p.rank, n.step, p.period, n.place, p.peak_ns, a.id AS allocation_id, a.bytes, a.category, a.module_id, a.site_id, a.alloc_ns,
     u.last_use_site_id, iif(u.first_use_ns > p.peak_ns, NULL, u.last_use_ns) AS last_use_ns, u.use_step, u.hidden_first_ns, u.hidden_last_ns,
-    w.sees_launches,
+    p.sees_launches,
     CASE WHEN u.first_use_ns <= p.peak_ns THEN
-        iif(a.free_ns <= coalesce(w.end_ns, a.free_ns) OR u.use_step IS NOT NULL, 'late', 'kept')
-      WHEN a.alloc_ns < w.start_ns THEN 'kept'
+        iif(a.free_ns <= coalesce(p.window_end_ns, a.free_ns) OR u.use_step IS NOT NULL, 'late', 'kept')
+      WHEN a.alloc_ns < p.window_start_ns THEN 'kept'
       ELSE 'early' END AS state,
     iif(u.first_use_ns > p.peak_ns, u.first_use_ns, a.free_ns) AS idle_until_ns
-  FROM period p JOIN use_window w ON w.rank = p.rank AND w.start_ns <= p.peak_ns AND coalesce(w.end_ns, p.peak_ns + 1) > p.peak_ns
-  JOIN period_place n ON n.rank = p.rank AND n.period = p.period
+  FROM followed_period p JOIN period_place n ON n.rank = p.rank AND n.period = p.period
   JOIN rank r ON r.rank = p.rank
   JOIN allocation a ON a.rank = p.rank AND a.device = r.device AND a.alloc_ns < p.peak_ns AND coalesce(a.free_ns, p.peak_ns + 1) > p.peak_ns
     AND a.requested_bytes >= 512

@@ -108,6 +108,13 @@ TemporaryDirectory::~TemporaryDirectory() {
   std::filesystem::remove_all(path, ignored);
 }
 
+std::string recorded_ledger(const TemporaryDirectory &directory, const std::string &run) {
+  std::string path = directory / std::filesystem::path(run).filename().string() + ".sqlite";
+  CommandResult done = shardledger({"ingest", std::string(SL_TEST_DATA) + "/" + run, "-o", path});
+  EXPECT_EQ(done.status, 0) << done.error;
+  return path;
+}
+
 void write_file(const std::string &path, const std::string &content) {
   std::ofstream(path, std::ios::binary) << content;
 }

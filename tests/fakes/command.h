@@ -34,5 +34,8 @@ public:
   }
 };
 
+/* The ledger of a run of tests/data, in the directory. */
+std::string recorded_ledger(const TemporaryDirectory &directory, const std::string &run);
+
 void write_file(const std::string &path, const std::string &content);
 std::string read_file(const std::string &path);

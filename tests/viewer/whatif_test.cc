@@ -16,12 +16,8 @@ bool contains(const std::string &text, const std::string &part) {
 
 class Whatif : public testing::Test {
 protected:
-  // The ledger of a recorded run.
   std::string ledger(const std::string &run) {
-    std::string path = directory.path + "/" + fs::path(run).filename().string() + ".sqlite";
-    CommandResult done = shardledger({"ingest", std::string(SL_TEST_DATA) + "/" + run, "-o", path});
-    EXPECT_EQ(done.status, 0) << done.error;
-    return path;
+    return recorded_ledger(directory, run);
   }
   TemporaryDirectory directory;
 };

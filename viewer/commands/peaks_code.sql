@@ -10,8 +10,7 @@ part AS (
 whole AS (
   SELECT rank, step, period, place, peak_allocated_bytes, file, line, function, code_of, category, max(bytes), sum(bytes) AS bytes,
     sum(allocations) AS allocations, sum(backward_bytes) AS backward_bytes FROM part GROUP BY rank, period, file, line, function)
-SELECT rank, step, iif(:text, coalesce(substr(file, 1 + iif(instr(file, '/site-packages/'), instr(file, '/site-packages/') + 14, 0))
-    || coalesce(':' || line, ''), '(not recorded)'), file), line, function, bytes,
+SELECT rank, step, iif(:text, coalesce(code_place(file, line), '(not recorded)'), file), line, function, bytes,
   bytes * 1.0 / peak_allocated_bytes, category, allocations, nullif(backward_bytes, 0), iif(:source, source_line(file, line), NULL),
   code_of, period, iif(:text AND step IS NOT NULL, NULL, place)
 FROM whole ORDER BY rank, bytes DESC, file, line

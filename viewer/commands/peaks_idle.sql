@@ -1,10 +1,9 @@
 -- name: peaks_idle_period
 -- Of each rank the highest step that uses were followed in, or the one that is asked for: rank, period.
 SELECT count(*), (SELECT count(*) FROM use_window), (SELECT group_concat(step, ', ') FROM (
-    SELECT DISTINCT p.step FROM period p JOIN use_window w ON w.rank = p.rank AND w.start_ns <= p.peak_ns AND coalesce(w.end_ns, p.peak_ns + 1) > p.peak_ns
-    WHERE p.kind = 'step' ORDER BY p.step LIMIT 10)),
+    SELECT DISTINCT step FROM followed_period WHERE kind = 'step' ORDER BY step LIMIT 10)),
   (SELECT state || coalesce(': ' || reason, '') FROM source WHERE source = 'torch_uses' ORDER BY rank LIMIT 1)
-FROM period p JOIN use_window w ON w.rank = p.rank AND w.start_ns <= p.peak_ns AND coalesce(w.end_ns, p.peak_ns + 1) > p.peak_ns
+FROM followed_period p
 WHERE (:rank IS NULL OR rank_in(p.rank, :rank)) AND iif(:step IS NULL AND :period IS NULL, p.kind = 'step', p.period = :period OR (p.kind = 'step' AND p.step = :step))
 
 -- name: peaks_by_idle
@@ -12,7 +11,7 @@ WHERE (:rank IS NULL OR rank_in(p.rank, :rank)) AND iif(:step IS NULL AND :perio
 WITH chosen AS (
   SELECT rank, period FROM (
     SELECT p.rank, p.period, row_number() OVER (PARTITION BY p.rank ORDER BY p.peak_allocated_bytes DESC, p.period) AS place
-    FROM period p JOIN use_window w ON w.rank = p.rank AND w.start_ns <= p.peak_ns AND coalesce(w.end_ns, p.peak_ns + 1) > p.peak_ns
+    FROM followed_period p
     WHERE (:rank IS NULL OR rank_in(p.rank, :rank))
       AND iif(:step IS NULL AND :period IS NULL, p.kind = 'step', p.period = :period OR (p.kind = 'step' AND p.step = :step)))
   WHERE place = 1),
@@ -26,10 +25,8 @@ whole AS (
   SELECT rank, step, period, place, state, file, line, function, code_of, used_by, used_file, used_line, max(bytes) AS largest, category,
     sum(bytes) AS bytes, count(*) AS allocations, min(idle_ns) AS idle_ns, min(until_ns) AS until_ns, max(use_step) AS use_step
   FROM part GROUP BY rank, state, file, line, function, used_by, used_file, used_line)
-SELECT w.rank, w.step, iif(:text, coalesce(substr(file, 1 + iif(instr(file, '/site-packages/'), instr(file, '/site-packages/') + 14, 0))
-    || coalesce(':' || line, ''), '(not recorded)'), file), line, function, bytes, bytes * 1.0 / p.peak_allocated_bytes, state,
-  iif(:text, used_by || coalesce(' at ' || substr(used_file, 1 + iif(instr(used_file, '/site-packages/'), instr(used_file, '/site-packages/') + 14, 0))
-    || coalesce(':' || used_line, ''), ''), used_by), used_file, used_line, idle_ns, until_ns, category, allocations, code_of, use_step, w.period,
+SELECT w.rank, w.step, iif(:text, coalesce(code_place(file, line), '(not recorded)'), file), line, function, bytes, bytes * 1.0 / p.peak_allocated_bytes, state,
+  iif(:text, used_by || coalesce(' at ' || code_place(used_file, used_line), ''), used_by), used_file, used_line, idle_ns, until_ns, category, allocations, code_of, use_step, w.period,
   iif(:text AND w.step IS NOT NULL, NULL, w.place)
 FROM whole w JOIN period p ON p.rank = w.rank AND p.period = w.period
 ORDER BY w.rank, bytes DESC, file, line
@@ -38,8 +35,8 @@ ORDER BY w.rank, bytes DESC, file, line
 -- Of the same peaks: at the peak, late, early, hidden and kept bytes.
 WITH chosen AS (
   SELECT rank, period, peak_allocated_bytes, sees_launches FROM (
-    SELECT p.rank, p.period, p.peak_allocated_bytes, w.sees_launches, row_number() OVER (PARTITION BY p.rank ORDER BY p.peak_allocated_bytes DESC, p.period) AS place
-    FROM period p JOIN use_window w ON w.rank = p.rank AND w.start_ns <= p.peak_ns AND coalesce(w.end_ns, p.peak_ns + 1) > p.peak_ns
+    SELECT p.rank, p.period, p.peak_allocated_bytes, p.sees_launches, row_number() OVER (PARTITION BY p.rank ORDER BY p.peak_allocated_bytes DESC, p.period) AS place
+    FROM followed_period p
     WHERE (:rank IS NULL OR rank_in(p.rank, :rank))
       AND iif(:step IS NULL AND :period IS NULL, p.kind = 'step', p.period = :period OR (p.kind = 'step' AND p.step = :step)))
   WHERE place = 1)

@@ -24,20 +24,6 @@ bool sl_holds_a_run(const char *directory) {
   return count > 0;
 }
 
-/* Returns 1 when it made the directory, 0 when that was there, or a negative errno. */
-static int make_directories(char *path) {
-  for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
-    *slash = '\0';
-    int r = mkdir(path, 0777);
-    *slash = '/';
-    if (r != 0 && errno != EEXIST)
-      return -errno;
-  }
-  if (mkdir(path, 0700) == 0)
-    return 1;
-  return errno == EEXIST ? 0 : -errno;
-}
-
 int sl_recording_directory(const char *command, const char *wanted, bool siblings, char **out) {
   char *path = strdup(wanted);
   int r = path ? 0 : -ENOMEM;
@@ -54,7 +40,7 @@ int sl_recording_directory(const char *command, const char *wanted, bool sibling
     }
   }
   if (r == 0)
-    r = make_directories(path);
+    r = sl_make_directories(path);
   if (r >= 0 && access(path, W_OK | X_OK) != 0)
     r = -errno;
   if (r >= 0) {

@@ -2164,6 +2164,21 @@ GROUP BY
   operator_name,
   category;
 
+CREATE OR REPLACE VIEW followed_period AS
+SELECT
+  p.rank,
+  p.period,
+  p.kind,
+  p.step,
+  p.peak_ns,
+  p.peak_allocated_bytes,
+  w.start_ns AS window_start_ns,
+  w.end_ns AS window_end_ns,
+  w.sees_launches
+FROM period AS p
+JOIN use_window AS w
+  ON w.rank = p.rank AND w.start_ns <= p.peak_ns AND COALESCE(w.end_ns, p.peak_ns + 1) > p.peak_ns;
+
 CREATE OR REPLACE VIEW idle_at_peak AS
 SELECT
   rank,
@@ -2212,18 +2227,16 @@ FROM (
     u.use_step,
     u.hidden_first_ns,
     u.hidden_last_ns,
-    w.sees_launches,
+    p.sees_launches,
     CASE
       WHEN u.first_use_ns <= p.peak_ns
-      THEN CASE WHEN a.free_ns <= COALESCE(w.end_ns, a.free_ns) OR NOT u.use_step IS NULL THEN 'late' ELSE 'kept' END
-      WHEN a.alloc_ns < w.start_ns
+      THEN CASE WHEN a.free_ns <= COALESCE(p.window_end_ns, a.free_ns) OR NOT u.use_step IS NULL THEN 'late' ELSE 'kept' END
+      WHEN a.alloc_ns < p.window_start_ns
       THEN 'kept'
       ELSE 'early'
     END AS state,
     CASE WHEN u.first_use_ns > p.peak_ns THEN u.first_use_ns ELSE a.free_ns END AS idle_until_ns
-  FROM period AS p
-  JOIN use_window AS w
-    ON w.rank = p.rank AND w.start_ns <= p.peak_ns AND COALESCE(w.end_ns, p.peak_ns + 1) > p.peak_ns
+  FROM followed_period AS p
   JOIN period_place AS n
     ON n.rank = p.rank AND n.period = p.period
   JOIN rank AS r

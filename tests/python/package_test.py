@@ -42,11 +42,31 @@ def files(directory):
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
+def bridges(tmp_path_factory):
+    """What scripts/bridges makes for the PyTorch that is installed here."""
+    import torch
+
+    spec = importlib.util.spec_from_file_location("bridges", ROOT / "scripts" / "bridges.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    version = ".".join(torch.__version__.split(".")[:2])
+    if version not in module.RELEASES or not torch.version.cuda:
+        pytest.skip(f"a release has no bridge for PyTorch {torch.__version__}")
+    out = tmp_path_factory.mktemp("bridges")
+    from shardledger import compiler
+
+    module.headers = lambda version: pathlib.Path(torch.__file__).parent
+    made = module.build("bridge", compiler.BRIDGE, version, 1, out, module.stubs(tmp_path_factory.mktemp("stubs")), compiler)
+    assert made == out / f"bridge-{version}-abi1.so", made
+    return module, out
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory, bridges):
     for name in ("scikit_build_core", "auditwheel", "ziglang"):
         if importlib.util.find_spec(name) is None:
             pytest.skip(f"{name} is not installed; scripts/setup --tests does it")
-    (found,) = run(ROOT / "scripts" / "wheel", tmp_path_factory.mktemp("wheel"), SHARDLEDGER_TEST_ENV=sys.prefix).split()
+    (found,) = run(ROOT / "scripts" / "wheel", "--bridges", bridges[1], tmp_path_factory.mktemp("wheel"), SHARDLEDGER_TEST_ENV=sys.prefix).split()
     return pathlib.Path(found)
 
 
@@ -105,6 +125,18 @@ def test_the_wheel_has_licences_and_what_compiles_the_bridge(wheel):
     assert [name for name in names if re.search(r"dist-info/licenses/(LICENSE|NOTICE)$", name)]
     for name in ("torch_bridge.cpp", "torch_sites.h", "torch_frames.h", "torch_uses.h", "shardledger.h", "ranges.h", "kinds.h", "kinds.def", "events.h", "events.def"):
         assert f"shardledger/native/{name}" in names
+
+
+def test_the_wheel_brings_the_bridge_for_jobs_without_a_compiler(installed, bridges, tmp_path):
+    """The real PyTorch loads it from the installed package, and it tells what an operator uses."""
+    import torch
+
+    version = ".".join(torch.__version__.split(".")[:2])
+    done = bridges[0].job(sys.executable, installed.prefix / "lib" / "python")
+    assert done.returncode == 0 and f"loaded bridge-{version}-abi1.so" in done.stdout, done.stdout + done.stderr
+    out = run(installed.command, "doctor", "--json", "--python", sys.executable, status=(0, 1), CXX="/nowhere/c++")
+    found = {check["what"]: check for check in json.loads(out)}["torch bridge"]
+    assert found["found"] == "built ahead for this version of PyTorch; no compiler is needed", found
 
 
 def test_manual_and_completion_come_along(installed):

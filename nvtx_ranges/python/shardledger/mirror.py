@@ -17,7 +17,7 @@ import time
 
 import torch
 
-from . import rehearsal
+from . import built_ahead, rehearsal
 
 _C10D = "torch.distributed.distributed_c10d"
 _CLASSES = {"ProcessGroupNCCL": "nccl", "ProcessGroupGloo": "gloo"}
@@ -40,7 +40,13 @@ def build():
 def build_ahead():
     """What fails is said when the group is needed."""
     with contextlib.suppress(Exception):
-        build()
+        if built_ahead.find("mirror") is None:
+            build()
+
+
+def _load(path):
+    torch.ops.load_library(path)
+    return ctypes.CDLL(path)
 
 
 def load():
@@ -50,13 +56,12 @@ def load():
     from . import compiler
 
     try:
-        path = build()
-        torch.ops.load_library(path)
+        library, _ = built_ahead.opened("mirror", _load, build)
     except (compiler.Unavailable, OSError, RuntimeError) as error:
         rehearsal.refuse(f"its process group has to be compiled, and that failed: {error}")
     _callback = ctypes.CFUNCTYPE(None, ctypes.c_char_p)(
         lambda text: rehearsal.note_refusal(text.decode("utf-8", "replace")))
-    _library = ctypes.CDLL(path)
+    _library = library
     _library.slm_on_refusal(_callback)
 
 

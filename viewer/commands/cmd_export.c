@@ -83,6 +83,22 @@ static int tell_kernels(struct sl_db *db, struct sl_error *error) {
   return r;
 }
 
+/* What a peak was made of, for the formats that write it; says when there are no call stacks to write it by. */
+static int find_held(struct sl_export *export, struct sl_error *error) {
+  struct sl_statement *row = NULL;
+  int r = sl_db_execute(export->db, sl_sql_code_held, error);
+  if (r == 0)
+    r = sl_db_ask_first(export->db, sl_sql_code_has_stacks, SL_WITH(SL_WORD(":ranks", export->ranks)), &row, error);
+  if (r > 0 && !sl_column_int(row, 0))
+    sl_complain("export: no memory of PyTorch's allocator was recorded: the peak has nothing in it");
+  else if (r > 0 && !sl_column_int(row, 1))
+    sl_complain(
+        "export: no call stack was recorded: modules and categories stand in for them; SHARDLEDGER_STACKS=auto and "
+        "the torch bridge record them");
+  row = sl_statement_close(row);
+  return r < 0 ? r : 0;
+}
+
 int sl_cmd_export(const struct sl_command *command, int argc, char **argv) {
   struct sl_export export = {0};
   struct sl_error error = {{0}};
@@ -130,8 +146,8 @@ int sl_cmd_export(const struct sl_command *command, int argc, char **argv) {
     r = ranks.text ? sl_check_selection(export.db, &ranks, -1, &error) : choose_ranks(&export, &chosen, &error);
   if (r == 0 && !tables)
     r = count_rows(&export, &error);
-  if (r == 0 && !tables && !formats[format].is_of_peak)
-    r = tell_left_out(export.db, &error);
+  if (r == 0 && !tables)
+    r = formats[format].is_of_peak ? find_held(&export, &error) : tell_left_out(export.db, &error);
   if (r == 0)
     r = formats[format].write(&export, &error);
   if (r == 0 && formats[format].has_kernels)

@@ -50,3 +50,15 @@ def export_marks(directory, format, output):
                              " WHERE rank = 0 AND kind = 'step' AND step = ?", (name, domain, value, step))
     database.close()
     return export("fsdp2-2rank", directory, format, output)
+
+
+# For programs of others: training, all kernels, recomputation, no steps, a refused request, a kill, call stacks, a server.
+RUNS = ["fsdp2-2rank", "fsdp2-2rank-kernels", "fsdp2-mixed-recompute-2rank", "nccl-2rank", "oom-backward-2rank", "killed-2rank",
+        "sites", "life/server"]
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """Makes the export of each of RUNS in a format: {run: (its ledger, what was written)}."""
+    directory = tmp_path_factory.mktemp("readers")
+    return lambda format, output: {run: export(run, directory, format, f"{run.replace('/', '-')}-{output}") for run in RUNS}

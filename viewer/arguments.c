@@ -38,7 +38,7 @@ void sl_print_help(const struct sl_command *command, const struct sl_argument *a
   printf("\nOptions:\n");
   for (int i = 0; i < count; i++) {
     const struct sl_argument *a = &arguments[i];
-    char left[64];
+    char left[96];
     char letter[8] = "";
     if (a->letter)
       snprintf(letter, sizeof(letter), "-%c, ", a->letter);

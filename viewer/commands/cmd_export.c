@@ -11,15 +11,18 @@
 static const struct {
   const char *name;
   sl_export_format *write;
-  bool is_of_peak; /* what was allocated at one instant; else a timeline, or all tables */
-  bool has_kernels;
+  enum { TIMELINE, TIMELINE_WITH_KERNELS, PEAK, TABLES } is_of; /* a peak: what was allocated at one instant */
 } formats[] = {
-    {"nsys", sl_export_nsys, false, true},         {"kineto", sl_export_kineto, false, true},
-    {"perfetto", sl_export_perfetto, false, true}, {"snapshot", sl_export_snapshot, false, false},
-    {"folded", sl_export_folded, true, false},     {"pprof", sl_export_pprof, true, false},
-    {"parquet", sl_export_parquet, false, false},
+    {"nsys", sl_export_nsys, TIMELINE_WITH_KERNELS},
+    {"kineto", sl_export_kineto, TIMELINE_WITH_KERNELS},
+    {"perfetto", sl_export_perfetto, TIMELINE_WITH_KERNELS},
+    {"snapshot", sl_export_snapshot, TIMELINE},
+    {"folded", sl_export_folded, PEAK},
+    {"pprof", sl_export_pprof, PEAK},
+    {"datasette", sl_export_datasette, TABLES},
+    {"parquet", sl_export_parquet, TABLES},
 };
-#define FORMATS "nsys|kineto|perfetto|snapshot|folded|pprof|parquet"
+#define FORMATS "nsys|kineto|perfetto|snapshot|folded|pprof|datasette|parquet"
 
 /* Rows that an export will go through; near enough for a bar. */
 static int count_rows(struct sl_export *export, struct sl_error *error) {
@@ -110,7 +113,7 @@ int sl_cmd_export(const struct sl_command *command, int argc, char **argv) {
       {"format", 'f', FORMATS, "what to write", SL_ARGUMENT_CHOICE, &format},
       {"output", 'o', "FILE",
        "where to write it; replaced when it is there. Of kineto and snapshot a directory, of parquet a lake, "
-       "which keeps its other runs and ranks",
+       "which keeps its other runs and ranks; of datasette the file for its --metadata",
        SL_ARGUMENT_TEXT, &export.output},
       SL_RUN_ARGUMENT(run),
       {"rank", 0, "RANKS",
@@ -131,13 +134,13 @@ int sl_cmd_export(const struct sl_command *command, int argc, char **argv) {
                 export.output ? export.output : "FILE");
     return SL_EXIT_USAGE;
   }
-  const bool tables = formats[format].write == sl_export_parquet; /* all rows as they are, and no timeline */
-  if (!tables && (export.name || export.python)) {
+  const bool tables = formats[format].is_of == TABLES, peak = formats[format].is_of == PEAK;
+  if (formats[format].write != sl_export_parquet && (export.name || export.python)) {
     sl_complain("export: --%s needs --format parquet", export.name ? "name" : "python");
     return SL_EXIT_USAGE;
   }
   if (tables && ranks.text) {
-    sl_complain("export: parquet has all ranks of the ledger; leave --rank out");
+    sl_complain("export: %s has all ranks of the ledger; leave --rank out", formats[format].name);
     return SL_EXIT_USAGE;
   }
   r = sl_open_run(sl_chosen_directory(path), run, &export.db, &error);
@@ -147,10 +150,10 @@ int sl_cmd_export(const struct sl_command *command, int argc, char **argv) {
   if (r == 0 && !tables)
     r = count_rows(&export, &error);
   if (r == 0 && !tables)
-    r = formats[format].is_of_peak ? find_held(&export, &error) : tell_left_out(export.db, &error);
+    r = peak ? find_held(&export, &error) : tell_left_out(export.db, &error);
   if (r == 0)
     r = formats[format].write(&export, &error);
-  if (r == 0 && formats[format].has_kernels)
+  if (r == 0 && formats[format].is_of == TIMELINE_WITH_KERNELS)
     r = tell_kernels(export.db, &error);
   sl_progress_clear();
   export.db = sl_db_close(export.db);

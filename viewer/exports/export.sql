@@ -67,3 +67,6 @@ WHERE rank = :rank AND owner = 'pytorch'
 UNION ALL
 SELECT free_ns, 3, device, address, bytes, 0, NULL, stream, bytes, NULL, NULL FROM segment
 WHERE rank = :rank AND owner = 'pytorch' AND free_ns IS NOT NULL ORDER BY at, kind
+
+-- name: datasette_columns
+SELECT name FROM pragma_table_info(:table)

@@ -5,7 +5,7 @@ import re
 
 import pytest
 import readers
-from exported import RUNS, export, export_marks, pytestmark, rows  # noqa: F401
+from exported import RUNS, SHOWN_PHASES, export, export_marks, pytestmark, rows  # noqa: F401
 
 BEGIN, END, INSTANT, COUNTER = 1, 2, 3, 4
 
@@ -122,10 +122,11 @@ def test_every_phase_is_a_slice_of_its_length(exported):
     ledger, trace = exported
     found = collections.Counter((name, category, length) for _, name, category, length in slices(trace))
     told = collections.Counter()
-    for name, kind, length in rows(ledger, "SELECT name, kind, coalesce(p.end_ns, r.end_ns) - p.start_ns FROM phase p"
-                                           " JOIN rank r USING (rank)"):
+    for name, kind, length in rows(ledger, "SELECT name, kind, coalesce(p.end_ns, r.end_ns) - p.start_ns FROM"
+                                           f" {SHOWN_PHASES} p JOIN rank r USING (rank)"):
         told[name, kind, length] += 1
     assert told and all(found[slice] >= count for slice, count in told.items())
+    assert {name for name, kind, _ in found if kind == "step"} == {name for name, kind, _ in told if kind == "step"}
 
 
 def test_marks_are_instants_of_their_thread(tmp_path, proto):

@@ -5,7 +5,7 @@ import re
 
 import pytest
 import readers
-from exported import pytestmark, rows, written  # noqa: F401
+from exported import SHOWN_PHASES, pytestmark, rows, written  # noqa: F401
 
 
 def function_name(mangled):
@@ -139,7 +139,7 @@ def test_hta_analyses_a_directory_of_them(written):
         assert of_run["ranks"] == ranks, run
         for rank in ranks:
             assert of_run["iterations"][str(rank)] == [step for step, in rows(
-                ledger, "SELECT DISTINCT step FROM phase WHERE kind = 'step' AND rank = ? ORDER BY 1", rank)], run
+                ledger, f"SELECT DISTINCT step FROM {SHOWN_PHASES} WHERE kind = 'step' AND rank = ? ORDER BY 1", rank)], run
             times = collections.Counter()
             for of_rank, name, kind, time in of_run["kernels"]:
                 if of_rank == rank:
@@ -186,7 +186,7 @@ def test_tensorboards_plugin_shows_memory_kernels_and_all_ranks_collectives(writ
     told = readers.ask(place, ASK_TENSORBOARD, exports)
     for run, (ledger, _) in exports.items():
         of_run = told[run]
-        steps = [str(step) for step, in rows(ledger, "SELECT DISTINCT step FROM phase WHERE kind = 'step' ORDER BY 1")]
+        steps = [str(step) for step, in rows(ledger, f"SELECT DISTINCT step FROM {SHOWN_PHASES} WHERE kind = 'step' ORDER BY 1")]
         for rank, gpu in rows(ledger, "SELECT rank, device_name FROM rank"):
             name, device = f"rank{rank}", f"GPU{rank}"
             kernels, = rows(ledger, "SELECT iif(sum(name NOT LIKE '%nccl%') > 0, count(*), 0) FROM kernel WHERE rank = ?", rank)[0]
@@ -242,8 +242,8 @@ def test_gpu_idle_measures_the_ledgers_kernels_and_trace_lanefix_has_nothing_to_
         assert told[run].keys() == {str(rank) for rank, in rows(ledger, "SELECT rank FROM rank")}, run
         for rank, of_rank in told[run].items():
             assert of_rank["same"], (run, rank)
-            steps = rows(ledger, "SELECT min(p.start_ns), max(coalesce(p.end_ns, r.end_ns)), count(*) FROM phase p JOIN rank r USING"
-                                 " (rank) WHERE kind = 'step' AND rank = ?", rank)[0]
+            steps = rows(ledger, "SELECT min(p.start_ns), max(coalesce(p.end_ns, r.end_ns)), count(*) FROM"
+                                 f" {SHOWN_PHASES} p JOIN rank r USING (rank) WHERE kind = 'step' AND rank = ?", rank)[0]
             measured = of_rank["measured"]
             if not steps[2]:
                 assert "no ProfilerStep annotations" in measured, run

@@ -57,6 +57,10 @@ RUNS = ["fsdp2-2rank", "fsdp2-2rank-kernels", "fsdp2-mixed-recompute-2rank", "nc
         "sites", "life/server"]
 
 
+# The phases that timelines have: of steps that are there in full, and outside of steps.
+SHOWN_PHASES = "(SELECT p.* FROM phase p LEFT JOIN step s ON s.rank = p.rank AND s.step = p.step WHERE s.same_as IS NULL)"
+
+
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
     """Makes the export of each of RUNS in a format: {run: (its ledger, what was written)}."""

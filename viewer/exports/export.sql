@@ -1,6 +1,9 @@
 -- name: export_phases
+-- Of a step that repeats another one the ledger has only what reaches into one that is kept: half a step would mislead readers.
 SELECT p.id, p.tid, p.kind, p.name, p.start_ns, coalesce(p.end_ns, r.end_ns, p.start_ns) AS until_ns,
-  (SELECT nullif(label, '(root)') FROM module_name n WHERE n.id = p.module_id), p.step, p.call_index FROM phase AS p JOIN rank AS r ON r.rank = p.rank WHERE p.rank = :rank
+  (SELECT nullif(label, '(root)') FROM module_name n WHERE n.id = p.module_id), p.step, p.call_index FROM phase AS p JOIN rank AS r ON r.rank = p.rank
+WHERE p.rank = :rank AND NOT EXISTS (SELECT 1 FROM period q WHERE q.rank = p.rank AND q.kind = 'step' AND q.step = p.step
+    AND q.same_as IS NOT NULL)
 ORDER BY p.tid, p.start_ns, until_ns DESC, p.id
 
 -- name: export_marks

@@ -531,10 +531,7 @@ SLB_API int slb_follow_sites(int mode) {
 /* Id of the site of this thread, now; 0 where there is none. The GIL is held. */
 SLB_API uint32_t slb_site_now() {
   uint32_t id = 0;
-  guarded([&] {
-    auto site = sites::site_now(true);
-    id = site ? site->id : 0;
-  });
+  guarded([&] { id = sites::id_of(sites::site_now(sites::this_thread, true)); });
   return id;
 }
 
@@ -543,8 +540,9 @@ SLB_API uint32_t slb_site_now() {
 SLB_API uint32_t slb_site_of_waiting(void *frame) {
   uint32_t id = 0;
   guarded([&] {
-    auto site = sites::site_of(sites::stack_from(frame), sites::current.name, SL_STACK_OF_WAITING);
-    id = site ? site->id : 0;
+    sites::Thread &thread = sites::this_thread;
+    id = sites::id_of(
+        sites::site_of(thread, frames::stack_from(thread.last_stack, frame), thread.current.name, SL_STACK_OF_WAITING));
   });
   return id;
 }

@@ -24,7 +24,8 @@ from .kinds import source
 
 COMPILE_SECONDS = 180  # of one compilation; waiting ranks allow for two
 # What is compiled, and then what it includes.
-BRIDGE = ("torch_bridge.cpp", "torch_sites.h", "torch_uses.h", "shardledger.h", "ranges.h", "kinds.h", "kinds.def", "events.h", "events.def")
+BRIDGE = ("torch_bridge.cpp", "torch_sites.h", "torch_frames.h", "torch_uses.h", "shardledger.h",
+          "ranges.h", "kinds.h", "kinds.def", "events.h", "events.def")
 MIRROR = ("mirror_group.cpp",)
 
 

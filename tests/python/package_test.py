@@ -14,6 +14,7 @@ import venv
 import zipfile
 
 import pytest
+import readers
 from conftest import BUILD, PLUGIN
 from exported import COMMAND
 
@@ -93,6 +94,12 @@ def recorded(tmp_path):
 
 def test_the_wheel_is_for_every_python_and_for_each_linux_that_torch_is_for(wheel):
     assert re.fullmatch(r"shardledger-[\d.]+-py3-none-manylinux_2_28_x86_64\.whl", wheel.name), wheel.name
+
+
+def test_pypi_takes_the_wheel_and_renders_its_page(wheel):
+    """As twine asks before it uploads: the metadata are in order, and the README is Markdown that PyPI's renderer takes."""
+    place = readers.install("twine==7.0.0", "readme-renderer[md]")
+    assert "PASSED" in readers.run(place, "-m", "twine", "check", "--strict", wheel)
 
 
 def defined(library):

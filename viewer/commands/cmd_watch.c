@@ -106,6 +106,30 @@ static void __attribute__((format(printf, 2, 3))) print_line(FILE *file, const c
   free(clean);
 }
 
+/* One look as one line of JSON: outside of its texts, which have none, line ends are only there to be read by people.
+ */
+static int print_json_line(const struct sl_live_run *run, const struct sl_watch_view *view,
+                           const struct sl_output *like) {
+  char *text = NULL;
+  size_t bytes = 0;
+  struct sl_output out = *like;
+  out.file = open_memstream(&text, &bytes);
+  if (!out.file)
+    return -ENOMEM;
+  int r = sl_watch_print(&out, run, view);
+  if (r == 0)
+    r = sl_output_close(&out);
+  if (fclose(out.file) != 0 && r == 0)
+    r = -ENOMEM;
+  for (size_t i = 0; i < bytes && r == 0; i++)
+    if (text[i] != '\n')
+      putchar(text[i]);
+  if (r == 0)
+    putchar('\n');
+  free(text);
+  return r;
+}
+
 static void print_waiting(FILE *file, const char *directory, const struct sl_error *error) {
   if (error->text[0] && !strstr(error->text, "nothing was recorded"))
     print_line(file, "%s", error->text);
@@ -159,7 +183,7 @@ static void signals_take(sigset_t *while_waiting) {
 }
 
 static int follow(struct sl_live_run *run, struct sl_watch_view *view, int64_t interval, const struct sl_output *like) {
-  const bool screen = like->terminal.moves;
+  const bool json = like->format == SL_FORMAT_json, screen = like->terminal.moves && !json;
   struct sl_error error = {{0}}, said = {{0}};
   sigset_t while_waiting;
   bool ended = false;
@@ -174,11 +198,14 @@ static int follow(struct sl_live_run *run, struct sl_watch_view *view, int64_t i
     ended = r == 0 && sl_watch_ended(run);
     if (screen) {
       draw(run, view, like, r, &error);
+    } else if (run->count && r == 0 && json) {
+      if (print_json_line(run, view, like) < 0)
+        return SL_EXIT_USAGE;
     } else if (run->count && r == 0) {
       print_text(stdout, run, view, like);
       fputs(ended ? "" : "\n", stdout);
     } else if (r < 0 && strcmp(error.text, said.text) != 0) {
-      print_waiting(stdout, run->directory, &error);
+      print_waiting(json ? stderr : stdout, run->directory, &error);
       said = error;
     }
     if (fflush(stdout) != 0 || ferror(stdout))
@@ -192,7 +219,7 @@ static int follow(struct sl_live_run *run, struct sl_watch_view *view, int64_t i
     if (run->count)
       print_text(stdout, run, view, like);
   }
-  if (ended) {
+  if (ended && !json) {
     putchar('\n');
     print_line(stdout, "The job has ended; 'shardledger peaks %s' tells the rest.", run->directory);
   }
@@ -235,8 +262,8 @@ int sl_cmd_watch(const struct sl_command *command, int argc, char **argv) {
   int r = sl_parse(command, arguments, sizeof arguments / sizeof arguments[0], argc, argv, &directory, 1);
   if (r < 0)
     return sl_parse_exit(r);
-  if ((format.csv || format.json) && !only_once) {
-    sl_complain("watch: --csv and --json need --once");
+  if (format.csv && !only_once) {
+    sl_complain("watch: --csv needs --once; --json prints a line each look");
     return SL_EXIT_USAGE;
   }
   if (interval < 1 || interval > 3600) {

@@ -109,10 +109,9 @@ TEST_F(Watch, APeakBeforeTheFirstStepIsTheSetups) {
 
 TEST_F(Watch, WithoutOnceJsonIsALineEachLookAndTheSameDocument) {
   rank(0, 2 * kMiB, 1, "Bl\nock");
-  const CommandResult result = watch({"--json"}, true); // the job has ended: one look
+  const CommandResult result = watch({"--json"}); // the job has ended: one look
   EXPECT_EQ(result.status, 0);
   std::string once = watch({"--once", "--json"}).out;
-  EXPECT_NE(once.find("Bl\\nock"), std::string::npos) << once;
   once.erase(std::remove(once.begin(), once.end(), '\n'), once.end());
   EXPECT_EQ(result.out, once + "\n");
   EXPECT_EQ(watch({"--csv"}).status, 2);

@@ -208,8 +208,8 @@ def test_huggingface_logs_to_tensorboard_and_wandb_and_attaches_the_report(track
     wandb.finish()
     found = scalars(trackers)
     assert [step for step, _ in found["train/loss"]] == [2, 4]
-    assert [point for point in found["train/memory/max_active_GiB_"] if point[0] < 4] == [(2, 1.5)]
-    assert found["train/shardledger/step_peak/activation_GiB_"][-1] == (4, 0.25)
+    assert [point for point in found["train/memory/max_active(GiB)"] if point[0] < 4] == [(2, 1.5)]
+    assert found["train/shardledger/step_peak/activation(GiB)"][-1] == (4, 0.25)
     assert b"train/memory/max_active(GiB)" in has_run(trackers)
     assert len(pages(trackers / "data")) == 1
 
@@ -250,7 +250,7 @@ def test_lightning_logs_to_tensorboard_and_wandb_and_attaches_the_report(tracker
     found = scalars(trackers)
     steps = [step for step, _ in found["loss"]]
     assert len(steps) == 2
-    assert found["memory/max_active_GiB_"] == [(step, 1.5) for step in steps]
+    assert found["memory/max_active(GiB)"] == [(step, 1.5) for step in steps]
     assert b"memory/max_active(GiB)" in has_run(trackers)
     assert len(pages(trackers / "data")) == 1
 

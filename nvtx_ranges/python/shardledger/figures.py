@@ -30,11 +30,13 @@ def metrics(wait=False):
 
 def is_recorded():
     """Whether GPU memory of this process is."""
-    native.load()
-    native.find_plugin()
     torch = sys.modules.get("torch")
     # Asking torch.cuda.is_available() would call CUDA, and so spoil it for workers that are forked later.
-    return torch is not None and bool(native.recording()) and torch.cuda.is_initialized()
+    if torch is None or not torch.cuda.is_initialized():
+        return False
+    native.load()
+    native.find_plugin()
+    return bool(native.recording())
 
 
 def _of_pytorch(torch):

@@ -15,21 +15,16 @@ from .layout import find_command
 
 INTERVAL = 2  # seconds between two looks
 
-if "_starting" not in globals():  # a reloaded module goes on
-    _starting = threading.Lock()
+if "_once" not in globals():  # a reloaded module goes on
+    _once = threading.Lock()  # held from the first question on
     _process = None  # `shardledger watch`
     _latest = None  # its last look
-    _failed = False
 
 
 def latest():
     """The last look, at most INTERVAL and the time of reading old; None: none yet, or there can't be any. Waits for nothing."""
-    if _process is None and not _failed and _starting.acquire(blocking=False):
-        try:
-            if _process is None and not _failed:
-                _start()
-        finally:
-            _starting.release()
+    if not _once.locked() and own_directory() and _once.acquire(blocking=False):
+        threading.Thread(target=_follow, name="shardledger metrics", daemon=True).start()
     return _latest
 
 
@@ -60,46 +55,34 @@ def environment():
 def _command():
     command = find_command()
     if command is None:
-        _fails("the command shardledger is not installed beside this package, and not on PATH")
+        _say("the command shardledger is not installed beside this package, and not on PATH")
     return command
-
-
-def _fails(why):
-    global _failed
-    _failed = True
-    _say(why)
 
 
 def _say(why):
     guard.say_once("metrics", "metrics() has PyTorch's figures only: " + " ".join(why.replace("shardledger: ", "").split()))
 
 
-def _start():
-    global _process
-    directory = own_directory()
-    command = _command() if directory else None
+def _follow():
+    """Until the job or the command ends. Where this process is killed, the command's next line finds nobody, which ends it."""
+    global _process, _latest
+    command = _command()
     if command is None:
         return
     try:
-        _process = subprocess.Popen([command, "watch", directory, "--json", "--interval", str(INTERVAL)],
+        _process = subprocess.Popen([command, "watch", own_directory(), "--json", "--interval", str(INTERVAL)],
                                     stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(),
                                     encoding="utf-8", errors="replace")
     except OSError as error:
-        _fails(str(error))
+        _say(str(error))
         return
-    threading.Thread(target=_listen, args=(_process,), name="shardledger metrics", daemon=True).start()
     atexit.register(_end, _process, os.getpid())
-
-
-def _listen(process):
-    """If this process is killed, the command's next line finds nobody, which ends it."""
-    global _latest
-    for line in process.stdout:
+    for line in _process.stdout:
         if line.endswith("\n"):  # else it was ended in the middle of it
             _latest = json.loads(line)
-    said = process.stderr.read()
-    if process.wait() > 0:  # less than 0: a signal, as at the end of the job
-        _fails(said or f"shardledger watch ended with {process.returncode}")
+    said = _process.stderr.read()
+    if _process.wait() > 0:  # less than 0: a signal, as at the end of the job
+        _say(said or f"shardledger watch ended with {_process.returncode}")
 
 
 def _end(process, owner):

@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import pathlib
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -258,6 +259,32 @@ def test_lightning_logs_to_tensorboard_and_wandb_and_attaches_the_report(tracker
     assert found["memory/max_active(GiB)"] == [(step, 1.5) for step in steps]
     assert has_run(trackers, "memory/max_active(GiB)")
     assert len(pages(trackers / "data")) == 1
+
+
+# ---- recipes ----
+
+def recipes(language):
+    page = pathlib.Path(__file__).resolve().parents[2] / "docs" / "integrations.md"
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.M | re.S)
+
+
+def test_scripts_for_slurm_are_bash():
+    assert len(recipes("bash")) == 3
+    for script in recipes("bash"):
+        done = subprocess.run(["bash", "-n"], input=script, capture_output=True, text=True)
+        assert done.returncode == 0 and script.startswith("#!/bin/bash\n#SBATCH "), done.stderr
+
+
+def test_the_manifest_is_a_service_and_a_job_that_finds_itself_by_it():
+    yaml = pytest.importorskip("yaml", reason="PyYAML is not installed")
+    service, job = yaml.safe_load_all(recipes("yaml")[0])
+    pod = job["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert service["spec"]["selector"] == {"job-name": job["metadata"]["name"]}
+    assert pod["subdomain"] == service["metadata"]["name"]
+    assert container["command"][:3] == ["shardledger", "run", "--"]
+    assert f"{job['metadata']['name']}-0.{pod['subdomain']}:29500" in container["command"]
+    assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in pod["volumes"]}
 
 
 def test_neither_library_is_imported_before_it_is_used():

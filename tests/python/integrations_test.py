@@ -35,6 +35,19 @@ def ask(run, statement, *values):
         return ledger.execute(statement, values).fetchall()
 
 
+def test_the_runs_rules_decide_categories_for_one_of_its_processes_too(tmp_path):
+    run = shutil.copytree(DATA / "fsdp2-2rank", tmp_path / "run")
+    (tmp_path / "rules").write_text("module blocks.* category mine\n")
+    subprocess.run([COMMAND, "ingest", run, "--rules", tmp_path / "rules"], check=True, capture_output=True)
+    (process,) = run.glob("vm-620-*/")
+    done = subprocess.run([COMMAND, "watch", process, "--once", "--json"], check=True, capture_output=True, text=True)
+    last = json.loads(done.stdout)
+    told = {row["category"]: row["peak_bytes"] for row in last["categories"] if row["peak_bytes"]}
+    rank, step = last["ranks"][0]["rank"], last["ranks"][0]["last_step"]
+    assert "mine" in told
+    assert told == dict(ask(run, "SELECT category, bytes FROM category_at_peak WHERE rank = ? AND step = ? AND bytes > 0", rank, step))
+
+
 @pytest.mark.parametrize("name", RUNS)
 def test_the_ledgers_figures_are_those_of_the_last_step_that_ended(name, tmp_path):
     """Of each process by itself, as a job asks; the truth is SQL over the ledger of all."""

@@ -3,6 +3,7 @@
 #include "change_accumulate.h"
 #include "change_offload.h"
 #include "change_recompute.h"
+#include "change_recompute_none.h"
 #include "change_reshard.h"
 #include "change_reshard_on.h"
 #include "change_reshard_to.h"
@@ -11,6 +12,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 bool sl_changes_any(const struct sl_changes *changes) {
   return changes->optimizer != SL_OPTIMIZER_as_recorded || changes->reshard_off || changes->reshard_on ||
@@ -94,7 +96,8 @@ static int one_end_read(struct sl_db *db, uint32_t rank, const struct sl_changes
   if (r == 0 && changes->reshard_on)
     r = sl_change_reshard_on(db, out, error);
   if (r == 0 && changes->recompute)
-    r = sl_change_recompute(db, out, changes->recompute, at_latest, error);
+    r = strcmp(changes->recompute, "none") == 0 ? sl_change_recompute_none(db, out, at_latest, error)
+                                                : sl_change_recompute(db, out, changes->recompute, at_latest, error);
   if (r == 0 && changes->accumulate)
     r = accumulate_change(db, out, changes, at_latest, error);
   if (r == 0 && changes->offload_optimizer)

@@ -237,8 +237,19 @@ TEST_F(Whatif, SaysWhyRecomputationIsRefused) {
   std::string path = ledger("predictions/one-recompute");
   result = shardledger({"whatif", path, "--recompute", "all"});
   EXPECT_TRUE(contains(result.out, "refused: the modules that 'all' names are recomputed already")) << result.out;
-  result = shardledger({"whatif", path, "--recompute", "none"});
-  EXPECT_TRUE(contains(result.out, "refused: how long backward would hold")) << result.out;
+  // A function around several modules; and nothing to keep.
+  result = shardledger({"whatif", ledger("matrix/fsdp2-loops"), "--recompute", "none"});
+  EXPECT_TRUE(contains(result.out, "is recomputed, and no forward of it was recorded")) << result.out;
+  result = shardledger({"whatif", ledger("predictions/one"), "--recompute", "none"});
+  EXPECT_TRUE(contains(result.out, "refused: no module was recorded to be recomputed")) << result.out;
+}
+
+TEST_F(Whatif, KeepsWhatWasRecomputed) {
+  // predictions/one is the same job without recomputation: PyTorch said 1,148,776,648 requested bytes of it.
+  CommandResult result = shardledger({"whatif", ledger("predictions/one-recompute"), "--recompute", "none", "--csv"});
+  EXPECT_EQ(result.status, 0) << result.error;
+  EXPECT_TRUE(contains(result.out, "0,requested,824979456,")) << result.out;
+  EXPECT_TRUE(contains(result.out, ",1149825224,324845768,bound,")) << result.out; // and a workspace of 1 MiB
 }
 
 TEST_F(Whatif, ReducedGradientsAreAccumulatedInPlace) {

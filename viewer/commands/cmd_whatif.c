@@ -457,9 +457,9 @@ int sl_cmd_whatif(const struct sl_command *command, int argc, char **argv) {
       {"reshard", 0, "as-recorded|off|on|N", "FSDP2 with reshard_after_forward=False, True, or N", SL_ARGUMENT_TEXT,
        &question.reshard},
       {"world-size", 0, "N", "with FSDP2's shards over N ranks", SL_ARGUMENT_NUMBER, &question.world_size},
-      {"recompute", 0, "all|MODULES",
+      {"recompute", 0, "all|none|MODULES",
        "with activations of these modules recomputed (torch.utils.checkpoint): all entries of lists such as blocks.0, or "
-       "patterns such as blocks.[0-3],head",
+       "patterns such as blocks.[0-3],head; none: with those kept that the run recomputed",
        SL_ARGUMENT_TEXT, &question.recompute},
       {"accumulate", 0, "N", "with N forwards and backwards a step, each as the recorded one", SL_ARGUMENT_NUMBER,
        &question.accumulate},

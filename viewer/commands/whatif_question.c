@@ -37,7 +37,9 @@ void sl_whatif_say(struct sl_output *out, const struct sl_whatif_question *quest
     sl_output_line(out, "With %s times the batch", question->batch);
   if (question->sequence)
     sl_output_line(out, "With sequences %s times as long", question->sequence);
-  if (question->recompute)
+  if (question->recompute && strcmp(question->recompute, "none") == 0)
+    sl_output_line(out, "With activations kept that were recomputed");
+  else if (question->recompute)
     sl_output_line(out, "With activations recomputed in backward: %s", question->recompute);
   if (question->no_workspaces)
     sl_output_line(out, "Without cuBLAS's workspaces (CUBLAS_WORKSPACE_CONFIG=:0:0, CUBLASLT_WORKSPACE_SIZE=0)");

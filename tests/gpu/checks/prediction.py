@@ -94,8 +94,12 @@ def _reshard_pairs():
 
 
 def _recompute_pairs():
-    """Two ranks with NCCL: the reference workload with mixed precision, and with recomputation, too."""
+    """Two ranks with NCCL: the reference workload with mixed precision, and with recomputation, too. And jobs of one process, of
+    which the second one finds the workspaces of the first."""
     yield Pair("fsdp2-2rank-mixed-precision", ("--recompute", "all"), "fsdp2-2rank-recompute", 4)
+    yield Pair("fsdp2-2rank-recompute", ("--recompute", "none"), "fsdp2-2rank-mixed-precision", 4)
+    run, names = "matrix/unsharded", ("plain-recompute", "plain")
+    yield Pair(run, ("--recompute", "none"), run, 2, 7, 1, names, ("requested", "allocated"))
 
 
 def _scale_pairs():

@@ -174,6 +174,8 @@ def job_pairs():
     for kind in ("one", "ranks4"):
         yield kind, "--recompute all", f"{kind}-recompute"
         yield kind, "--recompute blocks.1", f"{kind}-recompute1"
+        yield f"{kind}-recompute", "--recompute none", kind
+        yield f"{kind}-recompute1", "--recompute none", kind
     yield "ranks8", "--world-size 4 --recompute all", "ranks4-recompute"
     for times in (2, 3):
         yield "one", f"--accumulate {times}", f"one-micro{times}"

@@ -252,6 +252,33 @@ TEST_F(Whatif, KeepsWhatWasRecomputed) {
   EXPECT_TRUE(contains(result.out, ",1149825224,324845768,bound,")) << result.out; // and a workspace of 1 MiB
 }
 
+TEST_F(Whatif, MixedPrecisionIsAnEstimateBetweenTwoTypes) {
+  std::string path = ledger("predictions/ranks4");
+  CommandResult result = shardledger({"whatif", path, "--mixed-precision", "bf16", "--csv"});
+  EXPECT_EQ(result.status, 0) << result.error;
+  EXPECT_FALSE(contains(result.out, ",exact,")) << result.out;
+  EXPECT_TRUE(contains(result.out, ",estimate,")) << result.out;
+  result = shardledger({"whatif", path, "--mixed-precision", "bf16"});
+  EXPECT_TRUE(contains(result.out, "MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)"));
+  EXPECT_TRUE(contains(result.out, "types of activations are not recorded")) << result.out;
+  struct {
+    std::string run, type, reason;
+  } refusals[] = {
+      {"predictions/ranks4", "bf16,bf16", "refused: with gradients reduced in bfloat16 FSDP2 casts them"},
+      {"predictions/ranks4", "fp32", "refused: parameters are gathered in a type of 4 bytes already"},
+      {"predictions/mixed4", "fp16", "refused: parameters are gathered in a type of 2 bytes already"},
+      {"predictions/one", "bf16", "refused: it has no unit of FSDP2"},
+      {"predictions/ranks1", "bf16", "refused: with one rank FSDP2 gathers nothing"},
+  };
+  for (const auto &refusal : refusals) {
+    result = shardledger({"whatif", ledger(refusal.run), "--mixed-precision", refusal.type});
+    EXPECT_TRUE(contains(result.out, refusal.reason)) << result.out;
+  }
+  result = shardledger({"whatif", path, "--mixed-precision", "bf16,"});
+  EXPECT_EQ(result.status, 2);
+  EXPECT_TRUE(contains(result.error, "--mixed-precision: 'bf16,' is not bf16, fp16 or fp32")) << result.error;
+}
+
 TEST_F(Whatif, ReducedGradientsAreAccumulatedInPlace) {
   CommandResult result = shardledger({"whatif", ledger("predictions/ranks4"), "--accumulate", "3", "--csv"});
   EXPECT_EQ(result.status, 0) << result.error;

@@ -461,6 +461,10 @@ int sl_cmd_whatif(const struct sl_command *command, int argc, char **argv) {
        "with activations of these modules recomputed (torch.utils.checkpoint): all entries of lists such as blocks.0, or "
        "patterns such as blocks.[0-3],head; none: with those kept that the run recomputed",
        SL_ARGUMENT_TEXT, &question.recompute},
+      {"mixed-precision", 0, "TYPE[,TYPE]",
+       "FSDP2 with MixedPrecisionPolicy: of gathered parameters (bf16, fp16, fp32), and of reduced gradients (fp32 unless "
+       "given)",
+       SL_ARGUMENT_TEXT, &question.mixed_precision},
       {"accumulate", 0, "N", "with N forwards and backwards a step, each as the recorded one", SL_ARGUMENT_NUMBER,
        &question.accumulate},
       {"no-sync", 0, NULL, "accumulate: FSDP2 reduces gradients in the last of them only", SL_ARGUMENT_FLAG,

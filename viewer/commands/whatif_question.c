@@ -28,6 +28,9 @@ void sl_whatif_say(struct sl_output *out, const struct sl_whatif_question *quest
   if (question->world_size >= 0)
     sl_output_line(out, "With %" PRId64 " ranks; what NCCL takes is not PyTorch's, and not in these figures",
                    question->world_size);
+  if (question->mixed_precision)
+    sl_output_line(out, "With MixedPrecisionPolicy(param_dtype=torch.%s, reduce_dtype=torch.%s)",
+                   question->changes.param_dtype, question->changes.reduce_dtype);
   if (question->accumulate >= 0)
     sl_output_line(out, "With %" PRId64 " forwards and backwards a step%s", question->accumulate,
                    question->no_sync ? ", gradients reduced in the last one" : "");
@@ -88,6 +91,28 @@ static bool reshard_take(struct sl_whatif_question *question) {
   if (!question->changes.reshard_ranks)
     sl_complain("--reshard: '%s' is not as-recorded, off, on, or a number of ranks from 2 on", text);
   return question->changes.reshard_ranks;
+}
+
+/* "bf16", or with the type of gradients, "bf16,fp32". */
+static bool mixed_precision_take(struct sl_whatif_question *question) {
+  static const struct {
+    const char *word, *dtype;
+  } types[] = {{"bf16", "bfloat16"}, {"fp16", "float16"}, {"fp32", "float32"}};
+  const char *text = question->mixed_precision, *comma = text ? strchr(text, ',') : NULL;
+  if (!text)
+    return true;
+  question->changes.reduce_dtype = comma ? NULL : "float32";
+  for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
+    const size_t length = strlen(types[i].word);
+    if (strncmp(text, types[i].word, length) == 0 && text + length == (comma ? comma : text + strlen(text)))
+      question->changes.param_dtype = types[i].dtype;
+    if (comma && strcmp(comma + 1, types[i].word) == 0)
+      question->changes.reduce_dtype = types[i].dtype;
+  }
+  if (question->changes.param_dtype && question->changes.reduce_dtype)
+    return true;
+  sl_complain("--mixed-precision: '%s' is not bf16, fp16 or fp32, nor two of them such as bf16,fp32", text);
+  return false;
 }
 
 static bool scale_take(struct sl_whatif_question *question) {
@@ -159,7 +184,7 @@ bool sl_whatif_take(struct sl_whatif_question *question) {
   }
   question->changes.optimizer = (enum sl_optimizer)question->optimizer;
   question->changes.no_workspaces = question->no_workspaces;
-  if (!reshard_take(question) || !scale_take(question))
+  if (!reshard_take(question) || !mixed_precision_take(question) || !scale_take(question))
     return false;
   if (question->accumulate == 0 || (question->no_sync && question->accumulate < 0)) {
     sl_complain("--accumulate: at least one forward and backward a step, as in --accumulate 4; --no-sync goes with it");

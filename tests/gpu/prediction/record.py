@@ -182,6 +182,10 @@ def job_pairs():
         yield "ranks4", f"--accumulate {times}", f"ranks4-micro{times}"
         yield "ranks4", f"--accumulate {times} --no-sync", f"ranks4-nosync{times}"
     yield "mixed4", "--accumulate 2", "mixed4-micro2"
+    for ranks in (2, 4, 8, 64):
+        yield f"ranks{ranks}", "--mixed-precision bf16", f"mixed{ranks}"
+    yield "mixed4", "--mixed-precision fp32", "ranks4"
+    yield "ranks8", "--world-size 4 --mixed-precision bf16", "mixed4"
     yield "one", "--offload-optimizer", "one-swap"
     yield "ranks4", "--offload-optimizer", "ranks4-swap"
     yield "ranks8", "--world-size 4 --offload-optimizer", "ranks4-swap"

@@ -1,6 +1,7 @@
 #include "changes.h"
 
 #include "change_accumulate.h"
+#include "change_loss_chunks.h"
 #include "change_mixed_precision.h"
 #include "change_offload.h"
 #include "change_recompute.h"
@@ -18,7 +19,8 @@
 bool sl_changes_any(const struct sl_changes *changes) {
   return changes->optimizer != SL_OPTIMIZER_as_recorded || changes->reshard_off || changes->reshard_on ||
          changes->reshard_ranks || changes->param_dtype || changes->no_workspaces || changes->world_size ||
-         changes->recompute || changes->accumulate || changes->offload_optimizer || changes->scale > 0;
+         changes->recompute || changes->accumulate || changes->loss_chunks || changes->offload_optimizer ||
+         changes->scale > 0;
 }
 
 static int world_size_change(struct sl_db *db, struct sl_tape *tape, uint64_t ranks, struct sl_error *error) {
@@ -97,7 +99,8 @@ static int scale_change(struct sl_tape *tape, const struct sl_changes *changes, 
 }
 
 static bool has_two_ends(const struct sl_changes *changes) {
-  return changes->recompute || changes->accumulate || changes->param_dtype || changes->scale > 0;
+  return changes->recompute || changes->accumulate || changes->param_dtype || changes->loss_chunks ||
+         changes->scale > 0;
 }
 
 /* In the order of enum sl_change_turn. */
@@ -126,6 +129,8 @@ static int one_end_read(struct sl_db *db, uint32_t rank, const struct sl_changes
   if (r == 0 && changes->recompute)
     r = strcmp(changes->recompute, "none") == 0 ? sl_change_recompute_none(db, out, at_latest, error)
                                                 : sl_change_recompute(db, out, changes->recompute, at_latest, error);
+  if (r == 0 && changes->loss_chunks)
+    r = sl_change_loss_chunks(db, out, changes->loss_chunks, at_latest, error);
   if (r == 0 && changes->accumulate)
     r = accumulate_change(db, out, changes, at_latest, error);
   if (r == 0 && changes->offload_optimizer)

@@ -33,6 +33,7 @@ struct sl_changes { /* zero-initialised: none */
   uint64_t reshard_ranks; /* that units keep their parameters split over after forward; 0: as recorded */
   const char *recompute;  /* as of change_recompute.h; NULL: as recorded */
   uint64_t accumulate;    /* forwards and backwards a step; 0: as recorded */
+  uint64_t loss_chunks;   /* pieces; 0: as recorded */
   bool no_sync;           /* FSDP2 reduces in the last of them only */
   bool offload_optimizer; /* its states are on the device in its steps only */
   double scale;           /* batch or length over the recorded one; 0: as recorded */

@@ -447,7 +447,7 @@ static int print_whatif(struct sl_db *db, struct sl_output *out, void *context, 
 
 int sl_cmd_whatif(const struct sl_command *command, int argc, char **argv) {
   struct sl_output_arguments format = {0};
-  struct sl_whatif_question question = {.by = SL_WHATIF_life, .world_size = -1, .accumulate = -1};
+  struct sl_whatif_question question = {.by = SL_WHATIF_life, .world_size = -1, .accumulate = -1, .loss_chunks = -1};
   const struct sl_argument arguments[] = {
       {"alloc-conf", 0, "CONF", "with these settings of PyTorch's allocator, as PYTORCH_CUDA_ALLOC_CONF has them",
        SL_ARGUMENT_TEXT, &question.alloc_conf},
@@ -469,6 +469,9 @@ int sl_cmd_whatif(const struct sl_command *command, int argc, char **argv) {
        &question.accumulate},
       {"no-sync", 0, NULL, "accumulate: FSDP2 reduces gradients in the last of them only", SL_ARGUMENT_FLAG,
        &question.no_sync},
+      {"loss-chunks", 0, "N",
+       "with the last layer and the loss on N pieces of the rows, each made again in backward (torch.utils.checkpoint)",
+       SL_ARGUMENT_NUMBER, &question.loss_chunks},
       {"offload-optimizer", 0, NULL, "with the optimizer's states in the host's memory but for its steps",
        SL_ARGUMENT_FLAG, &question.offload_optimizer},
       {"batch", 0, "F", "with batches F times as large, such as 2, 1.5 or 2/3: told by --at", SL_ARGUMENT_TEXT,

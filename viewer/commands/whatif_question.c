@@ -34,6 +34,9 @@ void sl_whatif_say(struct sl_output *out, const struct sl_whatif_question *quest
   if (question->accumulate >= 0)
     sl_output_line(out, "With %" PRId64 " forwards and backwards a step%s", question->accumulate,
                    question->no_sync ? ", gradients reduced in the last one" : "");
+  if (question->loss_chunks >= 0)
+    sl_output_line(out, "With the last layer and the loss in %" PRId64 " pieces, each made again in backward",
+                   question->loss_chunks);
   if (question->offload_optimizer)
     sl_output_line(out, "With the optimizer's states in the host's memory but for its steps");
   if (question->batch)
@@ -190,6 +193,11 @@ bool sl_whatif_take(struct sl_whatif_question *question) {
     sl_complain("--accumulate: at least one forward and backward a step, as in --accumulate 4; --no-sync goes with it");
     return false;
   }
+  if (question->loss_chunks >= 0 && (question->loss_chunks < 2 || question->loss_chunks > 1 << 16)) {
+    sl_complain("--loss-chunks: from 2 to 65536 pieces, as in --loss-chunks 8");
+    return false;
+  }
+  question->changes.loss_chunks = question->loss_chunks < 0 ? 0 : (uint64_t)question->loss_chunks;
   question->changes.accumulate = question->accumulate < 0 ? 0 : (uint64_t)question->accumulate;
   question->changes.no_sync = question->no_sync;
   question->changes.offload_optimizer = question->offload_optimizer;

@@ -85,12 +85,20 @@ JOBS = {
     "ranks8-reshard4": "--world 8 --reshard 4",
     "ranks4-batch2": "--world 4 --batch 2", "ranks4-batch3": "--world 4 --batch 3",
     "ranks4-sequence2": "--world 4 --sequence 2", "ranks4-sequence3": "--world 4 --sequence 3",
+    "one-loss4": "--loss-chunks 4", "one-loss8": "--loss-chunks 8", "one-loss8-batch2": "--loss-chunks 8 --batch 2",
+    "ranks4-loss4": "--world 4 --loss-chunks 4", "mixed4-loss4": "--world 4 --mixed --loss-chunks 4",
     "ranks4-chunks4": "--world 4 --chunks 4", "ranks4-offload": "--world 4 --offload",
+}  # fmt: skip
+# With what operators use, in every step.
+FOLLOWED = {
+    "one-followed": "", "one-recompute-followed": "--recompute all",
+    "ranks4-followed": "--world 4", "ranks4-recompute-followed": "--world 4 --recompute all",
 }  # fmt: skip
 DEFAULT = {"default2": "--world 2", "default8": "--world 8"}  # and these without
 RUNS = (
     *SETTINGS,
     *(Run(name, tuple(job.split()), CONFIGS["expandable"]) for name, job in JOBS.items()),
+    *(Run(name, tuple(job.split()), CONFIGS["expandable"], {"SHARDLEDGER_STACKS": "all"}) for name, job in FOLLOWED.items()),
     *(Run(name, tuple(job.split())) for name, job in DEFAULT.items()),
 )
 
@@ -176,16 +184,25 @@ def job_pairs():
         yield kind, "--recompute blocks.1", f"{kind}-recompute1"
         yield f"{kind}-recompute", "--recompute none", kind
         yield f"{kind}-recompute1", "--recompute none", kind
+        yield f"{kind}-followed", "--recompute all", f"{kind}-recompute"
+        yield f"{kind}-recompute-followed", "--recompute none", kind
     yield "ranks8", "--world-size 4 --recompute all", "ranks4-recompute"
     for times in (2, 3):
         yield "one", f"--accumulate {times}", f"one-micro{times}"
         yield "ranks4", f"--accumulate {times}", f"ranks4-micro{times}"
         yield "ranks4", f"--accumulate {times} --no-sync", f"ranks4-nosync{times}"
+        yield "one-followed", f"--accumulate {times}", f"one-micro{times}"
+        yield "ranks4-followed", f"--accumulate {times} --no-sync", f"ranks4-nosync{times}"
     yield "mixed4", "--accumulate 2", "mixed4-micro2"
     for ranks in (2, 4, 8, 64):
         yield f"ranks{ranks}", "--mixed-precision bf16", f"mixed{ranks}"
     yield "mixed4", "--mixed-precision fp32", "ranks4"
     yield "ranks8", "--world-size 4 --mixed-precision bf16", "mixed4"
+    yield "one", "--loss-chunks 4", "one-loss4"
+    yield "one", "--loss-chunks 8", "one-loss8"
+    yield "one-batch2", "--loss-chunks 8", "one-loss8-batch2"
+    yield "ranks4", "--loss-chunks 4", "ranks4-loss4"
+    yield "mixed4", "--loss-chunks 4", "mixed4-loss4"
     yield "one", "--offload-optimizer", "one-swap"
     yield "ranks4", "--offload-optimizer", "ranks4-swap"
     yield "ranks8", "--world-size 4 --offload-optimizer", "ranks4-swap"

@@ -1,0 +1,329 @@
+#include "change_loss_chunks.h"
+
+#include "storage/grow.h"
+#include "storage/tables/sql_text.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { NONE = UINT32_MAX, SCALAR = 512, WIDER = 4, SEMAPHORES = 64 << 10, NEAR = 4 };
+
+struct mark { /* backward as a whole */
+  int64_t step;
+  uint64_t start_ns, end_ns;
+};
+
+struct change {
+  struct sl_tape *tape;
+  struct sl_error *error;
+  uint64_t chunks;
+  bool at_most;
+  struct mark *marks;
+  size_t mark_count;
+  struct sl_tape_ends *ends;
+  size_t recorded, events; /* allocations and events that were there */
+  uint32_t *copies;        /* of each allocation: the piece's that is played */
+  size_t changed;
+  /* of the backward that is looked at: the first event of the output, of backward, and the one that ends the loss */
+  const struct mark *mark;
+  size_t first, backward, end;
+  uint64_t number; /* of the event beside which all is put */
+  int32_t offset;
+};
+
+static struct sl_tape_allocation *allocation(const struct change *c, uint32_t index) {
+  return &c->tape->allocations[index];
+}
+
+static const struct sl_tape_event *event_at(const struct change *c, size_t event) {
+  return &c->tape->events[event];
+}
+
+static bool is_phase(const struct change *c, uint32_t index, const char *name) {
+  return sl_tape_is(&c->tape->phases, allocation(c, index)->phase, name);
+}
+
+static bool is_category(const struct change *c, uint32_t index, const char *name) {
+  return sl_tape_is(&c->tape->categories, allocation(c, index)->category, name);
+}
+
+static int refuse(const struct change *c, const char *what) {
+  return sl_error_set(c->error, -ENOTSUP, "in step %" PRId64 " %s", c->mark->step, what);
+}
+
+/* ---- where the loss is ---- */
+
+static int marks_read(struct sl_db *db, struct change *c) {
+  struct sl_statement *row = NULL;
+  int r = sl_db_ask(db, sl_tape_marks_sql, SL_WITH(SL_NUMBER(":rank", c->tape->rank)), &row, c->error);
+  while (r >= 0 && (r = sl_statement_step(row, c->error)) > 0) {
+    struct mark *grown = sl_column_int(row, 1) ? sl_list_grow(c->marks, c->mark_count, sizeof *grown) : c->marks;
+    if (!sl_column_int(row, 1))
+      continue;
+    if (!grown) {
+      r = sl_no_memory(c->error);
+      break;
+    }
+    c->marks = grown;
+    grown[c->mark_count++] =
+        (struct mark){sl_column_int(row, 0), (uint64_t)sl_column_int(row, 2), (uint64_t)sl_column_int(row, 3)};
+  }
+  row = sl_statement_close(row);
+  if (r == 0 && !c->mark_count)
+    r = sl_error_set(c->error, -ENOTSUP, "no backward was recorded in a step");
+  return r;
+}
+
+/* What the model made last before this backward; it is freed by the loss's end. */
+static uint32_t output_find(const struct change *c) {
+  for (size_t e = c->backward; e-- > 0;) {
+    const uint32_t index = event_at(c, e)->index;
+    if (event_at(c, e)->kind != SL_TAPE_alloc)
+      continue;
+    if (allocation(c, index)->step != c->mark->step)
+      break;
+    if (is_phase(c, index, "forward") && !is_category(c, index, "workspace"))
+      return index;
+  }
+  return NONE;
+}
+
+/* Where backward frees what was made before the output: what the last layer was given. */
+static size_t end_find(const struct change *c) {
+  for (size_t e = c->backward; e < c->events && event_at(c, e)->ns <= c->mark->end_ns; e++) {
+    const uint32_t index = event_at(c, e)->index;
+    if (event_at(c, e)->kind == SL_TAPE_free && c->ends[index].alloc < c->first && is_phase(c, index, "forward") &&
+        is_category(c, index, "activation"))
+      return e;
+  }
+  return SIZE_MAX;
+}
+
+/* One that is in pieces: made in the stretch, by the model or the loss, and no single number. */
+static bool is_of_loss(const struct change *c, uint32_t index) {
+  const size_t made = c->ends[index].alloc;
+  return index < c->recorded && made != SIZE_MAX && made >= c->first && made < c->end &&
+         allocation(c, index)->requested > SCALAR && !is_category(c, index, "workspace") &&
+         (is_phase(c, index, "forward") || is_phase(c, index, "step") || is_phase(c, index, "user") ||
+          is_phase(c, index, "backward"));
+}
+
+static bool is_gradient(const struct change *c, uint32_t index) {
+  return is_category(c, index, "gradient") || is_category(c, index, "unsharded_grad");
+}
+
+static bool is_kept(const struct change *c, uint32_t index) {
+  return c->ends[index].free == SIZE_MAX || c->ends[index].free >= c->end;
+}
+
+static int loss_find(struct change *c) {
+  c->backward = sl_tape_event_from(c->tape, c->events, c->mark->start_ns);
+  const uint32_t output = output_find(c);
+  if (output == NONE)
+    return refuse(c, "nothing is made in forward before backward");
+  c->first = c->ends[output].alloc;
+  c->end = end_find(c);
+  if (c->end == SIZE_MAX)
+    return refuse(c, "backward does not free what the last layer was given");
+  bool is_found = false;
+  for (size_t e = c->first; e < c->end; e++) {
+    const uint32_t index = event_at(c, e)->index;
+    if (event_at(c, e)->kind != SL_TAPE_alloc || !is_of_loss(c, index))
+      continue;
+    const uint64_t bytes = allocation(c, index)->requested, whole = allocation(c, output)->requested;
+    is_found |= e < c->backward && index != output && bytes >= whole && bytes <= WIDER * whole;
+    if (e < c->backward && is_kept(c, index))
+      return refuse(c, "what the model returned, or the loss made of it, is kept when the loss's backward is over");
+  }
+  return is_found
+             ? 0
+             : refuse(c, "no loss is recognised: between forward and backward nothing is made outside of modules that "
+                         "is as large as what the model returned");
+}
+
+/* ---- pieces ---- */
+
+/* What a reduction that is split over blocks stages, with its semaphores: see change_scale.c. */
+static bool is_staging(const struct change *c, uint32_t index) {
+  const struct sl_tape_allocation *a = allocation(c, index), *b = a + 1;
+  return index + 1 < c->recorded && a->free_event && b->requested <= SEMAPHORES && b->requested < a->requested &&
+         b->alloc_event - a->alloc_event <= NEAR && b->free_event - b->alloc_event <= NEAR &&
+         a->free_event > b->free_event && a->free_event - b->free_event <= NEAR;
+}
+
+static int put(struct change *c, enum sl_tape_kind kind, uint32_t index) {
+  return sl_tape_put(c->tape, kind, index, c->number, ++c->offset);
+}
+
+static int put_end(struct change *c, uint32_t index) {
+  int r = put(c, SL_TAPE_free, index);
+  return r < 0 ? r : put(c, SL_TAPE_complete, index);
+}
+
+static int piece_begin(struct change *c, uint32_t index, int64_t tid) {
+  struct sl_tape_allocation like = *allocation(c, index);
+  const bool is_whole = is_gradient(c, index) || (c->at_most && is_staging(c, index));
+  like.tid = tid;
+  like.free_event = 1; /* has an end, by events that are put */
+  int r = 0;
+  if (is_gradient(c, index))
+    r = sl_tape_category(c->tape, "temp", &like.category);
+  r = r < 0 ? r
+            : sl_tape_add(c->tape, &like, is_whole ? like.requested : (like.requested + c->chunks - 1) / c->chunks,
+                          &c->copies[index]);
+  return r < 0 ? r : put(c, SL_TAPE_alloc, c->copies[index]);
+}
+
+static int piece_end(struct change *c, uint32_t index) {
+  const uint32_t copy = c->copies[index];
+  c->copies[index] = NONE;
+  return copy == NONE ? 0 : put_end(c, copy);
+}
+
+/* The recorded one is the first piece's, from here on. */
+static void begin_move(struct change *c, uint32_t index) {
+  struct sl_tape_event *event = &c->tape->events[c->ends[index].alloc];
+  event->number = c->number;
+  event->place = (uint32_t)(SL_TAPE_MIDDLE + ++c->offset);
+}
+
+/* Forward of a piece; what is saved is there when it is made again, else it ends. */
+static int forward_put(struct change *c, bool is_again, int64_t tid) {
+  int r = 0;
+  for (size_t e = c->first; e < c->backward && r == 0; e++) {
+    const struct sl_tape_event event = *event_at(c, e);
+    if (event.kind == SL_TAPE_segment || !is_of_loss(c, event.index))
+      continue;
+    if (event.kind == SL_TAPE_alloc) {
+      r = piece_begin(c, event.index, tid);
+      const bool is_saved = c->ends[event.index].free >= c->backward;
+      if (r == 0 && is_saved && !is_again && !c->at_most)
+        r = piece_end(c, event.index);
+    } else if (event.kind == SL_TAPE_free) {
+      r = piece_end(c, event.index);
+    }
+  }
+  for (size_t e = c->first; e < c->backward && r == 0 && !is_again; e++)
+    if (event_at(c, e)->kind == SL_TAPE_alloc && is_of_loss(c, event_at(c, e)->index))
+      r = piece_end(c, event_at(c, e)->index);
+  return r;
+}
+
+/* Backward of a piece. What goes on to the layers before stays in pieces until there are all. */
+static int backward_put(struct change *c, bool is_first, uint32_t *pieces, size_t *count) {
+  int r = 0;
+  for (size_t e = c->backward; e < c->end && r == 0; e++) {
+    const struct sl_tape_event event = *event_at(c, e);
+    if (event.kind == SL_TAPE_segment || !is_of_loss(c, event.index))
+      continue;
+    if (event.kind == SL_TAPE_free)
+      r = piece_end(c, event.index);
+    if (event.kind != SL_TAPE_alloc)
+      continue;
+    if (is_gradient(c, event.index) && is_first)
+      begin_move(c, event.index);
+    else
+      r = piece_begin(c, event.index, allocation(c, event.index)->tid);
+    if (r == 0 && is_kept(c, event.index) && !is_gradient(c, event.index)) {
+      pieces[(*count)++] = c->copies[event.index];
+      c->copies[event.index] = NONE;
+    }
+  }
+  for (size_t e = c->backward; e < c->end && r == 0; e++)
+    if (event_at(c, e)->kind == SL_TAPE_alloc && is_of_loss(c, event_at(c, e)->index))
+      r = piece_end(c, event_at(c, e)->index);
+  return r;
+}
+
+/* The pieces' gradients together, which the recorded one was. */
+static int together_put(struct change *c, const uint32_t *pieces, size_t count) {
+  int r = 0;
+  for (size_t e = c->backward; e < c->end; e++) {
+    const uint32_t index = event_at(c, e)->index;
+    if (event_at(c, e)->kind == SL_TAPE_alloc && is_of_loss(c, index) && is_kept(c, index) && !is_gradient(c, index))
+      begin_move(c, index);
+  }
+  for (size_t i = 0; i < count && r == 0; i++)
+    r = put_end(c, pieces[i]);
+  return r;
+}
+
+static int loss_change(struct change *c) {
+  const int64_t tid = allocation(c, event_at(c, c->first)->index)->tid;
+  uint32_t *pieces = reallocarray(NULL, c->chunks * (c->end - c->backward + 1), sizeof *pieces);
+  size_t count = 0;
+  int r = pieces ? 0 : -ENOMEM;
+  /* The first of them stands where the output was made; of backward, where that begins. */
+  c->number = event_at(c, c->first)->number;
+  c->offset = 1;
+  for (uint64_t i = 0; i < c->chunks && r == 0; i++)
+    r = forward_put(c, false, tid);
+  c->number = event_at(c, c->backward)->number;
+  c->offset = 1;
+  for (uint64_t i = 0; i < c->chunks && r == 0; i++) {
+    r = forward_put(c, true, allocation(c, event_at(c, c->backward)->index)->tid);
+    r = r < 0 ? r : backward_put(c, i == 0, pieces, &count);
+  }
+  r = r < 0 ? r : together_put(c, pieces, count);
+  for (size_t e = c->first; e < c->end && r == 0; e++) {
+    const uint32_t index = event_at(c, e)->index;
+    if (event_at(c, e)->kind == SL_TAPE_alloc && is_of_loss(c, index) &&
+        (e < c->backward || !(is_gradient(c, index) || is_kept(c, index))))
+      allocation(c, index)->dropped = true;
+  }
+  free(pieces);
+  return r < 0 ? sl_no_memory(c->error) : 0;
+}
+
+/* A step's own rows: of a repeated one there are none. */
+static bool is_stored(const struct change *c, const struct mark *mark) {
+  for (size_t i = 0; i < c->tape->period_count; i++) {
+    const struct sl_tape_period *period = &c->tape->periods[i];
+    if (period->step == mark->step && period->kind[0] == 's' && period->kind[1] == 't')
+      return period->same_as < 0 && period->first < period->end;
+  }
+  return false;
+}
+
+int sl_change_loss_chunks(struct sl_db *db, struct sl_tape *tape, uint64_t chunks, bool at_most,
+                          struct sl_error *error) {
+  struct change c = {.tape = tape,
+                     .error = error,
+                     .chunks = chunks,
+                     .at_most = at_most,
+                     .recorded = tape->allocation_count,
+                     .events = tape->event_count};
+  int r = marks_read(db, &c);
+  if (r == 0) {
+    c.ends = sl_tape_ends(tape);
+    c.copies = malloc((tape->allocation_count + 1) * sizeof *c.copies);
+    r = c.ends && c.copies ? 0 : sl_no_memory(error);
+  }
+  for (size_t i = 0; i < c.recorded && r == 0; i++)
+    c.copies[i] = NONE;
+  for (size_t i = 0; i < c.mark_count && r == 0; i++) {
+    c.mark = &c.marks[i];
+    if (!is_stored(&c, c.mark))
+      continue;
+    r = loss_find(&c);
+    r = r < 0 ? r : loss_change(&c);
+    c.changed++;
+  }
+  if (r == 0 && !c.changed)
+    r = sl_error_set(error, -ENOTSUP, "no step was recorded");
+  for (size_t i = 0; i < tape->event_count && r == 0; i++)
+    if (tape->events[i].place != SL_TAPE_MIDDLE)
+      tape->events[i].ns = 0; /* that of where it is now */
+  if (r == 0) {
+    sl_tape_sort(tape);
+    snprintf(
+        tape->doubt, sizeof tape->doubt,
+        "what the last layer and the loss make is taken to be in proportion to rows, and kernels not to depend on them");
+  }
+  free(c.marks);
+  free(c.ends);
+  free(c.copies);
+  return r;
+}

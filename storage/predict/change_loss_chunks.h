@@ -1,0 +1,28 @@
+/*
+ * The model's last layer and the loss on pieces of its rows, one after the other, each made again in backward:
+ *
+ *   sum(checkpoint(loss_of, h, t, use_reentrant=False) for h, t in zip(hidden.chunk(8), labels.chunk(8)))
+ *
+ *   recorded   output, what the loss makes of it ── backward: the same, and gradients of all rows
+ *   changed    a piece, and over ── … ── backward: a piece again, its gradients ── … ── the pieces' gradients together
+ *
+ * What is in pieces is what is made from the output on, which is made last in forward, up to where backward frees what
+ * the last layer was given. It is recognised where something as large as the output is made outside of modules before
+ * backward. Gradients of the layer's own parameters are whole: the first piece's is kept, and each later one is added
+ * to it. Whether sizes are in proportion to rows is not known (what reductions stage is not), nor when in forward
+ * something ends: there is a tape for each end, and nothing of it is proven.
+ */
+#ifndef SHARDLEDGER_CHANGE_LOSS_CHUNKS_H
+#define SHARDLEDGER_CHANGE_LOSS_CHUNKS_H
+
+#include "storage/tables/db.h"
+#include "tape.h"
+
+/*
+ * Changes the tape to one end or the other. 0; -ENOTSUP, with the reason as the rest of a sentence in error; or another
+ * negative errno.
+ */
+int sl_change_loss_chunks(struct sl_db *db, struct sl_tape *tape, uint64_t chunks, bool at_most,
+                          struct sl_error *error);
+
+#endif

@@ -27,7 +27,7 @@ struct sl_largest_batch {
   uint64_t retries;                           /* cached segments are given back so often */
   struct sl_whatif_range allocated, reserved; /* with it; nothing where none fits */
   uint64_t next_allocated; /* what the batch after it needs at least, had it room without end; 0: not known */
-  char doubt[200];         /* what is taken for granted */
+  char doubt[500];         /* what is taken for granted */
 };
 
 /*

@@ -73,7 +73,7 @@ int sl_bench_need(const struct sl_bench *bench, struct sl_advise *out) {
   }
   int r = ask(bench, NULL, NULL, ROOM_without_end, FEW_PLAYS, &answer);
   if (r == 0 && answer.standing == SL_STANDING_refused)
-    snprintf(out->why, sizeof out->why, "%s", answer.reason);
+    snprintf(out->why, sizeof out->why, "%.399s", answer.reason);
   else if (r == 0)
     figures_read(bench, &answer, out->need, out->need_standing);
   sl_whatif_free(&answer);
@@ -86,7 +86,7 @@ int sl_bench_limited(const struct sl_bench *bench, struct sl_advise *out, bool *
   *is_refused =
       r == 0 && (bench->rest->rest == SL_REST_unknown ? answer.end != SL_END_served : answer.end == SL_END_refused);
   if (r == 0 && answer.standing == SL_STANDING_refused)
-    snprintf(out->why, sizeof out->why, "%s", answer.reason);
+    snprintf(out->why, sizeof out->why, "%.399s", answer.reason);
   out->fits_already = r == 0 && answer.standing != SL_STANDING_refused && answer.end == SL_END_all && !*is_refused;
   out->retries = answer.retries;
   sl_whatif_free(&answer);
@@ -107,7 +107,7 @@ static void conf_join(const struct sl_bench *bench, const struct sl_advice *advi
 }
 
 static int refuse(struct sl_advice *advice, const char *why) {
-  snprintf(advice->why, sizeof advice->why, "%s", why);
+  snprintf(advice->why, sizeof advice->why, "%.399s", why);
   advice->fits = SL_FITS_refused;
   return 0;
 }

@@ -5,7 +5,6 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 enum { NONE = UINT32_MAX, SCALAR = 512, WIDER = 4, SEMAPHORES = 64 << 10, NEAR = 4 };
@@ -318,8 +317,8 @@ int sl_change_loss_chunks(struct sl_db *db, struct sl_tape *tape, uint64_t chunk
       tape->events[i].ns = 0; /* that of where it is now */
   if (r == 0) {
     sl_tape_sort(tape);
-    snprintf(
-        tape->doubt, sizeof tape->doubt,
+    sl_tape_doubt(
+        tape,
         "what the last layer and the loss make is taken to be in proportion to rows, and kernels not to depend on them");
   }
   free(c.marks);

@@ -191,10 +191,10 @@ int sl_change_mixed_precision(struct sl_tape *tape, const struct sl_shards *befo
   r = r < 0 ? r : tape_change(&c);
   if (r == 0) {
     sl_tape_sort(tape);
-    snprintf(tape->doubt, sizeof tape->doubt,
-             "types of activations are not recorded, nor what the program casts itself: they are taken at %s",
-             c.new_element < c.element ? "the new type at least, and as recorded with the output copied at most"
-                                       : "what was recorded at least, and the new type at most");
+    sl_tape_doubt(tape,
+                  "types of activations are not recorded, nor what the program casts itself: they are taken at %s",
+                  c.new_element < c.element ? "the new type at least, and as recorded with the output copied at most"
+                                            : "what was recorded at least, and the new type at most");
   }
   sl_unit_sizes_end(&c.sizes);
   free(c.ends);

@@ -3,10 +3,10 @@
 #include "storage/grow.h"
 #include "storage/rules/categories.h"
 #include "storage/tables/sql_text.h"
+#include "tape_uses.h"
 
 #include <errno.h>
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,7 +37,7 @@ struct change {
   struct call *calls;
   size_t call_count;
   struct sl_tape_ends *ends;
-  uint64_t *uses_ns; /* of each allocation: its last use; 0: none is known */
+  struct sl_tape_use *uses; /* of each allocation */
   uint32_t recorded, nothing;
   struct list made, again; /* by a call's forward, and by its recomputation */
   uint64_t forward_end;    /* the number of the last event of that forward */
@@ -91,18 +91,8 @@ static int call_add(struct change *c, struct sl_statement *row) {
   return 0;
 }
 
-/* Allocations come by their ids, and so do their uses. */
-static int use_add(struct change *c, struct sl_statement *row, uint32_t *next) {
-  while (*next < c->recorded && c->tape->allocations[*next].id < sl_column_int(row, 0))
-    ++*next;
-  if (*next < c->recorded && c->tape->allocations[*next].id == sl_column_int(row, 0))
-    c->uses_ns[*next] = (uint64_t)sl_column_int(row, 1);
-  return 0;
-}
-
 static int record_read(struct sl_db *db, struct change *c) {
   struct sl_statement *row = NULL;
-  uint32_t next = 0;
   int r = sl_db_ask(db, sl_tape_recomputes_sql, SL_WITH(SL_NUMBER(":rank", c->tape->rank)), &row, c->error);
   while (r >= 0 && (r = sl_statement_step(row, c->error)) > 0)
     if ((r = call_add(c, row)) == -ENOMEM)
@@ -110,15 +100,7 @@ static int record_read(struct sl_db *db, struct change *c) {
   row = sl_statement_close(row);
   if (r == 0 && !c->call_count)
     r = sl_error_set(c->error, -ENOTSUP, "no module was recorded to be recomputed in a step");
-  if (r < 0)
-    return r;
-  if (!(c->uses_ns = calloc((size_t)c->recorded + 1, sizeof *c->uses_ns)))
-    return sl_no_memory(c->error);
-  r = sl_db_ask(db, sl_tape_uses_sql, SL_WITH(SL_NUMBER(":rank", c->tape->rank)), &row, c->error);
-  while (r >= 0 && (r = sl_statement_step(row, c->error)) > 0)
-    r = use_add(c, row, &next);
-  row = sl_statement_close(row);
-  return r;
+  return r < 0 ? r : sl_tape_uses(db, c->tape, &c->uses, c->error);
 }
 
 /* ---- what a call makes, and once more ---- */
@@ -345,8 +327,8 @@ static void inputs_end(struct change *c, const struct call *call, size_t region_
     if (a->dropped || a->step != call->step || made == SIZE_MAX || event_at(c, made)->ns >= call->forward_ns)
       continue;
     uint64_t until = forward;
-    if (c->uses_ns[index] > call->end_ns)
-      until = sl_tape_event_until(c->tape, c->tape->event_count, c->uses_ns[index]);
+    if (c->uses[index].last_ns > call->end_ns)
+      until = sl_tape_event_until(c->tape, c->tape->event_count, c->uses[index].last_ns);
     if (until < a->free_event && until >= a->alloc_event)
       end_put(c, index, (struct moment){until, false});
   }
@@ -415,9 +397,9 @@ int sl_change_recompute_none(struct sl_db *db, struct sl_tape *tape, bool at_lat
   for (size_t i = 0; i < c.call_count && r == 0; i++)
     r = call_change(&c, &c.calls[i]);
   if (r == 0 && (c.is_open || !c.is_cut))
-    snprintf(tape->doubt, sizeof tape->doubt, "%s",
-             c.is_open ? "what is recomputed is taken to be the modules and nothing around them"
-                       : "it is taken to be recomputed with use_reentrant=False");
+    sl_tape_doubt(tape, "%s",
+                  c.is_open ? "what is recomputed is taken to be the modules and nothing around them"
+                            : "it is taken to be recomputed with use_reentrant=False");
   for (size_t i = 0; i < tape->event_count && r == 0; i++)
     if (tape->events[i].place != SL_TAPE_MIDDLE)
       tape->events[i].ns = 0; /* that of where it is now */
@@ -425,7 +407,7 @@ int sl_change_recompute_none(struct sl_db *db, struct sl_tape *tape, bool at_lat
     sl_tape_sort(tape);
   free(c.calls);
   free(c.ends);
-  free(c.uses_ns);
+  free(c.uses);
   free(c.made.items);
   free(c.again.items);
   return r;

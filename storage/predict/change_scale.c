@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -244,8 +243,8 @@ int sl_change_scale(struct sl_tape *tape, const struct sl_scale_run *runs, size_
   if (r == 0 && (!c.fitted || !c.steps))
     r = sl_error_set(error, -ENOTSUP, "nothing differs between these runs");
   if (r == 0)
-    snprintf(
-        tape->doubt, sizeof tape->doubt,
+    sl_tape_doubt(
+        tape,
         "%zu sizes were fitted to %zu runs, and %zu that only this one has are taken to grow in proportion; at other "
         "sizes PyTorch may choose other kernels",
         c.fitted - c.alone, count + 1, c.alone);

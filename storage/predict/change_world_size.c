@@ -5,7 +5,6 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -171,9 +170,9 @@ int sl_change_world_size(struct sl_tape *tape, const struct sl_shards *shards, u
   if (r == 0 && !c.sizes.changed)
     r = sl_error_set(error, -ENOTSUP, "none of what FSDP2 makes was recorded");
   if (r == 0 && c.doubt_count)
-    snprintf(tape->doubt, sizeof tape->doubt,
-             "%" PRIu64 " bytes in %zu allocations of the program itself, the first %s, are taken not to depend on it",
-             c.doubt_bytes, c.doubt_count, c.doubt_step < 0 ? "outside of steps" : "after backward");
+    sl_tape_doubt(
+        tape, "%" PRIu64 " bytes in %zu allocations of the program itself, the first %s, are taken not to depend on it",
+        c.doubt_bytes, c.doubt_count, c.doubt_step < 0 ? "outside of steps" : "after backward");
   sl_unit_sizes_end(&c.sizes);
   free(c.parts);
   return r;

@@ -312,6 +312,20 @@ TEST_F(Whatif, WholeGradientsAreAccumulatedWithinABound) {
   EXPECT_TRUE(contains(result.out, "0,requested,874797256,874797256,,0,exact,")) << result.out;
 }
 
+TEST_F(Whatif, StepsThatHandObjectsOnAreAccumulatedToo) {
+  // The loop keeps outputs for its next step; what operators use was recorded.
+  CommandResult result = shardledger({"whatif", ledger("code/idle/loop"), "--accumulate", "2", "--csv"});
+  EXPECT_EQ(result.status, 0) << result.error;
+  EXPECT_TRUE(contains(result.out, ",bound,")) << result.out;
+}
+
+TEST_F(Whatif, SaysAllThatSeveralChangesTakeForGranted) {
+  CommandResult result =
+      shardledger({"whatif", ledger("predictions/ranks4"), "--mixed-precision", "bf16", "--loss-chunks", "4"});
+  EXPECT_TRUE(contains(result.out, "types of activations are not recorded")) << result.out;
+  EXPECT_TRUE(contains(result.out, "; what the last layer and the loss make is taken")) << result.out;
+}
+
 TEST_F(Whatif, SaysWhyAccumulationIsRefused) {
   const struct {
     const char *run, *why;

@@ -119,7 +119,7 @@ static const char *range_say(const struct sl_whatif_range *range, bool exact_byt
 
 static void reason_cell(struct sl_table *table, const struct sl_whatif *answer, int quantity,
                         enum sl_standing standing) {
-  char text[600], range[2 * SL_UNIT_CHARS + 8];
+  char text[1000], range[2 * SL_UNIT_CHARS + 8];
   if (standing == SL_STANDING_refused) {
     sl_cell_text(table, answer->reason);
   } else if (standing == SL_STANDING_estimate) {

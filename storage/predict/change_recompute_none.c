@@ -324,7 +324,8 @@ static void inputs_end(struct change *c, const struct call *call, size_t region_
       continue;
     const struct sl_tape_allocation *a = allocation(c, index);
     const size_t made = c->ends[index].alloc;
-    if (a->dropped || a->step != call->step || made == SIZE_MAX || event_at(c, made)->ns >= call->forward_ns)
+    if (a->dropped || a->step != call->step || made == SIZE_MAX || event_at(c, made)->ns >= call->forward_ns ||
+        !(is_phase(c, index, "forward") || is_phase(c, index, "step") || is_phase(c, index, "user")))
       continue;
     uint64_t until = forward;
     if (c->uses[index].last_ns > call->end_ns)

@@ -180,8 +180,13 @@ int sl_change_mixed_precision(struct sl_tape *tape, const struct sl_shards *befo
                               uint64_t ranks, const char *dtype, const char *reduce_dtype, bool at_most,
                               struct sl_error *error) {
   struct change c = {.tape = tape, .at_most = at_most, .error = error};
-  c.sizes = (struct sl_unit_sizes){
-      .tape = tape, .before = before, .after = after, .from = ranks, .to = ranks, .error = error};
+  c.sizes = (struct sl_unit_sizes){.tape = tape,
+                                   .before = before,
+                                   .after = after,
+                                   .from = ranks,
+                                   .to = ranks,
+                                   .replicas = sl_shards_replicas(before),
+                                   .error = error};
   int r = sl_unit_sizes_check(&c.sizes);
   r = r < 0 ? r : types_take(&c, before, after, ranks, dtype, reduce_dtype);
   if (r < 0)

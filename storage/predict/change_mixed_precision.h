@@ -19,7 +19,8 @@
 
 /*
  * dtype: of parameters where they are gathered, as PyTorch names it (bfloat16); reduce_dtype: of gradients where they
- * are reduced. ranks: that units are split over. Changes the tape to one end or the other. 0; -ENOTSUP, with the reason
+ * are reduced. ranks: that share a unit's
+ * parameters. Changes the tape to one end or the other. 0; -ENOTSUP, with the reason
  * as the rest of a sentence in error; or -ENOMEM.
  */
 int sl_change_mixed_precision(struct sl_tape *tape, const struct sl_shards *before, struct sl_shards *after,

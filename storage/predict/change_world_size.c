@@ -155,10 +155,20 @@ static int allocations_change(struct change *c) {
 }
 
 int sl_change_world_size(struct sl_tape *tape, const struct sl_shards *shards, uint64_t ranks, struct sl_error *error) {
-  struct change c = {.tape = tape, .shards = shards, .error = error, .to = ranks};
-  c.from = tape->world_size > 0 ? (uint64_t)tape->world_size : 0;
-  c.sizes = (struct sl_unit_sizes){
-      .tape = tape, .before = shards, .after = shards, .from = c.from, .to = c.to, .error = error};
+  struct change c = {.tape = tape, .shards = shards, .error = error};
+  const uint64_t replicas = sl_shards_replicas(shards);
+  if (ranks % replicas)
+    return sl_error_set(error, -ENOTSUP, "%" PRIu64 " ranks are not %" PRIu64 " groups of as many (HSDP)", ranks,
+                        replicas);
+  c.to = ranks / replicas;
+  c.from = tape->world_size > 0 ? (uint64_t)tape->world_size / replicas : 0;
+  c.sizes = (struct sl_unit_sizes){.tape = tape,
+                                   .before = shards,
+                                   .after = shards,
+                                   .from = c.from,
+                                   .to = c.to,
+                                   .replicas = replicas,
+                                   .error = error};
   int r = rules_check(&c);
   if (r < 0)
     return r;

@@ -11,6 +11,7 @@
 #include "change_reshard_to.h"
 #include "change_workspaces.h"
 #include "change_world_size.h"
+#include "unit_sizes.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -28,6 +29,8 @@ static int world_size_change(struct sl_db *db, struct sl_tape *tape, uint64_t ra
   int r = sl_shards_read(db, tape->rank, &shards, error);
   if (r < 0)
     return r;
+  if (sl_shards_replicas(&shards) > 1 && shards.units[0].ranks)
+    shards.rank %= (uint32_t)shards.units[0].ranks; /* its place in its group, of which one follows the other */
   r = sl_change_world_size(tape, &shards, ranks, error);
   sl_shards_free(&shards);
   return r;
@@ -46,13 +49,14 @@ static int mixed_precision_change(struct sl_db *db, struct sl_tape *tape, const 
     return r;
   r = sl_shards_read(db, tape->rank, &after, error);
   if (r == 0) {
+    const uint64_t replicas = sl_shards_replicas(&before), ranks = ranks_of(tape, changes) / replicas;
     for (size_t i = 0; i < before.unit_count && changes->world_size; i++) {
-      before.units[i].ranks = ranks_of(tape, changes);
-      if (before.units[i].reshard_ranks == (uint64_t)tape->world_size)
-        before.units[i].reshard_ranks = before.units[i].ranks;
+      struct sl_shard_unit *unit = &before.units[i];
+      unit->reshard_ranks = unit->reshard_ranks == unit->ranks ? ranks : unit->reshard_ranks;
+      unit->ranks = ranks;
     }
-    r = sl_change_mixed_precision(tape, &before, &after, ranks_of(tape, changes), changes->param_dtype,
-                                  changes->reduce_dtype, at_most, error);
+    r = sl_change_mixed_precision(tape, &before, &after, ranks, changes->param_dtype, changes->reduce_dtype, at_most,
+                                  error);
     sl_shards_free(&after);
   }
   sl_shards_free(&before);

@@ -21,7 +21,8 @@ void sl_unit_sizes_end(struct sl_unit_sizes *c) {
 
 static int unit_check(const struct sl_unit_sizes *c, const struct sl_shard_unit *unit) {
   const char *what = unit->ranks != c->from ? "not all ranks share its parameters"
-                     : unit->replicas != 1  ? "its parameters are copied, too (HSDP)"
+                     : unit->replicas != c->replicas
+                         ? "there are not as many copies of its parameters as of others (HSDP)"
                      : unit->reshard_ranks != 1 && unit->reshard_ranks != c->from ? "it is resharded to fewer ranks"
                      : unit->groups != 1                                          ? "it gathers in several groups"
                      : unit->is_offloaded ? "its parameters are in the host's memory"

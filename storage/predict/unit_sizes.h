@@ -15,7 +15,8 @@ struct sl_unit_progress { /* of a unit: what it makes next */
 struct sl_unit_sizes {
   struct sl_tape *tape;
   const struct sl_shards *before, *after; /* the same units: as recorded, and as they would be */
-  uint64_t from, to;                      /* ranks */
+  uint64_t from, to;                      /* ranks that share a unit's parameters */
+  uint64_t replicas;                      /* groups of such ranks: 1 without HSDP */
   struct sl_error *error;
   size_t changed;
   struct sl_unit_progress *progress; /* sl_unit_sizes_begin's */
@@ -35,5 +36,10 @@ int sl_unit_sizes_change(struct sl_unit_sizes *sizes, struct sl_tape_allocation 
 /* One of another kind, by its own rule: what it is named, what it must take, and what it gets. */
 int sl_unit_sizes_take(struct sl_unit_sizes *sizes, struct sl_tape_allocation *allocation, const char *what,
                        uint64_t before, uint64_t after);
+
+/* Of the first unit, which all have to be like; 1 where there is none. */
+static inline uint64_t sl_shards_replicas(const struct sl_shards *shards) {
+  return shards->unit_count && shards->units[0].replicas ? shards->units[0].replicas : 1;
+}
 
 #endif

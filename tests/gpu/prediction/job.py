@@ -73,6 +73,9 @@ def make(options):
         from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
 
         how = {}
+        if options.replicas > 1:
+            shape = (options.replicas, options.world // options.replicas)
+            how["mesh"] = torch.distributed.init_device_mesh(DEVICE, shape, mesh_dim_names=("replicate", "shard"))
         if options.mixed:
             how["mp_policy"] = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
         if options.offload:
@@ -150,6 +153,7 @@ def main():
     parser.add_argument("--optimizer", choices=OPTIMIZERS, default="adamw")
     parser.add_argument("--world", type=int, default=0)
     parser.add_argument("--rank", type=int, default=0)
+    parser.add_argument("--replicas", type=int, default=1, help="HSDP: groups of ranks that each have all parameters")
     parser.add_argument("--keep", action="store_true", help="reshard_after_forward=False")
     parser.add_argument("--reshard", type=int, default=0, help="reshard_after_forward=so many")
     parser.add_argument("--mixed", action="store_true", help="FSDP2's mixed precision: bfloat16, reduced in float32")

@@ -77,6 +77,9 @@ JOBS = {
     "ranks8-seventh": "--world 8 --rank 6", "ranks7-seventh": "--world 7 --rank 6",
     "ranks4-sgd": "--world 4 --optimizer sgd", "ranks8-sgd": "--world 8 --optimizer sgd",
     **{f"mixed{n}": f"--world {n} --mixed" for n in (1, 2, 4, 8, 64)},
+    **{f"hsdp2x{n}": f"--world {2 * n} --replicas 2" for n in (2, 4, 8)},
+    "hsdp4x4": "--world 16 --replicas 4", "hsdp2x4-seventh": "--world 8 --replicas 2 --rank 6",
+    "hsdp2x8-eleventh": "--world 16 --replicas 2 --rank 10", "hsdp2x4-mixed": "--world 8 --replicas 2 --mixed",
     "ranks4-micro2": "--world 4 --micro 2", "ranks4-micro3": "--world 4 --micro 3",
     "ranks4-nosync2": "--world 4 --micro 2 --no-sync", "ranks4-nosync3": "--world 4 --micro 3 --no-sync",
     "mixed4-micro2": "--world 4 --mixed --micro 2", "mixed4-nosync2": "--world 4 --mixed --micro 2 --no-sync",
@@ -179,6 +182,13 @@ def job_pairs():
     yield "ranks7-seventh", "--world-size 8", "ranks8-seventh"
     yield "ranks4-sgd", "--world-size 8", "ranks8-sgd"
     yield "ranks4-keep", "--world-size 8", "ranks8-keep"
+    for base in (2, 4, 8):
+        for target in (2, 4, 8):
+            if base != target:
+                yield f"hsdp2x{base}", f"--world-size {2 * target}", f"hsdp2x{target}"
+    yield "hsdp4x4", "--world-size 32", "hsdp2x8"
+    yield "hsdp2x4-seventh", "--world-size 16", "hsdp2x8-eleventh"
+    yield "hsdp2x4", "--mixed-precision bf16", "hsdp2x4-mixed"
     for kind in ("one", "ranks4"):
         yield kind, "--recompute all", f"{kind}-recompute"
         yield kind, "--recompute blocks.1", f"{kind}-recompute1"

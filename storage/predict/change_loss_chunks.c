@@ -1,5 +1,6 @@
 #include "change_loss_chunks.h"
 
+#include "staging.h"
 #include "storage/grow.h"
 #include "storage/tables/sql_text.h"
 
@@ -7,7 +8,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-enum { NONE = UINT32_MAX, SCALAR = 512, WIDER = 4, SEMAPHORES = 64 << 10, NEAR = 4 };
+enum { NONE = UINT32_MAX, SCALAR = 512, WIDER = 4 };
 
 struct mark { /* backward as a whole */
   int64_t step;
@@ -144,14 +145,6 @@ static int loss_find(struct change *c) {
 
 /* ---- pieces ---- */
 
-/* What a reduction that is split over blocks stages, with its semaphores: see change_scale.c. */
-static bool is_staging(const struct change *c, uint32_t index) {
-  const struct sl_tape_allocation *a = allocation(c, index), *b = a + 1;
-  return index + 1 < c->recorded && a->free_event && b->requested <= SEMAPHORES && b->requested < a->requested &&
-         b->alloc_event - a->alloc_event <= NEAR && b->free_event - b->alloc_event <= NEAR &&
-         a->free_event > b->free_event && a->free_event - b->free_event <= NEAR;
-}
-
 static int put(struct change *c, enum sl_tape_kind kind, uint32_t index) {
   return sl_tape_put(c->tape, kind, index, c->number, ++c->offset);
 }
@@ -163,7 +156,7 @@ static int put_end(struct change *c, uint32_t index) {
 
 static int piece_begin(struct change *c, uint32_t index, int64_t tid) {
   struct sl_tape_allocation like = *allocation(c, index);
-  const bool is_whole = is_gradient(c, index) || (c->at_most && is_staging(c, index));
+  const bool is_whole = is_gradient(c, index) || (c->at_most && sl_is_staging(c->tape, index));
   like.tid = tid;
   like.free_event = 1; /* has an end, by events that are put */
   int r = 0;

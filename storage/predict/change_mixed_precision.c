@@ -1,5 +1,6 @@
 #include "change_mixed_precision.h"
 
+#include "staging.h"
 #include "unit_sizes.h"
 
 #include <errno.h>
@@ -112,7 +113,7 @@ static bool is_activation(const struct change *c, uint32_t index) {
   for (size_t i = 0; i < sizeof phases / sizeof phases[0]; i++)
     is_model_s |= is_phase(c, index, phases[i]);
   return is_model_s && allocation(c, index)->step >= 0 && !allocation(c, index)->optimizer_step &&
-         (is_category(c, index, "activation") || is_category(c, index, "temp"));
+         !sl_is_staging(c->tape, index) && (is_category(c, index, "activation") || is_category(c, index, "temp"));
 }
 
 static void size_change(struct change *c, uint32_t index) {

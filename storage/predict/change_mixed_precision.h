@@ -6,6 +6,7 @@
  *                                            the least                        the most
  *   made in forward and backward, outside    in the new type                  as recorded
  *   of units' own phases
+ *   what reductions stage (staging.h)        as recorded                      as recorded
  *   what the model returns                   in the new type                  and a float32 copy of it until it ends
  *
  * and from a smaller type to a larger one likewise, as recorded or in the new type. Neither is proven: kernels are

@@ -1,5 +1,7 @@
 #include "change_scale.h"
 
+#include "staging.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -18,7 +20,6 @@ struct change {
   size_t count;
   double factor;
   bool at_most;
-  size_t recorded;
   struct sl_error *error;
   uint32_t *like[SL_SCALE_RUNS]; /* of each allocation: that of the other run */
   bool *compared;                /* of each: its period has one in all of them */
@@ -142,18 +143,6 @@ static double through(const double *at, const double *value, size_t count, doubl
   return sum;
 }
 
-/*
- * What a reduction that is split over blocks stages: made with its little semaphores, and freed with them. It grows
- * with the rows until there are blocks for all multiprocessors: concave.
- */
-static bool is_staging(const struct change *c, uint32_t index) {
-  enum { SEMAPHORES = 64 << 10, NEAR = 4 };
-  const struct sl_tape_allocation *a = &c->tape->allocations[index], *b = a + 1;
-  return index + 1 < c->recorded && a->free_event && b->requested <= SEMAPHORES && b->requested < a->requested &&
-         b->alloc_event - a->alloc_event <= NEAR && b->free_event - b->alloc_event <= NEAR &&
-         a->free_event > b->free_event && a->free_event - b->free_event <= NEAR;
-}
-
 /* Through points of a concave function that starts at nothing: the least or the most that it can be. */
 static double concave(const struct change *c, const double *at, const double *value, size_t count) {
   size_t below = SIZE_MAX, above = SIZE_MAX;
@@ -193,8 +182,8 @@ static void size_change(struct change *c, uint32_t index) {
   } else if (!differs) {
     return;
   }
-  const double size = count > 1 && at[1] > 0 && is_staging(c, index) ? concave(c, at, value, count)
-                                                                     : through(at, value, count, c->factor);
+  const double size = count > 1 && at[1] > 0 && sl_is_staging(c->tape, index) ? concave(c, at, value, count)
+                                                                              : through(at, value, count, c->factor);
   c->fitted++;
   a->requested = size < 1 ? 1 : (uint64_t)(size + 0.5);
 }
@@ -220,7 +209,7 @@ int sl_change_scale(struct sl_tape *tape, const struct sl_scale_run *runs, size_
                      .count = count,
                      .factor = factor,
                      .at_most = at_most,
-                     .recorded = tape->allocation_count,
+
                      .error = error};
   int r = check(&c);
   if (r < 0)

@@ -244,7 +244,11 @@ static int together_put(struct change *c, const uint32_t *pieces, size_t count) 
 
 static int loss_change(struct change *c) {
   const int64_t tid = allocation(c, event_at(c, c->first)->index)->tid;
-  uint32_t *pieces = reallocarray(NULL, c->chunks * (c->end - c->backward + 1), sizeof *pieces);
+  size_t kept = 0;
+  for (size_t e = c->backward; e < c->end; e++)
+    kept += event_at(c, e)->kind == SL_TAPE_alloc && is_of_loss(c, event_at(c, e)->index) &&
+            is_kept(c, event_at(c, e)->index) && !is_gradient(c, event_at(c, e)->index);
+  uint32_t *pieces = reallocarray(NULL, c->chunks * kept + 1, sizeof *pieces);
   size_t count = 0;
   int r = pieces ? 0 : -ENOMEM;
   /* The first of them stands where the output was made; of backward, where that begins. */

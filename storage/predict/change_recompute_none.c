@@ -41,6 +41,7 @@ struct change {
   uint32_t recorded, nothing;
   struct list made, again; /* by a call's forward, and by its recomputation */
   uint64_t forward_end;    /* the number of the last event of that forward */
+  uint64_t step_end;       /* of the first one after its step */
   int32_t before, after;   /* places of what is put last */
   bool is_cut;             /* some recomputation stopped early, as use_reentrant=False does */
   bool is_open;            /* some may be of more than the module */
@@ -166,21 +167,23 @@ static int again_keep(struct change *c, const struct call *call) {
   return 0;
 }
 
-/* Made once, as a workspace that is in no category: not freed by the step's end. */
-static bool is_lasting(const struct change *c, const struct call *call, uint32_t index) {
-  const struct sl_tape_ends ends = c->ends[index];
-  if (ends.free == SIZE_MAX)
-    return true;
+static uint64_t step_end(const struct change *c, int64_t step) {
   for (size_t i = 0; i < c->tape->period_count; i++)
-    if (c->tape->periods[i].step == call->step && strcmp(c->tape->periods[i].kind, "step") == 0)
-      return event_at(c, ends.free)->number >= c->tape->periods[i].end_event;
-  return false;
+    if (c->tape->periods[i].step == step && strcmp(c->tape->periods[i].kind, "step") == 0)
+      return c->tape->periods[i].end_event;
+  return 0;
 }
 
-static bool is_twin(const struct change *c, const struct call *call, uint32_t made, uint32_t again) {
+/* Made once, as a workspace that is in no category: not freed by the step's end. */
+static bool is_lasting(const struct change *c, uint32_t index) {
+  const size_t freed = c->ends[index].free;
+  return freed == SIZE_MAX || event_at(c, freed)->number >= c->step_end;
+}
+
+static bool is_twin(const struct change *c, uint32_t made, uint32_t again) {
   return allocation(c, again)->requested == allocation(c, made)->requested &&
          allocation(c, again)->place == allocation(c, made)->place &&
-         is_lasting(c, call, again) <= (is_lasting(c, call, made) || allocation(c, made)->free_event > c->forward_end);
+         is_lasting(c, again) <= (is_lasting(c, made) || allocation(c, made)->free_event > c->forward_end);
 }
 
 /*
@@ -191,15 +194,15 @@ static int twins_find(struct change *c, const struct call *call) {
   size_t made = 0, again = 0, count = 0, rest;
   while (again < c->again.count && made < c->made.count) {
     const uint32_t one = c->made.items[made], other = c->again.items[again];
-    if (is_twin(c, call, one, other)) {
+    if (is_twin(c, one, other)) {
       c->made.items[count] = one;
       c->again.items[count++] = other;
       made++;
       again++;
-    } else if (is_lasting(c, call, other)) {
+    } else if (is_lasting(c, other)) {
       allocation(c, other)->dropped = !c->at_latest;
       again++;
-    } else if (is_lasting(c, call, one)) {
+    } else if (is_lasting(c, one)) {
       made++;
     } else {
       break;
@@ -342,6 +345,8 @@ static int call_change(struct change *c, const struct call *call) {
     return sl_no_memory(c->error);
   own_keep(c, &c->made);
   c->forward_end = sl_tape_event_until(c->tape, c->tape->event_count, call->forward_end_ns);
+  if (call == c->calls || call->step != call[-1].step)
+    c->step_end = step_end(c, call->step);
   r = again_keep(c, call);
   r = r < 0 ? r : twins_find(c, call);
   if (r < 0)

@@ -188,6 +188,29 @@ static void size_change(struct change *c, uint32_t index) {
   a->requested = size < 1 ? 1 : (uint64_t)(size + 0.5);
 }
 
+/* What is fed to the model tells whether the other run is as much larger as is said: the largest of a period's inputs.
+ */
+static int factor_check(const struct change *c, size_t run) {
+  enum { ONE_IN = 20 };
+  const struct sl_tape *other = c->runs[run].tape;
+  uint32_t largest = NONE;
+  for (uint32_t i = 0; i < c->tape->allocation_count; i++) {
+    const struct sl_tape_allocation *a = &c->tape->allocations[i];
+    if (c->like[run][i] != NONE && a->step >= 0 && sl_tape_is(&c->tape->categories, a->category, "input") &&
+        (largest == NONE || a->requested > c->tape->allocations[largest].requested))
+      largest = i;
+  }
+  if (largest == NONE)
+    return 0;
+  const double mine = (double)c->tape->allocations[largest].requested,
+               theirs = (double)other->allocations[c->like[run][largest]].requested, factor = c->runs[run].factor;
+  if (theirs >= mine * factor * (1 - 1.0 / ONE_IN) && theirs <= mine * factor * (1 + 1.0 / ONE_IN))
+    return 0;
+  return sl_error_set(c->error, -ENOTSUP,
+                      "the largest input of the other run is %.3g times as large as this run's, and not %.3g times",
+                      theirs / mine, factor);
+}
+
 static int check(const struct change *c) {
   if (!c->count)
     return sl_error_set(c->error, -ENOTSUP, "how sizes grow can't be told from one run: --at names another one");
@@ -226,6 +249,8 @@ int sl_change_scale(struct sl_tape *tape, const struct sl_scale_run *runs, size_
   for (size_t i = 0; i < tape->period_count && r == 0; i++)
     if (tape->periods[i].same_as < 0)
       r = period_match(&c, &tape->periods[i]);
+  for (size_t run = 0; run < count && r == 0; run++)
+    r = factor_check(&c, run);
   for (uint32_t i = 0; i < tape->allocation_count && r == 0; i++)
     if (c.compared[i] && !tape->allocations[i].dropped)
       size_change(&c, i);

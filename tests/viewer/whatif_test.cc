@@ -375,6 +375,15 @@ TEST_F(Whatif, BatchesAreFittedToTwoRuns) {
   EXPECT_TRUE(contains(result.out, "refused: the other run has another number of ranks")) << result.out;
 }
 
+TEST_F(Whatif, InputsTellWhetherTheOtherRunIsAsLargeAsIsSaid) {
+  std::string other = ledger("predictions/one-batch2");
+  CommandResult result = shardledger({"whatif", ledger("predictions/one"), "--batch", "2", "--at", "3=" + other});
+  EXPECT_EQ(result.status, 0) << result.error;
+  EXPECT_TRUE(contains(result.out, "refused: the largest input of the other run is 2 times as large as this run's, and "
+                                   "not 3 times"))
+      << result.out;
+}
+
 TEST_F(Whatif, SaysHowSizesAreTold) {
   std::string path = ledger("predictions/one"), other = ledger("predictions/one-batch2");
   const std::vector<std::vector<std::string>> wrong = {

@@ -37,6 +37,7 @@ struct change {
   struct call *calls;
   size_t call_count;
   struct sl_tape_ends *ends;
+  uint64_t *numbers;        /* of each event, as they were before any was moved */
   struct sl_tape_use *uses; /* of each allocation */
   uint32_t recorded, nothing;
   struct list made, again; /* by a call's forward, and by its recomputation */
@@ -271,7 +272,7 @@ static struct moment operator_over(const struct change *c, const struct call *ca
       is_later |= allocation(c, index)->tid == call->tid;
     else if (event_at(c, e)->kind == SL_TAPE_free && is_later &&
              (is_phase(c, index, "forward") || is_phase(c, index, "recompute") || is_phase(c, index, "user")))
-      return (struct moment){event_at(c, e)->number, true};
+      return (struct moment){c->numbers[e], true};
   }
   return (struct moment){sl_tape_event_until(c->tape, c->tape->event_count, call->backward_end_ns), false};
 }
@@ -316,11 +317,14 @@ static uint64_t free_number(const struct change *c, uint32_t index) {
   return c->ends[index].free == SIZE_MAX ? UINT64_MAX : event_at(c, c->ends[index].free)->number;
 }
 
-/* What was recorded of it ends before an instant is as is: moved ends are of later calls, or of this one's own. */
+/*
+ * What was there before the call and ends in its backward may be held for the recomputation alone: then it ends as the
+ * call begins, or after the last operator of this backward that used it.
+ */
 static void inputs_end(struct change *c, const struct call *call, size_t region_end) {
   const uint64_t forward = sl_tape_event_until(c->tape, c->tape->event_count, call->forward_ns);
   const size_t begin = sl_tape_event_from(c->tape, c->tape->event_count, call->end_ns);
-  for (size_t e = begin; e <= region_end && e < c->tape->event_count; e++) {
+  for (size_t e = begin; e < region_end; e++) {
     const uint32_t index = event_at(c, e)->index;
     if (event_at(c, e)->kind != SL_TAPE_free || index >= c->recorded || index == c->nothing ||
         c->ends[index].free != e || c->ends[index].complete == SIZE_MAX)
@@ -376,7 +380,9 @@ static int call_change(struct change *c, const struct call *call) {
   if (c->at_latest || !last_saved)
     return 0;
   const struct moment over = operator_over(c, call, last_saved);
-  for (region_end = last_saved; region_end < c->tape->event_count && event_at(c, region_end)->number < over.number;)
+  for (region_end = last_saved;
+       region_end < c->tape->event_count &&
+       (c->numbers[region_end] < over.number || (c->numbers[region_end] == over.number && !over.is_before));)
     region_end++;
   inputs_end(c, call, region_end);
   return 0;
@@ -389,7 +395,11 @@ static int room_make(struct change *c) {
   if (r < 0)
     return sl_no_memory(c->error);
   allocation(c, c->nothing)->dropped = true;
-  return (c->ends = sl_tape_ends(c->tape)) ? 0 : sl_no_memory(c->error);
+  c->ends = sl_tape_ends(c->tape);
+  c->numbers = reallocarray(NULL, c->tape->event_count + 1, sizeof *c->numbers);
+  for (size_t e = 0; e < c->tape->event_count && c->numbers; e++)
+    c->numbers[e] = event_at(c, e)->number;
+  return c->ends && c->numbers ? 0 : sl_no_memory(c->error);
 }
 
 int sl_change_recompute_none(struct sl_db *db, struct sl_tape *tape, bool at_latest, struct sl_error *error) {
@@ -413,6 +423,7 @@ int sl_change_recompute_none(struct sl_db *db, struct sl_tape *tape, bool at_lat
     sl_tape_sort(tape);
   free(c.calls);
   free(c.ends);
+  free(c.numbers);
   free(c.uses);
   free(c.made.items);
   free(c.again.items);

@@ -150,6 +150,8 @@ const struct sl_command sl_commands[] = {
      "shardledger whatif shardledger-out --alloc-conf expandable_segments:True\n"
      "shardledger whatif shardledger-out --world-size 64 --device-memory 80GiB\n"
      "shardledger whatif shardledger-out --recompute all --accumulate 2\n"
+     "shardledger whatif shardledger-out --recompute none --loss-chunks 8\n"
+     "shardledger whatif shardledger-out --mixed-precision bf16 --world-size 64\n"
      "shardledger whatif shardledger-out --optimizer adamw-fused --no-workspaces\n"
      "shardledger whatif shardledger-out --batch 3 --at 2=twice-the-batch\n"
      "shardledger whatif shardledger-out --alloc-conf max_split_size_mb:64 --by period --csv",
@@ -160,6 +162,7 @@ const struct sl_command sl_commands[] = {
      "Changes are tried by 'whatif' on the recorded requests, also together; what can't be predicted is told by how much\n"
      "memory it is about. docs/advice.md has more.",
      "shardledger advise shardledger-out\nshardledger advise shardledger-out --budget 40GiB\n"
+     "shardledger advise shardledger-out --batch 4 --at 8=twice-the-batch\n"
      "shardledger advise shardledger-out --json",
      sl_cmd_advise},
     {"diff", "what changed between two runs, or differs between two ranks or periods: the largest first",

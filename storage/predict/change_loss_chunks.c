@@ -22,6 +22,8 @@ struct change {
   bool at_most;
   struct mark *marks;
   size_t mark_count;
+  int64_t *entries; /* modules within lists, by id */
+  size_t entry_count;
   struct sl_tape_ends *ends;
   size_t recorded, events; /* allocations and events that were there */
   uint32_t *copies;        /* of each allocation: the piece's that is played */
@@ -55,6 +57,29 @@ static int refuse(const struct change *c, const char *what) {
 
 /* ---- where the loss is ---- */
 
+static int entries_read(struct sl_db *db, struct change *c) {
+  struct sl_statement *row = NULL;
+  int r = sl_db_ask(db, sl_tape_entries_sql, NULL, &row, c->error);
+  while (r >= 0 && (r = sl_statement_step(row, c->error)) > 0) {
+    int64_t *grown = sl_list_grow(c->entries, c->entry_count, sizeof *grown);
+    if (!grown) {
+      r = sl_no_memory(c->error);
+      break;
+    }
+    c->entries = grown;
+    grown[c->entry_count++] = sl_column_int(row, 0);
+  }
+  row = sl_statement_close(row);
+  return r;
+}
+
+static bool is_entry(const struct change *c, int64_t module) {
+  for (size_t i = 0; i < c->entry_count; i++)
+    if (c->entries[i] == module)
+      return true;
+  return false;
+}
+
 static int marks_read(struct sl_db *db, struct change *c) {
   struct sl_statement *row = NULL;
   int r = sl_db_ask(db, sl_tape_marks_sql, SL_WITH(SL_NUMBER(":rank", c->tape->rank)), &row, c->error);
@@ -76,18 +101,48 @@ static int marks_read(struct sl_db *db, struct change *c) {
   return r;
 }
 
-/* What the model made last before this backward; it is freed by the loss's end. */
-static uint32_t output_find(const struct change *c) {
+static bool is_made(const struct change *c, size_t event, const char *phase) {
+  return event_at(c, event)->kind == SL_TAPE_alloc && is_phase(c, event_at(c, event)->index, phase) &&
+         !is_category(c, event_at(c, event)->index, "workspace");
+}
+
+/* Whether something as large is made of it before backward, or somewhat wider. */
+static bool has_loss(const struct change *c, size_t output) {
+  const uint64_t whole = allocation(c, event_at(c, output)->index)->requested;
+  for (size_t e = output + 1; e < c->backward && whole > SCALAR; e++)
+    if (is_made(c, e, "forward") || is_made(c, e, "step") || is_made(c, e, "user")) {
+      const uint64_t bytes = allocation(c, event_at(c, e)->index)->requested;
+      if (bytes >= whole && bytes <= WIDER * whole)
+        return true;
+    }
+  return false;
+}
+
+/*
+ * What the model made last before this backward, where the loss is computed outside of it; else the first of what the
+ * outermost module itself made last that something as large is made of, or what a module made just before, which is
+ * none of a list, as lm_head. SIZE_MAX: no loss is recognised.
+ */
+static size_t output_find(const struct change *c) {
+  size_t found = SIZE_MAX;
+  int64_t module = -1;
   for (size_t e = c->backward; e-- > 0;) {
-    const uint32_t index = event_at(c, e)->index;
     if (event_at(c, e)->kind != SL_TAPE_alloc)
       continue;
-    if (allocation(c, index)->step != c->mark->step)
+    const struct sl_tape_allocation *a = allocation(c, event_at(c, e)->index);
+    if (a->step != c->mark->step)
       break;
-    if (is_phase(c, index, "forward") && !is_category(c, index, "workspace"))
-      return index;
+    if (!is_made(c, e, "forward"))
+      continue;
+    if (module < 0 && has_loss(c, e))
+      return e;
+    if (module >= 0 && a->module_id != module)
+      return found != SIZE_MAX && !is_entry(c, a->module_id) && has_loss(c, e) ? e : found;
+    module = a->module_id;
+    if (has_loss(c, e))
+      found = e;
   }
-  return NONE;
+  return found;
 }
 
 /* Where backward frees what was made before the output: what the last layer was given. */
@@ -120,27 +175,19 @@ static bool is_kept(const struct change *c, uint32_t index) {
 
 static int loss_find(struct change *c) {
   c->backward = sl_tape_event_from(c->tape, c->events, c->mark->start_ns);
-  const uint32_t output = output_find(c);
-  if (output == NONE)
-    return refuse(c, "nothing is made in forward before backward");
-  c->first = c->ends[output].alloc;
+  c->first = output_find(c);
+  if (c->first == SIZE_MAX)
+    return refuse(
+        c, "no loss is recognised: before backward nothing is made that is as large as what the model made last");
   c->end = end_find(c);
   if (c->end == SIZE_MAX)
     return refuse(c, "backward does not free what the last layer was given");
-  bool is_found = false;
-  for (size_t e = c->first; e < c->end; e++) {
+  for (size_t e = c->first; e < c->backward; e++) {
     const uint32_t index = event_at(c, e)->index;
-    if (event_at(c, e)->kind != SL_TAPE_alloc || !is_of_loss(c, index))
-      continue;
-    const uint64_t bytes = allocation(c, index)->requested, whole = allocation(c, output)->requested;
-    is_found |= e < c->backward && index != output && bytes >= whole && bytes <= WIDER * whole;
-    if (e < c->backward && is_kept(c, index))
+    if (event_at(c, e)->kind == SL_TAPE_alloc && is_of_loss(c, index) && is_kept(c, index))
       return refuse(c, "what the model returned, or the loss made of it, is kept when the loss's backward is over");
   }
-  return is_found
-             ? 0
-             : refuse(c, "no loss is recognised: between forward and backward nothing is made outside of modules that "
-                         "is as large as what the model returned");
+  return 0;
 }
 
 /* ---- pieces ---- */
@@ -292,6 +339,7 @@ int sl_change_loss_chunks(struct sl_db *db, struct sl_tape *tape, uint64_t chunk
                      .recorded = tape->allocation_count,
                      .events = tape->event_count};
   int r = marks_read(db, &c);
+  r = r < 0 ? r : entries_read(db, &c);
   if (r == 0) {
     c.ends = sl_tape_ends(tape);
     c.copies = malloc((tape->allocation_count + 1) * sizeof *c.copies);
@@ -319,6 +367,7 @@ int sl_change_loss_chunks(struct sl_db *db, struct sl_tape *tape, uint64_t chunk
         "what the last layer and the loss make is taken to be in proportion to rows, and kernels not to depend on them");
   }
   free(c.marks);
+  free(c.entries);
   free(c.ends);
   free(c.copies);
   return r;

@@ -7,10 +7,11 @@
  *   changed    a piece, and over ── … ── backward: a piece again, its gradients ── … ── the pieces' gradients together
  *
  * What is in pieces is what is made from the output on, which is made last in forward, up to where backward frees what
- * the last layer was given. It is recognised where something as large as the output is made outside of modules before
- * backward. Gradients of the layer's own parameters are whole: the first piece's is kept, and each later one is added
- * to it. Whether sizes are in proportion to rows is not known (what reductions stage is not), nor when in forward
- * something ends: there is a tape for each end, and nothing of it is proven.
+ * the last layer was given. It is recognised where something as large as the output is made before backward: outside of
+ * modules, or by the outermost one itself, as where a model computes its loss. Gradients of the layer's own parameters
+ * are whole: the first piece's is kept, and each later one is added to it. Whether sizes are in proportion to rows is
+ * not known (what reductions stage is not), nor when in forward something ends: there is a tape for each end, and
+ * nothing of it is proven.
  */
 #ifndef SHARDLEDGER_CHANGE_LOSS_CHUNKS_H
 #define SHARDLEDGER_CHANGE_LOSS_CHUNKS_H

@@ -21,6 +21,7 @@ extern const char sl_tape_segments_sql[];
 extern const char sl_tape_outside_sql[];
 extern const char sl_tape_optimizer_steps_sql[];
 extern const char sl_tape_calls_sql[];
+extern const char sl_tape_entries_sql[];
 extern const char sl_tape_recomputes_sql[];
 extern const char sl_tape_uses_sql[];
 extern const char sl_tape_reshards_sql[];

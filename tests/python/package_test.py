@@ -54,11 +54,10 @@ def bridges(tmp_path_factory):
     if version not in module.RELEASES or not torch.version.cuda:
         pytest.skip(f"a release has no bridge for PyTorch {torch.__version__}")
     out = tmp_path_factory.mktemp("bridges")
-    from shardledger import compiler
-
     module.headers = lambda version: pathlib.Path(torch.__file__).parent
-    made = module.build("bridge", compiler.BRIDGE, version, 1, out, module.stubs(tmp_path_factory.mktemp("stubs")), compiler)
+    made = module.build(version, 1, out, module.stubs(tmp_path_factory.mktemp("stubs")))
     assert made == out / f"bridge-{version}-abi1.so", made
+    assert not module.newer_than_wheels_may_need(made)
     return module, out
 
 

@@ -232,6 +232,14 @@ struct Workspace {
   }
 };
 
+/* Since 2.15 an entry has its size beside its memory. */
+const at::DataPtr &memory_of(const at::DataPtr &entry) {
+  return entry;
+}
+const at::DataPtr &memory_of(const std::pair<at::DataPtr, size_t> &entry) {
+  return entry.first;
+}
+
 /*
  * Only tables with a mutex can be read while other threads multiply matrices: those of newer versions. PyTorch makes a
  * workspace while it holds the mutex, so at a refused request this thread may hold it itself: then nobody may wait.
@@ -244,8 +252,8 @@ auto read_table(Table &table, std::vector<Workspace> &out, bool waits, int) -> d
   else if (!lock.try_lock())
     return false;
   for (const auto &entry : table.map)
-    if (entry.second.get())
-      out.push_back({entry.second.device().index(), reinterpret_cast<uint64_t>(entry.second.get())});
+    if (const at::DataPtr &memory = memory_of(entry.second); memory.get())
+      out.push_back({memory.device().index(), reinterpret_cast<uint64_t>(memory.get())});
   return true;
 }
 template <typename Table> bool read_table(Table &, std::vector<Workspace> &, bool, long) {
@@ -531,10 +539,7 @@ SLB_API int slb_follow_sites(int mode) {
 /* Id of the site of this thread, now; 0 where there is none. The GIL is held. */
 SLB_API uint32_t slb_site_now() {
   uint32_t id = 0;
-  guarded([&] {
-    auto site = sites::site_now(true);
-    id = site ? site->id : 0;
-  });
+  guarded([&] { id = sites::id_of(sites::site_now(sites::this_thread, true)); });
   return id;
 }
 
@@ -543,8 +548,9 @@ SLB_API uint32_t slb_site_now() {
 SLB_API uint32_t slb_site_of_waiting(void *frame) {
   uint32_t id = 0;
   guarded([&] {
-    auto site = sites::site_of(sites::stack_from(frame), sites::current.name, SL_STACK_OF_WAITING);
-    id = site ? site->id : 0;
+    sites::Thread &thread = sites::this_thread;
+    id = sites::id_of(
+        sites::site_of(thread, frames::stack_from(thread.last_stack, frame), thread.current.name, SL_STACK_OF_WAITING));
   });
   return id;
 }

@@ -10,22 +10,21 @@
  * A thread without Python frames, such as autograd's, has those of the forward operator whose backward it runs:
  * record_function gives both the same number. Operators are followed in a sample of steps only; the recorder is on in
  * these and outside of steps, there within a budget. A memory history that the user turned on is left alone.
- * Frames are found by code object and instruction, so that their names are read once. Code objects are kept alive.
  */
 #ifndef SHARDLEDGER_TORCH_SITES_H
 #define SHARDLEDGER_TORCH_SITES_H
 
 #include "events.h"
 #include "shardledger.h"
+#include "torch_frames.h"
 #include "torch_uses.h"
 
 #include <ATen/record_function.h>
 #include <torch/csrc/profiler/combined_traceback.h>
 
-#include <dlfcn.h>
 #include <time.h>
-#include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <cstring>
 #include <memory>
@@ -46,86 +45,14 @@ struct Site : torch::CapturedTraceback {
   uint32_t id = 0;
 };
 
-constexpr uint32_t frames_max = 1 << 20, sites_max = 1 << 20; /* a program that makes up code has no more of them */
-constexpr int depth_max = 256;                                /* innermost frames of a call stack */
+constexpr uint32_t sites_max = 1 << 20; /* a program that makes up code has no more of them */
 
 std::atomic<int> mode{OFF};
 
-/* ---- Python, by the names of its stable interface ---- */
-
-struct Python {
-  void *(*get_frame)() = nullptr; /* borrowed */
-  void *(*get_back)(void *) = nullptr;
-  void *(*get_code)(void *) = nullptr;
-  int (*get_instruction)(void *) = nullptr; /* since 3.11; before, the line stands for it */
-  int (*get_line)(void *) = nullptr;
-  void *(*get_attribute)(void *, const char *) = nullptr;
-  const char *(*as_text)(void *) = nullptr;
-  void (*take_error)(void **, void **, void **) = nullptr; /* and gives it back: */
-  void (*give_error)(void *, void *, void *) = nullptr;
-  void (*clear_error)() = nullptr;
-  void (*keep)(void *) = nullptr;
-  void (*drop)(void *) = nullptr;
-  int (*ensure)() = nullptr;
-  void (*release)(int) = nullptr;
-  void *(*thread_state)() = nullptr;
-  int (*finalizing)() = nullptr;
-
-  template <typename Function> static bool find(Function &function, const char *name) {
-    function = reinterpret_cast<Function>(dlsym(RTLD_DEFAULT, name));
-    return function != nullptr;
-  }
-
-  bool load() {
-    find(get_instruction, "PyFrame_GetLasti");
-    return find(get_frame, "PyEval_GetFrame") && find(get_back, "PyFrame_GetBack") &&
-           find(get_code, "PyFrame_GetCode") && find(get_line, "PyFrame_GetLineNumber") &&
-           find(get_attribute, "PyObject_GetAttrString") && find(as_text, "PyUnicode_AsUTF8") &&
-           find(take_error, "PyErr_Fetch") && find(give_error, "PyErr_Restore") && find(clear_error, "PyErr_Clear") &&
-           find(keep, "Py_IncRef") && find(drop, "Py_DecRef") && find(ensure, "PyGILState_Ensure") &&
-           find(release, "PyGILState_Release") && find(thread_state, "PyGILState_GetThisThreadState") &&
-           (find(finalizing, "Py_IsFinalizing") || find(finalizing, "_Py_IsFinalizing"));
-  }
-
-  /* An error that is on its way through the program stays so, whatever is asked meanwhile. */
-  struct PendingError {
-    const Python &python;
-    void *type = nullptr, *value = nullptr, *traceback = nullptr;
-    explicit PendingError(const Python &python) : python(python) {
-      python.take_error(&type, &value, &traceback);
-    }
-    ~PendingError() {
-      python.give_error(type, value, traceback);
-    }
-  };
-
-  /* "" where there is none. */
-  std::string text_of(void *object, const char *attribute) const {
-    void *value = get_attribute(object, attribute);
-    const char *text = value ? as_text(value) : nullptr;
-    std::string copy = text ? text : "";
-    if (!text)
-      clear_error();
-    if (value)
-      drop(value);
-    return copy;
-  }
-};
-
-Python python;
-decltype(sl_frame) *define_frame;
 decltype(sl_site) *define_site;
 
 /* ---- what is known already ---- */
 
-struct FrameKey {
-  uint32_t caller;
-  int instruction;
-  void *code;
-  bool operator==(const FrameKey &other) const {
-    return caller == other.caller && instruction == other.instruction && code == other.code;
-  }
-};
 struct SiteKey {
   uint32_t frame, operator_id;
   int stack_of;
@@ -134,16 +61,8 @@ struct SiteKey {
   }
 };
 struct Hash {
-  static size_t mix(uint64_t a, uint64_t b) {
-    uint64_t hash = (a ^ b * 0x9e3779b97f4a7c15u) * 0xff51afd7ed558ccdu;
-    return hash ^ hash >> 32;
-  }
-  size_t operator()(const FrameKey &key) const {
-    return mix(reinterpret_cast<uint64_t>(key.code),
-               uint64_t{key.caller} << 32 | static_cast<uint32_t>(key.instruction));
-  }
   size_t operator()(const SiteKey &key) const {
-    return mix(uint64_t{key.frame} << 32 | key.operator_id, static_cast<uint64_t>(key.stack_of));
+    return frames::mix(uint64_t{key.frame} << 32 | key.operator_id, static_cast<uint64_t>(key.stack_of));
   }
 };
 
@@ -151,134 +70,30 @@ struct Hash {
 struct Operator {
   std::string name;
   uint32_t id;
-  bool is_dispatched; /* one of the dispatcher, no autograd.Function and the like */
-  bool is_engine;     /* autograd's range around a backward operator, its hooks and sums: no operator itself */
-  bool is_factory;    /* it allocates for whoever calls it */
-  bool only_looks;    /* it reads and writes nothing */
+  bool is_dispatched;  /* one of the dispatcher, no autograd.Function and the like */
+  bool is_engine;      /* autograd's range around a backward operator, its hooks and sums: no operator itself */
+  bool is_factory;     /* it allocates for whoever calls it */
+  bool only_looks;     /* it reads and writes nothing */
+  bool is_passed_over; /* it does not count inside of another one */
 
   Operator(const char *text, uint32_t id)
       : name(text), id(id), is_dispatched(std::strstr(text, "::") != nullptr),
         is_engine(std::strncmp(text, "autograd::engine::", 18) == 0),
         is_factory(std::strncmp(text, "aten::empty", 11) == 0 || std::strcmp(text, "aten::resize_") == 0 ||
                    std::strncmp(text, "aten::new_empty", 15) == 0),
-        only_looks(uses::only_looks(text)) {}
+        only_looks(uses::only_looks(text)), is_passed_over(is_dispatched && (is_factory || uses::only_views(text))) {}
 };
 
 /* Never destroyed: threads may allocate while the process ends. */
 struct Known {
   std::mutex mutex; /* nothing is called meanwhile that could wait for the GIL */
-  std::unordered_map<FrameKey, uint32_t, Hash> frames;
   std::unordered_map<SiteKey, std::shared_ptr<Site>, Hash> sites;
   std::unordered_map<std::string, Operator> operators;
   std::unordered_map<uint64_t, uint32_t> forwards; /* of a thread's sequence number → frame, in this sampled step */
-  uint32_t last_frame = 0;
-  std::string directory; /* the working directory at the start, with a slash; "" where there is none */
-  std::string own_files; /* of the companion, whose frames are left out: what their names begin with */
 };
 Known &known() {
   static Known *const all = new Known;
   return *all;
-}
-
-bool begins_with(const std::string &text, const std::string &start) {
-  return !start.empty() && text.compare(0, start.size(), start) == 0;
-}
-
-std::string relative(const std::string &file) {
-  return begins_with(file, known().directory) ? file.substr(known().directory.size()) : file;
-}
-
-/* The GIL is held, but no lock of ours: reading names may run other Python code. Returns 0 when there are too many. */
-uint32_t frame_make(const FrameKey &key, void *frame) {
-  const Python::PendingError pending(python);
-  const std::string file = python.text_of(key.code, "co_filename");
-  uint32_t id = key.caller;
-  if (!begins_with(file, known().own_files)) {
-    std::string function = python.text_of(key.code, "co_qualname"); /* since 3.11 */
-    if (function.empty())
-      function = python.text_of(key.code, "co_name");
-    const int line = python.get_line(frame);
-    std::lock_guard<std::mutex> lock(known().mutex);
-    if (known().last_frame == frames_max)
-      return 0;
-    id = ++known().last_frame;
-    define_frame(id, key.caller, relative(file).c_str(), function.c_str(), line > 0 ? static_cast<uint32_t>(line) : 0);
-  }
-  std::lock_guard<std::mutex> lock(known().mutex);
-  const auto made = known().frames.emplace(key, id); /* another thread may have been first */
-  if (made.second)
-    python.keep(key.code);
-  return made.first->second;
-}
-
-/* The thread's call stack of the last time, outermost frame first: mostly the next one begins as it did. */
-struct LastStack {
-  struct {
-    void *code;
-    int instruction;
-    uint32_t id;
-  } frames[depth_max];
-  int depth;
-};
-thread_local LastStack last_stack;
-
-/* The call stack that ends in a frame of Python's; the GIL is held. Returns its innermost frame, or 0. */
-uint32_t stack_from(void *innermost) {
-  struct {
-    void *frame, *code;
-    int instruction;
-  } stack[depth_max];
-  int depth = 0;
-  if (innermost)
-    python.keep(innermost);
-  for (void *frame = innermost; frame;) {
-    if (depth < depth_max) {
-      void *code = python.get_code(frame);
-      python.drop(code); /* its frame keeps it */
-      stack[depth++] = {frame, code, python.get_instruction ? python.get_instruction(frame) : python.get_line(frame)};
-      frame = python.get_back(frame);
-    } else {
-      python.drop(frame);
-      frame = nullptr;
-    }
-  }
-  uint32_t id = 0;
-  LastStack &last = last_stack;
-  int next = depth - 1; /* outermost first */
-  for (int at = 0; next >= 0 && at < last.depth && last.frames[at].code == stack[next].code &&
-                   last.frames[at].instruction == stack[next].instruction;
-       at++, next--)
-    id = last.frames[at].id; /* code that is known is kept, so that its address stays its own */
-  last.depth = depth - 1 - next;
-  const auto remember = [&] {
-    if (id)
-      last.frames[last.depth++] = {stack[next].code, stack[next].instruction, id};
-  };
-  if (next >= 0) { /* all that is known under one lock, nearly always the whole stack */
-    std::lock_guard<std::mutex> lock(known().mutex);
-    for (; next >= 0; next--) {
-      auto found = known().frames.find({id, stack[next].instruction, stack[next].code});
-      if (found == known().frames.end())
-        break;
-      id = found->second;
-      remember();
-    }
-  }
-  for (; next >= 0; next--)
-    id = frame_make({id, stack[next].instruction, stack[next].code}, stack[next].frame);
-  for (int i = 0; i < depth; i++)
-    python.drop(stack[i].frame);
-  return id;
-}
-
-/* Of this thread; 0 where it has no Python frames. Takes the GIL, as PyTorch's own recorder does. */
-uint32_t stack_now() {
-  if (python.finalizing() || !python.thread_state())
-    return 0;
-  const int held = python.ensure();
-  const uint32_t id = stack_from(python.get_frame());
-  python.release(held);
-  return id;
 }
 
 /* ---- operators of sampled steps ---- */
@@ -291,8 +106,6 @@ struct Operators {                /* of one thread */
   uint32_t stack = 0;   /* of the outermost dispatched one */
   uint32_t forward = 0; /* of the forward operator, within a backward one */
 };
-thread_local Operators current;
-thread_local bool inside; /* a recorder, or a callback */
 
 /* One for each open operator: their memory is used again, since there are thousands a step. */
 struct Before : at::ObserverContext {
@@ -315,9 +128,30 @@ struct Unused {
     count = most; /* full: what ends later is freed */
   }
 };
-thread_local Unused unused;
+
+/* The latest sites of a thread, each in the slot of its key. */
+struct LatestSites {
+  static constexpr size_t slots = 256;
+  struct {
+    SiteKey key;
+    const std::shared_ptr<Site> *site; /* kept for ever */
+  } list[slots];
+};
+
+/* What a thread has of its own, in one place: to find a thread's variable in a library takes a call. */
+struct Thread {
+  Operators current;
+  bool inside = false; /* a recorder, or a callback */
+  uses::Held held;
+  Unused unused;
+  LatestSites sites{};
+  const Operator *operators[2048]{}; /* the latest ones, each in the slot of its name's address */
+  frames::LastStack last_stack;
+};
+thread_local Thread this_thread;
 
 void *Before::operator new(size_t size) {
+  Unused &unused = this_thread.unused;
   if (unused.count > 0 && unused.count < Unused::most)
     return unused.list[--unused.count];
   void *memory = std::malloc(size);
@@ -325,6 +159,7 @@ void *Before::operator new(size_t size) {
 }
 
 void Before::operator delete(void *memory) noexcept {
+  Unused &unused = this_thread.unused;
   if (unused.count < Unused::most - 1)
     unused.list[unused.count++] = memory;
   else
@@ -344,10 +179,9 @@ bool between_goes_on() {
 }
 
 /* Found by the text's address, which mostly stays the same: its characters are compared all the same. */
-const Operator *operator_of(const char *name) {
-  constexpr size_t slots = 512;
-  static thread_local const Operator *latest[slots];
-  const Operator *&slot = latest[Hash::mix(reinterpret_cast<uintptr_t>(name), 0) % slots];
+const Operator *operator_of(Thread &thread, const char *name) {
+  const Operator *&slot =
+      thread.operators[frames::mix(reinterpret_cast<uintptr_t>(name), 0) % std::size(thread.operators)];
   if (!slot || std::strcmp(slot->name.c_str(), name) != 0) {
     Known &all = known();
     std::lock_guard<std::mutex> lock(all.mutex);
@@ -361,12 +195,13 @@ uint64_t forward_key(uint64_t thread, int64_t sequence) {
 }
 
 /* The stack of a forward operator, for its backward one. */
-void forward_begins(const at::RecordFunction &function) {
-  if (!current.stack_known && !inside) {
-    inside = true;
-    current.stack = stack_now();
+void forward_begins(Thread &thread, const at::RecordFunction &function) {
+  Operators &current = thread.current;
+  if (!current.stack_known && !thread.inside) {
+    thread.inside = true;
+    current.stack = frames::stack_now(thread.last_stack);
     current.stack_known = true;
-    inside = false;
+    thread.inside = false;
   }
   if (current.stack) {
     std::lock_guard<std::mutex> lock(known().mutex);
@@ -374,14 +209,23 @@ void forward_begins(const at::RecordFunction &function) {
   }
 }
 
+/* An inner one that only makes a view, or memory for the one around it, is nothing of its own: most of them are. */
 std::unique_ptr<at::ObserverContext> operator_begins(const at::RecordFunction &function) {
-  const Operator *name = operator_of(function.name());
+  Thread &thread = this_thread;
+  Operators &current = thread.current;
+  const Operator *name = operator_of(thread, function.name());
   if (name->is_engine || (mode.load(std::memory_order_relaxed) == BETWEEN && !between_goes_on()))
     return nullptr;
+  const bool is_backward = function.scope() == at::RecordScope::BACKWARD_FUNCTION;
+  if (current.in_dispatched && name->is_passed_over && !is_backward) {
+    if (function.seqNr() >= 0)
+      forward_begins(thread, function);
+    return nullptr;
+  }
   auto before = std::make_unique<Before>();
   before->operators = current;
   before->name = name;
-  if (function.scope() == at::RecordScope::BACKWARD_FUNCTION) {
+  if (is_backward) {
     std::lock_guard<std::mutex> lock(known().mutex);
     auto found = known().forwards.find(forward_key(function.forwardThreadId(), function.seqNr()));
     current = {name, false, false, false, 0, found != known().forwards.end() ? found->second : 0};
@@ -389,11 +233,11 @@ std::unique_ptr<at::ObserverContext> operator_begins(const at::RecordFunction &f
   }
   const bool is_outermost = !name->is_dispatched || !current.in_dispatched;
   if (uses::tell && is_outermost) {
-    before->uses.begin();
+    before->uses.begin(thread.held);
     current.made = false;
   }
   if (uses::tell && !name->only_looks)
-    uses::add_all(function.inputs(), is_outermost ? before->uses.first : 0);
+    uses::add_all(thread.held, function.inputs(), is_outermost ? before->uses.first : 0);
   if (!current.name || !name->is_factory)
     current.name = name;
   if (is_outermost) {
@@ -401,19 +245,21 @@ std::unique_ptr<at::ObserverContext> operator_begins(const at::RecordFunction &f
     current.stack_known = false;
   }
   if (function.seqNr() >= 0)
-    forward_begins(function);
+    forward_begins(thread, function);
   return before;
 }
 
-void tell_uses(const Before &before);
+void tell_uses(Thread &thread, const Before &before);
 
 /* After a backward operator autograd sums gradients up, which is still of the same forward one. */
 void operator_ends(const at::RecordFunction &function, at::ObserverContext *context) {
   if (!context)
     return;
+  Thread &thread = this_thread;
+  Operators &current = thread.current;
   auto *before = static_cast<Before *>(context);
-  tell_uses(*before);
-  before->uses.forget();
+  tell_uses(thread, *before);
+  before->uses.forget(thread.held);
   const bool made = current.made && !before->uses.is_open;
   const uint32_t forward = function.scope() == at::RecordScope::BACKWARD_FUNCTION ? current.forward : 0;
   current = before->operators;
@@ -451,93 +297,102 @@ struct Budget {
 };
 Budget budget;
 
-std::shared_ptr<Site> site_make(const SiteKey &key, const char *operator_name) {
+/* Stays where it is; NULL when there are too many. */
+const std::shared_ptr<Site> *site_make(const SiteKey &key, const char *operator_name) {
   Known &all = known();
   std::lock_guard<std::mutex> lock(all.mutex);
   const auto found = all.sites.find(key);
   if (found != all.sites.end())
-    return found->second;
+    return &found->second;
   if (all.sites.size() == sites_max)
     return nullptr;
   auto site = std::make_shared<Site>();
   site->id = static_cast<uint32_t>(all.sites.size() + 1);
-  all.sites.emplace(key, site);
+  const auto made = all.sites.emplace(key, site).first;
   define_site(site->id, key.frame, operator_name, key.stack_of);
-  return site;
+  return &made->second;
 }
 
-std::shared_ptr<Site> site_of(uint32_t frame, const Operator *name, int stack_of) {
+const std::shared_ptr<Site> *site_of(Thread &thread, uint32_t frame, const Operator *name, int stack_of) {
   if (!frame && !name)
     return nullptr;
-  return site_make({frame, name ? name->id : 0, stack_of}, name ? name->name.c_str() : "");
+  const SiteKey key = {frame, name ? name->id : 0, stack_of};
+  auto &latest = thread.sites.list[Hash()(key) % LatestSites::slots];
+  if (!latest.site || !(latest.key == key))
+    latest = {key, site_make(key, name ? name->name.c_str() : "")};
+  return latest.site;
 }
 
-/* Of this thread, now. with_stack: the stack may be read where it is not known yet. */
-std::shared_ptr<Site> site_now(bool with_stack) {
+/* Of this thread, now; NULL where nothing is known. with_stack: the stack may be read where it is not known yet. */
+const std::shared_ptr<Site> *site_now(Thread &thread, bool with_stack) {
+  Operators &current = thread.current;
   uint32_t stack = 0;
   if (current.stack_known)
     stack = current.stack;
   else if (with_stack)
-    stack = stack_now();
+    stack = frames::stack_now(thread.last_stack);
   if (current.in_dispatched)
     current.stack = stack, current.stack_known = true;
   const bool of_forward = !stack && current.forward;
-  return site_of(of_forward ? current.forward : stack, current.name,
+  return site_of(thread, of_forward ? current.forward : stack, current.name,
                  of_forward ? SL_STACK_OF_FORWARD : SL_STACK_OF_CALLER);
 }
 
-void tell_uses(const Before &before) {
-  const bool made = current.made && !before.name->only_looks;
-  if (!before.uses.has_any(made) || !uses::tell)
+uint32_t id_of(const std::shared_ptr<Site> *site) {
+  return site ? (*site)->id : 0;
+}
+
+void tell_uses(Thread &thread, const Before &before) {
+  const bool made = thread.current.made && !before.name->only_looks;
+  if (!before.uses.has_any(thread.held, made) || !uses::tell)
     return;
-  const auto site = site_now(false); /* where it is known: nobody waits for the GIL here */
-  before.uses.end(site ? site->id : 0, made);
+  /* The site where it is known: nobody waits for the GIL here. */
+  before.uses.end(thread.held, id_of(site_now(thread, false)), made);
 }
 
 /* For the plugin, at kernel launches of this thread. */
 int in_operator() {
-  return current.in_dispatched;
+  return this_thread.current.in_dispatched;
 }
 
 /* The allocator's context recorder: called without its lock. Never throws. */
 std::shared_ptr<c10::GatheredContext> record() {
   const int now = mode.load(std::memory_order_relaxed);
-  if (inside || now == OFF)
+  Thread &thread = this_thread;
+  if (thread.inside || now == OFF)
     return nullptr;
-  inside = true;
-  std::shared_ptr<c10::GatheredContext> site;
+  thread.inside = true;
+  const std::shared_ptr<Site> *site = nullptr;
   try {
-    site = site_now(now == OPERATORS || budget.take());
-    current.made = true;
+    site = site_now(thread, now == OPERATORS || budget.take());
+    thread.current.made = true;
   } catch (...) {
     /* No memory: this allocation has no site. */
   }
-  inside = false;
-  return site;
+  thread.inside = false;
+  return site ? *site : nullptr;
 }
 
 /* ---- on and off ---- */
 
 bool start(decltype(sl_frame) *frame_fn, decltype(sl_site) *site_fn, const char *own_files) {
-  char here[4096];
-  define_frame = frame_fn, define_site = site_fn;
-  known().own_files = own_files;
-  if (getcwd(here, sizeof here) && std::strcmp(here, "/") != 0)
-    known().directory = std::string(here) + "/";
-  return python.load();
+  define_site = site_fn;
+  return frames::start(frame_fn, own_files);
 }
 
-/* Callbacks of record_function, while operators are followed. */
+/* Callbacks of record_function, while operators are followed. PyTorch copies inputs for whoever wants them, which costs
+ * more than all that is done with them: those of backward operators are not asked for. */
 void follow_operators(bool wanted) {
-  static at::CallbackHandle handle = at::INVALID_CALLBACK_HANDLE;
-  if (wanted && handle == at::INVALID_CALLBACK_HANDLE)
-    handle = at::addGlobalCallback(at::RecordFunctionCallback(operator_begins, operator_ends)
-                                       .needsInputs(uses::tell != nullptr)
-                                       .scopes({at::RecordScope::FUNCTION, at::RecordScope::BACKWARD_FUNCTION}));
-  else if (wanted)
-    at::reenableCallback(handle);
-  else
-    at::disableCallback(handle);
+  static const std::array<at::CallbackHandle, 2> handles = [] {
+    const auto with = [](bool inputs, at::RecordScope scope) {
+      return at::addGlobalCallback(
+          at::RecordFunctionCallback(operator_begins, operator_ends).needsInputs(inputs).scopes({scope}));
+    };
+    return std::array{with(uses::tell != nullptr, at::RecordScope::FUNCTION),
+                      with(false, at::RecordScope::BACKWARD_FUNCTION)};
+  }();
+  for (const at::CallbackHandle handle : handles)
+    wanted ? at::reenableCallback(handle) : at::disableCallback(handle);
   if (uses::tell)
     uses::watch(wanted, wanted ? in_operator : nullptr);
 }

@@ -18,6 +18,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <initializer_list>
 
 namespace uses {
 
@@ -49,7 +50,6 @@ struct Held {
     list[count++] = address;
   }
 };
-thread_local Held held;
 
 uint64_t now_ns() {
   timespec now{};
@@ -67,7 +67,7 @@ template <typename Storage> const at::DataPtr *pointer_of(Storage *, long) {
 }
 
 /* Wrappers, such as a DTensor, have no memory of their own: the operators that they call use it. */
-void add(const at::TensorBase &tensor, size_t since) {
+void add(Held &held, const at::TensorBase &tensor, size_t since) {
   if (!tensor.defined() || !tensor.unsafeGetTensorImpl()->has_storage())
     return;
   c10::StorageImpl *storage = tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
@@ -84,14 +84,14 @@ void add(const at::TensorBase &tensor, size_t since) {
   held.add(address);
 }
 
-void add_all(c10::ArrayRef<const c10::IValue> inputs, size_t since) {
+void add_all(Held &held, c10::ArrayRef<const c10::IValue> inputs, size_t since) {
   for (const c10::IValue &input : inputs) {
     if (input.isTensor()) {
-      add(input.toTensor(), since);
+      add(held, input.toTensor(), since);
     } else if (input.isList()) {
       for (const c10::IValue &element : input.toListRef()) {
         if (element.isTensor())
-          add(element.toTensor(), since);
+          add(held, element.toTensor(), since);
         else if (!element.isNone())
           break; /* a list of numbers */
       }
@@ -105,14 +105,14 @@ struct Open {
   size_t first = 0;
   uint64_t began_ns = 0;
 
-  void begin() {
+  void begin(const Held &held) {
     is_open = true, first = held.count, began_ns = now_ns();
   }
   /* made: it has asked for memory. */
-  bool has_any(bool made) const {
+  bool has_any(const Held &held, bool made) const {
     return is_open && (made || held.count > first);
   }
-  void end(uint32_t site, bool made) const {
+  void end(const Held &held, uint32_t site, bool made) const {
     const uint64_t lasted = now_ns() - began_ns;
     const uint32_t lasted_ns = lasted < UINT32_MAX ? static_cast<uint32_t>(lasted) : UINT32_MAX;
     for (size_t i = first; i < held.count; i++)
@@ -120,99 +120,112 @@ struct Open {
     if (made)
       tell(0, site, lasted_ns);
   }
-  void forget() {
+  void forget(Held &held) {
     if (is_open)
       held.count = first;
     is_open = false;
   }
 };
 
-/*
- * Names of operators that read and write nothing themselves, behind "aten::". A star: what begins so.
- */
-bool only_looks(const char *name) {
-  static const char *const names[] = {
-      "empty*",
-      "new_*",
-      "zeros",
-      "zeros_like",
-      "ones",
-      "ones_like",
-      "full_like",
-      "rand_like",
-      "randn_like",
-      "randint_like",
-      "view*",
-      "_unsafe_view",
-      "reshape*",
-      "_reshape_alias",
-      "t",
-      "transpose",
-      "transpose_",
-      "permute",
-      "expand*",
-      "slice",
-      "select",
-      "narrow",
-      "split",
-      "split_with_sizes",
-      "chunk",
-      "tensor_split",
-      "unbind",
-      "squeeze*",
-      "unsqueeze*",
-      "detach*",
-      "alias",
-      "as_strided",
-      "as_strided_",
-      "flatten",
-      "unflatten",
-      "contiguous",
-      "to",
-      "type_as",
-      "lift_fresh",
-      "diagonal",
-      "unfold",
-      "movedim",
-      "swapaxes",
-      "swapdims",
-      "numpy_T",
-      "mT",
-      "matrix_H",
-      "set_",
-      "set_data",
-      "resize_*",
-      "record_stream",
-      "requires_grad_",
-      "retain_grad",
-      "result_type",
-      "broadcast_tensors",
-      "item",
-      "real",
-      "imag",
-      "data",
-      "_version",
-      "is_same_size",
-      "is_complex",
-      "is_floating_point",
-      "is_pinned",
-      "cudnn_is_acceptable",
-      "sym_*",
-      "size",
-      "stride",
-      "numel",
-      "values",
-      "indices",
-  };
+/* One of these patterns fits the name, behind "aten::". A star: what begins so. */
+bool is_one_of(const char *name, std::initializer_list<const char *> patterns) {
   if (std::strncmp(name, "aten::", 6) != 0)
-    return std::strncmp(name, "detach", 6) == 0; /* PyTorch's range inside of aten::detach */
-  for (const char *pattern : names) {
+    return false;
+  for (const char *pattern : patterns) {
     const size_t length = std::strlen(pattern);
     const bool begins = pattern[length - 1] == '*';
     if (begins ? std::strncmp(name + 6, pattern, length - 1) == 0 : std::strcmp(name + 6, pattern) == 0)
       return true;
   }
   return false;
+}
+
+/* Makes another view of its tensor and nothing else: it neither allocates nor copies. */
+bool only_views(const char *name) {
+  return is_one_of(name, {"view",
+                          "view_as",
+                          "view_as_real",
+                          "view_as_complex",
+                          "_unsafe_view",
+                          "_reshape_alias",
+                          "t",
+                          "transpose",
+                          "transpose_",
+                          "permute",
+                          "expand",
+                          "expand_as",
+                          "slice",
+                          "select",
+                          "narrow",
+                          "split",
+                          "split_with_sizes",
+                          "chunk",
+                          "unbind",
+                          "squeeze*",
+                          "unsqueeze*",
+                          "detach",
+                          "detach_",
+                          "alias",
+                          "as_strided",
+                          "as_strided_",
+                          "unflatten",
+                          "lift_fresh",
+                          "diagonal",
+                          "unfold",
+                          "movedim",
+                          "swapaxes",
+                          "swapdims",
+                          "numpy_T",
+                          "mT",
+                          "matrix_H",
+                          "real",
+                          "imag",
+                          "data",
+                          "values",
+                          "indices"});
+}
+
+/* Reads and writes nothing itself. */
+bool only_looks(const char *name) {
+  return only_views(name) || std::strncmp(name, "detach", 6) == 0 /* PyTorch's range inside of aten::detach */ ||
+         is_one_of(name, {"empty*",
+                          "new_*",
+                          "zeros",
+                          "zeros_like",
+                          "ones",
+                          "ones_like",
+                          "full_like",
+                          "rand_like",
+                          "randn_like",
+                          "randint_like",
+                          "view*",
+                          "reshape*",
+                          "expand*",
+                          "detach*",
+                          "tensor_split",
+                          "flatten",
+                          "contiguous",
+                          "to",
+                          "type_as",
+                          "set_",
+                          "set_data",
+                          "resize_*",
+                          "record_stream",
+                          "requires_grad_",
+                          "retain_grad",
+                          "result_type",
+                          "broadcast_tensors",
+                          "item",
+                          "_version",
+                          "is_same_size",
+                          "is_complex",
+                          "is_floating_point",
+                          "is_pinned",
+                          "cudnn_is_acceptable",
+                          "sym_*",
+                          "size",
+                          "stride",
+                          "numel"});
 }
 
 } // namespace uses

@@ -128,12 +128,14 @@ const struct sl_command sl_commands[] = {
      "shardledger report shardledger-out -o report.html\nshardledger report run.sqlite --step 812 -o step812.html\n"
      "shardledger report run.sqlite --rank 64-71",
      sl_cmd_report},
-    {"export", "write the timeline for other tools, or all tables as Parquet",
-     "[DIR|FILE] --format nsys|kineto|perfetto|snapshot|parquet -o FILE [--rank RANKS]",
+    {"export", "write the timeline or the peak for other tools, or all tables as Parquet",
+     "[DIR|FILE] --format FORMAT -o FILE [--rank RANKS]",
      "nsys: the SQLite file of Nsight Systems' own export, for everything that reads such files.\n"
      "kineto: torch.profiler's JSON, one file a rank in a directory, for HTA and Perfetto.\n"
      "perfetto: one trace for ui.perfetto.dev: memory by category and module over time, phases, kernels, collectives.\n"
      "snapshot: PyTorch's memory snapshot, one file a rank in a directory, for pytorch.org/memory_viz.\n"
+     "folded, pprof: what the peak was made of by call stack, for flamegraph.pl, speedscope and go tool pprof.\n"
+     "datasette: meanings, units and ready questions, for 'datasette LEDGER --metadata FILE'.\n"
      "parquet: every table into a lake of many ranks and runs, for DuckDB and Spark; with Python and DuckDB.\n"
      "Docs: timelines.md says what is in each, scale.md what a lake is.",
      "shardledger export shardledger-out --format nsys -o run-nsys.sqlite\n"

@@ -68,7 +68,7 @@ TEST_F(Watch, RanksThatAreAlikeShareARowUnlessAllAreAskedFor) {
   EXPECT_NE(out.find("\n0,3-6,8-39 "), std::string::npos) << out;
   EXPECT_LT(std::count(out.begin(), out.end(), '\n'), 20);
   EXPECT_NE(all.find("\n  39  ended"), std::string::npos) << all;
-  const std::string csv = watch({"--once", "--csv"}).out;
+  const std::string csv = watch({"--once", "--csv", "--table", "ranks"}).out;
   EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 41);
 }
 

@@ -216,12 +216,14 @@ static const struct sl_column line_columns[] = {
     {"category", "Most of it", SL_UNIT_text, 0},
     {"category_bytes", "Bytes", SL_UNIT_bytes, 0},
     {"allocations", "Allocations", SL_UNIT_number, 0},
+    {"rank", "Rank", SL_UNIT_number, SL_COLUMN_DATA_ONLY},
 };
 static const struct sl_column module_columns[] = {
     {"module", "Module", SL_UNIT_text, 0},
     {"bytes", "Bytes", SL_UNIT_bytes, 0},
     {"category", "Most of it", SL_UNIT_text, 0},
     {"category_bytes", "Bytes", SL_UNIT_bytes, 0},
+    {"rank", "Rank", SL_UNIT_number, SL_COLUMN_DATA_ONLY},
 };
 static const struct sl_column largest_columns[] = {
     {"id", "Largest", SL_UNIT_number, 0},
@@ -232,10 +234,12 @@ static const struct sl_column largest_columns[] = {
     {"step", "Made in step", SL_UNIT_number, 0},
     {"where", "In", SL_UNIT_text, 0},
     {"code_line", "Line", SL_UNIT_text, SL_COLUMN_HIDE_EMPTY},
+    {"rank", "Rank", SL_UNIT_number, SL_COLUMN_DATA_ONLY},
 };
 static const struct sl_column device_columns[] = {
     {"owner", "The device", SL_UNIT_text, 0},
     {"bytes", "Bytes", SL_UNIT_bytes, 0},
+    {"rank", "Rank", SL_UNIT_number, SL_COLUMN_DATA_ONLY},
 };
 
 static const struct sl_column death_columns[] = {
@@ -272,10 +276,11 @@ static const struct sl_listing death_groups = {"deaths", SL_COLUMNS(death_group_
 /* Every refused request, for CSV and JSON. */
 static const struct sl_listing requests = {"requests", SL_COLUMNS(request_columns), sl_sql_oom_requests,
                                            .heading = NULL};
+enum { SHOWN = 10 }; /* rows in text */
 static const struct sl_listing tables[] = {
-    {"modules", SL_COLUMNS(module_columns), sl_sql_oom_modules, .only_with_rows = true},
-    {"lines", SL_COLUMNS(line_columns), sl_sql_oom_lines, .only_with_rows = true},
-    {"largest", SL_COLUMNS(largest_columns), sl_sql_oom_largest, .only_with_rows = true},
+    {"modules", SL_COLUMNS(module_columns), sl_sql_oom_modules, .only_with_rows = true, .most = SHOWN},
+    {"lines", SL_COLUMNS(line_columns), sl_sql_oom_lines, .only_with_rows = true, .most = SHOWN},
+    {"largest", SL_COLUMNS(largest_columns), sl_sql_oom_largest, .only_with_rows = true, .most = SHOWN},
     {"device", SL_COLUMNS(device_columns), sl_sql_oom_device, .only_with_rows = true},
 };
 
@@ -289,6 +294,7 @@ static int print_categories(struct sl_db *db, struct sl_output *out, const struc
       {"before_bytes", "A step before", SL_UNIT_bytes, SL_COLUMN_HIDE_EMPTY},
       {"change_bytes", "Change", SL_UNIT_change, SL_COLUMN_HIDE_EMPTY},
       {"compared_with", "Compared with", SL_UNIT_text, SL_COLUMN_DATA_ONLY},
+      {"rank", "Rank", SL_UNIT_number, SL_COLUMN_DATA_ONLY},
   };
   struct sl_statement *statement = NULL;
   struct sl_table *table = NULL;
@@ -302,7 +308,7 @@ static int print_categories(struct sl_db *db, struct sl_output *out, const struc
   sl_output_line(out, "%s", "");
   table = sl_table_begin(out, "categories", SL_COLUMNS(columns));
   while ((r = sl_statement_step(statement, error)) > 0) {
-    sl_cell_columns(table, statement, 0, 6);
+    sl_cell_columns(table, statement, 0, 7);
     snprintf(compared, sizeof compared, "%s", sl_column_text(statement, 6));
   }
   table = sl_table_end(table);

@@ -67,8 +67,8 @@ WITH part AS (
   WHERE o.rank = :rank AND o.at_ns = :at AND EXISTS (SELECT 1 FROM site s WHERE s.rank = :rank)
   GROUP BY l.file, l.line, l.function, o.category)
 SELECT coalesce(file || coalesce(':' || line, ''), '(not recorded)'), function, sum(bytes) AS bytes,
-  sum(bytes) * 1.0 / (SELECT sum(bytes) FROM part), category, max(bytes), sum(allocations)
-FROM part GROUP BY file, line, function ORDER BY bytes DESC, file, line LIMIT 10
+  sum(bytes) * 1.0 / (SELECT sum(bytes) FROM part), category, max(bytes), sum(allocations), :rank
+FROM part GROUP BY file, line, function ORDER BY bytes DESC, file, line
 
 -- name: oom_requests
 SELECT o.rank, o.at_ns, o.step, o.source, o.device, o.requested_bytes, o.free_bytes, o.allocated_bytes,
@@ -79,13 +79,13 @@ WHERE (:rank IS NULL OR rank_in(o.rank, :rank)) ORDER BY o.at_ns
 
 -- name: oom_largest
 SELECT a.id, a.bytes, a.category || coalesce('/' || a.detail, ''), a.name, m.name, a.step,
-  (SELECT label FROM range_label WHERE id = a.phase_id), l.file || coalesce(':' || l.line, '') FROM allocation AS a
+  (SELECT label FROM range_label WHERE id = a.phase_id), l.file || coalesce(':' || l.line, ''), a.rank FROM allocation AS a
 LEFT JOIN module_name AS m ON m.id = a.module_id LEFT JOIN site_line l ON l.site_id = a.site_id JOIN rank AS r ON r.rank = a.rank
 WHERE a.rank = :rank AND a.device IS r.device AND (:at IS NULL OR a.alloc_ns <= :at) AND
-  (a.free_ns IS NULL OR a.free_ns > :at) ORDER BY a.bytes DESC, a.id LIMIT 10
+  (a.free_ns IS NULL OR a.free_ns > :at) ORDER BY a.bytes DESC, a.id
 
 -- name: oom_device
-SELECT owner, bytes FROM device_balance
+SELECT owner, bytes, rank FROM device_balance
 WHERE rank = :rank AND at_ns = coalesce(:at, (SELECT max(at_ns) FROM device_sample WHERE rank = :rank)) AND
   (bytes <> 0 OR owner = 'unexplained') ORDER BY owner <> 'used', owner = 'unexplained', bytes DESC
 
@@ -124,10 +124,10 @@ before AS (
 now AS (SELECT category, sum(bytes) AS bytes, sum(allocations) AS allocations FROM held GROUP BY category),
 whole AS (SELECT sum(bytes) AS bytes FROM now)
 SELECT n.category, n.bytes, n.bytes * 1.0 / whole.bytes, n.allocations, b.bytes,
-  iif(EXISTS (SELECT 1 FROM before), n.bytes - coalesce(b.bytes, 0), NULL), (SELECT max(what) FROM before)
+  iif(EXISTS (SELECT 1 FROM before), n.bytes - coalesce(b.bytes, 0), NULL), (SELECT max(what) FROM before), :rank
 FROM whole CROSS JOIN now n LEFT JOIN before b ON b.category = n.category
 UNION ALL
-SELECT b.category, 0, 0.0, 0, b.bytes, -b.bytes, what FROM before b WHERE b.category NOT IN (SELECT category FROM now)
+SELECT b.category, 0, 0.0, 0, b.bytes, -b.bytes, what, :rank FROM before b WHERE b.category NOT IN (SELECT category FROM now)
 ORDER BY 2 DESC, 5 DESC
 
 -- name: oom_modules
@@ -135,8 +135,8 @@ WITH parts AS (SELECT module_id, category, sum(bytes) AS bytes FROM held GROUP B
 placed AS (
   SELECT *, sum(bytes) OVER (PARTITION BY module_id) AS module_bytes,
     row_number() OVER (PARTITION BY module_id ORDER BY bytes DESC, category) AS place FROM parts)
-SELECT coalesce(m.name, '(no module)'), module_bytes, category, p.bytes
-FROM placed p LEFT JOIN module_name m ON m.id = p.module_id WHERE place = 1 ORDER BY module_bytes DESC, 1 LIMIT 10
+SELECT coalesce(m.name, '(no module)'), module_bytes, category, p.bytes, :rank
+FROM placed p LEFT JOIN module_name m ON m.id = p.module_id WHERE place = 1 ORDER BY module_bytes DESC, 1
 
 -- name: oom_request_view
 -- Why each request did not fit: the cache would have been enough; the device was not full, so a limit of the process was;

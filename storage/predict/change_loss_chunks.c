@@ -3,6 +3,7 @@
 #include "staging.h"
 #include "storage/grow.h"
 #include "storage/tables/sql_text.h"
+#include "thread_workspaces.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -201,9 +202,16 @@ static int put_end(struct change *c, uint32_t index) {
   return r < 0 ? r : put(c, SL_TAPE_complete, index);
 }
 
+/* What a reduction of fewer rows, which is perhaps not split, does not stage; and the semaphores for it. */
+static bool is_staged(const struct change *c, uint32_t index) {
+  return sl_is_staging(c->tape, index) || (index > 0 && sl_is_staging(c->tape, index - 1));
+}
+
 static int piece_begin(struct change *c, uint32_t index, int64_t tid) {
+  if (!c->at_most && is_staged(c, index))
+    return 0;
   struct sl_tape_allocation like = *allocation(c, index);
-  const bool is_whole = is_gradient(c, index) || (c->at_most && sl_is_staging(c->tape, index));
+  const bool is_whole = is_gradient(c, index) || is_staged(c, index);
   like.tid = tid;
   like.free_event = 1; /* has an end, by events that are put */
   int r = 0;
@@ -289,6 +297,33 @@ static int together_put(struct change *c, const uint32_t *pieces, size_t count) 
   return r;
 }
 
+/* Of what backward makes first, but for the loss's own gradient, which its caller makes; where that is all: of the
+ * output. */
+static int64_t backward_tid(const struct change *c) {
+  for (size_t e = c->backward; e < c->end; e++)
+    if (is_made(c, e, "backward") && allocation(c, event_at(c, e)->index)->requested > SCALAR)
+      return allocation(c, event_at(c, e)->index)->tid;
+  return allocation(c, event_at(c, c->first)->index)->tid;
+}
+
+/* Surely those that the last layer or the loss made; the others may have been needed before only. */
+static bool is_wanted(const void *context, uint32_t index) {
+  const struct change *c = context;
+  const size_t made = c->ends[index].alloc;
+  return c->at_most || (made != SIZE_MAX && made >= c->first && made < c->backward);
+}
+
+/* What autograd's thread lacks to make a piece again. */
+static int workspaces_put(struct change *c, int64_t tid) {
+  const struct sl_thread_workspaces which = {.recorded = (uint32_t)c->recorded,
+                                             .from_tid = tid,
+                                             .to_tid = backward_tid(c),
+                                             .is_wanted = is_wanted,
+                                             .context = c,
+                                             .number = c->number};
+  return sl_thread_workspaces_add(c->tape, &which, &c->offset);
+}
+
 static int loss_change(struct change *c) {
   const int64_t tid = allocation(c, event_at(c, c->first)->index)->tid;
   size_t kept = 0;
@@ -305,8 +340,9 @@ static int loss_change(struct change *c) {
     r = forward_put(c, false, tid);
   c->number = event_at(c, c->backward)->number;
   c->offset = 1;
+  r = r < 0 ? r : workspaces_put(c, tid);
   for (uint64_t i = 0; i < c->chunks && r == 0; i++) {
-    r = forward_put(c, true, allocation(c, event_at(c, c->backward)->index)->tid);
+    r = forward_put(c, true, backward_tid(c));
     r = r < 0 ? r : backward_put(c, i == 0, pieces, &count);
   }
   r = r < 0 ? r : together_put(c, pieces, count);

@@ -9,9 +9,15 @@
  * What is in pieces is what is made from the output on, which is made last in forward, up to where backward frees what
  * the last layer was given. It is recognised where something as large as the output is made before backward: outside of
  * modules, or by the outermost one itself, as where a model computes its loss. Gradients of the layer's own parameters
- * are whole: the first piece's is kept, and each later one is added to it. Whether sizes are in proportion to rows is
- * not known (what reductions stage is not), nor when in forward something ends: there is a tape for each end, and
- * nothing of it is proven.
+ * are whole: the first piece's is kept, and each later one is added to it. Nothing of it is proven, and there are two
+ * tapes:
+ *
+ *                                  at least                        at most
+ *   what is saved, in forward      as soon as it is made           until the piece is over
+ *   what reductions stage          nothing, as of few rows         as recorded
+ *   autograd's thread lacks        what the loss itself had made   whatever forward's thread has
+ *     workspaces of cuBLAS
+ *   all else                       in proportion to rows           in proportion to rows
  */
 #ifndef SHARDLEDGER_CHANGE_LOSS_CHUNKS_H
 #define SHARDLEDGER_CHANGE_LOSS_CHUNKS_H

@@ -4,6 +4,7 @@
 #include "storage/rules/categories.h"
 #include "storage/tables/sql_text.h"
 #include "tape_uses.h"
+#include "thread_workspaces.h"
 
 #include <errno.h>
 #include <fnmatch.h>
@@ -370,37 +371,25 @@ static void input_keep(struct change *c, const struct call *call) {
 
 /* ---- workspaces ---- */
 
-static bool has_workspace(const struct change *c, int64_t tid, uint64_t bytes) {
-  for (uint32_t i = 0; i < c->tape->allocation_count; i++) {
-    const struct sl_tape_allocation *a = allocation(c, i);
-    if (is_workspace(c, a) && a->tid == tid && a->requested == bytes)
+/* Surely, where a recomputed call made one. */
+static bool is_wanted(const void *context, uint32_t index) {
+  const struct change *c = context;
+  const uint64_t ns = ns_of(c, c->ends[index].alloc);
+  for (size_t i = 0; i < c->call_count; i++)
+    if (ns >= c->calls[i].start_ns && ns <= c->calls[i].end_ns)
       return true;
-  }
-  return false;
+  return c->at_latest;
 }
 
-/* Those that forward made on its thread, which the autograd thread lacks: surely, where a recomputed call made one. */
+/* Those that forward made on its thread, which the autograd thread lacks. */
 static int workspaces_add(struct change *c, const struct call *call) {
-  int r = 0;
-  for (uint32_t i = 0; i < c->recorded_allocations && r == 0; i++) {
-    const struct sl_tape_allocation like = *allocation(c, i);
-    if (!is_workspace(c, &like) || like.dropped || like.tid != call->tid ||
-        has_workspace(c, c->backward_tid, like.requested))
-      continue;
-    bool is_sure = false;
-    for (size_t j = 0; j < c->call_count; j++)
-      is_sure |= ns_of(c, c->ends[i].alloc) >= c->calls[j].start_ns && ns_of(c, c->ends[i].alloc) <= c->calls[j].end_ns;
-    if (!is_sure && !c->at_latest)
-      continue;
-    struct sl_tape_allocation made = like;
-    uint32_t copy = 0;
-    made.tid = c->backward_tid;
-    made.free_event = 0; /* it stays */
-    r = sl_tape_add(c->tape, &made, like.requested, &copy);
-    if (r == 0)
-      r = sl_tape_put(c->tape, SL_TAPE_alloc, copy, c->anchor, ++c->offset);
-  }
-  return r;
+  const struct sl_thread_workspaces which = {.recorded = c->recorded_allocations,
+                                             .from_tid = call->tid,
+                                             .to_tid = c->backward_tid,
+                                             .is_wanted = is_wanted,
+                                             .context = c,
+                                             .number = c->anchor};
+  return sl_thread_workspaces_add(c->tape, &which, &c->offset);
 }
 
 static int call_change(struct change *c, const struct call *call) {

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { ALLOCATED = 1, FEW_PLAYS = 4 }; /* few: for what does not fit anyhow */
+enum { REQUESTED, ALLOCATED, FEW_PLAYS = 4 }; /* few: for what does not fit anyhow */
 
 static void range_join(struct sl_whatif_range *range, const struct sl_whatif_range *other) {
   if (other->low > range->low)
@@ -33,6 +33,9 @@ static void figures_read(const struct sl_bench *bench, const struct sl_whatif *a
     else if (standing[i] == SL_STANDING_exact && out[i].low != out[i].high)
       standing[i] = SL_STANDING_bound; /* both ends meet in the highest period of all, but not in these */
   }
+  /* Other requests between both ends may leave less beside them than these did. */
+  if (answer->is_doubtful && answer->has_ends && out[REQUESTED].low < out[ALLOCATED].low)
+    out[ALLOCATED].low = out[REQUESTED].low;
 }
 
 enum room { ROOM_without_end, ROOM_limit, ROOM_life, ROOM_most };
@@ -113,14 +116,14 @@ static int refuse(struct sl_advice *advice, const char *why) {
 }
 
 /*
- * How a run goes on tells what it asks for. When its modules run is known of a step's rest, for recomputation;
- * otherwise all of that has to be over: in what was not recorded only the optimizer steps.
+ * How a run goes on tells what it asks for. When its modules run is known of a step's rest, for recomputation and the
+ * loss; otherwise all of that has to be over: in what was not recorded only the optimizer steps.
  */
 static const char *calls_miss(const struct sl_bench *bench, const struct sl_candidate *part) {
   const struct sl_tape *tape = bench->tape;
   if (bench->rest->rest == SL_REST_unknown)
     return "what its modules would have done after the refused request is not known";
-  if (tape->rest.is_one && part->turn == SL_TURN_recompute)
+  if (tape->rest.is_one && (part->turn == SL_TURN_recompute || part->turn == SL_TURN_loss))
     return NULL;
   for (size_t i = tape->recorded_count; i < tape->allocation_count; i++)
     if (!tape->allocations[i].optimizer_step)

@@ -81,6 +81,34 @@ static bool is_entry(const struct change *c, int64_t module) {
   return false;
 }
 
+/* A step that goes on as another one has that one's backward: before the rest as its own began, then later by a shift.
+ */
+static int rest_mark(struct change *c) {
+  const struct sl_tape_rest *rest = &c->tape->rest;
+  struct mark *own = NULL;
+  const struct mark *like = NULL;
+  for (size_t i = 0; i < c->mark_count; i++) {
+    own = c->marks[i].step == rest->step ? &c->marks[i] : own;
+    like = c->marks[i].step == rest->like_step ? &c->marks[i] : like;
+  }
+  if (!like)
+    return sl_error_set(c->error, -ENOTSUP, "no backward was recorded in step %" PRId64, rest->like_step);
+  const bool has_begun = like->start_ns < rest->from_ns;
+  if (has_begun && !own)
+    return sl_error_set(c->error, -ENOTSUP, "it is not known when backward began in step %" PRId64, rest->step);
+  const struct mark made = {rest->step, has_begun ? own->start_ns : like->start_ns + rest->shift_ns,
+                            like->end_ns < rest->from_ns ? own->end_ns : like->end_ns + rest->shift_ns};
+  if (!own) {
+    own = sl_list_grow(c->marks, c->mark_count, sizeof *own);
+    if (!own)
+      return sl_no_memory(c->error);
+    c->marks = own;
+    own += c->mark_count++;
+  }
+  *own = made;
+  return 0;
+}
+
 static int marks_read(struct sl_db *db, struct change *c) {
   struct sl_statement *row = NULL;
   int r = sl_db_ask(db, sl_tape_marks_sql, SL_WITH(SL_NUMBER(":rank", c->tape->rank)), &row, c->error);
@@ -99,7 +127,7 @@ static int marks_read(struct sl_db *db, struct change *c) {
   row = sl_statement_close(row);
   if (r == 0 && !c->mark_count)
     r = sl_error_set(c->error, -ENOTSUP, "no backward was recorded in a step");
-  return r;
+  return r == 0 && c->tape->rest.is_one ? rest_mark(c) : r;
 }
 
 static bool is_made(const struct change *c, size_t event, const char *phase) {

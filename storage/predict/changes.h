@@ -14,6 +14,7 @@ enum sl_change_turn { /* a change of a lower one is made first */
                       SL_TURN_optimizer,
                       SL_TURN_reshard,
                       SL_TURN_recompute,
+                      SL_TURN_loss,
                       SL_TURN_workspaces,
                       SL_TURNS,
 };

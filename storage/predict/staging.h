@@ -7,12 +7,12 @@
 
 #include "tape.h"
 
-/* Of a recorded allocation, by its row and the one after it. */
+/* Of a recorded allocation, or of a step's rest, by its row and the one after it. */
 static inline bool sl_is_staging(const struct sl_tape *tape, uint32_t index) {
   enum { SEMAPHORES = 64 << 10, NEAR = 4 };
   const struct sl_tape_allocation *a = &tape->allocations[index], *b = a + 1;
-  return index + 1 < tape->recorded_count && a->free_event && b->requested <= SEMAPHORES &&
-         b->requested < a->requested && b->alloc_event - a->alloc_event <= NEAR &&
+  return index + 1 < (tape->rest.is_one ? tape->allocation_count : tape->recorded_count) && a->free_event &&
+         b->requested <= SEMAPHORES && b->requested < a->requested && b->alloc_event - a->alloc_event <= NEAR &&
          b->free_event - b->alloc_event <= NEAR && a->free_event > b->free_event &&
          a->free_event - b->free_event <= NEAR;
 }

@@ -115,6 +115,13 @@ TEST_F(Advise, TheSamePastesThatWhatifPredicts) {
       << json;
 }
 
+TEST_F(Advise, TheLossInChunksIsPredictedWhereOneIsRecognised) {
+  std::string json = advise("predictions/one", {"--json"});
+  EXPECT_TRUE(contains(json, "\"whatif\": \"--loss-chunks 8\"")) << json;
+  json = advise("oom-limit-fixed-2rank", {"--json"}); // it has none that is recognised: it's in chunks already
+  EXPECT_FALSE(contains(json, "\"advice\": \"loss\"")) << json;
+}
+
 TEST_F(Advise, RecomputationAndReshardingArePredicted) {
   std::string json = advise("predictions/ranks4-keep", {"--json"});
   EXPECT_TRUE(contains(json, "\"advice\": \"recompute\", \"what\": \"activation checkpointing of each module of the "

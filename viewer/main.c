@@ -121,12 +121,13 @@ const struct sl_command sl_commands[] = {
      "after the other or on several ranks, they are listed.",
      "shardledger explain 1234 shardledger-out\nshardledger explain 0x7f5c2a000000 shardledger-out --rank 0",
      sl_cmd_explain},
-    {"report", "one self-contained HTML page: memory over time, owners at any moment, modules, collectives, ranks",
-     "[DIR|FILE] [-o FILE.html] [--step N] [--rank RANKS]",
+    {"report", "one self-contained HTML page: the verdict, what to do, memory over time, allocations, modules, ranks",
+     "[BEFORE] [DIR|FILE] [-o FILE.html] [--step N] [--rank RANKS]",
      "Opens in any browser, without a network. The page says which steps it holds allocation by allocation: all of a\n"
-     "small run; of a long one the first three, those with a peak, and the last. Every step's peak is exact.",
+     "small run; of a long one the first three, those with a peak, and the last. Every step's peak is exact.\n"
+     "With BEFORE, another run, it also has what 'shardledger diff BEFORE DIR' says.",
      "shardledger report shardledger-out -o report.html\nshardledger report run.sqlite --step 812 -o step812.html\n"
-     "shardledger report run.sqlite --rank 64-71",
+     "shardledger report run.sqlite --rank 64-71\nshardledger report before shardledger-out",
      sl_cmd_report},
     {"export", "write the timeline or the peak for other tools, or all tables as Parquet",
      "[DIR|FILE] --format FORMAT -o FILE [--rank RANKS]",

@@ -422,18 +422,39 @@ static int print_oom(struct sl_db *db, struct sl_output *out, void *context, str
   return r < 0 ? r : 0;
 }
 
-int sl_print_death(struct sl_db *db, struct sl_output *out, struct sl_error *error) {
+/* The death that the whole run is about: 1, 0 where there is none, or a negative errno. */
+static int find_death(struct sl_db *db, struct sl_death *death, struct sl_error *error) {
   const struct selection all = {.ranks = {.text = NULL}};
-  struct sl_death death = {0};
   int r = sl_add_requests(db, error);
   if (r == 0)
-    r = sl_read_request(db, &all.ranks, &death, error);
-  if (r == 0 || (r > 0 && !death.deadly))
-    r = read_end(db, &all, &death, error);
+    r = sl_read_request(db, &all.ranks, death, error);
+  if (r == 0 || (r > 0 && !death->deadly))
+    r = read_end(db, &all, death, error);
   if (r <= 0)
     return r;
-  r = read_place(db, &death, error);
-  return r < 0 ? r : print_headline(db, out, &death, error);
+  r = read_place(db, death, error);
+  return r < 0 ? r : 1;
+}
+
+int sl_print_death(struct sl_db *db, struct sl_output *out, struct sl_error *error) {
+  struct sl_death death = {0};
+  int r = find_death(db, &death, error);
+  return r <= 0 ? r : print_headline(db, out, &death, error);
+}
+
+int sl_print_death_tables(struct sl_db *db, struct sl_output *out, struct sl_error *error) {
+  struct sl_death death = {0};
+  int r = find_death(db, &death, error);
+  if (r <= 0)
+    return r;
+  r = sl_db_tell(db, sl_sql_oom_deaths_make, NULL, error);
+  if (r == 0)
+    r = (int)sl_print_listing(db, out, &death_groups, NULL, error);
+  if (r >= 0 && death.at_ns < 0)
+    r = sl_db_execute(db, "DROP TABLE IF EXISTS temp.held", error); /* that of another rank's peak */
+  if (r >= 0 && death.at_ns < 0)
+    r = sl_db_tell(db, sl_sql_oom_held, SL_WITH(SL_NUMBER(":rank", death.rank)), error);
+  return r < 0 ? r : print_categories(db, out, &death, error);
 }
 
 int sl_cmd_oom(const struct sl_command *command, int argc, char **argv) {

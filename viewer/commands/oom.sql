@@ -143,7 +143,7 @@ FROM placed p LEFT JOIN module_name m ON m.id = p.module_id WHERE place = 1 ORDE
 -- others hold what is missing; or too much is live. wanted_bytes: of the driver the allocator wants a whole segment for
 -- it, which PyTorch's message names (segment_bytes is a function of ours, so this view is no ledger's). deadly: no step
 -- began after it.
-CREATE TEMP VIEW request AS
+CREATE TEMP VIEW IF NOT EXISTS request AS
 SELECT *, CASE WHEN source <> 'allocator' AND reserved_bytes - active_bytes >= requested_bytes THEN 'cached'
   WHEN free_bytes >= wanted_bytes THEN 'limit'
   WHEN reserved_bytes - active_bytes >= requested_bytes OR reserved_bytes - active_bytes + free_bytes >= wanted_bytes

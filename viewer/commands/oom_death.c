@@ -48,6 +48,7 @@ int sl_read_request(struct sl_db *db, const struct sl_ranks *ranks, struct sl_de
     snprintf(out->source, sizeof out->source, "%s", sl_column_text(statement, 13));
     snprintf(out->reason, sizeof out->reason, "%s", sl_column_text(statement, 14));
     out->wanted_bytes = sl_column_int(statement, 16);
+    out->unordered = sl_column_int(statement, 17);
   }
   statement = sl_statement_close(statement);
   return r;

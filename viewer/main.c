@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <locale.h>
+#include <malloc.h>
 #include <signal.h>
 #include <string.h>
 
@@ -287,6 +288,11 @@ int main(int argc, char **argv) {
     sl_complain("out of memory");
     return SL_EXIT_USAGE;
   }
+#ifdef M_TRIM_THRESHOLD
+  /* Ranks are read one after the other: what one gives back the next one takes, without the kernel in between. */
+  mallopt(M_TRIM_THRESHOLD, 64 << 20);
+  mallopt(M_MMAP_THRESHOLD, 4 << 20);
+#endif
   /* A file that may not grow any more is an error to tell, not a death that leaves half a file. */
   signal(SIGXFSZ, SIG_IGN);
 

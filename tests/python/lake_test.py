@@ -237,8 +237,15 @@ def test_python_writes_the_same_lake(made, lake_module, tmp_path):
                 ledger.rows("SELECT count(*) AS rows FROM allocation")[0]["rows"]
 
 
-def test_what_is_different_is_found_with_owner_and_step(made, lake_module):
-    lake, _ = made
+@pytest.mark.parametrize("of_nodes", (False, "each", "packed"))
+def test_what_is_different_is_found_with_owner_and_step(made, nodes, lake_module, tmp_path, of_nodes):
+    lake, ledgers = made
+    if of_nodes:  # compared with the median, else as `ranks` has it: both find the same
+        lake = tmp_path / "lake"
+        for node in nodes:
+            export(node, lake, "--name", "fleet")
+    if of_nodes == "packed":
+        lake_module.pack(lake, "fleet")
     rows = lake_module.different(lake, "fleet")
     told = {lake_module.ranges(row["ranks"]): row for row in rows}
     mib = 1 << 20
@@ -251,7 +258,16 @@ def test_what_is_different_is_found_with_owner_and_step(made, lake_module):
     assert told["5"]["what"] == "stopped after step 4"
     assert told["11"]["what"] == "not recorded"
     assert [abs(row["bytes"]) for row in rows if row["bytes"]] == sorted((abs(row["bytes"]) for row in rows if row["bytes"]), reverse=True)
+    if of_nodes:
+        return
     assert lake_module.different(lake, "fsdp2-2rank") == []
+    with contextlib.closing(sqlite3.connect(ledgers["fleet"])) as ledger:
+        facts = ledger.execute(
+            "SELECT g.list, d.bytes, d.bytes_per_step, d.since_step, d.category || coalesce('/' || d.detail, ''), "
+            "coalesce(d.module, ''), coalesce(d.phase, '') FROM rank_difference d JOIN (SELECT group_number, group_concat(rank) AS "
+            "list FROM (SELECT * FROM rank_group ORDER BY rank) GROUP BY group_number) g USING (group_number)").fetchall()
+    assert sorted(facts, key=str) == sorted([(",".join(map(str, row["ranks"])), row["bytes"], row["per_step_bytes"], row["since_step"],
+                                     row["what"], row["module"], row["phase"]) for row in rows if row["bytes"]], key=str)
 
 
 def test_without_duckdb_one_sentence_says_how_to_get_it(made, tmp_path):

@@ -478,7 +478,7 @@ last_call AS MATERIALIZED (
   SELECT rank, max(enqueue_ns) AS last_ns, step FROM collective WHERE rank IN (SELECT rank FROM silent) GROUP BY rank),
 call AS MATERIALIZED (
   SELECT c.*, l.last_ns, max(iif(c.end_ns IS NULL, NULL, c.enqueue_ns)) OVER (PARTITION BY c.rank) AS ended_ns
-  FROM collective c JOIN last_call l ON l.rank = c.rank AND l.step IS c.step),
+  FROM collective c CROSS JOIN last_call l ON l.rank = c.rank AND l.step IS c.step),
 waited AS MATERIALIZED (
   SELECT rank, comm, seq, operation, module_id, min(enqueue_ns) AS enqueue_ns FROM call
   WHERE end_ns IS NULL AND iif(ended_ns IS NULL, enqueue_ns = last_ns, enqueue_ns > ended_ns) GROUP BY rank),

@@ -351,9 +351,7 @@ static int print_categories(struct sl_db *db, struct sl_output *out, const struc
 static int print_deaths(struct sl_db *db, struct sl_output *out, bool each, struct sl_error *error) {
   struct sl_statement *statement = NULL;
   char clocks[SL_UNIT_CHARS];
-  int r = sl_db_tell(db, sl_sql_oom_deaths_make, NULL, error);
-  if (r == 0)
-    r = (int)sl_print_listing(db, out, each || out->format != SL_FORMAT_text ? &deaths : &death_groups, NULL, error);
+  int r = (int)sl_print_listing(db, out, each || out->format != SL_FORMAT_text ? &deaths : &death_groups, NULL, error);
   if (out->format != SL_FORMAT_text)
     return r;
   if (r <= 0)

@@ -14,7 +14,6 @@ ORDER BY deadly DESC, h.host IS NULL, iif(deadly, 1, -1) * (o.at_ns - coalesce(h
 -- name: oom_died_before
 -- The ranks that were killed before this one ran out, by clocks that leave no doubt of it: how many, which, the first of them, and
 -- how long before it was.
-WITH death AS MATERIALIZED (SELECT * FROM rank_death)
 SELECT count(*), rank_ranges(k.rank), k.rank, max(d.first_host_ns - k.first_host_ns)
 FROM death d JOIN death k ON k.how = 'killed'
   AND k.first_host_ns < d.first_host_ns - iif(k.host IS d.host, 0, k.error_ns + d.error_ns)
@@ -25,13 +24,13 @@ SELECT r.rank, coalesce(p.step, -1), coalesce(p.id, 0), (SELECT count(*) FROM ra
   FROM allocation AS a WHERE a.rank = r.rank AND a.free_ns IS NULL)
 FROM rank AS r LEFT JOIN phase AS p ON p.id = (SELECT id FROM phase AS o WHERE o.rank = r.rank AND o.end_ns IS NULL
   ORDER BY start_ns DESC, id DESC LIMIT 1)
-LEFT JOIN rank_death d ON d.rank = r.rank
+LEFT JOIN death d ON d.rank = r.rank
 WHERE (:rank IS NULL OR rank_in(r.rank, :rank)) AND (:rank IS NOT NULL OR NOT r.clean_exit)
 ORDER BY d.how = 'waiting', d.first_host_ns IS NULL, d.first_host_ns, r.end_ns, r.rank LIMIT 1
 
 -- name: oom_deaths_make
 -- In their order: by the first rank's host's clock; those whose order is unknown last.
-CREATE TEMP TABLE death AS
+CREATE TEMP TABLE IF NOT EXISTS death AS
 SELECT *, row_number() OVER (ORDER BY first_host_ns IS NULL, first_host_ns, rank) AS place,
   first_host_ns - min(first_host_ns) OVER () AS after_ns,
   iif(host IS first_value(host) OVER in_order, 0, error_ns + first_value(error_ns) OVER in_order) AS after_error_ns

@@ -23,7 +23,7 @@ struct sl_death {
   bool free_known, allocated_known, reserved_known, clean, deadly;
 };
 
-/* Makes the view `request` of oom.sql, with its function. 0 or a negative errno. */
+/* Makes the view `request` of oom.sql, with its function, and the table `death`. 0 or a negative errno. */
 int sl_add_requests(struct sl_db *db, struct sl_error *error);
 
 /*

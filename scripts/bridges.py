@@ -150,7 +150,7 @@ def main():
     parser.add_argument("directory", type=Path)
     parser.add_argument("versions", nargs="*", choices=[*RELEASES, []], metavar="VERSION")
     parser.add_argument("--check", action="store_true")
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()
     versions = options.versions or list(RELEASES)
     return 1 if (check if options.check else build_all)(versions, options.directory.resolve()) else 0
 

@@ -1,6 +1,7 @@
 /*
- * For what is compiled ahead on one machine and loaded on others, whose glibc may be older (scripts/bridges): names that
- * the newer glibc gave a newer version, or that it alone has. Included before everything else.
+ * For what is compiled ahead on one machine and loaded on others, whose glibc and libstdc++ may be older
+ * (scripts/bridges): names that newer ones gave a newer version, or that they alone have. Included before everything
+ * else.
  */
 #ifndef SHARDLEDGER_OLD_GLIBC_H
 #define SHARDLEDGER_OLD_GLIBC_H
@@ -16,5 +17,14 @@ extern "C" {
 extern __attribute__((visibility("hidden"))) char __libc_single_threaded;
 __attribute__((visibility("hidden"))) char __libc_single_threaded = 0;
 }
+
+/* Since GCC 11 containers throw it where one is asked for more than there can be. */
+namespace std {
+[[noreturn]] __attribute__((visibility("default"))) void __throw_bad_alloc();
+[[noreturn]] __attribute__((visibility("hidden"))) void __throw_bad_array_new_length();
+void __throw_bad_array_new_length() {
+  __throw_bad_alloc();
+}
+} // namespace std
 
 #endif

@@ -1,4 +1,4 @@
-"""Compiles the torch bridge and the rehearsals' process group for many versions of PyTorch, with the headers of its wheels.
+"""Compiles the torch bridge for many versions of PyTorch, with the headers of its wheels.
 
 What links with PyTorch needs its libraries' names only: stubs stand for them, and a job has loaded the real ones before.
 """
@@ -22,7 +22,7 @@ RELEASES = {release.rpartition(".")[0]: release for release in (
     "2.4.1", "2.5.1", "2.6.0", "2.7.1", "2.8.0", "2.9.1", "2.10.0", "2.11.0", "2.12.1", "2.13.0", "2.14.1", "2.15.0")}
 BOTH_ABIS = ("2.4", "2.5", "2.6")  # PyPI's have the older one, conda's and others' the newer
 LIBRARIES = ("c10", "torch_cpu", "c10_cuda", "torch_cuda")
-NEWEST_GLIBC = (2, 28)  # as scripts/wheel's
+NEWEST = {"GLIBC": (2, 28), "GLIBCXX": (3, 4, 24), "CXXABI": (1, 3, 11)}  # of manylinux_2_28, as scripts/wheel's
 
 # What a job on the CPU does with the bridge; a GPU's allocator is started where there is one.
 JOB = """
@@ -32,7 +32,7 @@ JOB = """
     import ctypes, torch
     from shardledger import built_ahead, native
     from shardledger.signatures import bind
-    path = built_ahead.find("bridge")
+    path = built_ahead.find()
     assert path, torch.__version__
     c = dict(bind("torch_bridge.cpp", ctypes.PyDLL(path), ctypes.CDLL(path)))
     frames, sites, uses = {}, {}, []
@@ -52,10 +52,7 @@ JOB = """
     assert c["slb_follow_sites"](0) == 0
     assert x.data_ptr() in uses, "the product did not use its factor"
     assert b"aten::mm" in sites.values() or any(b"mm" in name for name in sites.values()), sites
-    mirror = built_ahead.find("mirror")
-    if mirror:
-        torch.ops.load_library(mirror)
-    print("loaded", os.path.basename(path), "mirror" if mirror else "no mirror", "torch", torch.__version__, "Python", sys.version.split()[0])
+    print("loaded", os.path.basename(path), "torch", torch.__version__, "Python", sys.version.split()[0])
 """
 
 
@@ -84,44 +81,44 @@ def stubs(directory):
     return directory
 
 
-def glibc_versions(path):
+def newer_than_wheels_may_need(path):
+    """Symbols and their versions that systems may lack on which the wheel runs."""
     shown = subprocess.run(["objdump", "-T", path], check=True, capture_output=True, text=True).stdout
-    return [tuple(map(int, version.split("."))) for version in re.findall(r"GLIBC_([\d.]+)", shown)]
+    return [f"{symbol} ({kind}_{version})" for kind, version, symbol in re.findall(r"\((GLIBC|GLIBCXX|CXXABI)_([\d.]+)\)\s+(\S+)", shown)
+            if tuple(map(int, version.split("."))) > NEWEST[kind]]
 
 
-def build(kind, sources, version, abi, out, libraries, compiler):
+def build(version, abi, out, libraries):
     """The path, or the compiler's words."""
-    from shardledger import built_ahead
+    from shardledger import built_ahead, compiler
 
-    cuda = compiler.find_cuda_include() if kind == "bridge" else None
-    path = out / built_ahead.name(kind, version, abi)
+    cuda = compiler.find_cuda_include()
+    path = out / built_ahead.name(version, abi)
     for standard in ("c++17", "c++20"):
-        command = compiler.compiling(sources, ["g++"], cuda, standard, str(headers(version)), abi)
-        command += ["-DNDEBUG", "-s", "-include", str(ROOT / "nvtx_ranges" / "old_glibc.h"), "-o", str(path), "-Wl,--as-needed",
+        command = compiler.compiling(compiler.BRIDGE, ["g++"], cuda, standard, str(headers(version)), abi)
+        command += ["-DNDEBUG", "-s", "-include", str(ROOT / "nvtx_ranges" / "old_glibc.h"), "-o", str(path), "-Wl,--no-as-needed",
                     *compiler.linking(str(libraries), cuda)]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode == 0:
-            newest = max(glibc_versions(path))
-            if newest > NEWEST_GLIBC:
-                sys.exit(f"{path} needs glibc {newest[0]}.{newest[1]}: what calls it belongs into nvtx_ranges/old_glibc.h")
             return path
     return next((line for line in done.stderr.splitlines() if "error" in line), done.stderr[-300:])
 
 
 def build_all(versions, out):
-    from shardledger import compiler
-
     out.mkdir(parents=True, exist_ok=True)
     failed = 0
     with tempfile.TemporaryDirectory() as scratch:
         libraries = stubs(Path(scratch))
         for version in versions:
             for abi in (0, 1) if version in BOTH_ABIS else (1,):
-                for kind, sources in (("bridge", compiler.BRIDGE), ("mirror", compiler.MIRROR)):
-                    result = build(kind, sources, version, abi, out, libraries, compiler)
-                    made = isinstance(result, Path)
-                    failed += not made and kind == "bridge"
-                    print(f"{kind} {version} abi {abi}: " + (f"{result.stat().st_size} B" if made else f"not built: {result}"), flush=True)
+                result = build(version, abi, out, libraries)
+                if isinstance(result, Path):
+                    newer = newer_than_wheels_may_need(result)
+                    result = f"needs {', '.join(newer)}: old_glibc.h has to stand for it" if newer else f"{result.stat().st_size} B"
+                    failed += bool(newer)
+                else:
+                    failed += 1
+                print(f"PyTorch {version}, ABI {abi}: {result}", flush=True)
     return failed
 
 
@@ -153,7 +150,7 @@ def main():
     parser.add_argument("directory", type=Path)
     parser.add_argument("versions", nargs="*", choices=[*RELEASES, []], metavar="VERSION")
     parser.add_argument("--check", action="store_true")
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()
     versions = options.versions or list(RELEASES)
     return 1 if (check if options.check else build_all)(versions, options.directory.resolve()) else 0
 

@@ -1,5 +1,6 @@
 #include "candidates.h"
 
+#include "storage/predict/change_loss_chunks.h"
 #include "storage/predict/change_optimizer.h"
 #include "storage/predict/change_recompute.h"
 #include "storage/predict/change_reshard_on.h"

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { ALLOCATED = 1, FEW_PLAYS = 4 }; /* few: for what does not fit anyhow */
+enum { REQUESTED, ALLOCATED, FEW_PLAYS = 4 }; /* few: for what does not fit anyhow */
 
 static void range_join(struct sl_whatif_range *range, const struct sl_whatif_range *other) {
   if (other->low > range->low)
@@ -33,6 +33,9 @@ static void figures_read(const struct sl_bench *bench, const struct sl_whatif *a
     else if (standing[i] == SL_STANDING_exact && out[i].low != out[i].high)
       standing[i] = SL_STANDING_bound; /* both ends meet in the highest period of all, but not in these */
   }
+  /* Other requests between both ends may leave less beside them than these did. */
+  if (answer->is_doubtful && answer->has_ends && out[REQUESTED].low < out[ALLOCATED].low)
+    out[ALLOCATED].low = out[REQUESTED].low;
 }
 
 enum room { ROOM_without_end, ROOM_limit, ROOM_life, ROOM_most };
@@ -73,7 +76,7 @@ int sl_bench_need(const struct sl_bench *bench, struct sl_advise *out) {
   }
   int r = ask(bench, NULL, NULL, ROOM_without_end, FEW_PLAYS, &answer);
   if (r == 0 && answer.standing == SL_STANDING_refused)
-    snprintf(out->why, sizeof out->why, "%s", answer.reason);
+    snprintf(out->why, sizeof out->why, "%.399s", answer.reason);
   else if (r == 0)
     figures_read(bench, &answer, out->need, out->need_standing);
   sl_whatif_free(&answer);
@@ -86,7 +89,7 @@ int sl_bench_limited(const struct sl_bench *bench, struct sl_advise *out, bool *
   *is_refused =
       r == 0 && (bench->rest->rest == SL_REST_unknown ? answer.end != SL_END_served : answer.end == SL_END_refused);
   if (r == 0 && answer.standing == SL_STANDING_refused)
-    snprintf(out->why, sizeof out->why, "%s", answer.reason);
+    snprintf(out->why, sizeof out->why, "%.399s", answer.reason);
   out->fits_already = r == 0 && answer.standing != SL_STANDING_refused && answer.end == SL_END_all && !*is_refused;
   out->retries = answer.retries;
   sl_whatif_free(&answer);
@@ -107,20 +110,20 @@ static void conf_join(const struct sl_bench *bench, const struct sl_advice *advi
 }
 
 static int refuse(struct sl_advice *advice, const char *why) {
-  snprintf(advice->why, sizeof advice->why, "%s", why);
+  snprintf(advice->why, sizeof advice->why, "%.399s", why);
   advice->fits = SL_FITS_refused;
   return 0;
 }
 
 /*
- * How a run goes on tells what it asks for. When its modules run is known of a step's rest, for recomputation;
- * otherwise all of that has to be over: in what was not recorded only the optimizer steps.
+ * How a run goes on tells what it asks for. When its modules run is known of a step's rest, for recomputation and the
+ * loss; otherwise all of that has to be over: in what was not recorded only the optimizer steps.
  */
 static const char *calls_miss(const struct sl_bench *bench, const struct sl_candidate *part) {
   const struct sl_tape *tape = bench->tape;
   if (bench->rest->rest == SL_REST_unknown)
     return "what its modules would have done after the refused request is not known";
-  if (tape->rest.is_one && part->turn == SL_TURN_recompute)
+  if (tape->rest.is_one && (part->turn == SL_TURN_recompute || part->turn == SL_TURN_loss))
     return NULL;
   for (size_t i = tape->recorded_count; i < tape->allocation_count; i++)
     if (!tape->allocations[i].optimizer_step)

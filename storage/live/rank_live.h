@@ -53,8 +53,9 @@ struct sl_live_state {
   int64_t world_size, pid, device; /* -1: unknown */
   const char *host, *device_name;  /* NULL: unknown */
   uint64_t device_bytes;
-  uint64_t last_ns; /* of the last event that was read */
-  bool ended;       /* in order */
+  uint64_t last_ns;  /* of the last event that was read */
+  bool ended;        /* in order */
+  bool figures_only; /* categories and shares are not known, here and below */
   uint64_t events, lost, gaps;
   const char *gap; /* why, of the last one; NULL: none */
 
@@ -87,9 +88,10 @@ struct sl_live_state {
 
 struct sl_live_rank;
 
-/* As sl_log_open. rules may be NULL, and must outlive the rank. */
-int sl_live_rank_open(const char *directory, const struct sl_user_rules *rules, struct sl_live_rank **out,
-                      struct sl_error *error);
+/* As sl_log_open. rules may be NULL, and must outlive the rank. figures_only: all but categories, in half of the time.
+ */
+int sl_live_rank_open(const char *directory, const struct sl_user_rules *rules, bool figures_only,
+                      struct sl_live_rank **out, struct sl_error *error);
 struct sl_live_rank *sl_live_rank_close(struct sl_live_rank *rank); /* returns NULL */
 
 /* Looks for what was recorded since. 0 or a negative errno. */

@@ -2,6 +2,7 @@
 
 #include "storage/grow.h"
 #include "storage/tables/sql_text.h"
+#include "tape_uses.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -25,7 +26,8 @@ struct change {
   struct mark *marks;
   size_t mark_count;
   struct sl_tape_ends *ends;
-  size_t recorded; /* allocations that were there */
+  struct sl_tape_use *uses; /* of each recorded allocation */
+  size_t recorded;          /* allocations that were there */
   uint32_t nothing;
   uint32_t *before, *copies; /* of each recorded allocation: in the round before, and in this one */
   uint8_t *parts;            /* enum part */
@@ -129,6 +131,11 @@ static uint64_t next_end(const struct change *c) {
   return UINT64_MAX;
 }
 
+/* What is no part of the step that is looked at: made before it, as a copy of an earlier step's may be. */
+static enum part part_at(const struct change *c, uint32_t index) {
+  return index < c->recorded ? (enum part)c->parts[index] : PART_other;
+}
+
 static enum part part_of(const struct change *c, uint32_t index) {
   const struct sl_tape_allocation *a = allocation(c, index);
   const bool ends = a->free_event && a->free_event <= c->number;
@@ -153,6 +160,7 @@ static int compare_frees(const void *left, const void *right, void *context) {
 
 static int parts_find(struct change *c) {
   c->carried_count = c->given_count = 0;
+  memset(c->parts, PART_other, c->recorded);
   for (size_t i = 0; i < c->event_count; i++) {
     const struct sl_tape_event *event = event_at(c, i);
     const uint32_t index = event->index;
@@ -160,11 +168,11 @@ static int parts_find(struct change *c) {
       c->parts[index] = (uint8_t)part_of(c, index);
       if (c->parts[index] == PART_carried)
         c->carried[c->carried_count++] = index;
-    } else if (event->kind == SL_TAPE_free && c->parts[index] == PART_other && !is_category(c, index, "gradient") &&
+    } else if (event->kind == SL_TAPE_free && part_at(c, index) == PART_other && !is_category(c, index, "gradient") &&
                !is_category(c, index, "sharded_grad")) {
       c->given[c->given_count++] = index;
     }
-    if (event->kind == SL_TAPE_alloc && is_category(c, index, "unsharded_grad") && c->parts[index] == PART_carried)
+    if (event->kind == SL_TAPE_alloc && is_category(c, index, "unsharded_grad") && part_at(c, index) == PART_carried)
       return refuse(c, "gradients are not reduced");
   }
   qsort_r(c->carried, c->carried_count, sizeof *c->carried, compare_frees, c);
@@ -183,12 +191,43 @@ static bool is_paired(const struct change *c) {
 
 /* ---- when gradients end that are added to others ---- */
 
+static bool is_saved_free(const struct change *c, size_t place) {
+  return event_at(c, place)->kind == SL_TAPE_free && is_phase(c, event_at(c, place)->index, "forward");
+}
+
+/*
+ * Whether the operator of backward that lets go of something saved there has made a gradient: it used what was saved,
+ * and since then, or since the gradient, nothing was made that outlives it but gradients.
+ */
+static bool is_its_operator(const struct change *c, size_t made, size_t freed) {
+  const uint32_t saved = event_at(c, freed)->index;
+  const uint64_t used_ns = saved < c->tape->recorded_count ? c->uses[saved].last_ns : 0;
+  if (!used_ns || used_ns > event_at(c, freed)->ns || !is_phase(c, event_at(c, made)->index, "backward"))
+    return false;
+  for (size_t i = freed; i-- > 0 && (i > made || event_at(c, i)->ns > used_ns);) {
+    const struct sl_tape_event *event = event_at(c, i);
+    if (event->kind == SL_TAPE_alloc && c->parts[event->index] != PART_gradient &&
+        (!allocation(c, event->index)->free_event ||
+         allocation(c, event->index)->free_event > event_at(c, freed)->number))
+      return false;
+  }
+  return true;
+}
+
+/* As soon as it is made, unless its operator is known to go on. */
+static size_t gradient_early(const struct change *c, size_t made) {
+  size_t i = made + 1;
+  while (i < c->event_count && !is_saved_free(c, i))
+    i++;
+  return i < c->event_count && is_its_operator(c, made, i) ? i + 1 : made + 1;
+}
+
 static size_t gradient_end(const struct change *c, size_t made) {
   const struct sl_tape_allocation *a = allocation(c, event_at(c, made)->index);
   if (!c->at_latest)
-    return made + 1;
+    return gradient_early(c, made);
   size_t i = made + 1, end;
-  while (i < c->event_count && !(event_at(c, i)->kind == SL_TAPE_free && is_phase(c, event_at(c, i)->index, "forward")))
+  while (i < c->event_count && !is_saved_free(c, i))
     i++;
   while (i < c->event_count && event_at(c, i)->kind != SL_TAPE_alloc)
     i++;
@@ -272,7 +311,7 @@ static int alloc_again(struct change *c, uint32_t index, bool is_last) {
 
 static int end_again(struct change *c, const struct sl_tape_event *event, bool is_last, bool paired, size_t *given) {
   const uint32_t index = event->index;
-  if (c->parts[index] == PART_other) {
+  if (part_at(c, index) == PART_other) {
     if (event->kind == SL_TAPE_free && paired && *given < c->given_count && c->given[*given] == index)
       return carried_end(c, (*given)++);
     return 0;
@@ -400,6 +439,7 @@ int sl_change_accumulate(struct sl_db *db, struct sl_tape *tape, const struct sl
   size_t changed = 0;
   int r = job_check(&c, shards);
   r = r < 0 ? r : marks_read(db, &c);
+  r = r < 0 ? r : sl_tape_uses(db, tape, &c.uses, error);
   r = r < 0 ? r : room_make(&c);
   for (size_t i = 0; i < tape->period_count && r == 0; i++) {
     c.period = &tape->periods[i];
@@ -414,6 +454,7 @@ int sl_change_accumulate(struct sl_db *db, struct sl_tape *tape, const struct sl
     sl_tape_sort(tape);
   free(c.marks);
   free(c.ends);
+  free(c.uses);
   free(c.before);
   free(c.copies);
   free(c.parts);

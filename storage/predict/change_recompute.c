@@ -3,6 +3,8 @@
 #include "storage/grow.h"
 #include "storage/rules/categories.h"
 #include "storage/tables/sql_text.h"
+#include "tape_uses.h"
+#include "thread_workspaces.h"
 
 #include <errno.h>
 #include <fnmatch.h>
@@ -35,7 +37,8 @@ struct change {
   size_t call_count;
   bool is_recomputed; /* some of them are already */
   struct sl_tape_ends *ends;
-  size_t recorded; /* events and allocations that were there: those of changes follow */
+  struct sl_tape_use *uses; /* of each recorded allocation */
+  size_t recorded;          /* events and allocations that were there: those of changes follow */
   uint32_t recorded_allocations, nothing;
   struct made *made;
   size_t made_count, made_room, saved_count, last_saved;
@@ -215,6 +218,13 @@ static int put_new(struct change *c, const struct sl_tape_allocation *like, uint
   return r < 0 ? r : sl_tape_put(c->tape, SL_TAPE_alloc, *out, number, ++*offset);
 }
 
+/* The last event that is not after the last use of one, of its step's forward or of all: 0: that is not known. */
+static uint64_t use_number(const struct change *c, uint32_t index, bool in_forward) {
+  const struct sl_tape_use none = {0}, *use = index < c->tape->recorded_count ? &c->uses[index] : &none;
+  const uint64_t ns = in_forward ? use->forward_ns : use->last_ns;
+  return ns ? sl_tape_event_until(c->tape, c->recorded, ns) : 0;
+}
+
 /* In forward: what was saved ends there; what ended it in backward now ends what is made again. */
 static int forward_end(struct change *c, const struct call *call) {
   const uint64_t last = sl_tape_event_until(c->tape, c->recorded, call->end_ns);
@@ -224,9 +234,9 @@ static int forward_end(struct change *c, const struct call *call) {
     struct made *made = &c->made[i];
     if (!made->is_saved)
       continue;
-    const uint64_t number = allocation(c, made->index)->alloc_event;
-    int32_t at_once = 0;
-    r = c->at_latest ? put_end(c, made->index, last, &offset) : put_end(c, made->index, number, &at_once);
+    const uint64_t made_at = allocation(c, made->index)->alloc_event, used_at = use_number(c, made->index, true);
+    const uint64_t first = used_at > made_at && used_at < last ? used_at : made_at;
+    r = put_end(c, made->index, c->at_latest ? last : first, &offset);
     allocation(c, made->index)->complete_event = allocation(c, made->index)->free_event + 1;
   }
   return r;
@@ -268,20 +278,37 @@ static int forward_again(struct change *c, const struct call *call, uint64_t num
   return r;
 }
 
-/* At the earliest: what is made again ends at once, and is there again from when surely all of it is. */
-static int saved_early(struct change *c, struct made **order) {
+/* When surely all is made again: one of it was used, or is freed. */
+static uint64_t again_by(const struct change *c, const struct call *call, struct made **order) {
+  uint64_t number = order[0]->free_event + 1; /* frees come with a number more for their completion */
+  for (size_t i = 0; i < c->saved_count; i++) {
+    const uint64_t used_at = use_number(c, order[i]->index, false);
+    if (used_at > c->anchor && used_at < number && c->uses[order[i]->index].last_ns > call->backward_ns)
+      number = used_at;
+  }
+  return number;
+}
+
+/*
+ * At the earliest: what is made again ends at once, and is there again from when surely all of it is, until the last
+ * operator that is known to use it, or the one before has let go of its own.
+ */
+static int saved_early(struct change *c, const struct call *call, struct made **order) {
+  const uint64_t by = again_by(c, call, order);
   int r = 0;
   for (size_t i = 0; i < c->saved_count && r == 0; i++)
     r = put_end(c, order[i]->copy, c->anchor, &c->offset);
-  for (size_t i = 1; i < c->saved_count && r == 0; i++) {
-    int32_t after = (int32_t)(4 * i);
+  for (size_t i = 0; i < c->saved_count && r == 0; i++) {
+    const uint64_t used_at = use_number(c, order[i]->index, false), before = i ? order[i - 1]->free_event + 1 : 0;
+    const uint64_t until = used_at > before ? used_at : before;
+    int32_t after = (int32_t)(4 * i), end = (int32_t)(4 * (c->saved_count + i));
     uint32_t copy = 0;
     const struct sl_tape_allocation like = *allocation(c, order[i]->index);
-    /* Frees come with a number more for their completion. */
-    r = put_new(c, &like, order[0]->free_event + 1, &after, &copy);
-    int32_t end = (int32_t)(4 * (c->saved_count + i));
+    if (until < by || until == 0)
+      continue;
+    r = put_new(c, &like, by, &after, &copy);
     if (r == 0)
-      r = put_end(c, copy, order[i - 1]->free_event + 1, &end);
+      r = put_end(c, copy, until, &end);
   }
   for (size_t i = 0; i < c->saved_count && r == 0; i++) { /* whose ends were put anew */
     const struct sl_tape_ends ends = c->ends[order[i]->index];
@@ -318,7 +345,7 @@ static int backward_begin(struct change *c, const struct call *call) {
       order[count++] = &c->made[i];
   qsort(order, count, sizeof(struct made *), compare_frees);
   if (r == 0)
-    r = c->at_latest ? saved_late(c, call, order) : saved_early(c, order);
+    r = c->at_latest ? saved_late(c, call, order) : saved_early(c, call, order);
   free(order);
   return r;
 }
@@ -344,37 +371,25 @@ static void input_keep(struct change *c, const struct call *call) {
 
 /* ---- workspaces ---- */
 
-static bool has_workspace(const struct change *c, int64_t tid, uint64_t bytes) {
-  for (uint32_t i = 0; i < c->tape->allocation_count; i++) {
-    const struct sl_tape_allocation *a = allocation(c, i);
-    if (is_workspace(c, a) && a->tid == tid && a->requested == bytes)
+/* Surely, where a recomputed call made one. */
+static bool is_wanted(const void *context, uint32_t index) {
+  const struct change *c = context;
+  const uint64_t ns = ns_of(c, c->ends[index].alloc);
+  for (size_t i = 0; i < c->call_count; i++)
+    if (ns >= c->calls[i].start_ns && ns <= c->calls[i].end_ns)
       return true;
-  }
-  return false;
+  return c->at_latest;
 }
 
-/* Those that forward made on its thread, which the autograd thread lacks: surely, where a recomputed call made one. */
+/* Those that forward made on its thread, which the autograd thread lacks. */
 static int workspaces_add(struct change *c, const struct call *call) {
-  int r = 0;
-  for (uint32_t i = 0; i < c->recorded_allocations && r == 0; i++) {
-    const struct sl_tape_allocation like = *allocation(c, i);
-    if (!is_workspace(c, &like) || like.dropped || like.tid != call->tid ||
-        has_workspace(c, c->backward_tid, like.requested))
-      continue;
-    bool is_sure = false;
-    for (size_t j = 0; j < c->call_count; j++)
-      is_sure |= ns_of(c, c->ends[i].alloc) >= c->calls[j].start_ns && ns_of(c, c->ends[i].alloc) <= c->calls[j].end_ns;
-    if (!is_sure && !c->at_latest)
-      continue;
-    struct sl_tape_allocation made = like;
-    uint32_t copy = 0;
-    made.tid = c->backward_tid;
-    made.free_event = 0; /* it stays */
-    r = sl_tape_add(c->tape, &made, like.requested, &copy);
-    if (r == 0)
-      r = sl_tape_put(c->tape, SL_TAPE_alloc, copy, c->anchor, ++c->offset);
-  }
-  return r;
+  const struct sl_thread_workspaces which = {.recorded = c->recorded_allocations,
+                                             .from_tid = call->tid,
+                                             .to_tid = c->backward_tid,
+                                             .is_wanted = is_wanted,
+                                             .context = c,
+                                             .number = c->anchor};
+  return sl_thread_workspaces_add(c->tape, &which, &c->offset);
 }
 
 static int call_change(struct change *c, const struct call *call) {
@@ -405,10 +420,9 @@ int sl_change_recompute(struct sl_db *db, struct sl_tape *tape, const char *modu
   struct change c = {.tape = tape, .error = error, .modules = modules, .at_latest = at_latest};
   c.recorded = tape->event_count;
   c.recorded_allocations = (uint32_t)(tape->rest.is_one ? tape->allocation_count : tape->recorded_count);
-  if (strcmp(modules, "none") == 0)
-    return sl_error_set(error, -ENOTSUP,
-                        "how long backward would hold what it now recomputes is not in a record of a run that does so");
   int r = calls_read(db, &c);
+  if (r == 0)
+    r = sl_tape_uses(db, tape, &c.uses, error);
   if (r == 0)
     r = (c.ends = sl_tape_ends(tape)) ? nothing_add(&c) : -ENOMEM;
   /* Step by step in the order of their backwards: the first one finds workspaces missing. */
@@ -421,6 +435,7 @@ int sl_change_recompute(struct sl_db *db, struct sl_tape *tape, const char *modu
   if (r == 0)
     sl_tape_sort(tape);
   free(c.ends);
+  free(c.uses);
   free(c.made);
   free(c.calls);
   return r;

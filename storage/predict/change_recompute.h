@@ -16,6 +16,9 @@
  *   saved, in backward             after the saved one before it            as recorded
  *   the module's input             as recorded                              where its backward ends
  *
+ * Where uses of operators are recorded (tape_uses.h), the earliest of these is not before what used it last: in
+ * forward, in backward, and for the recomputation, which is over when something saved is used.
+ *
  * The autograd thread gets the workspaces of cuBLAS that the module's forward needed, where it has none such.
  */
 #ifndef SHARDLEDGER_CHANGE_RECOMPUTE_H

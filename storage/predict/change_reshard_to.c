@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -92,8 +91,7 @@ static int gathered(struct change *c, struct round *round, struct sl_tape_alloca
     return refuse(c, a, "gathers in another way than is known");
   if (round->freed && cast && a->requested == cast) {
     a->requested = cast * c->ranks / c->kept;
-    snprintf(c->tape->doubt, sizeof c->tape->doubt,
-             "what is cast of resharded parameters is taken from FSDP2's code alone");
+    sl_tape_doubt(c->tape, "what is cast of resharded parameters is taken from FSDP2's code alone");
   }
   return 0;
 }

@@ -1,8 +1,9 @@
 #include "change_scale.h"
 
+#include "staging.h"
+
 #include <errno.h>
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,7 +20,6 @@ struct change {
   size_t count;
   double factor;
   bool at_most;
-  size_t recorded;
   struct sl_error *error;
   uint32_t *like[SL_SCALE_RUNS]; /* of each allocation: that of the other run */
   bool *compared;                /* of each: its period has one in all of them */
@@ -143,18 +143,6 @@ static double through(const double *at, const double *value, size_t count, doubl
   return sum;
 }
 
-/*
- * What a reduction that is split over blocks stages: made with its little semaphores, and freed with them. It grows
- * with the rows until there are blocks for all multiprocessors: concave.
- */
-static bool is_staging(const struct change *c, uint32_t index) {
-  enum { SEMAPHORES = 64 << 10, NEAR = 4 };
-  const struct sl_tape_allocation *a = &c->tape->allocations[index], *b = a + 1;
-  return index + 1 < c->recorded && a->free_event && b->requested <= SEMAPHORES && b->requested < a->requested &&
-         b->alloc_event - a->alloc_event <= NEAR && b->free_event - b->alloc_event <= NEAR &&
-         a->free_event > b->free_event && a->free_event - b->free_event <= NEAR;
-}
-
 /* Through points of a concave function that starts at nothing: the least or the most that it can be. */
 static double concave(const struct change *c, const double *at, const double *value, size_t count) {
   size_t below = SIZE_MAX, above = SIZE_MAX;
@@ -194,10 +182,33 @@ static void size_change(struct change *c, uint32_t index) {
   } else if (!differs) {
     return;
   }
-  const double size = count > 1 && at[1] > 0 && is_staging(c, index) ? concave(c, at, value, count)
-                                                                     : through(at, value, count, c->factor);
+  const double size = count > 1 && at[1] > 0 && sl_is_staging(c->tape, index) ? concave(c, at, value, count)
+                                                                              : through(at, value, count, c->factor);
   c->fitted++;
   a->requested = size < 1 ? 1 : (uint64_t)(size + 0.5);
+}
+
+/* What is fed to the model tells whether the other run is as much larger as is said: the largest of a period's inputs.
+ */
+static int factor_check(const struct change *c, size_t run) {
+  enum { ONE_IN = 20 };
+  const struct sl_tape *other = c->runs[run].tape;
+  uint32_t largest = NONE;
+  for (uint32_t i = 0; i < c->tape->allocation_count; i++) {
+    const struct sl_tape_allocation *a = &c->tape->allocations[i];
+    if (c->like[run][i] != NONE && a->step >= 0 && sl_tape_is(&c->tape->categories, a->category, "input") &&
+        (largest == NONE || a->requested > c->tape->allocations[largest].requested))
+      largest = i;
+  }
+  if (largest == NONE)
+    return 0;
+  const double mine = (double)c->tape->allocations[largest].requested,
+               theirs = (double)other->allocations[c->like[run][largest]].requested, factor = c->runs[run].factor;
+  if (theirs >= mine * factor * (1 - 1.0 / ONE_IN) && theirs <= mine * factor * (1 + 1.0 / ONE_IN))
+    return 0;
+  return sl_error_set(c->error, -ENOTSUP,
+                      "the largest input of the other run is %.3g times as large as this run's, and not %.3g times",
+                      theirs / mine, factor);
 }
 
 static int check(const struct change *c) {
@@ -221,7 +232,7 @@ int sl_change_scale(struct sl_tape *tape, const struct sl_scale_run *runs, size_
                      .count = count,
                      .factor = factor,
                      .at_most = at_most,
-                     .recorded = tape->allocation_count,
+
                      .error = error};
   int r = check(&c);
   if (r < 0)
@@ -238,14 +249,16 @@ int sl_change_scale(struct sl_tape *tape, const struct sl_scale_run *runs, size_
   for (size_t i = 0; i < tape->period_count && r == 0; i++)
     if (tape->periods[i].same_as < 0)
       r = period_match(&c, &tape->periods[i]);
+  for (size_t run = 0; run < count && r == 0; run++)
+    r = factor_check(&c, run);
   for (uint32_t i = 0; i < tape->allocation_count && r == 0; i++)
     if (c.compared[i] && !tape->allocations[i].dropped)
       size_change(&c, i);
   if (r == 0 && (!c.fitted || !c.steps))
     r = sl_error_set(error, -ENOTSUP, "nothing differs between these runs");
   if (r == 0)
-    snprintf(
-        tape->doubt, sizeof tape->doubt,
+    sl_tape_doubt(
+        tape,
         "%zu sizes were fitted to %zu runs, and %zu that only this one has are taken to grow in proportion; at other "
         "sizes PyTorch may choose other kernels",
         c.fitted - c.alone, count + 1, c.alone);

@@ -1,21 +1,27 @@
 #include "changes.h"
 
 #include "change_accumulate.h"
+#include "change_loss_chunks.h"
+#include "change_mixed_precision.h"
 #include "change_offload.h"
 #include "change_recompute.h"
+#include "change_recompute_none.h"
 #include "change_reshard.h"
 #include "change_reshard_on.h"
 #include "change_reshard_to.h"
 #include "change_workspaces.h"
 #include "change_world_size.h"
+#include "unit_sizes.h"
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 bool sl_changes_any(const struct sl_changes *changes) {
   return changes->optimizer != SL_OPTIMIZER_as_recorded || changes->reshard_off || changes->reshard_on ||
-         changes->reshard_ranks || changes->no_workspaces || changes->world_size || changes->recompute ||
-         changes->accumulate || changes->offload_optimizer || changes->scale > 0;
+         changes->reshard_ranks || changes->param_dtype || changes->no_workspaces || changes->world_size ||
+         changes->recompute || changes->accumulate || changes->loss_chunks || changes->offload_optimizer ||
+         changes->scale > 0;
 }
 
 static int world_size_change(struct sl_db *db, struct sl_tape *tape, uint64_t ranks, struct sl_error *error) {
@@ -23,19 +29,47 @@ static int world_size_change(struct sl_db *db, struct sl_tape *tape, uint64_t ra
   int r = sl_shards_read(db, tape->rank, &shards, error);
   if (r < 0)
     return r;
+  if (sl_shards_replicas(&shards) > 1 && shards.units[0].ranks)
+    shards.rank %= (uint32_t)shards.units[0].ranks; /* its place in its group, of which one follows the other */
   r = sl_change_world_size(tape, &shards, ranks, error);
   sl_shards_free(&shards);
   return r;
 }
 
+/* Of the ranks that another change has put it on. */
+static uint64_t ranks_of(const struct sl_tape *tape, const struct sl_changes *changes) {
+  return changes->world_size ? changes->world_size : (uint64_t)tape->world_size;
+}
+
+static int mixed_precision_change(struct sl_db *db, struct sl_tape *tape, const struct sl_changes *changes,
+                                  bool at_most, struct sl_error *error) {
+  struct sl_shards before, after;
+  int r = sl_shards_read(db, tape->rank, &before, error);
+  if (r < 0)
+    return r;
+  r = sl_shards_read(db, tape->rank, &after, error);
+  if (r == 0) {
+    const uint64_t replicas = sl_shards_replicas(&before), ranks = ranks_of(tape, changes) / replicas;
+    for (size_t i = 0; i < before.unit_count && changes->world_size; i++) {
+      struct sl_shard_unit *unit = &before.units[i];
+      unit->reshard_ranks = unit->reshard_ranks == unit->ranks ? ranks : unit->reshard_ranks;
+      unit->ranks = ranks;
+    }
+    r = sl_change_mixed_precision(tape, &before, &after, ranks, changes->param_dtype, changes->reduce_dtype, at_most,
+                                  error);
+    sl_shards_free(&after);
+  }
+  sl_shards_free(&before);
+  return r;
+}
+
 static int reshard_change(struct sl_db *db, struct sl_tape *tape, const struct sl_changes *changes,
                           struct sl_error *error) {
-  const uint64_t ranks = changes->world_size ? changes->world_size : (uint64_t)tape->world_size;
   struct sl_shards shards;
   int r = sl_shards_read(db, tape->rank, &shards, error);
   if (r < 0)
     return r;
-  r = sl_change_reshard_to(tape, &shards, ranks, changes->reshard_ranks, error);
+  r = sl_change_reshard_to(tape, &shards, ranks_of(tape, changes), changes->reshard_ranks, error);
   sl_shards_free(&shards);
   return r;
 }
@@ -69,7 +103,8 @@ static int scale_change(struct sl_tape *tape, const struct sl_changes *changes, 
 }
 
 static bool has_two_ends(const struct sl_changes *changes) {
-  return changes->recompute || changes->accumulate || changes->scale > 0;
+  return changes->recompute || changes->accumulate || changes->param_dtype || changes->loss_chunks ||
+         changes->scale > 0;
 }
 
 /* In the order of enum sl_change_turn. */
@@ -85,6 +120,8 @@ static int one_end_read(struct sl_db *db, uint32_t rank, const struct sl_changes
     r = scale_change(out, changes, at_latest, error);
   else if (changes->world_size) /* first: what it is held against is as recorded */
     r = world_size_change(db, out, changes->world_size, error);
+  if (r == 0 && changes->param_dtype)
+    r = mixed_precision_change(db, out, changes, at_latest, error);
   if (r == 0 && changes->optimizer != SL_OPTIMIZER_as_recorded)
     r = sl_change_optimizer(out, changes->optimizer, changes->first_step, last, error);
   if (r == 0 && changes->reshard_off)
@@ -94,7 +131,10 @@ static int one_end_read(struct sl_db *db, uint32_t rank, const struct sl_changes
   if (r == 0 && changes->reshard_on)
     r = sl_change_reshard_on(db, out, error);
   if (r == 0 && changes->recompute)
-    r = sl_change_recompute(db, out, changes->recompute, at_latest, error);
+    r = strcmp(changes->recompute, "none") == 0 ? sl_change_recompute_none(db, out, at_latest, error)
+                                                : sl_change_recompute(db, out, changes->recompute, at_latest, error);
+  if (r == 0 && changes->loss_chunks)
+    r = sl_change_loss_chunks(db, out, changes->loss_chunks, at_latest, error);
   if (r == 0 && changes->accumulate)
     r = accumulate_change(db, out, changes, at_latest, error);
   if (r == 0 && changes->offload_optimizer)

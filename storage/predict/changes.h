@@ -14,6 +14,7 @@ enum sl_change_turn { /* a change of a lower one is made first */
                       SL_TURN_optimizer,
                       SL_TURN_reshard,
                       SL_TURN_recompute,
+                      SL_TURN_loss,
                       SL_TURN_workspaces,
                       SL_TURNS,
 };
@@ -27,11 +28,13 @@ struct sl_changes { /* zero-initialised: none */
   enum sl_optimizer optimizer;
   bool reshard_off, reshard_on, no_workspaces;
   int64_t first_step,
-      end_step;           /* of optimizer and reshard_off: in these only, the last one not included; 0: to the end */
-  uint64_t world_size;    /* ranks; 0: as recorded */
+      end_step;        /* of optimizer and reshard_off: in these only, the last one not included; 0: to the end */
+  uint64_t world_size; /* ranks; 0: as recorded */
+  const char *param_dtype, *reduce_dtype; /* of FSDP2's MixedPrecisionPolicy, as bfloat16; NULL: as recorded */
   uint64_t reshard_ranks; /* that units keep their parameters split over after forward; 0: as recorded */
   const char *recompute;  /* as of change_recompute.h; NULL: as recorded */
   uint64_t accumulate;    /* forwards and backwards a step; 0: as recorded */
+  uint64_t loss_chunks;   /* pieces; 0: as recorded */
   bool no_sync;           /* FSDP2 reduces in the last of them only */
   bool offload_optimizer; /* its states are on the device in its steps only */
   double scale;           /* batch or length over the recorded one; 0: as recorded */

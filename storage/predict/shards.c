@@ -48,13 +48,20 @@ static void shape_read(const char *text, uint64_t *rows, uint64_t *row_elements)
     *row_elements *= strtoull(end + 1, &end, 10);
 }
 
-/* "S0/8": split by rows over 8 ranks. */
+/* "S0/8": split by rows over 8 ranks; "R/2 S0/8": in each of 2 groups; 0: in another way. */
 static uint64_t ranks_read(const char *placement) {
-  unsigned ranks = 0;
-  char more = 0;
-  if (!*placement || (sscanf(placement, "R/%u%c", &ranks, &more) == 1))
-    return 1;
-  return sscanf(placement, "S0/%u%c", &ranks, &more) == 1 ? ranks : 0;
+  uint64_t split = 0;
+  for (const char *at = placement; *at; at += strcspn(at, " "), at += *at == ' ') {
+    unsigned ranks = 0;
+    int length = 0;
+    const bool is_split = sscanf(at, "S0/%u%n", &ranks, &length) == 1 && length;
+    if (!is_split && !(sscanf(at, "R/%u%n", &ranks, &length) == 1 && length))
+      return 0;
+    if ((is_split && split) || !ranks || (at[length] && at[length] != ' '))
+      return 0;
+    split = is_split ? ranks : split;
+  }
+  return split ? split : 1;
 }
 
 static int parameter_add(struct sl_shards *shards, struct sl_statement *row) {

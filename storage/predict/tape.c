@@ -4,6 +4,8 @@
 #include "storage/tables/sql_text.h"
 
 #include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -410,6 +412,17 @@ int sl_tape_put(struct sl_tape *tape, enum sl_tape_kind kind, uint32_t allocatio
   if (r == 0)
     tape->events[tape->event_count - 1].place = (uint32_t)(SL_TAPE_MIDDLE + offset);
   return r;
+}
+
+void sl_tape_doubt(struct sl_tape *tape, const char *format, ...) {
+  const size_t length = strlen(tape->doubt), joint = length ? 2 : 0;
+  va_list arguments;
+  if (length + joint + 1 >= sizeof tape->doubt)
+    return;
+  memcpy(tape->doubt + length, "; ", joint);
+  va_start(arguments, format);
+  vsnprintf(tape->doubt + length + joint, sizeof tape->doubt - length - joint, format, arguments);
+  va_end(arguments);
 }
 
 int sl_tape_category(struct sl_tape *tape, const char *name, uint32_t *out) {

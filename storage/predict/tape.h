@@ -99,7 +99,7 @@ struct sl_tape {
   struct sl_tape_words pools, categories, phases, states; /* of states: their names, as exp_avg */
   struct sl_tape_words parameters;                        /* names, as blocks.0.norm.weight */
   struct sl_tape *most; /* the same where all that may live longer does, owned; NULL: there is nothing such */
-  char doubt[200];      /* what a change takes for granted, as a whole sentence's rest; "": nothing, so it is proven */
+  char doubt[500];      /* what changes take for granted, as a whole sentence's rest; "": nothing, so it is proven */
 };
 
 /*
@@ -118,6 +118,8 @@ int sl_tape_copy(const struct sl_tape *tape, struct sl_tape *out);
  */
 int sl_tape_add(struct sl_tape *tape, const struct sl_tape_allocation *like, uint64_t requested, uint32_t *out);
 int sl_tape_put(struct sl_tape *tape, enum sl_tape_kind kind, uint32_t allocation, uint64_t number, int32_t offset);
+/* One thing more that is taken for granted, beside what other changes do. */
+void sl_tape_doubt(struct sl_tape *tape, const char *format, ...) __attribute__((format(printf, 2, 3)));
 int sl_tape_category(struct sl_tape *tape, const char *name, uint32_t *out);
 /* Where the events of each allocation are, of sl_tape.events; SIZE_MAX: none. Until the next sl_tape_sort. */
 struct sl_tape_ends {

@@ -41,7 +41,7 @@ enum sl_whatif_end { SL_END_all, SL_END_refused, SL_END_served };
 
 struct sl_whatif {
   enum sl_standing standing;                    /* the weakest of the figures' of the whole life */
-  char reason[400];                             /* why it is refused or an estimate; "" */
+  char reason[700];                             /* why it is refused or an estimate; "" */
   struct sl_whatif_range *peaks[SL_QUANTITIES]; /* of each period */
   struct sl_whatif_range highest[SL_QUANTITIES];
   struct sl_replay before, after; /* unchanged, and the change with addresses as recorded */

@@ -37,6 +37,9 @@ SL_SQL_TEXT(sl_advise_fact_other_processes_sql, SL_SQL_DIRECTORY "/advise/facts/
 SL_SQL_TEXT(sl_advise_fact_recompute_sql, SL_SQL_DIRECTORY "/advise/facts/recompute.sql");
 SL_SQL_TEXT(sl_advise_fact_reshard_sql, SL_SQL_DIRECTORY "/advise/facts/reshard.sql");
 SL_SQL_TEXT(sl_tape_calls_sql, SL_SQL_DIRECTORY "/predict/tape_calls.sql");
+SL_SQL_TEXT(sl_tape_entries_sql, SL_SQL_DIRECTORY "/predict/tape_entries.sql");
+SL_SQL_TEXT(sl_tape_recomputes_sql, SL_SQL_DIRECTORY "/predict/tape_recomputes.sql");
+SL_SQL_TEXT(sl_tape_uses_sql, SL_SQL_DIRECTORY "/predict/tape_uses.sql");
 SL_SQL_TEXT(sl_tape_reshards_sql, SL_SQL_DIRECTORY "/predict/tape_reshards.sql");
 SL_SQL_TEXT(sl_tape_marks_sql, SL_SQL_DIRECTORY "/predict/tape_marks.sql");
 SL_SQL_TEXT(sl_shards_parameters_sql, SL_SQL_DIRECTORY "/predict/shards_parameters.sql");

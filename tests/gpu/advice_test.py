@@ -1,7 +1,8 @@
 """Every table of docs/advice.md: what 'shardledger advise' says of recorded dead jobs is what came of the changes on one GPU."""
 
 import pytest
-from checks.advice import CASES, TO_THE_END, outcomes
+from checks.advice import CASES, QUANTITIES, TO_THE_END, ask, outcomes
+from checks.prediction import DATA, truth_steps
 
 MANY = 12  # changes that each job was tried with, or nearly
 FEW = {"eval-logits-oom", "long-context-loss", "oom-first-adamw"}  # the first advice and, of the last, what is said not to fit
@@ -49,6 +50,16 @@ def test_of_the_setup_no_more_is_said_than_that_its_request_is_served_and_nothin
     found = outcomes("setup")
     assert [one.fits for one in found if one.item and one.fits != "refused"] == ["past"]
     assert {one.end for one in found if one.end} == {"out of memory"}
+
+
+@pytest.mark.parametrize("run, changed", [("one", "one-loss8"), ("one-batch2", "one-loss8-batch2")])
+def test_the_loss_in_chunks_of_a_run_that_did_not_die_is_what_was_recorded(run, changed):
+    (item,) = (item for item in ask(run, DATA / "predictions")["advice"] if item["advice"] == "loss")
+    (rows,) = truth_steps(f"predictions/{changed}").values()
+    for quantity in ("requested", "allocated"):
+        column, _ = QUANTITIES[quantity]
+        measured = max(row[f"{quantity}_peak"] for row in rows)
+        assert item[f"{column}_bytes"] <= measured <= item[f"{column}_most_bytes"]
 
 
 def test_enough_was_tried_and_measured():

@@ -13,3 +13,10 @@ def scratch(tmp_path_factory):
 def test_the_prediction_is_what_was_recorded(pair, scratch):
     found = compare(pair, scratch)
     assert is_proven(found), found
+
+
+@pytest.mark.parametrize("pair", [pair for pair in PAIRS if pair.kind == "--loss-chunks"], ids=lambda pair: pair.name)
+def test_the_loss_in_pieces_takes_what_was_recorded(pair, scratch):
+    found = compare(pair, scratch)
+    for quantity in ("requested", "allocated"):
+        assert found[quantity]["within"] == found[quantity]["figures"], found

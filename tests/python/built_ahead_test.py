@@ -13,7 +13,7 @@ def release(tmp_path, monkeypatch):
     """release(torch's version, CUDA's, files) is the torch and the release of a test."""
     monkeypatch.setattr(built_ahead, "_DIRECTORY", str(tmp_path))
 
-    def make(torch, cuda="13.0", debug=False, abi=True, files=("bridge-2.9-abi1.so", "bridge-2.9-abi0.so", "mirror-2.9-abi1.so")):
+    def make(torch, cuda="13.0", debug=False, abi=True, files=("bridge-2.9-abi1.so", "bridge-2.9-abi0.so")):
         monkeypatch.setattr(built_ahead, "torch", types.SimpleNamespace(
             __version__=torch, version=types.SimpleNamespace(cuda=cuda, debug=debug), _C=types.SimpleNamespace(_GLIBCXX_USE_CXX11_ABI=abi)))
         for name in files:
@@ -22,8 +22,8 @@ def release(tmp_path, monkeypatch):
     return make
 
 
-def found(kind="bridge"):
-    path = built_ahead.find(kind)
+def found():
+    path = built_ahead.find()
     return path and os.path.basename(path)
 
 
@@ -44,29 +44,23 @@ def test_a_file_is_for_the_releases_of_one_version_and_abi(release, torch, more,
     assert found() == expected
 
 
-def test_the_group_of_rehearsals_is_another_file(release):
-    release("2.9.1")
-    assert found("mirror") == "mirror-2.9-abi1.so"
-
-
 def test_a_job_takes_what_is_there_and_compiles_nothing(release):
     release("2.9.1")
-    library, how = built_ahead.opened("bridge", os.path.basename, pytest.fail)
+    library, how = built_ahead.opened(os.path.basename, pytest.fail)
     assert (library, how) == ("bridge-2.9-abi1.so", "built ahead: bridge-2.9-abi1.so")
 
 
-@pytest.mark.parametrize("error", [OSError("version `GLIBC_2.28' not found"), RuntimeError("undefined symbol")])
-def test_what_does_not_load_here_is_compiled(release, error):
+def test_what_does_not_load_here_is_compiled(release):
     release("2.9.1")
 
     def load(path):
         if path != "compiled":
-            raise error
+            raise OSError("version `GLIBC_2.28' not found")
         return path
 
-    assert built_ahead.opened("bridge", load, lambda: "compiled") == ("compiled", "compiled here")
+    assert built_ahead.opened(load, lambda: "compiled") == ("compiled", "compiled here")
 
 
 def test_where_a_release_brings_nothing_it_is_compiled(release):
     release("2.9.1", files=())
-    assert built_ahead.opened("bridge", str, lambda: "compiled") == ("compiled", "compiled here")
+    assert built_ahead.opened(str, lambda: "compiled") == ("compiled", "compiled here")

@@ -115,6 +115,13 @@ TEST_F(Advise, TheSamePastesThatWhatifPredicts) {
       << json;
 }
 
+TEST_F(Advise, TheLossInChunksIsPredictedWhereOneIsRecognised) {
+  std::string json = advise("predictions/one", {"--json"});
+  EXPECT_TRUE(contains(json, "\"whatif\": \"--loss-chunks 8\"")) << json;
+  json = advise("oom-limit-fixed-2rank", {"--json"}); // it has none that is recognised: it's in chunks already
+  EXPECT_FALSE(contains(json, "\"advice\": \"loss\"")) << json;
+}
+
 TEST_F(Advise, RecomputationAndReshardingArePredicted) {
   std::string json = advise("predictions/ranks4-keep", {"--json"});
   EXPECT_TRUE(contains(json, "\"advice\": \"recompute\", \"what\": \"activation checkpointing of each module of the "
@@ -193,6 +200,39 @@ TEST_F(Advise, OomSaysTheSame) {
   std::string json = shardledger({"advise", path, "--json"}).out, oom = shardledger({"oom", path, "--json"}).out;
   const size_t begin = json.find("\"advice\": ["), end = json.find("\n]", begin);
   EXPECT_TRUE(contains(oom, json.substr(begin, end - begin))) << oom;
+}
+
+TEST_F(Advise, TheLargestBatchIsFittedToRunsWithOthers) {
+  std::string other = "8=" + ledger("predictions/one-batch2");
+  std::string text = advise("predictions/one", {"--batch", "4", "--at", other, "--budget", "4GiB"});
+  EXPECT_TRUE(contains(text, "(estimate, fitted to batches 4 and 8")) << text;
+  EXPECT_TRUE(contains(text, " that PyTorch may take, in ")) << text; // tests/gpu/batches_test.py has the figures
+  // Less than one takes; and what no run tells.
+  text = advise("predictions/one", {"--batch", "4", "--at", other, "--budget", "1500MiB"});
+  EXPECT_TRUE(contains(text, "Largest batch: none, not even 1 (estimate")) << text;
+  text = advise("predictions/one", {"--batch", "4", "--at", "8=" + ledger("predictions/ranks4-batch2")});
+  EXPECT_TRUE(contains(text, "Largest batch: not known: the other run has another number of ranks")) << text;
+  text = advise("life/first-adamw-oom", {"--batch", "4", "--at", other});
+  EXPECT_TRUE(contains(text, "Largest batch: not known: a request was refused")) << text;
+}
+
+TEST_F(Advise, ABatchNeedsARunWithAnotherOne) {
+  std::string path = ledger("predictions/one");
+  struct {
+    std::vector<std::string> options;
+    std::string said;
+  } wrong[] = {
+      {{"--batch", "4"}, "--batch: one run does not tell how sizes grow with it"},
+      {{"--at", "8=" + path}, "--batch: the run has at least one sample"},
+      {{"--batch", "4", "--at", "4=" + path}, "--at: '4=" + path + "' is not as 8=DIR"},
+      {{"--batch", "4", "--at", path}, "is not as 8=DIR"},
+  };
+  for (auto &one : wrong) {
+    one.options.insert(one.options.begin(), {"advise", path});
+    CommandResult result = shardledger(one.options);
+    EXPECT_EQ(result.status, 2) << result.error;
+    EXPECT_TRUE(contains(result.error, one.said)) << result.error;
+  }
 }
 
 } // namespace

@@ -82,6 +82,24 @@ TEST_F(Watch, TheRankOfTheHighestPeakIsShownInDetailOrTheOneThatWasNamed) {
   EXPECT_NE(result.error.find("has no rank 7"), std::string::npos);
 }
 
+// Of many ranks only the one that is shown is read with its categories; JSON has those of all.
+TEST_F(Watch, OfManyRanksTheOneInDetailIsReadInFull) {
+  for (int i = 0; i < 20; i++)
+    rank(i, (i == 7 ? 3 : 2) * kMiB, 20);
+  const std::string out = watch({"--once"}).out, other = watch({"--once", "--rank", "4"}).out;
+  EXPECT_NE(out.find("unattributed at the last peak of rank 7;"), std::string::npos) << out;
+  EXPECT_NE(out.find("Alive on rank 7"), std::string::npos) << out;
+  EXPECT_NE(out.find("3.0 MiB  100.0%"), std::string::npos) << out;
+  EXPECT_NE(other.find("unattributed at the last peak of rank 4;"), std::string::npos) << other;
+  EXPECT_NE(other.find("2.0 MiB  100.0%"), std::string::npos) << other;
+  const std::string json = watch({"--once", "--json"}).out;
+  size_t alive = 0;
+  for (size_t at = 0; (at = json.find("\"decided\"", at)) != std::string::npos; at++)
+    alive++;
+  EXPECT_EQ(alive, 20u) << json;
+  EXPECT_EQ(watch({"--once", "--rank", "20"}).status, 2);
+}
+
 TEST_F(Watch, APeakOutsideOfStepsSaysBetweenWhich) {
   LogBuilder log(run / "host-0-1", kStart);
   log.info("rank", "0").info("world_size", "1");

@@ -237,8 +237,61 @@ TEST_F(Whatif, SaysWhyRecomputationIsRefused) {
   std::string path = ledger("predictions/one-recompute");
   result = shardledger({"whatif", path, "--recompute", "all"});
   EXPECT_TRUE(contains(result.out, "refused: the modules that 'all' names are recomputed already")) << result.out;
-  result = shardledger({"whatif", path, "--recompute", "none"});
-  EXPECT_TRUE(contains(result.out, "refused: how long backward would hold")) << result.out;
+  // A function around several modules; and nothing to keep.
+  result = shardledger({"whatif", ledger("matrix/fsdp2-loops"), "--recompute", "none"});
+  EXPECT_TRUE(contains(result.out, "is recomputed, and no forward of it was recorded")) << result.out;
+  result = shardledger({"whatif", ledger("predictions/one"), "--recompute", "none"});
+  EXPECT_TRUE(contains(result.out, "refused: no module was recorded to be recomputed")) << result.out;
+}
+
+TEST_F(Whatif, KeepsWhatWasRecomputed) {
+  // predictions/one is the same job without recomputation: PyTorch said 1,148,776,648 requested bytes of it.
+  CommandResult result = shardledger({"whatif", ledger("predictions/one-recompute"), "--recompute", "none", "--csv"});
+  EXPECT_EQ(result.status, 0) << result.error;
+  EXPECT_TRUE(contains(result.out, "0,requested,824979456,")) << result.out;
+  EXPECT_TRUE(contains(result.out, ",1149825224,324845768,bound,")) << result.out; // and a workspace of 1 MiB
+}
+
+TEST_F(Whatif, MixedPrecisionIsAnEstimateBetweenTwoTypes) {
+  std::string path = ledger("predictions/ranks4");
+  CommandResult result = shardledger({"whatif", path, "--mixed-precision", "bf16", "--csv"});
+  EXPECT_EQ(result.status, 0) << result.error;
+  EXPECT_FALSE(contains(result.out, ",exact,")) << result.out;
+  EXPECT_TRUE(contains(result.out, ",estimate,")) << result.out;
+  result = shardledger({"whatif", path, "--mixed-precision", "bf16"});
+  EXPECT_TRUE(contains(result.out, "MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)"));
+  EXPECT_TRUE(contains(result.out, "types of activations are not recorded")) << result.out;
+  struct {
+    std::string run, type, reason;
+  } refusals[] = {
+      {"predictions/ranks4", "bf16,bf16", "refused: with gradients reduced in bfloat16 FSDP2 casts them"},
+      {"predictions/ranks4", "fp32", "refused: parameters are gathered in a type of 4 bytes already"},
+      {"predictions/mixed4", "fp16", "refused: parameters are gathered in a type of 2 bytes already"},
+      {"predictions/one", "bf16", "refused: it has no unit of FSDP2"},
+      {"predictions/ranks1", "bf16", "refused: with one rank FSDP2 gathers nothing"},
+  };
+  for (const auto &refusal : refusals) {
+    result = shardledger({"whatif", ledger(refusal.run), "--mixed-precision", refusal.type});
+    EXPECT_TRUE(contains(result.out, refusal.reason)) << result.out;
+  }
+  result = shardledger({"whatif", path, "--mixed-precision", "bf16,"});
+  EXPECT_EQ(result.status, 2);
+  EXPECT_TRUE(contains(result.error, "--mixed-precision: 'bf16,' is not bf16, fp16 or fp32")) << result.error;
+}
+
+TEST_F(Whatif, TheLossIsInPiecesWhereItIsRecognised) {
+  CommandResult result = shardledger({"whatif", ledger("predictions/one"), "--loss-chunks", "8", "--csv"});
+  EXPECT_EQ(result.status, 0) << result.error;
+  EXPECT_FALSE(contains(result.out, ",exact,")) << result.out;
+  EXPECT_TRUE(contains(result.out, ",estimate,")) << result.out;
+  result =
+      shardledger({"whatif", ledger("matrix/hf-trainer"), "--loss-chunks", "8", "--csv"}); // in the model's forward
+  EXPECT_TRUE(contains(result.out, ",estimate,")) << result.out;
+  result = shardledger({"whatif", ledger("oom-limit-fixed-2rank"), "--loss-chunks", "8"}); // in chunks already
+  EXPECT_TRUE(contains(result.out, "refused: in step 0 no loss is recognised")) << result.out;
+  result = shardledger({"whatif", ledger("predictions/one"), "--loss-chunks", "1"});
+  EXPECT_EQ(result.status, 2);
+  EXPECT_TRUE(contains(result.error, "--loss-chunks: from 2 to 65536 pieces")) << result.error;
 }
 
 TEST_F(Whatif, ReducedGradientsAreAccumulatedInPlace) {
@@ -258,6 +311,20 @@ TEST_F(Whatif, WholeGradientsAreAccumulatedWithinABound) {
   // Once is as recorded.
   result = shardledger({"whatif", path, "--accumulate", "1", "--csv"});
   EXPECT_TRUE(contains(result.out, "0,requested,874797256,874797256,,0,exact,")) << result.out;
+}
+
+TEST_F(Whatif, StepsThatHandObjectsOnAreAccumulatedToo) {
+  // The loop keeps outputs for its next step; what operators use was recorded.
+  CommandResult result = shardledger({"whatif", ledger("code/idle/loop"), "--accumulate", "2", "--csv"});
+  EXPECT_EQ(result.status, 0) << result.error;
+  EXPECT_TRUE(contains(result.out, ",bound,")) << result.out;
+}
+
+TEST_F(Whatif, SaysAllThatSeveralChangesTakeForGranted) {
+  CommandResult result =
+      shardledger({"whatif", ledger("predictions/ranks4"), "--mixed-precision", "bf16", "--loss-chunks", "4"});
+  EXPECT_TRUE(contains(result.out, "types of activations are not recorded")) << result.out;
+  EXPECT_TRUE(contains(result.out, "; what the last layer and the loss make is taken")) << result.out;
 }
 
 TEST_F(Whatif, SaysWhyAccumulationIsRefused) {
@@ -307,6 +374,15 @@ TEST_F(Whatif, BatchesAreFittedToTwoRuns) {
   EXPECT_TRUE(contains(result.out, "sizes were fitted to 2 runs")) << result.out;
   result = shardledger({"whatif", path, "--batch", "2", "--at", "1/2=" + ledger("predictions/ranks2")});
   EXPECT_TRUE(contains(result.out, "refused: the other run has another number of ranks")) << result.out;
+}
+
+TEST_F(Whatif, InputsTellWhetherTheOtherRunIsAsLargeAsIsSaid) {
+  std::string other = ledger("predictions/one-batch2");
+  CommandResult result = shardledger({"whatif", ledger("predictions/one"), "--batch", "2", "--at", "3=" + other});
+  EXPECT_EQ(result.status, 0) << result.error;
+  EXPECT_TRUE(contains(result.out, "refused: the largest input of the other run is 2 times as large as this run's, and "
+                                   "not 3 times"))
+      << result.out;
 }
 
 TEST_F(Whatif, SaysHowSizesAreTold) {

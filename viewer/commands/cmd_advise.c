@@ -5,6 +5,7 @@
 #include "ask_ledger.h"
 #include "command.h"
 #include "commands/advice.h"
+#include "commands/largest_batch.h"
 #include "commands/oom_death.h"
 #include "commands/summary.h"
 #include "output/units.h"
@@ -17,16 +18,16 @@
 struct question {
   struct sl_ranks ranks;
   int64_t budget_bytes; /* 0: not given */
+  struct sl_batch_question batch;
 };
 
-/* The rank to speak of, and the refused request (-1: none) that it has to get past. */
-static int choose(struct sl_db *db, const struct question *question, uint32_t *rank, int64_t *at_ns,
-                  struct sl_error *error) {
+int sl_advise_choose(struct sl_db *db, const struct sl_ranks *ranks, uint32_t *rank, int64_t *at_ns,
+                     struct sl_error *error) {
   struct sl_statement *row = NULL;
   struct sl_death death = {0};
   int r = sl_add_requests(db, error);
   if (r == 0)
-    r = sl_read_request(db, &question->ranks, &death, error);
+    r = sl_read_request(db, ranks, &death, error);
   if (r < 0)
     return r;
   if (r > 0 && death.deadly) {
@@ -35,7 +36,7 @@ static int choose(struct sl_db *db, const struct question *question, uint32_t *r
     return 0;
   }
   *at_ns = -1;
-  r = sl_db_ask_first(db, sl_sql_advise_rank, SL_WITH(SL_RANKS(&question->ranks)), &row, error);
+  r = sl_db_ask_first(db, sl_sql_advise_rank, SL_WITH(SL_RANKS(ranks)), &row, error);
   if (r == 0)
     r = sl_error_set(error, -ENODATA,
                      "no allocation was recorded, so there is nothing to advise on; 'shardledger info' "
@@ -77,15 +78,17 @@ static void code_print(struct sl_output *out, const struct sl_advise *advise) {
 }
 
 static int print_advise(struct sl_db *db, struct sl_output *out, void *context, struct sl_error *error) {
-  const struct question *question = context;
+  struct question *question = context;
   struct sl_advise advise = {0};
   uint32_t rank = 0;
   int64_t at_ns = -1;
   int r = sl_check_selection(db, &question->ranks, -1, error);
   if (r == 0)
+    r = sl_batch_begin(&question->batch, error);
+  if (r == 0)
     r = sl_print_coverage(db, out, error);
   if (r == 0)
-    r = choose(db, question, &rank, &at_ns, error);
+    r = sl_advise_choose(db, &question->ranks, &rank, &at_ns, error);
   if (r == 0)
     r = sl_advise_run(db, rank, at_ns, (uint64_t)question->budget_bytes, &advise, error);
   if (r < 0)
@@ -95,6 +98,12 @@ static int print_advise(struct sl_db *db, struct sl_output *out, void *context, 
   sl_print_goal(out, &advise);
   sl_output_line(out, "%s", "");
   sl_print_advice(out, &advise);
+  if (question->batch.run_count)
+    r = sl_print_largest_batch(out, db, &advise.goal, &question->batch, error);
+  if (r < 0) {
+    sl_advise_free(&advise);
+    return r;
+  }
   if (out->format != SL_FORMAT_text) {
     sl_print_goal_row(out, &advise);
   } else {
@@ -109,14 +118,24 @@ static int print_advise(struct sl_db *db, struct sl_output *out, void *context, 
 
 int sl_cmd_advise(const struct sl_command *command, int argc, char **argv) {
   struct sl_output_arguments format = {0};
-  struct question question = {.ranks = {.text = NULL}};
+  struct question question = {.batch = {.own = -1}};
   const struct sl_argument arguments[] = {
       {"budget", 0, "SIZE", "what the job may take of the device; default: what refused it, else the device's memory",
        SL_ARGUMENT_SIZE, &question.budget_bytes},
+      {"batch", 0, "N", "the run's batch, to be told the largest that fits: with --at", SL_ARGUMENT_NUMBER,
+       &question.batch.own},
+      {"at", 0, "N=DIR", "batch: in DIR is the same job with a batch of N; once or twice", SL_ARGUMENT_LIST,
+       &question.batch.at},
       SL_RANKS_ARGUMENT(question.ranks),
       SL_OUTPUT_ARGUMENTS(format),
   };
   const char *path = NULL;
   int r = sl_parse(command, arguments, sizeof(arguments) / sizeof(arguments[0]), argc, argv, &path, 1);
-  return r < 0 ? sl_parse_exit(r) : sl_print_report(path, &format, print_advise, &question);
+  if (r < 0)
+    return sl_parse_exit(r);
+  if (!sl_batch_take(&question.batch))
+    return SL_EXIT_USAGE;
+  r = sl_print_report(path, &format, print_advise, &question);
+  sl_batch_done(&question.batch);
+  return r;
 }

@@ -119,7 +119,7 @@ static const char *range_say(const struct sl_whatif_range *range, bool exact_byt
 
 static void reason_cell(struct sl_table *table, const struct sl_whatif *answer, int quantity,
                         enum sl_standing standing) {
-  char text[600], range[2 * SL_UNIT_CHARS + 8];
+  char text[1000], range[2 * SL_UNIT_CHARS + 8];
   if (standing == SL_STANDING_refused) {
     sl_cell_text(table, answer->reason);
   } else if (standing == SL_STANDING_estimate) {
@@ -447,7 +447,7 @@ static int print_whatif(struct sl_db *db, struct sl_output *out, void *context, 
 
 int sl_cmd_whatif(const struct sl_command *command, int argc, char **argv) {
   struct sl_output_arguments format = {0};
-  struct sl_whatif_question question = {.by = SL_WHATIF_life, .world_size = -1, .accumulate = -1};
+  struct sl_whatif_question question = {.by = SL_WHATIF_life, .world_size = -1, .accumulate = -1, .loss_chunks = -1};
   const struct sl_argument arguments[] = {
       {"alloc-conf", 0, "CONF", "with these settings of PyTorch's allocator, as PYTORCH_CUDA_ALLOC_CONF has them",
        SL_ARGUMENT_TEXT, &question.alloc_conf},
@@ -457,14 +457,21 @@ int sl_cmd_whatif(const struct sl_command *command, int argc, char **argv) {
       {"reshard", 0, "as-recorded|off|on|N", "FSDP2 with reshard_after_forward=False, True, or N", SL_ARGUMENT_TEXT,
        &question.reshard},
       {"world-size", 0, "N", "with FSDP2's shards over N ranks", SL_ARGUMENT_NUMBER, &question.world_size},
-      {"recompute", 0, "all|MODULES",
+      {"recompute", 0, "all|none|MODULES",
        "with activations of these modules recomputed (torch.utils.checkpoint): all entries of lists such as blocks.0, or "
-       "patterns such as blocks.[0-3],head",
+       "patterns such as blocks.[0-3],head; none: with those kept that the run recomputed",
        SL_ARGUMENT_TEXT, &question.recompute},
+      {"mixed-precision", 0, "TYPE[,TYPE]",
+       "FSDP2 with MixedPrecisionPolicy: of gathered parameters (bf16, fp16, fp32), and of reduced gradients (fp32 unless "
+       "given)",
+       SL_ARGUMENT_TEXT, &question.mixed_precision},
       {"accumulate", 0, "N", "with N forwards and backwards a step, each as the recorded one", SL_ARGUMENT_NUMBER,
        &question.accumulate},
       {"no-sync", 0, NULL, "accumulate: FSDP2 reduces gradients in the last of them only", SL_ARGUMENT_FLAG,
        &question.no_sync},
+      {"loss-chunks", 0, "N",
+       "with the last layer and the loss on N pieces of the rows, each made again in backward (torch.utils.checkpoint)",
+       SL_ARGUMENT_NUMBER, &question.loss_chunks},
       {"offload-optimizer", 0, NULL, "with the optimizer's states in the host's memory but for its steps",
        SL_ARGUMENT_FLAG, &question.offload_optimizer},
       {"batch", 0, "F", "with batches F times as large, such as 2, 1.5 or 2/3: told by --at", SL_ARGUMENT_TEXT,

@@ -1,27 +1,40 @@
 -- name: oom_first
--- By the first rank's host's clock where that can be told of all, else by each host's own.
+-- By the first rank's host's clock; those whose clock can't be compared come last, by their own. The last column: of how many
+-- deadly ones the order is unknown, in negative where it is of this one too.
+WITH clock AS MATERIALIZED (SELECT host, offset_ns FROM host_clock),
+one AS MATERIALIZED (SELECT count(DISTINCT coalesce(host, '')) = 1 AS host FROM rank)
 SELECT o.rank, o.at_ns, coalesce(o.step, -1), coalesce(o.phase_id, 0), o.requested_bytes, o.free_bytes, o.reserved_bytes
   - o.active_bytes, o.allocated_bytes, o.reserved_bytes, o.largest_free_bytes, o.other_bytes, count(*) OVER (),
-  (SELECT count(*) FROM rank WHERE (:rank IS NULL OR rank_in(rank, :rank))), o.source, o.reason, o.deadly AS deadly, o.wanted_bytes
-FROM request AS o WHERE (:rank IS NULL OR rank_in(o.rank, :rank)) ORDER BY deadly DESC, iif(deadly, 1, -1) * (o.at_ns - coalesce((SELECT h.offset_ns FROM rank k
-  JOIN host_clock h ON h.host = k.host WHERE k.rank = o.rank), 0)) LIMIT 1
+  (SELECT count(*) FROM rank WHERE (:rank IS NULL OR rank_in(rank, :rank))), o.source, o.reason, o.deadly AS deadly, o.wanted_bytes,
+  sum(o.deadly AND NOT one.host AND h.host IS NULL) OVER () * iif(one.host OR h.host IS NOT NULL, 1, -1)
+FROM request AS o CROSS JOIN one LEFT JOIN rank k ON k.rank = o.rank LEFT JOIN clock h ON h.host = k.host
+WHERE (:rank IS NULL OR rank_in(o.rank, :rank))
+ORDER BY deadly DESC, h.host IS NULL, iif(deadly, 1, -1) * (o.at_ns - coalesce(h.offset_ns, 0)), o.rank LIMIT 1
+
+-- name: oom_died_before
+-- The ranks that were killed before this one ran out, by clocks that leave no doubt of it: how many, which, the first of them, and
+-- how long before it was.
+SELECT count(*), rank_ranges(k.rank), k.rank, max(d.first_host_ns - k.first_host_ns)
+FROM death d JOIN death k ON k.how = 'killed'
+  AND k.first_host_ns < d.first_host_ns - iif(k.host IS d.host, 0, k.error_ns + d.error_ns)
+WHERE d.rank = :rank AND d.how = 'out of memory' HAVING count(*) > 0
 
 -- name: oom_end
 SELECT r.rank, coalesce(p.step, -1), coalesce(p.id, 0), (SELECT count(*) FROM rank), r.clean_exit, (SELECT sum(bytes)
   FROM allocation AS a WHERE a.rank = r.rank AND a.free_ns IS NULL)
 FROM rank AS r LEFT JOIN phase AS p ON p.id = (SELECT id FROM phase AS o WHERE o.rank = r.rank AND o.end_ns IS NULL
   ORDER BY start_ns DESC, id DESC LIMIT 1)
+LEFT JOIN death d ON d.rank = r.rank
 WHERE (:rank IS NULL OR rank_in(r.rank, :rank)) AND (:rank IS NOT NULL OR NOT r.clean_exit)
-ORDER BY (SELECT d.how = 'waiting' FROM rank_death d WHERE d.rank = r.rank),
-  r.end_ns - coalesce((SELECT h.offset_ns FROM host_clock h WHERE h.host = r.host), 0) LIMIT 1
+ORDER BY d.how = 'waiting', d.first_host_ns IS NULL, d.first_host_ns, r.end_ns, r.rank LIMIT 1
 
 -- name: oom_deaths_make
 -- In their order: by the first rank's host's clock; those whose order is unknown last.
-CREATE TEMP TABLE death AS
+CREATE TEMP TABLE IF NOT EXISTS death AS
 SELECT *, row_number() OVER (ORDER BY first_host_ns IS NULL, first_host_ns, rank) AS place,
   first_host_ns - min(first_host_ns) OVER () AS after_ns,
-  error_ns + first_value(error_ns) OVER (ORDER BY first_host_ns IS NULL, first_host_ns, rank) AS after_error_ns
-FROM rank_death
+  iif(host IS first_value(host) OVER in_order, 0, error_ns + first_value(error_ns) OVER in_order) AS after_error_ns
+FROM rank_death WINDOW in_order AS (ORDER BY first_host_ns IS NULL, first_host_ns, rank)
 
 -- name: oom_deaths
 SELECT rank, host, how, at_ns, first_host_ns, after_ns, after_error_ns, iif(first_host_ns IS NULL, 'unknown', 'known'), waiting_in, waiting_comm,
@@ -143,7 +156,7 @@ FROM placed p LEFT JOIN module_name m ON m.id = p.module_id WHERE place = 1 ORDE
 -- others hold what is missing; or too much is live. wanted_bytes: of the driver the allocator wants a whole segment for
 -- it, which PyTorch's message names (segment_bytes is a function of ours, so this view is no ledger's). deadly: no step
 -- began after it.
-CREATE TEMP VIEW request AS
+CREATE TEMP VIEW IF NOT EXISTS request AS
 SELECT *, CASE WHEN source <> 'allocator' AND reserved_bytes - active_bytes >= requested_bytes THEN 'cached'
   WHEN free_bytes >= wanted_bytes THEN 'limit'
   WHEN reserved_bytes - active_bytes >= requested_bytes OR reserved_bytes - active_bytes + free_bytes >= wanted_bytes

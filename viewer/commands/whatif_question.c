@@ -28,16 +28,24 @@ void sl_whatif_say(struct sl_output *out, const struct sl_whatif_question *quest
   if (question->world_size >= 0)
     sl_output_line(out, "With %" PRId64 " ranks; what NCCL takes is not PyTorch's, and not in these figures",
                    question->world_size);
+  if (question->mixed_precision)
+    sl_output_line(out, "With MixedPrecisionPolicy(param_dtype=torch.%s, reduce_dtype=torch.%s)",
+                   question->changes.param_dtype, question->changes.reduce_dtype);
   if (question->accumulate >= 0)
     sl_output_line(out, "With %" PRId64 " forwards and backwards a step%s", question->accumulate,
                    question->no_sync ? ", gradients reduced in the last one" : "");
+  if (question->loss_chunks >= 0)
+    sl_output_line(out, "With the last layer and the loss in %" PRId64 " pieces, each made again in backward",
+                   question->loss_chunks);
   if (question->offload_optimizer)
     sl_output_line(out, "With the optimizer's states in the host's memory but for its steps");
   if (question->batch)
     sl_output_line(out, "With %s times the batch", question->batch);
   if (question->sequence)
     sl_output_line(out, "With sequences %s times as long", question->sequence);
-  if (question->recompute)
+  if (question->recompute && strcmp(question->recompute, "none") == 0)
+    sl_output_line(out, "With activations kept that were recomputed");
+  else if (question->recompute)
     sl_output_line(out, "With activations recomputed in backward: %s", question->recompute);
   if (question->no_workspaces)
     sl_output_line(out, "Without cuBLAS's workspaces (CUBLAS_WORKSPACE_CONFIG=:0:0, CUBLASLT_WORKSPACE_SIZE=0)");
@@ -86,6 +94,28 @@ static bool reshard_take(struct sl_whatif_question *question) {
   if (!question->changes.reshard_ranks)
     sl_complain("--reshard: '%s' is not as-recorded, off, on, or a number of ranks from 2 on", text);
   return question->changes.reshard_ranks;
+}
+
+/* "bf16", or with the type of gradients, "bf16,fp32". */
+static bool mixed_precision_take(struct sl_whatif_question *question) {
+  static const struct {
+    const char *word, *dtype;
+  } types[] = {{"bf16", "bfloat16"}, {"fp16", "float16"}, {"fp32", "float32"}};
+  const char *text = question->mixed_precision, *comma = text ? strchr(text, ',') : NULL;
+  if (!text)
+    return true;
+  question->changes.reduce_dtype = comma ? NULL : "float32";
+  for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
+    const size_t length = strlen(types[i].word);
+    if (strncmp(text, types[i].word, length) == 0 && text + length == (comma ? comma : text + strlen(text)))
+      question->changes.param_dtype = types[i].dtype;
+    if (comma && strcmp(comma + 1, types[i].word) == 0)
+      question->changes.reduce_dtype = types[i].dtype;
+  }
+  if (question->changes.param_dtype && question->changes.reduce_dtype)
+    return true;
+  sl_complain("--mixed-precision: '%s' is not bf16, fp16 or fp32, nor two of them such as bf16,fp32", text);
+  return false;
 }
 
 static bool scale_take(struct sl_whatif_question *question) {
@@ -157,12 +187,17 @@ bool sl_whatif_take(struct sl_whatif_question *question) {
   }
   question->changes.optimizer = (enum sl_optimizer)question->optimizer;
   question->changes.no_workspaces = question->no_workspaces;
-  if (!reshard_take(question) || !scale_take(question))
+  if (!reshard_take(question) || !mixed_precision_take(question) || !scale_take(question))
     return false;
   if (question->accumulate == 0 || (question->no_sync && question->accumulate < 0)) {
     sl_complain("--accumulate: at least one forward and backward a step, as in --accumulate 4; --no-sync goes with it");
     return false;
   }
+  if (question->loss_chunks >= 0 && (question->loss_chunks < 2 || question->loss_chunks > 1 << 16)) {
+    sl_complain("--loss-chunks: from 2 to 65536 pieces, as in --loss-chunks 8");
+    return false;
+  }
+  question->changes.loss_chunks = question->loss_chunks < 0 ? 0 : (uint64_t)question->loss_chunks;
   question->changes.accumulate = question->accumulate < 0 ? 0 : (uint64_t)question->accumulate;
   question->changes.no_sync = question->no_sync;
   question->changes.offload_optimizer = question->offload_optimizer;

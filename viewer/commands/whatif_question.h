@@ -14,12 +14,12 @@ struct sl_whatif_question {
   const char *alloc_conf;
   int64_t device_bytes, limit_bytes, recorded_limit_bytes; /* 0: not given */
   struct sl_changes changes;
-  int optimizer;       /* enum sl_optimizer */
-  const char *steps;   /* "3-5"; NULL: all */
-  const char *reshard; /* as-recorded, off, on, or ranks; NULL: as recorded */
-  int64_t world_size;  /* -1: as recorded */
-  const char *recompute;
-  int64_t accumulate; /* -1: as recorded */
+  int optimizer;                           /* enum sl_optimizer */
+  const char *steps;                       /* "3-5"; NULL: all */
+  const char *reshard;                     /* as-recorded, off, on, or ranks; NULL: as recorded */
+  int64_t world_size;                      /* -1: as recorded */
+  const char *recompute, *mixed_precision; /* "bf16", "bf16,bf16" */
+  int64_t accumulate, loss_chunks;         /* -1: as recorded */
   bool no_sync, offload_optimizer;
   const char *batch, *sequence; /* "2", "2/3" */
   struct sl_text_list at;       /* "2=DIR" */

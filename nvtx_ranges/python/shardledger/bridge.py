@@ -27,7 +27,7 @@ def start():
     reason, how = "SHARDLEDGER_TORCH=history", ""
     if source != "history":
         try:
-            _library, how = built_ahead.opened("bridge", _load, compiler.build)
+            _library, how = built_ahead.opened(_load, compiler.build)
         except (compiler.Unavailable, OSError) as error:
             reason = str(error)
     if _library is not None:

@@ -1,8 +1,8 @@
-"""What a release brings compiled for the versions of PyTorch that there are, so that a job needs no compiler.
+"""The torch bridges that a release brings, so that a job needs no compiler.
 
-native/built/bridge-2.11-abi1.so is the bridge, mirror-2.11-abi1.so the process group of rehearsals, each for all patch releases
-of one PyTorch and one C++ ABI; CUDA's version makes no difference to either. scripts/bridges makes them. They fit PyTorch's own
-releases alone: what calls itself otherwise (2.9.0a0+git…, as in images of vendors) may differ from these in its headers.
+native/built/bridge-2.11-abi1.so is for all patch releases of one version of PyTorch and one C++ ABI; CUDA's version makes no
+difference. scripts/bridges makes them. They fit PyTorch's own releases alone: what calls itself otherwise (2.9.0a0+git…, as in
+images of vendors) may differ from these in its headers.
 """
 
 import contextlib
@@ -20,24 +20,24 @@ def abi():
     return int(getattr(torch._C, "_GLIBCXX_USE_CXX11_ABI", True))
 
 
-def name(kind, version, abi):
-    """kind: bridge or mirror. version: 2.11, say."""
-    return f"{kind}-{version}-abi{abi}.so"
+def name(version, abi):
+    """version: 2.11, say."""
+    return f"bridge-{version}-abi{abi}.so"
 
 
-def find(kind):
+def find():
     """Path of the file for the torch that is imported, or None."""
     release = _RELEASE.fullmatch(str(torch.__version__))
     if not release or not torch.version.cuda or torch.version.debug:
         return None
-    path = os.path.join(_DIRECTORY, name(kind, release[1], abi()))
+    path = os.path.join(_DIRECTORY, name(release[1], abi()))
     return path if os.path.exists(path) else None
 
 
-def opened(kind, load, compile):
+def opened(load, compile):
     """What load makes of the file that a release brings, or of the one that compile makes; and which of them it is."""
-    path = find(kind)
+    path = find()
     if path is not None:
-        with contextlib.suppress(OSError, RuntimeError):  # a system older than the file: what is compiled here fits
+        with contextlib.suppress(OSError):  # a system older than the file: what is compiled here fits
             return load(path), f"built ahead: {os.path.basename(path)}"
     return load(compile()), "compiled here"

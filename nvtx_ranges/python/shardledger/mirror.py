@@ -17,7 +17,7 @@ import time
 
 import torch
 
-from . import built_ahead, rehearsal
+from . import rehearsal
 
 _C10D = "torch.distributed.distributed_c10d"
 _CLASSES = {"ProcessGroupNCCL": "nccl", "ProcessGroupGloo": "gloo"}
@@ -40,13 +40,7 @@ def build():
 def build_ahead():
     """What fails is said when the group is needed."""
     with contextlib.suppress(Exception):
-        if built_ahead.find("mirror") is None:
-            build()
-
-
-def _load(path):
-    torch.ops.load_library(path)
-    return ctypes.CDLL(path)
+        build()
 
 
 def load():
@@ -56,12 +50,13 @@ def load():
     from . import compiler
 
     try:
-        library, _ = built_ahead.opened("mirror", _load, build)
+        path = build()
+        torch.ops.load_library(path)
     except (compiler.Unavailable, OSError, RuntimeError) as error:
         rehearsal.refuse(f"its process group has to be compiled, and that failed: {error}")
     _callback = ctypes.CFUNCTYPE(None, ctypes.c_char_p)(
         lambda text: rehearsal.note_refusal(text.decode("utf-8", "replace")))
-    _library = library
+    _library = ctypes.CDLL(path)
     _library.slm_on_refusal(_callback)
 
 

@@ -79,10 +79,10 @@ class Outcome:
 
 
 @functools.cache
-def ask(case):
-    """What the command says of a case's recorded run."""
+def ask(case, place=DATA):
+    """What the command says of a recorded run, of a case as a rule."""
     with tempfile.TemporaryDirectory() as scratch:
-        return json.loads(shardledger("advise", shutil.copytree(DATA / case, Path(scratch) / case), "--json"))
+        return json.loads(shardledger("advise", shutil.copytree(place / case, Path(scratch) / case), "--json"))
 
 
 def outcomes(case):

@@ -48,11 +48,11 @@ class Model(nn.Module):
         self.blocks = nn.ModuleList(Block() for _ in range(LAYERS))
         self.head = nn.Linear(WIDTH, VOCABULARY)
 
-    def forward(self, tokens):
+    def forward(self, tokens, with_head=True):
         x = self.embedding(tokens)
         for block in self.blocks:
             x = block(x)
-        return self.head(x)
+        return self.head(x) if with_head else x
 
 
 def recompute(model, which):
@@ -73,6 +73,9 @@ def make(options):
         from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
 
         how = {}
+        if options.replicas > 1:
+            shape = (options.replicas, options.world // options.replicas)
+            how["mesh"] = torch.distributed.init_device_mesh(DEVICE, shape, mesh_dim_names=("replicate", "shard"))
         if options.mixed:
             how["mp_policy"] = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
         if options.offload:
@@ -81,6 +84,18 @@ def make(options):
             fully_shard(block, reshard_after_forward=options.reshard or not options.keep, **how)
         fully_shard(model, **how)
     return model
+
+
+def recomputed_loss(model, tokens, pieces):
+    """The last layer and the loss in pieces, each made again in backward."""
+    from torch.utils.checkpoint import checkpoint
+
+    def part(h, t):
+        return functional.cross_entropy(model.head(h).float(), t, reduction="sum")
+
+    hidden, targets = model(tokens, with_head=False).flatten(0, 1), tokens.flatten()
+    pairs = zip(hidden.chunk(pieces), targets.chunk(pieces))
+    return sum(checkpoint(part, h, t, use_reentrant=False) for h, t in pairs) / len(targets)
 
 
 def loss_of(model, tokens, chunks):
@@ -100,7 +115,10 @@ def micro_step(model, options, step, is_last):
     syncs = is_last or not options.no_sync
     if options.world:
         model.set_requires_gradient_sync(syncs)
-    loss_of(model, tokens, options.chunks).backward()
+    if options.loss_chunks > 1:
+        recomputed_loss(model, tokens, options.loss_chunks).backward()
+    else:
+        loss_of(model, tokens, options.chunks).backward()
 
 
 def move_states(optimizer, device):
@@ -135,6 +153,7 @@ def main():
     parser.add_argument("--optimizer", choices=OPTIMIZERS, default="adamw")
     parser.add_argument("--world", type=int, default=0)
     parser.add_argument("--rank", type=int, default=0)
+    parser.add_argument("--replicas", type=int, default=1, help="HSDP: groups of ranks that each have all parameters")
     parser.add_argument("--keep", action="store_true", help="reshard_after_forward=False")
     parser.add_argument("--reshard", type=int, default=0, help="reshard_after_forward=so many")
     parser.add_argument("--mixed", action="store_true", help="FSDP2's mixed precision: bfloat16, reduced in float32")
@@ -144,6 +163,7 @@ def main():
     parser.add_argument("--micro", type=int, default=1, help="forwards and backwards a step")
     parser.add_argument("--no-sync", action="store_true", help="gradients are reduced in the last of them only")
     parser.add_argument("--chunks", type=int, default=1, help="parts that the loss is computed in")
+    parser.add_argument("--loss-chunks", type=int, default=1, help="pieces of the last layer and the loss, each made again in backward")
     parser.add_argument("--batch", type=float, default=1, help="times as large")
     parser.add_argument("--sequence", type=float, default=1, help="times as long")
     parser.add_argument("--limit", type=int, default=0)

@@ -77,6 +77,9 @@ JOBS = {
     "ranks8-seventh": "--world 8 --rank 6", "ranks7-seventh": "--world 7 --rank 6",
     "ranks4-sgd": "--world 4 --optimizer sgd", "ranks8-sgd": "--world 8 --optimizer sgd",
     **{f"mixed{n}": f"--world {n} --mixed" for n in (1, 2, 4, 8, 64)},
+    **{f"hsdp2x{n}": f"--world {2 * n} --replicas 2" for n in (2, 4, 8)},
+    "hsdp4x4": "--world 16 --replicas 4", "hsdp2x4-seventh": "--world 8 --replicas 2 --rank 6",
+    "hsdp2x8-eleventh": "--world 16 --replicas 2 --rank 10", "hsdp2x4-mixed": "--world 8 --replicas 2 --mixed",
     "ranks4-micro2": "--world 4 --micro 2", "ranks4-micro3": "--world 4 --micro 3",
     "ranks4-nosync2": "--world 4 --micro 2 --no-sync", "ranks4-nosync3": "--world 4 --micro 3 --no-sync",
     "mixed4-micro2": "--world 4 --mixed --micro 2", "mixed4-nosync2": "--world 4 --mixed --micro 2 --no-sync",
@@ -85,12 +88,20 @@ JOBS = {
     "ranks8-reshard4": "--world 8 --reshard 4",
     "ranks4-batch2": "--world 4 --batch 2", "ranks4-batch3": "--world 4 --batch 3",
     "ranks4-sequence2": "--world 4 --sequence 2", "ranks4-sequence3": "--world 4 --sequence 3",
+    "one-loss4": "--loss-chunks 4", "one-loss8": "--loss-chunks 8", "one-loss8-batch2": "--loss-chunks 8 --batch 2",
+    "ranks4-loss4": "--world 4 --loss-chunks 4", "mixed4-loss4": "--world 4 --mixed --loss-chunks 4",
     "ranks4-chunks4": "--world 4 --chunks 4", "ranks4-offload": "--world 4 --offload",
+}  # fmt: skip
+# With what operators use, in every step.
+FOLLOWED = {
+    "one-followed": "", "one-recompute-followed": "--recompute all",
+    "ranks4-followed": "--world 4", "ranks4-recompute-followed": "--world 4 --recompute all",
 }  # fmt: skip
 DEFAULT = {"default2": "--world 2", "default8": "--world 8"}  # and these without
 RUNS = (
     *SETTINGS,
     *(Run(name, tuple(job.split()), CONFIGS["expandable"]) for name, job in JOBS.items()),
+    *(Run(name, tuple(job.split()), CONFIGS["expandable"], {"SHARDLEDGER_STACKS": "all"}) for name, job in FOLLOWED.items()),
     *(Run(name, tuple(job.split())) for name, job in DEFAULT.items()),
 )
 
@@ -171,15 +182,37 @@ def job_pairs():
     yield "ranks7-seventh", "--world-size 8", "ranks8-seventh"
     yield "ranks4-sgd", "--world-size 8", "ranks8-sgd"
     yield "ranks4-keep", "--world-size 8", "ranks8-keep"
+    for base in (2, 4, 8):
+        for target in (2, 4, 8):
+            if base != target:
+                yield f"hsdp2x{base}", f"--world-size {2 * target}", f"hsdp2x{target}"
+    yield "hsdp4x4", "--world-size 32", "hsdp2x8"
+    yield "hsdp2x4-seventh", "--world-size 16", "hsdp2x8-eleventh"
+    yield "hsdp2x4", "--mixed-precision bf16", "hsdp2x4-mixed"
     for kind in ("one", "ranks4"):
         yield kind, "--recompute all", f"{kind}-recompute"
         yield kind, "--recompute blocks.1", f"{kind}-recompute1"
+        yield f"{kind}-recompute", "--recompute none", kind
+        yield f"{kind}-recompute1", "--recompute none", kind
+        yield f"{kind}-followed", "--recompute all", f"{kind}-recompute"
+        yield f"{kind}-recompute-followed", "--recompute none", kind
     yield "ranks8", "--world-size 4 --recompute all", "ranks4-recompute"
     for times in (2, 3):
         yield "one", f"--accumulate {times}", f"one-micro{times}"
         yield "ranks4", f"--accumulate {times}", f"ranks4-micro{times}"
         yield "ranks4", f"--accumulate {times} --no-sync", f"ranks4-nosync{times}"
+        yield "one-followed", f"--accumulate {times}", f"one-micro{times}"
+        yield "ranks4-followed", f"--accumulate {times} --no-sync", f"ranks4-nosync{times}"
     yield "mixed4", "--accumulate 2", "mixed4-micro2"
+    for ranks in (2, 4, 8, 64):
+        yield f"ranks{ranks}", "--mixed-precision bf16", f"mixed{ranks}"
+    yield "mixed4", "--mixed-precision fp32", "ranks4"
+    yield "ranks8", "--world-size 4 --mixed-precision bf16", "mixed4"
+    yield "one", "--loss-chunks 4", "one-loss4"
+    yield "one", "--loss-chunks 8", "one-loss8"
+    yield "one-batch2", "--loss-chunks 8", "one-loss8-batch2"
+    yield "ranks4", "--loss-chunks 4", "ranks4-loss4"
+    yield "mixed4", "--loss-chunks 4", "mixed4-loss4"
     yield "one", "--offload-optimizer", "one-swap"
     yield "ranks4", "--offload-optimizer", "ranks4-swap"
     yield "ranks8", "--world-size 4 --offload-optimizer", "ranks4-swap"

@@ -181,11 +181,13 @@ const struct sl_command sl_commands[] = {
      "shardledger check shardledger-out --against base.sqlite --tolerance 1% --junit memory.xml",
      sl_cmd_check},
     {"watch", "a running job, live: memory, step, phase, peak so far, who is behind",
-     "[DIR] [--once] [--interval S] [--rank RANKS] [options]",
+     "[DIR] [--once] [--interval S] [--rank R] [--metrics FILE|ADDRESS] [options]",
      "Reads the logs only, at the lowest priority. DIR need not be there yet. What is provisional is marked with ~: "
      "its\n"
      "category is decided at the end of the step. Ends with the job, or with Ctrl-C.",
-     "shardledger watch shardledger-out --once\nshardledger watch shardledger-out --once --json", sl_cmd_watch},
+     "shardledger watch shardledger-out --once\nshardledger watch shardledger-out --once --json\n"
+     "shardledger watch shardledger-out --metrics :9401",
+     sl_cmd_watch},
     {"trim", "keep logs within their limits while a job records: drop the middle of those that come near",
      "[DIR] [--follow]",
      "Of logs that are recorded on this machine with SHARDLEDGER_AT_MAX=keep-last and SHARDLEDGER_MAX_BYTES: when "

@@ -205,6 +205,12 @@ const struct sl_command sl_commands[] = {
     {"query", "ask the ledger in SQL, read-only", "SQL [DIR|FILE] [options]",
      "The tables and their columns: shardledger query \"SELECT sql FROM sqlite_schema\" --csv",
      "shardledger query \"SELECT rank, step, peak_allocated_bytes FROM step\" shardledger-out --csv", sl_cmd_query},
+    {"mcp", "answer a coding assistant: a Model Context Protocol server on stdin and stdout",
+     "[DIR] [--run RUN] [--skill]",
+     "Tools: open_run, describe_schema, list_questions, run_question, query, explain, diff. All of them only read. An\n"
+     "assistant's client starts this command; docs/serve.md has its configuration. --skill prints SKILL.md instead: for\n"
+     "assistants that run commands, what to ask which.",
+     "shardledger mcp --skill\nshardledger mcp shardledger-out", sl_cmd_mcp},
     {"dump", "print the log's records as text", "[DIR] [--type NAME] [--limit N]",
      "One line a record: time, thread, event, field=value …", "shardledger dump shardledger-out --type gap",
      sl_cmd_dump},

@@ -17,6 +17,7 @@ import urllib.request
 
 import pytest
 from conftest import BUILD
+from watch_test import begin_process, finish_process
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DATA = ROOT / "tests" / "data"
@@ -204,6 +205,32 @@ def test_before_the_job_starts_there_are_no_ranks(tmp_path):
         series = parse((tmp_path / "job.prom").read_text())
         assert series["shardledger_ranks", frozenset()] == 0
         assert {name for name, _ in series} == {"shardledger_ranks", "shardledger_build_info"}
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_file_follows_the_job_to_its_end(tmp_path):
+    run, file = tmp_path / "run", tmp_path / "job.prom"
+    recorded = sorted(path for path in (DATA / "fsdp2-2rank").iterdir() if path.is_dir())
+    begin_process(recorded[0], run / recorded[0].name)
+    process = subprocess.Popen([COMMAND, "watch", run, "--metrics", file], stdout=subprocess.DEVNULL)
+    try:
+        end = time.monotonic() + 60
+        while not file.exists() or parse(file.read_text())["shardledger_ranks", frozenset()] == 0:
+            assert time.monotonic() < end and process.poll() is None
+            time.sleep(0.02)
+        begun = parse(file.read_text())
+        for path in recorded:
+            finish_process(path, run / path.name)
+        while process.poll() is None:
+            parse(file.read_text())  # whole at any moment
+            assert time.monotonic() < end
+        assert process.returncode == 0
+        ended = parse(file.read_text())
+        assert ended == parse(once(DATA / "fsdp2-2rank"))
+        assert (of(begun, "running", 0), of(ended, "running", 0)) == (1, 0)
+        assert of(begun, "steps_total", 0) < of(ended, "steps_total", 0)
     finally:
         process.kill()
         process.wait()

@@ -125,8 +125,8 @@ static void draw(const struct sl_live_run *run, struct sl_watch_view *view, cons
   view->limit = size.ws_row > BELOW_RANKS + 8 ? size.ws_row - BELOW_RANKS : 8;
   sl_format_instant(when, (int64_t)view->now_ns);
   fputs(sl_style(&like->terminal, SL_STYLE_bold), file);
-  print_line(file, "%.8s UTC  %s%s%s", when + strlen("2026-11-27 "), run->directory,
-             sl_metrics_sink_is_open(sink) ? "  metrics: " : "", sink->where);
+  print_line(file, "%.8s UTC  %s%s%s", when + strlen("2026-11-27 "), sink->where,
+             sl_metrics_sink_is_open(sink) ? "  " : "", run->directory);
   fputs(sl_style(&like->terminal, SL_STYLE_plain), file);
   if (r < 0 && run->count == 0)
     print_waiting(file, run->directory, error);

@@ -120,29 +120,46 @@ finish:
 
 /* ---- the schema ---- */
 
-/* The comment behind "CREATE TABLE name(", or above "CREATE VIEW name AS" in the file of views. views may be NULL. */
-static void put_about(FILE *answer, const char *sql, const char *name, const char *views) {
-  const char *comment = strncmp(sql, "CREATE TABLE ", 13) == 0 ? strstr(sql, "( -- ") : NULL, *end = NULL;
-  char mark[160], about[2048] = "";
-  size_t used = 0;
-  if (comment && comment < sql + strcspn(sql, "\n"))
-    snprintf(about, sizeof about, "%.*s", (int)strcspn(comment + 5, "\n"), comment + 5);
+enum { ABOUT_CHARS = 2048 };
+
+/* The comment behind "CREATE TABLE name(" in the same line. */
+static void read_about_table(const char *sql, char about[ABOUT_CHARS]) {
+  static const char mark[] = "( -- ";
+  const char *comment = strstr(sql, mark);
+  if (!comment || comment > sql + strcspn(sql, "\n"))
+    return;
+  comment += strlen(mark);
+  snprintf(about, ABOUT_CHARS, "%.*s", (int)strcspn(comment, "\n"), comment);
+}
+
+/* The lines of comment above "CREATE VIEW name AS" in the file of views. */
+static void read_about_view(const char *views, const char *name, char about[ABOUT_CHARS]) {
+  char mark[160];
   snprintf(mark, sizeof mark, "\nCREATE VIEW %s AS\n", name);
-  const char *line = end = views ? strstr(views, mark) : NULL;
-  while (line && line > views) { /* up to the first line of the comment */
-    const char *above = line;
-    while (above > views && above[-1] != '\n')
-      above--;
-    if (strncmp(above, "--", 2) != 0)
+  const char *end = strstr(views, mark), *line = end;
+  size_t used = 0;
+  while (line && line > views) { /* to the end of the line above, as long as that is a comment */
+    const char *begin = line;
+    while (begin > views && begin[-1] != '\n')
+      begin--;
+    if (strncmp(begin, "--", 2) != 0)
       break;
-    line = above > views ? above - 1 : above;
+    line = begin > views ? begin - 1 : begin;
   }
-  for (line = line && *line == '\n' ? line + 1 : line; line && line < end && used < sizeof about;) {
+  for (line += line && *line == '\n'; line && line < end && used < ABOUT_CHARS;) {
     const size_t length = strcspn(line, "\n"), skip = strspn(line, "- ");
-    used += (size_t)snprintf(about + used, sizeof about - used, "%s%.*s", used ? " " : "", (int)(length - skip),
+    used += (size_t)snprintf(about + used, ABOUT_CHARS - used, "%s%.*s", used ? " " : "", (int)(length - skip),
                              line + skip);
     line += length + 1;
   }
+}
+
+static void put_about(FILE *answer, const char *kind, const char *sql, const char *name, const char *views) {
+  char about[ABOUT_CHARS] = "";
+  if (strcmp(kind, "view") == 0)
+    read_about_view(views, name, about);
+  else
+    read_about_table(sql, about);
   sl_json_text(answer, about);
 }
 
@@ -181,7 +198,7 @@ static int describe_schema(struct sl_mcp_session *session, FILE *answer, struct 
     fputs(",\"kind\":", answer);
     sl_json_text(answer, sl_column_text(statement, 1));
     fputs(",\"about\":", answer);
-    put_about(answer, sl_column_text(statement, 2), name, views);
+    put_about(answer, sl_column_text(statement, 1), sl_column_text(statement, 2), name, views);
     if (table) {
       fputs(",\"columns\":[", answer);
       r = put_columns(session->db, name, answer, error);
@@ -205,30 +222,30 @@ finish:
 
 /* ---- questions ---- */
 
-static void put_part(FILE *answer, const char *text, int bytes) {
+/* Within the page, in one line. false: no memory. */
+static bool put_part(FILE *answer, const char *key, const char *text, int bytes) {
   char *copy = strndup(text, (size_t)bytes);
   for (char *at = copy; at && *at; at++)
     *at = *at == '\n' ? ' ' : *at;
+  fprintf(answer, ",\"%s\":", key);
   sl_json_text(answer, copy ? copy : "");
   free(copy);
+  return copy != NULL;
 }
 
 static int list_questions(struct sl_mcp_session *session, FILE *answer, struct sl_error *error) {
   struct sl_mcp_question question = {.sql = NULL};
-  bool any = false;
+  bool any = false, whole = true;
   (void)session;
-  (void)error;
   for (fputs("{\"questions\":[", answer); sl_mcp_next_question(&question); any = true) {
-    fprintf(answer, "%s{\"id\":\"%s\",\"question\":", any ? "," : "", question.id);
-    put_part(answer, question.heading, question.heading_bytes);
-    fputs(",\"about\":", answer);
-    put_part(answer, question.about, question.about_bytes);
-    fputs(",\"sql\":", answer);
-    put_part(answer, question.sql, question.sql_bytes);
+    fprintf(answer, "%s{\"id\":\"%s\"", any ? "," : "", question.id);
+    whole = put_part(answer, "question", question.heading, question.heading_bytes) && whole;
+    whole = put_part(answer, "about", question.about, question.about_bytes) && whole;
+    whole = put_part(answer, "sql", question.sql, question.sql_bytes) && whole;
     fputc('}', answer);
   }
   fputs("]}", answer);
-  return 0;
+  return whole ? 0 : sl_no_memory(error);
 }
 
 /* sql with every "rank = 0" as "rank = 3": whole words only. NULL: no memory. */

@@ -232,6 +232,14 @@ struct Workspace {
   }
 };
 
+/* Since 2.15 an entry has its size beside its memory. */
+const at::DataPtr &memory_of(const at::DataPtr &entry) {
+  return entry;
+}
+const at::DataPtr &memory_of(const std::pair<at::DataPtr, size_t> &entry) {
+  return entry.first;
+}
+
 /*
  * Only tables with a mutex can be read while other threads multiply matrices: those of newer versions. PyTorch makes a
  * workspace while it holds the mutex, so at a refused request this thread may hold it itself: then nobody may wait.
@@ -244,8 +252,8 @@ auto read_table(Table &table, std::vector<Workspace> &out, bool waits, int) -> d
   else if (!lock.try_lock())
     return false;
   for (const auto &entry : table.map)
-    if (entry.second.get())
-      out.push_back({entry.second.device().index(), reinterpret_cast<uint64_t>(entry.second.get())});
+    if (const at::DataPtr &memory = memory_of(entry.second); memory.get())
+      out.push_back({memory.device().index(), reinterpret_cast<uint64_t>(memory.get())});
   return true;
 }
 template <typename Table> bool read_table(Table &, std::vector<Workspace> &, bool, long) {

@@ -13,7 +13,8 @@
 /* clang-format off */
 #define SL_OPTIONS(OPTION)                                                                                             \
   OPTION(dir, "SHARDLEDGER_DIR", "shardledger-out", "a directory",                                                     \
-         "where each process puts the directory of its log; made when missing")                                        \
+         "where each process puts the directory of its log; made when missing. %h in it is the host, %r the rank, %j "     \
+         "the job's id, as torchrun or Slurm has it")                                        \
   OPTION(kernels, "SHARDLEDGER_KERNELS", "nccl", "nccl|all|none",                                                      \
          "which kernels' device times are kept")                                                                       \
   OPTION(steps, "SHARDLEDGER_STEPS", "auto", "auto|all|A:B, steps A up to but not including B",                        \

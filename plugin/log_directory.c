@@ -4,7 +4,8 @@
  */
 #include "log_directory.h"
 
-#include <ctype.h>
+#include "placeholders.h"
+
 #include <errno.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -72,23 +73,17 @@ static bool is_anothers(char *path, size_t base_length) {
   return r < 0 || (base.st_uid != 0 && base.st_uid != own.st_uid);
 }
 
-static void host_name(char *out, size_t size) {
-  if (gethostname(out, size) < 0)
-    strcpy(out, "host");
-  out[size - 1] = '\0';
-  for (char *c = out; *c; c++)
-    if (!isalnum((unsigned char)*c) && !(c > out && strchr("-_.", *c)))
-      *c = '_';
-}
-
 int sl_log_directory_make(const char *base, char *out, size_t size) {
-  char host[65];
-  host_name(host, sizeof(host));
-  const char *separator = base[0] != '/' && start_directory[0] ? "/" : "";
-  int length = snprintf(out, size, "%s%s%s", *separator ? start_directory : "", separator, base);
+  char host[65], filled[3072];
+  sl_host_name(host, sizeof(host));
+  int r = sl_placeholders_fill(base, filled, sizeof(filled));
+  if (r < 0)
+    return r;
+  const char *separator = filled[0] != '/' && start_directory[0] ? "/" : "";
+  int length = snprintf(out, size, "%s%s%s", *separator ? start_directory : "", separator, filled);
   if (length < 0 || (size_t)length + sizeof(host) + 64 > size)
     return -ENAMETOOLONG;
-  int r = make_parents(out);
+  r = make_parents(out);
   if (r == 0)
     r = check_base(out);
   if (r < 0)

@@ -8,8 +8,9 @@
 void sl_log_directory_resolve(const char *base);
 
 /*
- * Makes base where it is missing, and in it a new directory for this process; its absolute path goes to out.
- * -EPERM: everybody may write to base; other negative errnos come from the file system.
+ * Fills in base's placeholders (placeholders.h), makes it where it is missing, and in it a new directory for this
+ * process; its absolute path goes to out. -EPERM: everybody may write to base; other negative errnos come from the file
+ * system.
  */
 int sl_log_directory_make(const char *base, char *out, size_t size);
 

@@ -4,6 +4,8 @@
  */
 #include "process_description.h"
 
+#include "placeholders.h"
+
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +23,7 @@ void sl_process_describe(uint64_t start_ns, uint64_t keep_last_bytes,
     const char *key;
     const char *variables[3]; /* the first one that is set counts: torchrun, Slurm, Open MPI */
   } infos[] = {
-      {"rank", {"RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK"}},
+      {"rank", {SL_RANK_VARIABLES}},
       {"world_size", {"WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE"}},
       {"local_rank", {"LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK"}},
       {"allocator_config", {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", NULL}},

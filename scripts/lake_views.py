@@ -103,19 +103,31 @@ def numbers(tree):
         parent, child = node.parent, node
         while isinstance(parent, exp.Paren):
             parent, child = parent.parent, parent
-        within_aggregate = isinstance(parent, exp.AggFunc)
+        within_function = isinstance(parent, (exp.AggFunc, exp.Coalesce))
         if isinstance(parent, (exp.Select, exp.Alias, exp.Ordered, exp.Binary)) and not isinstance(parent, exp.Connector) \
-                or within_aggregate:
+                or within_function:
             child.replace(exp.cast(child.copy(), "BIGINT"))
 
 
+def at_extreme(select):
+    """Beside a single min() or max() SQLite takes what is neither grouped nor summed up from the row that has it."""
+    aggregates = [node for projection in select.expressions for node in projection.find_all(exp.AggFunc)
+                  if node.find_ancestor(exp.Select) is select]
+    extremes = [node for node in aggregates if isinstance(node, (exp.Min, exp.Max))]
+    if len(extremes) != 1 or isinstance(extremes[0].parent, exp.Filter):
+        return None
+    of, key = (exp.ArgMin if isinstance(extremes[0], exp.Min) else exp.ArgMax), extremes[0].this
+    return lambda column: of(this=column.copy(), expression=key.copy())
+
+
 def bare_columns(tree):
-    """A column that is neither grouped nor summed up is the same in all of the group."""
+    """A column that is neither grouped nor summed up is of the row of a single min() or max(); else the same in all of the group."""
     for select in tree.find_all(exp.Select):
         group = select.args.get("group")
         if not group:
             continue
         grouped = set(group.expressions)
+        chosen_of = at_extreme(select) or (lambda column: exp.AnyValue(this=column.copy()))
         for projection in select.expressions:
             inner = projection.unalias()
             if inner in grouped:
@@ -124,7 +136,7 @@ def bare_columns(tree):
                 if column in grouped or column.find_ancestor(exp.AggFunc, exp.Filter) or \
                         column.find_ancestor(exp.Select) is not select:
                     continue
-                value = exp.AnyValue(this=column.copy())
+                value = chosen_of(column)
                 column.replace(exp.alias_(value, column.name) if column is projection else value)
 
 
@@ -136,6 +148,13 @@ def wide_integers(tree):
 
 
 # ---- DuckDB's ----
+
+
+def arguments_that_are_null(tree):
+    """DuckDB's arg_max and arg_min pass over rows whose value is NULL."""
+    for node in list(tree.find_all(exp.ArgMax, exp.ArgMin)):
+        name = "arg_max_null" if isinstance(node, exp.ArgMax) else "arg_min_null"
+        node.replace(exp.func(name, node.this.copy(), node.expression.copy()))
 
 
 def sums(tree):
@@ -178,7 +197,7 @@ def chosen(select):
 
 def subqueries(tree):
     for node in list(tree.find_all(exp.Subquery)):
-        if isinstance(node.parent, (exp.From, exp.Join)) or not isinstance(node.this, exp.Select):
+        if isinstance(node.parent, (exp.From, exp.Join, exp.In)) or not isinstance(node.this, exp.Select):
             continue
         if isinstance(node.this.args.get("with_") or node.this.args.get("with"), exp.With):
             continue
@@ -242,14 +261,26 @@ def subqueries_within(tree):
 
 
 # How many hops a host is from the first one, hop after hop. SQLite's view walks over lists of hosts in a recursion with a query
-# that looks at the row around it: Spark has no such thing, and DuckDB 1.5.5 answers it wrong.
+# that looks at the row around it: Spark has no such thing, and DuckDB 1.5.5 answers it wrong. Spark writes a query out at each
+# place that reads it, so that one query a hop would be more than memory: there one expression walks over all links in one row.
 MOST_HOPS = 8
-HOPS = ",\n".join([
+DUCKDB_HOPS = ",\n".join([
     "hop0 AS (SELECT host FROM first)",
     *(f"hop{n} AS (SELECT host FROM hop{n - 1} UNION SELECT l.other FROM hop{n - 1} h JOIN link l ON l.host = h.host)"
       for n in range(1, MOST_HOPS + 1)),
     "distance AS (SELECT host, min(hops) AS hops FROM ("
     + " UNION ALL ".join(f"SELECT host, {n} AS hops FROM hop{n}" for n in range(MOST_HOPS + 1)) + ") GROUP BY host)"])
+SPARK_HOPS = f"""\
+links AS (SELECT collect_list(struct(host, other)) AS all FROM (SELECT DISTINCT host, other FROM link)),
+walk AS (
+  SELECT aggregate(sequence(1, {MOST_HOPS}), map(f.host, CAST(0 AS BIGINT)), (reached, hop) -> map_concat(reached,
+    map_from_entries(transform(array_distinct(transform(filter(l.all,
+      e -> map_contains_key(reached, e.host) AND NOT map_contains_key(reached, e.other)), e -> e.other)),
+      host -> struct(host, CAST(hop AS BIGINT)))))) AS reached
+  FROM first f CROSS JOIN links l WHERE f.host IS NOT NULL),
+distance AS (SELECT explode(reached) AS (host, hops) FROM walk)"""
+SPARK_PLACE_OF_HOPS = re.compile(r"\bdistance AS \(.*?\n\)", re.S)
+HOPS_OF_SQLITE = re.compile(r"\bwalk\(hops.*?\bdistance AS MATERIALIZED .*?GROUP BY n\.host\)", re.S)
 
 # What a view's recursion finds for each row by itself, found for all at once.
 PHASE_NAMED = """\
@@ -270,7 +301,7 @@ SPARK_VIEWS = {"phase_named": PHASE_NAMED, "range_path": RANGE_PATH}
 
 COMMON = (joins, null_safe, whole_division, fractions, like, greatest, named_values, numbers, conditions, bare_columns,
           wide_integers)
-OWN = {"duckdb": (sums,), "spark": (not_materialized, exists_as_value, in_subquery_as_value, subqueries_within, subqueries,
+OWN = {"duckdb": (sums, arguments_that_are_null), "spark": (not_materialized, exists_as_value, in_subquery_as_value, subqueries_within, subqueries,
                   subqueries_of_joins, numbered_rows)}
 
 
@@ -279,14 +310,17 @@ def translated(sql, engine):
     sql = re.sub(r"--[^\n]*", "", sql)
     sql = re.sub(r"\bINDEXED BY \w+", "", sql)
     sql = re.sub(r"\binner\b", '"inner"', sql)  # a name: the views write SQL's own words in capitals
-    sql = re.sub(r"\bwalk\(hops.*?\bdistance AS MATERIALIZED .*?GROUP BY n\.host\)", HOPS, sql, flags=re.S)
+    sql = HOPS_OF_SQLITE.sub(DUCKDB_HOPS if engine == "duckdb" else "distance AS (SELECT host, 0 AS hops FROM link)", sql)
     tree = sqlglot.parse_one(sql, read="sqlite")
     name, query = tree.this.name, tree.expression
     if engine == "spark" and name in SPARK_VIEWS:
         return name, SPARK_VIEWS[name]
     for change in (*COMMON, *OWN[engine]):
         change(query)
-    return name, query.sql(dialect=engine, pretty=True, max_text_width=120)
+    text = query.sql(dialect=engine, pretty=True, max_text_width=120)
+    if engine == "spark" and name == "host_clock":
+        text = SPARK_PLACE_OF_HOPS.sub(lambda _: SPARK_HOPS, text)
+    return name, text
 
 
 HEADER = {"duckdb": """-- The tables and views of one run of a lake, for DuckDB. Generated by scripts/update-lake-views; docs/scale.md says more.
@@ -325,12 +359,8 @@ def table_views(engine):
                    f"CREATE OR REPLACE TEMPORARY VIEW {name} AS SELECT {distinct}{names} FROM lake_{name} WHERE run = '${{run}}';")
 
 
-# Spark writes a query out at each place that reads it: of host_clock's hops its plan becomes larger than memory. rank_death reads it.
-LEFT_OUT = {"duckdb": (), "spark": ("host_clock", "rank_death")}
-
-
 def file_text(engine):
     kind = {"duckdb": "VIEW", "spark": "TEMPORARY VIEW"}[engine]
     views = (f"CREATE OR REPLACE {kind} {name} AS\n{query};" for name, query in (
-        translated(sql, engine) for sql in statements("view")) if name not in LEFT_OUT[engine])
+        translated(sql, engine) for sql in statements("view")))
     return "\n".join([HEADER[engine], *(f"{text}\n" for text in (*table_views(engine), *views))])

@@ -38,7 +38,7 @@ void sl_print_help(const struct sl_command *command, const struct sl_argument *a
   printf("\nOptions:\n");
   for (int i = 0; i < count; i++) {
     const struct sl_argument *a = &arguments[i];
-    char left[64];
+    char left[96];
     char letter[8] = "";
     if (a->letter)
       snprintf(letter, sizeof(letter), "-%c, ", a->letter);
@@ -290,6 +290,10 @@ int sl_output_begin(struct sl_output *out, const struct sl_output_arguments *arg
     sl_complain("--sort is for text: CSV and JSON come in the ledger's order");
     return -EINVAL;
   }
+  if (arguments->only && !arguments->csv && !arguments->json) {
+    sl_complain("--table needs --csv or --json: text shows all tables");
+    return -EINVAL;
+  }
   sl_output_open(out,
                  arguments->csv    ? SL_FORMAT_csv
                  : arguments->json ? SL_FORMAT_json
@@ -297,5 +301,6 @@ int sl_output_begin(struct sl_output *out, const struct sl_output_arguments *arg
                  arguments->bytes);
   out->limit = arguments->limit;
   out->sort = arguments->sort;
+  out->only = arguments->only;
   return 0;
 }

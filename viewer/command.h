@@ -104,6 +104,7 @@ struct sl_output_arguments {
   bool csv, json, bytes;
   int64_t limit;    /* 0: not given, as in struct sl_output */
   const char *sort; /* NULL: not given */
+  const char *only; /* the table that is printed; NULL: not given */
   const char *run;  /* of several in a run directory: a number or an id; NULL: the newest */
 };
 #define SL_LIMIT_ARGUMENT(out)                                                                                         \
@@ -114,8 +115,9 @@ struct sl_output_arguments {
 #define SL_FORMAT_ARGUMENTS(out)                                                                                       \
   SL_LIMIT_ARGUMENT(out),                                                                                              \
       {"sort", 0, "COLUMN", "text: rows by this column, the largest first", SL_ARGUMENT_TEXT, &(out).sort},            \
-      {"csv", 0, NULL, "print CSV: all rows", SL_ARGUMENT_FLAG, &(out).csv},                                           \
-      {"json", 0, NULL, "print JSON: all rows", SL_ARGUMENT_FLAG, &(out).json}, {                                      \
+      {"csv", 0, NULL, "print CSV: all tables and rows", SL_ARGUMENT_FLAG, &(out).csv},                                \
+      {"json", 0, NULL, "print JSON: all tables and rows", SL_ARGUMENT_FLAG, &(out).json},                             \
+      {"table", 0, "NAME", "with --csv or --json: this table alone", SL_ARGUMENT_TEXT, &(out).only}, {                 \
     "bytes", 0, NULL, "print sizes exactly, in bytes", SL_ARGUMENT_FLAG, &(out).bytes                                  \
   }
 #define SL_OUTPUT_ARGUMENTS(out) SL_RUN_ARGUMENT((out).run), SL_FORMAT_ARGUMENTS(out)

@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <locale.h>
+#include <malloc.h>
 #include <signal.h>
 #include <string.h>
 
@@ -121,19 +122,22 @@ const struct sl_command sl_commands[] = {
      "after the other or on several ranks, they are listed.",
      "shardledger explain 1234 shardledger-out\nshardledger explain 0x7f5c2a000000 shardledger-out --rank 0",
      sl_cmd_explain},
-    {"report", "one self-contained HTML page: memory over time, owners at any moment, modules, collectives, ranks",
-     "[DIR|FILE] [-o FILE.html] [--step N] [--rank RANKS]",
+    {"report", "one self-contained HTML page: the verdict, what to do, memory over time, allocations, modules, ranks",
+     "[BEFORE] [DIR|FILE] [-o FILE.html] [--step N] [--rank RANKS]",
      "Opens in any browser, without a network. The page says which steps it holds allocation by allocation: all of a\n"
-     "small run; of a long one the first three, those with a peak, and the last. Every step's peak is exact.",
+     "small run; of a long one the first three, those with a peak, and the last. Every step's peak is exact.\n"
+     "With BEFORE, another run, it also has what 'shardledger diff BEFORE DIR' says.",
      "shardledger report shardledger-out -o report.html\nshardledger report run.sqlite --step 812 -o step812.html\n"
-     "shardledger report run.sqlite --rank 64-71",
+     "shardledger report run.sqlite --rank 64-71\nshardledger report before shardledger-out",
      sl_cmd_report},
-    {"export", "write the timeline for other tools, or all tables as Parquet",
-     "[DIR|FILE] --format nsys|kineto|perfetto|snapshot|parquet -o FILE [--rank RANKS]",
+    {"export", "write the timeline or the peak for other tools, or all tables as Parquet",
+     "[DIR|FILE] --format FORMAT -o FILE [--rank RANKS]",
      "nsys: the SQLite file of Nsight Systems' own export, for everything that reads such files.\n"
      "kineto: torch.profiler's JSON, one file a rank in a directory, for HTA and Perfetto.\n"
      "perfetto: one trace for ui.perfetto.dev: memory by category and module over time, phases, kernels, collectives.\n"
      "snapshot: PyTorch's memory snapshot, one file a rank in a directory, for pytorch.org/memory_viz.\n"
+     "folded, pprof: what the peak was made of by call stack, for flamegraph.pl, speedscope and go tool pprof.\n"
+     "datasette: meanings, units and ready questions, for 'datasette LEDGER --metadata FILE'.\n"
      "parquet: every table into a lake of many ranks and runs, for DuckDB and Spark; with Python and DuckDB.\n"
      "Docs: timelines.md says what is in each, scale.md what a lake is.",
      "shardledger export shardledger-out --format nsys -o run-nsys.sqlite\n"
@@ -173,12 +177,13 @@ const struct sl_command sl_commands[] = {
      sl_cmd_diff},
     {"check", "hold a run against budgets: exit 1 and a reason for each that is not kept",
      "[DIR|FILE] [--max-peak SIZE] [--max-category NAME=SIZE] [--max-growth SIZE/step] [options]",
-     "Sizes are 40GiB, 512MiB, 1.5GB or bytes. Exit 0: all kept; 1: one is not; 2: it can't be told.\n"
-     "A peak is that of the whole life: steps, and what is before, between and after them. A category counts with what it\n"
-     "has at the peak of any of these. Growth is as survivors tells it. --against compares every rank's peak with that of\n"
-     "a run kept before.",
+     "Sizes are 40GiB, 512MiB, 1.5GB or bytes. Exit 0: all kept; 1: one is not, or ranks of the job were not recorded;\n"
+     "2: it can't be told. A peak is that of the whole life: steps, and what is before, between and after them. A category\n"
+     "counts with what it has at the peak of any of these. Growth is as survivors tells it. --against compares every\n"
+     "rank's peak with that of a run kept before.",
      "shardledger check shardledger-out --max-peak 40GiB --max-category activation=10GiB --max-growth 1MiB/step\n"
-     "shardledger check shardledger-out --against base.sqlite --tolerance 1% --junit memory.xml",
+     "shardledger check shardledger-out --against base.sqlite --tolerance 1% --junit memory.xml\n"
+     "shardledger check shardledger-out --run 2 --against shardledger-out --against-run 1",
      sl_cmd_check},
     {"watch", "a running job, live: memory, step, phase, peak so far, who is behind",
      "[DIR] [--once] [--interval S] [--rank R] [--metrics FILE|ADDRESS] [options]",
@@ -211,7 +216,7 @@ const struct sl_command sl_commands[] = {
      "assistant's client starts this command; docs/serve.md has its configuration. --skill prints SKILL.md instead: for\n"
      "assistants that run commands, what to ask which.",
      "shardledger mcp --skill\nshardledger mcp shardledger-out", sl_cmd_mcp},
-    {"dump", "print the log's records as text", "[DIR] [--type NAME] [--limit N]",
+    {"dump", "print the log's records as text", "[DIR] [--type NAME] [--run RUN] [--limit N]",
      "One line a record: time, thread, event, field=value …", "shardledger dump shardledger-out --type gap",
      sl_cmd_dump},
     {"doctor", "what this machine can record, and what to do about what it can't", "[-o DIR] [options]", NULL,
@@ -295,6 +300,11 @@ int main(int argc, char **argv) {
     sl_complain("out of memory");
     return SL_EXIT_USAGE;
   }
+#ifdef M_TRIM_THRESHOLD
+  /* Ranks are read one after the other: what one gives back the next one takes, without the kernel in between. */
+  mallopt(M_TRIM_THRESHOLD, 64 << 20);
+  mallopt(M_MMAP_THRESHOLD, 4 << 20);
+#endif
   /* A file that may not grow any more is an error to tell, not a death that leaves half a file. */
   signal(SIGXFSZ, SIG_IGN);
 

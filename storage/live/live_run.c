@@ -164,7 +164,7 @@ int sl_live_run_look(struct sl_live_run *run, uint64_t now_ns, struct sl_error *
     struct sl_live_process *process = &run->processes[i];
     if (process->live)
       r = sl_live_rank_look(process->live, error);
-    else if ((r = sl_live_rank_open(process->path, run->rules, &process->live, error)) < 0)
+    else if ((r = sl_live_rank_open(process->path, run->rules, false, &process->live, error)) < 0)
       processes_forget(run, i);
   }
   return r;
@@ -212,6 +212,7 @@ int sl_live_run_read(struct sl_live_run *run, uint64_t now_ns, uint64_t events, 
 struct reading {
   struct sl_live_run *run;
   uint64_t now_ns;
+  bool figures_only;
   pthread_mutex_t mutex; /* for what follows */
   size_t next;           /* process that nobody has taken yet */
   size_t failed_at;      /* the lowest that failed */
@@ -238,26 +239,37 @@ static void reading_failed(struct reading *reading, size_t at, int r, const stru
   pthread_mutex_unlock(&reading->mutex);
 }
 
+static int process_read_once(const struct sl_live_run *run, struct sl_live_process *process, uint64_t now_ns,
+                             bool figures_only, struct sl_error *error) {
+  int r = sl_live_rank_open(process->path, run->rules, figures_only, &process->live, error);
+  if (r == 0)
+    r = process_read(process, now_ns, UINT64_MAX, error);
+  return r < 0 ? r : process_settle(process, error);
+}
+
 static void processes_read(void *context) {
   struct reading *reading = context;
   for (size_t at; process_take_next(reading, &at);) {
     struct sl_live_process *process = &reading->run->processes[at];
     struct sl_error error = {{0}};
-    int r = sl_live_rank_open(process->path, reading->run->rules, &process->live, &error);
-    if (r == 0)
-      r = process_read(process, reading->now_ns, UINT64_MAX, &error);
-    if (r == 0)
-      r = process_settle(process, &error);
+    int r = process_read_once(reading->run, process, reading->now_ns, reading->figures_only, &error);
     if (r < 0)
       reading_failed(reading, at, r, &error);
   }
 }
 
-int sl_live_run_read_once(struct sl_live_run *run, uint64_t now_ns, struct sl_error *error) {
+int sl_live_run_read_once(struct sl_live_run *run, uint64_t now_ns, size_t whole, struct sl_error *error) {
   struct reading reading = {.run = run, .now_ns = now_ns, .mutex = PTHREAD_MUTEX_INITIALIZER, .error = error};
   const int r = processes_find(run, error);
   if (r < 0)
     return r;
+  reading.figures_only = run->count > whole;
   sl_jobs_run(sl_job_count(0, run->count), processes_read, &reading);
   return reading.r;
+}
+
+int sl_live_run_detail(struct sl_live_run *run, size_t process, uint64_t now_ns, struct sl_error *error) {
+  struct sl_live_process *detail = &run->processes[process];
+  detail->live = sl_live_rank_close(detail->live);
+  return process_read_once(run, detail, now_ns, false, error);
 }

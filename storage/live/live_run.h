@@ -53,10 +53,13 @@ int sl_live_run_read(struct sl_live_run *run, uint64_t now_ns, uint64_t events, 
 
 /*
  * Instead of looking and reading: reads all there is, for good, as many ranks at once as there are processors, each of
- * them settled before the next, so that memory is that of these. As sl_live_run_look, or what the lowest rank failed
- * with.
+ * them settled before the next, so that memory is that of these. Of more than `whole` ranks only the figures. As
+ * sl_live_run_look, or what the lowest rank failed with.
  */
-int sl_live_run_read_once(struct sl_live_run *run, uint64_t now_ns, struct sl_error *error);
+int sl_live_run_read_once(struct sl_live_run *run, uint64_t now_ns, size_t whole, struct sl_error *error);
+
+/* Reads a process of which only the figures are known once more, with categories. 0 or a negative errno. */
+int sl_live_run_detail(struct sl_live_run *run, size_t process, uint64_t now_ns, struct sl_error *error);
 
 struct sl_live_slow { /* one collective, over its ranks */
   const char *operation, *module;

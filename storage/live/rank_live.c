@@ -18,6 +18,7 @@ enum { PATIENCE = 5, WAITING_CALLS = 1 << 14 };
 struct sl_live_rank {
   char *directory;
   const struct sl_user_rules *rules;
+  bool figures_only;
   struct sl_log *log;
   struct sl_log_past *past;
   struct sl_ledger_writer *writer; /* a listener of this */
@@ -47,17 +48,20 @@ static const char *module_name(const struct sl_rank_view *view, uint32_t id) {
   return module ? module->fqn : NULL;
 }
 
+/* kind: of the phase; -1: outside of all. */
 static void peak_take(struct sl_live_peak *peak, const struct sl_rank_view *view, uint64_t bytes, uint64_t at_ns,
-                      const struct sl_period_row *row, uint64_t phase_id, uint32_t module) {
+                      const struct sl_period_row *row, int kind, uint32_t module) {
   const bool in_step = row->kind == SL_PERIOD_step;
   *peak = (struct sl_live_peak){
       .bytes = bytes, .at_ns = at_ns, .step = in_step ? row->step : -1, .after = in_step ? -1 : row->step};
   snprintf(peak->period, sizeof peak->period, "%s", row->name ? row->name : "");
   const char *fqn = module_name(view, module);
-  for (const struct sl_phase *phase = sl_phases_list(view->phases); phase; phase = phase->next)
-    if (phase_id && phase->id == phase_id)
-      snprintf(peak->phase, sizeof peak->phase, "%s", sl_kind_name(phase->kind));
+  snprintf(peak->phase, sizeof peak->phase, "%s", kind >= 0 ? sl_kind_name((enum sl_kind)kind) : "");
   snprintf(peak->module, sizeof peak->module, "%s", fqn ? fqn : "");
+}
+
+static int peak_kind(const struct sl_period_row *row) {
+  return row->peak_phase ? row->peak_kind : -1;
 }
 
 /* ---- what the ledger's rows tell ---- */
@@ -79,7 +83,7 @@ static int by_size(const void *left, const void *right) {
 static void period_peak_take(struct sl_live_state *state, const struct sl_rank_view *view,
                              const struct sl_period_row *row) {
   if (row->peak.allocated_bytes > state->peak.bytes)
-    peak_take(&state->peak, view, row->peak.allocated_bytes, row->peak_ns, row, row->peak_phase, row->peak_module);
+    peak_take(&state->peak, view, row->peak.allocated_bytes, row->peak_ns, row, peak_kind(row), row->peak_module);
   if (row->peak.reserved_bytes > state->peak_reserved)
     state->peak_reserved = row->peak.reserved_bytes;
 }
@@ -142,7 +146,7 @@ static void refusal_note(struct sl_live_rank *rank, const struct sl_event *event
   state->refusals++;
   state->refused_bytes = allocator->bytes;
   peak_take(&state->refused_at, &view, sl_rank_memory_now(view.memory).allocated_bytes, event->time_ns, view.current,
-            phase ? phase->id : 0, sl_phase_module(phase));
+            phase ? (int)phase->kind : -1, sl_phase_module(phase));
 }
 
 static void sample_note(struct sl_live_rank *rank, const struct sl_event_device_sample *sample) {
@@ -198,7 +202,7 @@ static int rank_start(struct sl_live_rank *rank, struct sl_error *error) {
   rank->patience = PATIENCE;
   rank->share_count = 0;
   rank->collective_count = 0;
-  rank->state = (struct sl_live_state){.last = {.step = -1}, .step = -1};
+  rank->state = (struct sl_live_state){.figures_only = rank->figures_only, .last = {.step = -1}, .step = -1};
   int r = sl_log_open(rank->directory, &rank->log, error);
   if (r == 0)
     r = sl_ledger_writer_listen(&listener, &rank->writer, error);
@@ -209,18 +213,21 @@ static int rank_start(struct sl_live_rank *rank, struct sl_error *error) {
   if (r == 0) {
     /* A step is told when it ends, not when the next one has shown what it was. */
     sl_rank_builder_keep_all(rank->builder);
+    if (rank->figures_only)
+      sl_rank_builder_figures_only(rank->builder);
     /* Most steps' device times are not recorded: their calls would wait for kernels to the end of the log. */
     sl_rank_builder_limit_calls(rank->builder, WAITING_CALLS);
   }
   return r < 0 ? r : sl_log_follow(rank->log, error);
 }
 
-int sl_live_rank_open(const char *directory, const struct sl_user_rules *rules, struct sl_live_rank **out,
-                      struct sl_error *error) {
+int sl_live_rank_open(const char *directory, const struct sl_user_rules *rules, bool figures_only,
+                      struct sl_live_rank **out, struct sl_error *error) {
   struct sl_live_rank *rank = calloc(1, sizeof *rank);
   int r = rank ? 0 : -ENOMEM;
   if (r == 0) {
     rank->rules = rules;
+    rank->figures_only = figures_only;
     rank->directory = strdup(directory);
     r = rank->directory ? rank_start(rank, error) : -ENOMEM;
   }
@@ -381,15 +388,15 @@ void sl_live_rank_state(struct sl_live_rank *rank, struct sl_live_state *out) {
   out->start_ns = view.current->start_ns;
   frames_find(&view, out);
   const struct sl_period_row *row = view.current;
-  peak_take(&out->step_peak, &view, row->peak.allocated_bytes, row->peak_ns, row, row->peak_phase, row->peak_module);
+  peak_take(&out->step_peak, &view, row->peak.allocated_bytes, row->peak_ns, row, peak_kind(row), row->peak_module);
   period_peak_take(out, &view, row);
   if (view.outside)
     period_peak_take(out, &view, view.outside);
 }
 
 int sl_live_rank_categories(struct sl_live_rank *rank, struct sl_live_state *out) {
-  if (rank->settled)
-    return 0; /* they came with the state */
+  if (rank->settled || rank->figures_only)
+    return 0; /* they came with the state, or are not known */
   struct sl_rank_view view;
   sl_rank_view(rank->builder, &view);
   const size_t count = sl_live_categories(&view, out->categories, SL_LIVE_CATEGORIES);

@@ -55,8 +55,9 @@ struct sl_live_state {
   const char *slurm_job_id, *run_id, *torch_version; /* run_id: torchrun's */
   const char *k8s_node, *k8s_namespace, *k8s_pod;
   uint64_t device_bytes;
-  uint64_t last_ns; /* of the last event that was read */
-  bool ended;       /* in order */
+  uint64_t last_ns;  /* of the last event that was read */
+  bool ended;        /* in order */
+  bool figures_only; /* categories and shares are not known, here and below */
   uint64_t events, lost, gaps;
   const char *gap; /* why, of the last one; NULL: none */
 
@@ -89,9 +90,10 @@ struct sl_live_state {
 
 struct sl_live_rank;
 
-/* As sl_log_open. rules may be NULL, and must outlive the rank. */
-int sl_live_rank_open(const char *directory, const struct sl_user_rules *rules, struct sl_live_rank **out,
-                      struct sl_error *error);
+/* As sl_log_open. rules may be NULL, and must outlive the rank. figures_only: all but categories, in half of the time.
+ */
+int sl_live_rank_open(const char *directory, const struct sl_user_rules *rules, bool figures_only,
+                      struct sl_live_rank **out, struct sl_error *error);
 struct sl_live_rank *sl_live_rank_close(struct sl_live_rank *rank); /* returns NULL */
 
 /* Looks for what was recorded since. 0 or a negative errno. */

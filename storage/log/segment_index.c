@@ -1,12 +1,12 @@
 /* The list behind the index. What its entries say is checked where it is read; here it is counted and put in. */
 #include "segment_index.h"
 
+#include "decompressor.h"
 #include "storage/grow.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <unistd.h>
-#include <zstd.h>
 
 void sl_segments_damaged(struct sl_segments *segments, uint64_t bytes) {
   segments->damaged++;
@@ -44,8 +44,7 @@ void sl_segments_rest(struct sl_segments *segments) {
   free(segments->compressed);
   segments->compressed = NULL;
   segments->compressed_size = 0;
-  ZSTD_freeDCtx(segments->decompressor);
-  segments->decompressor = NULL;
+  segments->decompressor = sl_decompressor_give(segments->decompressor);
 }
 
 void sl_segments_close(struct sl_segments *segments) {

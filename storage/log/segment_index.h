@@ -51,7 +51,7 @@ struct sl_segments {
   uint64_t raw_damaged, raw_damaged_bytes; /* the part of the damage that the next look counts again */
   void *compressed;                        /* owned; room for loading */
   size_t compressed_size;
-  struct ZSTD_DCtx_s *decompressor; /* owned; NULL before the first frame is loaded */
+  struct ZSTD_DCtx_s *decompressor; /* of decompressor.h; NULL before the first frame is loaded */
 };
 
 /*

@@ -4,6 +4,7 @@
  */
 #include "segment_load.h"
 
+#include "decompressor.h"
 #include "plugin/format/events.h"
 #include "sealed_frames.h"
 #include "segment_file.h"
@@ -77,7 +78,7 @@ static int load_frame(struct sl_segments *segments, const struct sl_segment_entr
   records->data = data;
   if (!sl_frame_read(segments, fd, &frame, entry->frame_at))
     return -EBADMSG;
-  if (!segments->decompressor && !(segments->decompressor = ZSTD_createDCtx())) {
+  if (!segments->decompressor && !(segments->decompressor = sl_decompressor_take())) {
     sl_segment_file_unreadable(ENOMEM);
     return -ENOMEM;
   }

@@ -37,7 +37,7 @@ struct sl_allocation *sl_rank_allocation_add(struct sl_rank_builder *b, const st
 }
 
 static int item_add(struct sl_rank_builder *b, enum sl_item_type type, struct sl_allocation *a) {
-  if ((int)a->device != b->memory.device)
+  if ((int)a->device != b->memory.device || b->figures_only)
     return 0;
   return sl_or_no_memory(sl_rank_items_allocation(&b->items, type, a, b->clock.now_ns), b->error);
 }
@@ -53,7 +53,7 @@ int sl_rank_allocation_ends(struct sl_rank_builder *b, struct sl_allocation *a) 
 /* It is made where the program is now: what came before it is known. */
 static int allocation_made(struct sl_rank_builder *b, struct sl_allocation *a) {
   int r = 0;
-  if ((int)a->device == b->memory.device)
+  if ((int)a->device == b->memory.device && !b->figures_only)
     r = sl_or_no_memory(sl_module_states_allocated(b->states, a->phase), b->error);
   return r < 0 ? r : sl_rank_allocation_begins(b, a);
 }
@@ -130,7 +130,7 @@ static int on_segment(struct sl_rank_builder *b, const struct sl_event *event, u
   const struct sl_event_allocator *e = event->payload;
   if (e->action == SL_SEGMENT_ALLOC || e->action == SL_SEGMENT_MAP)
     return sl_driver_segments_allocator_add(
-        b->segments, device, e->address, e->bytes, b->memory.places[e->place].stream, event->time_ns,
+        b->segments, device, e->address, e->bytes, sl_rank_memory_place(&b->memory, e->place)->stream, event->time_ns,
         e->action == SL_SEGMENT_MAP ? "segment_map" : "segment_alloc", sl_rank_phase_of(b, event), b->error);
   if (e->action == SL_SEGMENT_FREE || e->action == SL_SEGMENT_UNMAP)
     return sl_driver_segments_allocator_remove(b->segments, e->address, event->time_ns, b->error);
@@ -157,7 +157,7 @@ static int segment_note(struct sl_rank_builder *b, const char *action, uint32_t 
       .action = action,
       .address = (int64_t)address,
       .bytes = (int64_t)bytes,
-      .stream = (int64_t)b->memory.places[place].stream,
+      .stream = (int64_t)sl_rank_memory_place(&b->memory, place)->stream,
       .at_ns = (int64_t)at_ns,
   };
   if (sl_rank_memory_pool(&b->memory, place, &cells.pool) < 0)
@@ -171,7 +171,7 @@ static int on_change(struct sl_rank_builder *b, const struct occasion *on, uint3
   const struct sl_event *event = on->event;
   const struct sl_event_allocator *e = event->payload;
   switch (e->action) {
-  case SL_ALLOC: return change->unknown ? 0 : on_allocator_alloc(b, on, device, change->block_bytes);
+  case SL_ALLOC: return change->unknown || b->figures_only ? 0 : on_allocator_alloc(b, on, device, change->block_bytes);
   case SL_FREE_REQUESTED:
   case SL_FREE_COMPLETED: return change->user ? on_allocator_free(b, on, change->user, e->action) : 0;
   case SL_SEGMENT_ALLOC:
@@ -186,7 +186,7 @@ static int on_change(struct sl_rank_builder *b, const struct occasion *on, uint3
 int sl_rank_on_allocator(struct sl_rank_builder *b, const struct sl_event *event) {
   const struct sl_event_allocator *e = event->payload;
   struct sl_rank_memory *memory = &b->memory;
-  const uint32_t device = memory->places[e->place].device;
+  const uint32_t device = sl_rank_memory_place(memory, e->place)->device;
   if (device >= SL_DEVICES_MAX) {
     memory->unknown++;
     return 0;
@@ -236,7 +236,7 @@ int sl_rank_on_driver_allocation(struct sl_rank_builder *b, const struct sl_even
   if (memory->device < 0)
     memory->device = (int)e->device;
   int place = sl_rank_memory_place_of(memory, e->device, e->stream);
-  int r = place < 0 ? -EINVAL : sl_block_map_restore(map, e->address, e->bytes, e->bytes, SL_BLOCK_ALLOCATED, 0, true);
+  int r = place < 0 ? place : sl_block_map_restore(map, e->address, e->bytes, e->bytes, SL_BLOCK_ALLOCATED, 0, true);
   if (r == -ENOMEM)
     return sl_no_memory(b->error);
   if (r < 0) {
@@ -335,7 +335,7 @@ int sl_rank_on_allocator_existing(struct sl_rank_builder *b, const struct sl_eve
     b->restore.segment.device = e->device;
     b->restore.segment.address = e->address;
     b->restore.segment.place = e->place;
-    b->restore.segment.stream = b->memory.places[e->place].stream;
+    b->restore.segment.stream = sl_rank_memory_place(&b->memory, e->place)->stream;
     b->restore.segment.at_ns = event->time_ns;
   }
   b->restore.segment.bytes += e->bytes;
@@ -380,7 +380,7 @@ int sl_rank_restore_finish(struct sl_rank_builder *b) {
 }
 
 static int retagged(struct sl_rank_builder *b, struct sl_allocation *a) {
-  if ((int)a->device != b->memory.device)
+  if ((int)a->device != b->memory.device || b->figures_only)
     return 0;
   struct sl_item *item = sl_rank_items_add(&b->items, SL_ITEM_retag, b->clock.now_ns);
   if (!item)

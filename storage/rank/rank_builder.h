@@ -117,6 +117,7 @@ struct sl_rank_builder {
   struct sl_peak_entry *peaks;    /* of it */
   uint64_t settled_at;            /* phases that ended until here are written */
   bool clean_exit;
+  bool figures_only; /* no allocation has an owner, and none is known by itself */
 };
 
 /* rank_cycle.c. Periods begin after the event at a position. */

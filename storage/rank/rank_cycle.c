@@ -17,7 +17,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PIECE_ITEMS = 1 << 20 }; /* some 300 MiB with their allocations */
+enum {
+  PIECE_ITEMS = 1 << 20, /* some 300 MiB with their allocations */
+  PIECE_EVENTS = 1 << 16 /* where figures are all that is asked */
+};
 
 void sl_rank_watch(struct sl_rank_builder *b) {
   const struct sl_block_totals now = sl_rank_memory_now(&b->memory);
@@ -106,16 +109,17 @@ static int period_sweep(struct sl_rank_builder *b, struct sl_rank_period *p) {
 
 /* Writes what is decided of a period, and begins none: the builder has no current one until somebody does. */
 static int period_close(struct sl_rank_builder *b, struct sl_rank_period *p) {
-  int r = period_sweep(b, p);
-  if (r == 0)
+  const bool whole = !b->figures_only;
+  int r = whole ? period_sweep(b, p) : 0;
+  if (r == 0 && whole)
     r = sl_rank_peaks_write(b, p);
-  if (r == 0 && p->row.recorded)
+  if (r == 0 && whole && p->row.recorded)
     r = sl_rank_owners_write(b, p);
   if (r == 0)
     r = sl_rank_repeats_decide(b->repeats, p, b->error);
-  if (r == 0)
+  if (r == 0 && whole)
     r = sl_rank_allocations_write(b, p, p->ended_at);
-  if (r == 0)
+  if (r == 0 && whole)
     r = sl_rank_phases_write(b, p, p->ended_at);
   return r < 0 ? r : sl_rank_repeats_end(b->repeats, p, b->error);
 }
@@ -139,14 +143,28 @@ static void allocations_go_on(struct sl_rank_builder *b) {
   sl_phases_prune(b->phases);
 }
 
+static int allocation_forget(void *context, struct sl_allocation *allocation) {
+  (void)context;
+  (void)allocation;
+  return 0;
+}
+
+/* Where figures are all that is asked: nothing is decided, and what has ended is forgotten. */
+static int figures_settle(struct sl_rank_builder *b) {
+  int r = sl_rank_balance_settle(b);
+  if (r == 0)
+    r = sl_rank_refusals_write(b);
+  return r < 0 ? r : sl_rank_allocations_settle(&b->allocations, b->clock.at, allocation_forget, NULL);
+}
+
 /* Closes what there is: the step that ends here, and what was before it. */
 static int cycle_close(struct sl_rank_builder *b, const struct sl_step_facts *facts) {
-  int r = decide(b, facts);
+  int r = b->figures_only ? figures_settle(b) : decide(b, facts);
   if (r == 0)
     r = outside_close(b);
   if (r == 0)
     r = period_close(b, &b->life.current);
-  if (facts->step >= 0)
+  if (facts->step >= 0 && !b->figures_only)
     step_outlived(b, facts);
   allocations_go_on(b);
   sl_rank_items_clear(&b->items);
@@ -187,6 +205,8 @@ int sl_rank_phase_opened(void *context, struct sl_phase *phase) {
   int r = phase->kind == SL_KIND_step ? step_begins(b, phase) : 0;
   if (r < 0)
     return r;
+  if (b->figures_only)
+    return 0;
   r = sl_rank_steps_opened(&b->steps, phase, b->clock.at);
   if (r == 0)
     r = sl_module_states_opened(b->states, phase);
@@ -198,9 +218,9 @@ int sl_rank_phase_opened(void *context, struct sl_phase *phase) {
 
 int sl_rank_phase_closed(void *context, struct sl_phase *phase) {
   struct sl_rank_builder *b = context;
-  int r = sl_module_states_closed(b->states, phase);
+  int r = b->figures_only ? 0 : sl_module_states_closed(b->states, phase);
   sl_rank_pattern_closed(b->life.current.pattern, phase);
-  if (r == 0)
+  if (r == 0 && !b->figures_only)
     r = sl_rank_items_closed(&b->items, phase, b->clock.at, b->clock.now_ns);
   if (r < 0)
     return sl_no_memory(b->error);
@@ -247,9 +267,20 @@ int sl_rank_life_end(struct sl_rank_builder *b) {
 
 /* ---- periods that go on and on ---- */
 
+static int figures_piece(struct sl_rank_builder *b) {
+  const int r = figures_settle(b);
+  allocations_go_on(b);
+  b->life.current.decided_at = b->clock.at;
+  return r;
+}
+
 int sl_rank_period_piece(struct sl_rank_builder *b) {
   struct sl_rank_period *p = &b->life.current;
-  if (p->row.kind == SL_PERIOD_step || b->items.count - p->first_item < PIECE_ITEMS)
+  if (p->row.kind == SL_PERIOD_step)
+    return 0;
+  if (b->figures_only)
+    return b->clock.at - p->decided_at < PIECE_EVENTS ? 0 : figures_piece(b);
+  if (b->items.count - p->first_item < PIECE_ITEMS)
     return 0;
   const struct sl_step_facts facts = facts_of(b, true);
   p->kept = true;

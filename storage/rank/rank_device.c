@@ -90,7 +90,7 @@ static int workspaces_list(const struct sl_rank_builder *b, struct workspaces *o
   for (size_t i = 0; i < b->allocations.count; i++) {
     const struct sl_allocation *a = b->allocations.list[i];
     if (a->rule != SL_RULE_cublas_workspace || a->device >= SL_DEVICES_MAX ||
-        sl_place_is_private(&b->memory.places[a->place]))
+        sl_place_is_private(sl_rank_memory_place(&b->memory, a->place)))
       continue;
     if (out->count + 2 > capacity) {
       capacity = capacity ? 2 * capacity : 16;

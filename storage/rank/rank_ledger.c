@@ -92,7 +92,7 @@ static int on_event(struct sl_rank_builder *b, const struct sl_event *event) {
     return r;
   switch (event->type) {
   case SL_EVENT_allocator: return sl_rank_on_allocator(b, event);
-  case SL_EVENT_allocator_place: sl_rank_memory_place_add(&b->memory, payload); return 0;
+  case SL_EVENT_allocator_place: return sl_or_no_memory(sl_rank_memory_place_add(&b->memory, payload), b->error);
   case SL_EVENT_allocator_restore: return sl_rank_on_allocator_restore(b, payload);
   case SL_EVENT_allocator_existing: return sl_rank_on_allocator_existing(b, event);
   case SL_EVENT_allocator_stats: sl_rank_on_allocator_stats(b, event); return 0;
@@ -136,7 +136,7 @@ static int on_event(struct sl_rank_builder *b, const struct sl_event *event) {
   case SL_EVENT_frame:
   case SL_EVENT_site:
   case SL_EVENT_allocator_site:
-  case SL_EVENT_allocator_note: return sl_rank_sites_event(&b->sites, event, b->error);
+  case SL_EVENT_allocator_note: return b->figures_only ? 0 : sl_rank_sites_event(&b->sites, event, b->error);
   case SL_EVENT_parameter:
   case SL_EVENT_fsdp_unit:
   case SL_EVENT_optimizer: return sl_rank_on_shards(b, event);
@@ -287,8 +287,8 @@ static bool parts_make(struct sl_rank_builder *b, const struct sl_user_rules *ru
   const struct sl_sweep_listener sweep_listener = {b, sl_rank_sweep_snapshot, sl_rank_sweep_peak, sl_rank_sweep_parent};
   const struct sl_states_sink states_sink = {b, state_item_add, state_item_withdraw};
   const struct sl_collective_host host = {b, collective_row, sl_rank_allocation_containing, sl_rank_allocation_sized};
-  if (sl_rank_memory_init(&b->memory) < 0 || sl_category_names_init(&b->categories, rules) < 0 ||
-      sl_rank_sites_init(&b->sites, b->log, rules) < 0)
+  sl_rank_memory_init(&b->memory);
+  if (sl_category_names_init(&b->categories, rules) < 0 || sl_rank_sites_init(&b->sites, b->log, rules) < 0)
     return false;
   facts_take(b);
   b->phases = sl_phases_new(b->log, &phase_listener);
@@ -327,6 +327,11 @@ void sl_rank_builder_keep_all(struct sl_rank_builder *b) {
   b->life.current.pattern = sl_rank_pattern_free(b->life.current.pattern);
   b->life.outside.pattern = sl_rank_pattern_free(b->life.outside.pattern);
   sl_rank_repeats_keep_all(b->repeats);
+}
+
+void sl_rank_builder_figures_only(struct sl_rank_builder *b) {
+  sl_rank_builder_keep_all(b); /* none waits for another one */
+  b->figures_only = true;
 }
 
 void sl_rank_builder_limit_calls(struct sl_rank_builder *b, uint32_t waiting) {

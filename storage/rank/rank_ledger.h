@@ -36,6 +36,12 @@ void sl_rank_builder_keep_all(struct sl_rank_builder *b);
 /* … and no more calls of NCCL than this wait for their kernels (sl_joiner_limit). */
 void sl_rank_builder_limit_calls(struct sl_rank_builder *b, uint32_t waiting);
 
+/*
+ * Before the first event. Nothing is decided and nothing but periods and collectives is written: figures, places and
+ * names of periods are the same, at less than half of the time.
+ */
+void sl_rank_builder_figures_only(struct sl_rank_builder *b);
+
 int sl_rank_builder_event(struct sl_rank_builder *b, const struct sl_event *event);
 int sl_rank_builder_finish(struct sl_rank_builder *b); /* the log has ended */
 

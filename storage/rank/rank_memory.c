@@ -8,10 +8,8 @@
 
 enum { MAX_PLACES = 65536 };
 
-int sl_rank_memory_init(struct sl_rank_memory *memory) {
+void sl_rank_memory_init(struct sl_rank_memory *memory) {
   memory->device = -1;
-  memory->places = calloc(MAX_PLACES, sizeof *memory->places);
-  return memory->places ? 0 : -ENOMEM;
 }
 
 void sl_rank_memory_free(struct sl_rank_memory *memory) {
@@ -21,6 +19,7 @@ void sl_rank_memory_free(struct sl_rank_memory *memory) {
     free(memory->places[i].pool);
   free(memory->places);
   memory->places = NULL;
+  memory->place_count = memory->named_places = 0;
 }
 
 void sl_rank_memory_facts(struct sl_rank_memory *memory, const struct sl_log *log) {
@@ -32,10 +31,26 @@ void sl_rank_memory_facts(struct sl_rank_memory *memory, const struct sl_log *lo
 
 /* ---- places ---- */
 
-void sl_rank_memory_place_add(struct sl_rank_memory *memory, const struct sl_event_allocator_place *place) {
-  if (place->id < MAX_PLACES && !memory->places[place->id].pool)
+static int places_reach(struct sl_rank_memory *memory, uint32_t count) {
+  if (count <= memory->place_count)
+    return 0;
+  struct sl_place *grown = reallocarray(memory->places, count, sizeof *grown);
+  if (!grown)
+    return -ENOMEM;
+  memset(grown + memory->place_count, 0, (count - memory->place_count) * sizeof *grown);
+  memory->places = grown;
+  memory->place_count = count;
+  return 0;
+}
+
+int sl_rank_memory_place_add(struct sl_rank_memory *memory, const struct sl_event_allocator_place *place) {
+  if (place->id >= MAX_PLACES)
+    return 0;
+  int r = places_reach(memory, place->id + 1);
+  if (r == 0 && !memory->places[place->id].pool)
     memory->places[place->id] =
         (struct sl_place){place->device, place->stream, place->pool_owner, place->pool_id, NULL};
+  return r;
 }
 
 int sl_rank_memory_place_of(struct sl_rank_memory *memory, uint32_t device, uint64_t stream) {
@@ -43,7 +58,9 @@ int sl_rank_memory_place_of(struct sl_rank_memory *memory, uint32_t device, uint
     if (memory->places[i].device == device && memory->places[i].stream == stream)
       return i;
   if (memory->stream_places == MAX_PLACES)
-    return -1;
+    return -EINVAL;
+  if (places_reach(memory, (uint32_t)memory->stream_places + 1) < 0)
+    return -ENOMEM;
   memory->places[memory->stream_places] = (struct sl_place){.device = device, .stream = stream};
   return memory->stream_places++;
 }
@@ -53,7 +70,10 @@ bool sl_place_is_private(const struct sl_place *place) {
 }
 
 int sl_rank_memory_pool(struct sl_rank_memory *memory, uint32_t number, const char **out) {
-  struct sl_place *place = &memory->places[number];
+  struct sl_place *place = number < memory->place_count ? &memory->places[number] : NULL;
+  *out = NULL;
+  if (!place)
+    return 0;
   if (sl_place_is_private(place) && !place->pool &&
       asprintf(&place->pool, "%llu.%llu", (unsigned long long)place->pool_owner, (unsigned long long)place->pool_id) <
           0) {
@@ -111,7 +131,7 @@ static void private_pools_update(struct sl_block_totals *pools, int action, uint
 
 int sl_rank_memory_apply(struct sl_rank_memory *memory, const struct sl_event_allocator *event,
                          struct sl_block_change *change) {
-  const struct sl_place *place = &memory->places[event->place];
+  const struct sl_place *place = sl_rank_memory_place(memory, event->place);
   struct sl_device_memory *known = &memory->devices[place->device];
   known->next_sequence = event->sequence + 1;
   int r = sl_block_map_apply(known->map, event->action, event->address, event->bytes, event->place, change);
@@ -127,7 +147,7 @@ int sl_rank_memory_restore(struct sl_rank_memory *memory, const struct sl_known_
   struct sl_device_memory *known = &memory->devices[block->device];
   int r = sl_block_map_restore(known->map, block->address, block->bytes, block->requested_bytes, block->state,
                                block->place, block->starts_segment);
-  if (r < 0 || !sl_place_is_private(&memory->places[block->place]))
+  if (r < 0 || !sl_place_is_private(sl_rank_memory_place(memory, block->place)))
     return r;
   known->private_pools.reserved_bytes += block->bytes;
   known->private_pools.active_bytes += block->state == SL_BLOCK_FREE ? 0 : block->bytes;

@@ -32,24 +32,31 @@ struct sl_rank_memory {
   bool drivers_pool; /* PyTorch keeps no cache of its own, so the driver's calls are the tensors': cudaMallocAsync, */
   bool uncached;     /* or PYTORCH_NO_CUDA_MEMORY_CACHING */
   struct sl_device_memory devices[SL_DEVICES_MAX];
-  int device;          /* the rank's own: that of its first allocator event; -1 before */
-  uint64_t used_bytes; /* of the rank's device, as sampled last; 0: not yet */
-  uint64_t unknown;    /* events that can't be replayed */
-  struct sl_place *places;
+  int device;              /* the rank's own: that of its first allocator event; -1 before */
+  uint64_t used_bytes;     /* of the rank's device, as sampled last; 0: not yet */
+  uint64_t unknown;        /* events that can't be replayed */
+  struct sl_place *places; /* owned; by id, as far as they are known */
+  uint32_t place_count;
   int stream_places;     /* so many of them are made here, for streams (drivers_pool) */
   uint32_t named_places; /* none from here on has a pool with a name */
 };
 
-int sl_rank_memory_init(struct sl_rank_memory *memory); /* 0 or -ENOMEM */
+void sl_rank_memory_init(struct sl_rank_memory *memory);
 void sl_rank_memory_free(struct sl_rank_memory *memory);
 
 /* What the process said about its allocator; it says so when it attaches, before the allocator's first event. */
 void sl_rank_memory_facts(struct sl_rank_memory *memory, const struct sl_log *log);
 
-/* A place is defined before it is used. */
-void sl_rank_memory_place_add(struct sl_rank_memory *memory, const struct sl_event_allocator_place *place);
+/* A place is defined before it is used. 0 or -ENOMEM. */
+int sl_rank_memory_place_add(struct sl_rank_memory *memory, const struct sl_event_allocator_place *place);
 
-/* The place of a stream, in a log without the allocator's own places; -1: there are too many. */
+/* One that was not defined is device 0's, without a stream. */
+static inline const struct sl_place *sl_rank_memory_place(const struct sl_rank_memory *memory, uint32_t id) {
+  static const struct sl_place none;
+  return id < memory->place_count ? &memory->places[id] : &none;
+}
+
+/* The place of a stream, in a log without the allocator's own places; -ENOMEM; or -EINVAL: there are too many. */
 int sl_rank_memory_place_of(struct sl_rank_memory *memory, uint32_t device, uint64_t stream);
 
 /* Stands for a place's private pool; *out NULL: it is in the shared one. 0 or -ENOMEM. */

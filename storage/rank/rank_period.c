@@ -61,6 +61,7 @@ void sl_rank_period_peak(struct sl_rank_period *period, const struct sl_block_to
       phase = phase->parent; /* a user's range says less than what stands around it */
     period->row.peak_ns = at_ns;
     period->row.peak_phase = phase ? phase->id : 0;
+    period->row.peak_kind = phase ? (int)phase->kind : 0;
     period->row.peak_module = sl_phase_module(phase);
     period->peak_at = at;
   }

@@ -262,7 +262,7 @@ static int allocation_write(void *context, struct sl_allocation *a) {
   if (!sl_rank_rows_since(b->repeats, of->p, a->alloc_at, &to))
     phase_need(a->free_phase);
   sl_rank_uses_settle(b, a);
-  int r = sl_write_allocation(b->writer, to, a, b->memory.places[a->place].stream, pool,
+  int r = sl_write_allocation(b->writer, to, a, sl_rank_memory_place(&b->memory, a->place)->stream, pool,
                               sl_category_name(&b->categories, a->category), b->error);
   sl_sweep_forget(b->sweep, a);
   sl_tracker_forget(b->tracker, a);

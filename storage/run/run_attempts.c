@@ -2,6 +2,7 @@
 #include "run_attempts.h"
 
 #include "storage/grow.h"
+#include "storage/hash_table.h"
 #include "storage/rank_ranges.h"
 
 #include <errno.h>
@@ -19,6 +20,16 @@ struct evidence {
   size_t family, host; /* numbers: the same for the same text */
   uint64_t world, end_ns;
   bool has_world, has_end; /* it was looked up */
+  size_t before,
+      before_on_host; /* the attempt's member that was sorted before it, also of the same host; SIZE_MAX: none */
+};
+
+/* An attempt while it is made: all its members are of one family, and no two are of different worlds. */
+struct group {
+  size_t family, newest; /* newest: the member that was sorted last */
+  uint64_t world;        /* 0: of no member known */
+  bool ends_known;       /* of all members, and when the last of them began and ended */
+  uint64_t last_start_ns, last_end_ns;
 };
 
 struct sorting {
@@ -26,6 +37,9 @@ struct sorting {
   struct evidence *evidence; /* by process */
   bool *doubted;             /* by family: its communicators have been looked up */
   bool *shares_parent;       /* by family: processes of a host have the same parent, so that is the launcher */
+  struct group *groups;      /* by attempt; with room for one a process */
+  struct entry *by_rank;     /* a member, by attempt and rank */
+  struct entry *by_host;     /* the newest member, by attempt and host */
   bool again;                /* more is known than when the first were sorted */
   uint64_t now_ns;
   struct sl_error *error;
@@ -49,31 +63,99 @@ static int by_attempt(const void *a, const void *b) {
   return x->rank < y->rank ? -1 : x->rank > y->rank;
 }
 
-/* The number of the first process whose text at this offset of its identity is the same. */
-static size_t first_with(const struct sl_run *run, size_t at, size_t offset) {
-  const char *text = *(char *const *)((const char *)&run->processes[at].identity + offset);
-  /* Neighbours in time are mostly of one run. */
-  for (size_t i = at; i-- > 0;)
-    if (strcmp(*(char *const *)((const char *)&run->processes[i].identity + offset), text) == 0)
-      return i;
-  return at;
+/* ---- what is looked up by a number, or by a text ---- */
+
+struct entry {
+  uint64_t key;
+  const char *text; /* instead of a key, where it is one */
+  size_t process;
+  UT_hash_handle hh;
+};
+
+/* The process of a key; SIZE_MAX: none. */
+static size_t entry_find(struct entry *table, uint64_t key) {
+  struct entry *entry;
+  HASH_FIND(hh, table, &key, sizeof key, entry);
+  return entry ? entry->process : SIZE_MAX;
 }
 
-static void evidence_number(struct sorting *s) {
-  for (size_t i = 0; i < s->run->count; i++) {
-    const size_t family = first_with(s->run, i, offsetof(struct sl_run_identity, family));
-    const size_t host = first_with(s->run, i, offsetof(struct sl_run_identity, host));
-    s->evidence[i].family = family == i ? i : s->evidence[family].family;
-    s->evidence[i].host = host == i ? i : s->evidence[host].host;
+static int entry_put(struct entry **table, uint64_t key, size_t process) {
+  struct entry *entry;
+  HASH_FIND(hh, *table, &key, sizeof key, entry);
+  if (!entry) {
+    entry = calloc(1, sizeof *entry);
+    if (!entry)
+      return -ENOMEM;
+    entry->key = key;
+    SL_HASH_ADD(*table, key, entry);
+    if (!entry)
+      return -ENOMEM;
   }
-  for (size_t i = 0; i < s->run->count; i++)
-    for (size_t j = i; j-- > 0 && !s->shares_parent[s->evidence[i].family];) {
-      const struct sl_run_identity *a = &s->run->processes[i].identity, *b = &s->run->processes[j].identity;
-      if (s->evidence[i].family == s->evidence[j].family && s->evidence[i].host == s->evidence[j].host &&
-          a->parent_pid >= 0 && a->parent_pid == b->parent_pid &&
-          s->run->processes[i].rank != s->run->processes[j].rank)
-        s->shares_parent[s->evidence[i].family] = true;
+  entry->process = process;
+  return 0;
+}
+
+/* *first: the first process with this text, which is this one where it is new. 0 or -ENOMEM. */
+static int text_first(struct entry **table, const char *text, size_t process, size_t *first) {
+  struct entry *entry;
+  HASH_FIND(hh, *table, text, strlen(text), entry);
+  if (!entry) {
+    entry = calloc(1, sizeof *entry);
+    if (!entry)
+      return -ENOMEM;
+    *entry = (struct entry){.text = text, .process = process};
+    HASH_ADD_KEYPTR(hh, *table, entry->text, strlen(entry->text), entry);
+    if (SL_HASH_FAILED(entry)) {
+      free(entry);
+      return -ENOMEM;
     }
+  }
+  *first = entry->process;
+  return 0;
+}
+
+static void entries_free(struct entry **table) {
+  struct entry *entry, *next;
+  HASH_ITER(hh, *table, entry, next) {
+    HASH_DEL(*table, entry);
+    free(entry);
+  }
+}
+
+/* Of two numbers of things, each of which there are fewer of than processes. */
+static uint64_t pair_of(size_t one, size_t other) {
+  return (uint64_t)one << 32 | other;
+}
+
+/* Numbers families and hosts, and finds where processes of a host have the same parent. 0 or -ENOMEM. */
+static int evidence_number(struct sorting *s) {
+  struct entry *families = NULL, *hosts = NULL, *places = NULL, *parents = NULL;
+  int r = 0;
+  for (size_t i = 0; i < s->run->count && r == 0; i++) {
+    const struct sl_run_identity *own = &s->run->processes[i].identity;
+    struct evidence *evidence = &s->evidence[i];
+    r = text_first(&families, own->family, i, &evidence->family);
+    if (r == 0)
+      r = text_first(&hosts, own->host, i, &evidence->host);
+    if (r < 0 || own->parent_pid < 0)
+      continue;
+    /* A family's place on a host, in one number; then this and the parent. */
+    const uint64_t place = pair_of(evidence->family, evidence->host);
+    size_t at = entry_find(places, place);
+    if (at == SIZE_MAX)
+      r = entry_put(&places, place, at = i);
+    const uint64_t key = pair_of(at, (uint32_t)own->parent_pid);
+    const size_t other = entry_find(parents, key);
+    if (other == SIZE_MAX && r == 0)
+      r = entry_put(&parents, key, i);
+    else if (other != SIZE_MAX && s->run->processes[other].rank != s->run->processes[i].rank)
+      s->shares_parent[evidence->family] = true;
+  }
+  entries_free(&families);
+  entries_free(&hosts);
+  entries_free(&places);
+  entries_free(&parents);
+  return r;
 }
 
 static int world_look(struct sorting *s, size_t at) {
@@ -112,58 +194,84 @@ static int has_ended(struct sorting *s, size_t at, uint64_t start_ns) {
   return evidence->end_ns < start_ns && evidence->end_ns + ALIVE_NS < s->now_ns;
 }
 
+/* Whether all of the attempt had ended when the process began: 1, 0 or a negative errno. */
+static int is_over(struct sorting *s, size_t attempt, uint64_t start_ns) {
+  struct group *group = &s->groups[attempt];
+  if (!group->ends_known) {
+    group->last_start_ns = group->last_end_ns = 0;
+    for (size_t i = group->newest; i != SIZE_MAX; i = s->evidence[i].before) {
+      const int r = has_ended(s, i, start_ns);
+      if (r <= 0)
+        return r;
+      if (s->run->processes[i].start_ns > group->last_start_ns)
+        group->last_start_ns = s->run->processes[i].start_ns;
+      if (s->evidence[i].end_ns > group->last_end_ns)
+        group->last_end_ns = s->evidence[i].end_ns;
+    }
+    group->ends_known = true;
+  }
+  return group->last_start_ns < start_ns && group->last_end_ns < start_ns && group->last_end_ns + ALIVE_NS < s->now_ns;
+}
+
+/* What the members of its host say of the launcher. false: the process is of another attempt. */
+static bool fits_on_host(const struct sorting *s, size_t at, size_t first, struct fit *fit) {
+  const struct sl_run_identity *own = &s->run->processes[at].identity;
+  bool fits = true;
+  for (size_t i = first; i != SIZE_MAX; i = s->evidence[i].before_on_host) {
+    const struct sl_run_identity *its = &s->run->processes[i].identity;
+    /* A restart leaves no rank of its host running. */
+    fits &= its->restarts == own->restarts || own->is_rehearsal;
+    fit->same_launcher |= its->parent_pid == own->parent_pid;
+  }
+  return fits && (fit->same_launcher || own->joins_launchers || !s->shares_parent[s->evidence[at].family]);
+}
+
 /* Whether the process, which is not sorted yet, fits to the attempt. 0 or a negative errno. */
 static int fit_find(struct sorting *s, size_t at, size_t attempt, struct fit *fit) {
   const struct sl_run_process *process = &s->run->processes[at];
   const struct evidence *own = &s->evidence[at];
-  bool on_host = false, other_world = false, is_over = true;
+  const struct group *group = &s->groups[attempt];
   int r = 0;
-  *fit = (struct fit){.possible = true};
-  for (size_t i = 0; i < at; i++) {
-    const struct sl_run_process *member = &s->run->processes[i];
-    const struct evidence *its = &s->evidence[i];
-    if (member->attempt != attempt)
-      continue;
-    if (its->family != own->family) {
-      fit->possible = false;
-      return 0;
-    }
-    if (member->rank == process->rank) {
-      fit->possible = false;
-      r = its->host == own->host ? has_ended(s, i, process->start_ns) : 0;
-      return r == 0 ? doubt(s, own->family) : r < 0 ? r : 0; /* two at the same time: ranks of both come as they like */
-    }
-    if (its->host == own->host) {
-      on_host = true;
-      /* A restart leaves no rank of its host running. */
-      if (member->identity.restarts != process->identity.restarts && !process->identity.is_rehearsal)
-        fit->possible = false;
-      fit->same_launcher |= member->identity.parent_pid == process->identity.parent_pid;
-    }
-    fit->same_world |= own->world && own->world == its->world;
-    other_world |= own->world && its->world && own->world != its->world;
+  *fit = (struct fit){0};
+  if (group->family != own->family)
+    return 0;
+  const size_t same_rank = entry_find(s->by_rank, pair_of(attempt, process->rank));
+  if (same_rank != SIZE_MAX) {
+    r = s->evidence[same_rank].host == own->host ? has_ended(s, same_rank, process->start_ns) : 0;
+    return r == 0 ? doubt(s, own->family) : r < 0 ? r : 0; /* two at the same time: ranks of both come as they like */
   }
-  if (other_world ||
-      (on_host && !fit->same_launcher && !process->identity.joins_launchers && s->shares_parent[own->family]))
-    fit->possible = false;
+  const size_t on_host = entry_find(s->by_host, pair_of(attempt, own->host));
+  const bool fits = on_host == SIZE_MAX || fits_on_host(s, at, on_host, fit);
+  fit->same_world = own->world && own->world == group->world;
+  fit->possible = fits && !(own->world && group->world && own->world != group->world);
   if (!fit->possible || fit->same_world || process->identity.is_rehearsal)
     return 0;
   /* Clocks of different hosts can't tell what a launcher's id tells. */
-  if (process->identity.is_told && !on_host)
+  if (process->identity.is_told && on_host == SIZE_MAX)
     return 0;
-  for (size_t i = at; i-- > 0 && is_over && r >= 0;)
-    if (s->run->processes[i].attempt == attempt) {
-      r = has_ended(s, i, process->start_ns);
-      is_over = r > 0;
-    }
-  if (r < 0 || !is_over)
-    return r < 0 ? r : 0;
+  r = is_over(s, attempt, process->start_ns);
+  if (r <= 0)
+    return r;
   fit->possible = false;
   if (s->doubted[own->family] || process->identity.is_told)
     return 0;
   /* Or one host's clock is behind. */
-  r = doubt(s, own->family);
-  return r < 0 ? r : fit_find(s, at, attempt, fit);
+  return doubt(s, own->family); /* and all are sorted again, with what that showed */
+}
+
+/* The process is of this attempt. 0 or -ENOMEM. */
+static int member_add(struct sorting *s, size_t at, size_t attempt) {
+  struct evidence *own = &s->evidence[at];
+  struct group *group = &s->groups[attempt];
+  const uint64_t host = pair_of(attempt, own->host);
+  own->before = group->newest;
+  own->before_on_host = entry_find(s->by_host, host);
+  group->newest = at;
+  group->ends_known = false;
+  group->world = group->world ? group->world : own->world;
+  s->run->processes[at].attempt = attempt;
+  const int r = entry_put(&s->by_host, host, at);
+  return r < 0 ? r : entry_put(&s->by_rank, pair_of(attempt, s->run->processes[at].rank), at);
 }
 
 static void attempts_forget(struct sl_run *run) {
@@ -202,9 +310,13 @@ static int process_sort(struct sorting *s, size_t at) {
       best_fit = fit;
     }
   }
-  if (best == run->attempt_count && attempt_add(run, &run->processes[at]) < 0)
+  if (best == run->attempt_count) {
+    if (attempt_add(run, &run->processes[at]) < 0)
+      return sl_no_memory(s->error);
+    s->groups[best] = (struct group){.family = s->evidence[at].family, .newest = SIZE_MAX};
+  }
+  if (member_add(s, at, best) < 0)
     return sl_no_memory(s->error);
-  run->processes[at].attempt = best;
   if (s->evidence[at].world)
     run->attempts[best].told_by = SL_TOLD_communicator;
   return 0;
@@ -236,17 +348,23 @@ int sl_run_sort(struct sl_run *run, struct sl_error *error) {
                       .evidence = calloc(run->count, sizeof *s.evidence),
                       .doubted = calloc(run->count, sizeof *s.doubted),
                       .shares_parent = calloc(run->count, sizeof *s.shares_parent),
+                      .groups = calloc(run->count, sizeof *s.groups),
                       .now_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec,
                       .error = error};
-  if (!s.evidence || !s.doubted || !s.shares_parent) {
+  if (!s.evidence || !s.doubted || !s.shares_parent || !s.groups) {
     r = sl_no_memory(error);
     goto finish;
   }
   qsort(run->processes, run->count, sizeof *run->processes, by_start);
-  evidence_number(&s);
+  if (evidence_number(&s) < 0) {
+    r = sl_no_memory(error);
+    goto finish;
+  }
   do {
     s.again = false;
     attempts_forget(run);
+    entries_free(&s.by_rank);
+    entries_free(&s.by_host);
     for (size_t i = 0; i < run->count && r == 0 && !s.again; i++)
       r = process_sort(&s, i);
   } while (r == 0 && s.again); /* once for each family at most */
@@ -256,6 +374,9 @@ int sl_run_sort(struct sl_run *run, struct sl_error *error) {
   if (attempts_finish(run) < 0)
     r = sl_no_memory(error);
 finish:
+  entries_free(&s.by_rank);
+  entries_free(&s.by_host);
+  free(s.groups);
   free(s.evidence);
   free(s.doubted);
   free(s.shares_parent);

@@ -139,6 +139,9 @@ static char *path_for_sqlite(struct sl_db *db, const char *name) {
 
 /* ---- opening ---- */
 
+/* What questions read of a file is kept, up to 64 MiB (in KiB): of many ranks they go over it again and again. */
+#define CACHE "-65536"
+
 /* Why SQLite could not make or open a file in its directory, which it does not say. Never 0. */
 static int open_errno(const struct sl_db *db, enum sl_db_mode mode) {
   return faccessat(db->directory, ".", mode == SL_DB_WRITE ? W_OK | X_OK : X_OK, 0) != 0 ? -errno : -EIO;
@@ -162,6 +165,9 @@ static int handle_open(struct sl_db *db, enum sl_db_mode mode, const char *path,
     harden(db->handle, mode);
     /* Opening is lazy: read the header now, so that a foreign file is refused here and not by some later query. */
     result = sqlite3_exec(db->handle, "PRAGMA schema_version", NULL, NULL, NULL);
+    if (result == SQLITE_OK && mode != SL_DB_WRITE)
+      result =
+          sqlite3_exec(db->handle, "PRAGMA main.cache_size=" CACHE "; PRAGMA temp.cache_size=" CACHE, NULL, NULL, NULL);
   }
   int r = result_to_errno(result);
   if (r == 0)
@@ -260,6 +266,9 @@ int sl_db_attach(struct sl_db *db, struct sl_db *other, const char *name, struct
     r = sl_statement_run(statement, error);
   }
   statement = sl_statement_close(statement);
+  snprintf(sql, sizeof(sql), "PRAGMA %s.cache_size=" CACHE, name);
+  if (r == 0)
+    r = sl_db_execute(db, sql, error);
   struct sl_db **last = &other->attached;
   while (*last)
     last = &(*last)->attached;

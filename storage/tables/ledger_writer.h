@@ -90,6 +90,7 @@ struct sl_period_row {
   int64_t same_as;        /* -1: its own rows are there */
   uint64_t start_ns, end_ns, peak_ns;
   uint64_t peak_phase, peak_device_bytes; /* 0: none */
+  int peak_kind;                          /* enum sl_kind of that phase, where there is one */
   uint32_t peak_module;                   /* 0: none */
   struct sl_block_totals peak, end;
   struct sl_free_blocks end_free;

@@ -425,9 +425,8 @@ walk(hops, marks, before) AS ( -- marks: of all hosts within so many hops
   FROM walk WHERE length(marks) > before),
 distance AS MATERIALIZED (SELECT n.host, min(w.hops) AS hops FROM walk w JOIN node n ON instr(w.marks, n.mark) GROUP BY n.host),
 way AS MATERIALIZED ( -- of each host, the one that it is compared with
-  SELECT d.host, (SELECT min(k.other) FROM link k JOIN distance n ON n.host = k.other AND n.hops = d.hops - 1
-    WHERE k.host = d.host) AS other
-  FROM distance d WHERE d.hops > 0),
+  SELECT d.host, min(k.other) AS other FROM distance d JOIN link k ON k.host = d.host
+  JOIN distance n ON n.host = k.other AND n.hops = d.hops - 1 GROUP BY d.host),
 difference AS (
   SELECT w.host, w.other, e.end_ns - f.end_ns AS ns,
     row_number() OVER (PARTITION BY w.host ORDER BY e.end_ns - f.end_ns) AS place,
@@ -479,7 +478,7 @@ last_call AS MATERIALIZED (
   SELECT rank, max(enqueue_ns) AS last_ns, step FROM collective WHERE rank IN (SELECT rank FROM silent) GROUP BY rank),
 call AS MATERIALIZED (
   SELECT c.*, l.last_ns, max(iif(c.end_ns IS NULL, NULL, c.enqueue_ns)) OVER (PARTITION BY c.rank) AS ended_ns
-  FROM collective c JOIN last_call l ON l.rank = c.rank AND l.step IS c.step),
+  FROM collective c CROSS JOIN last_call l ON l.rank = c.rank AND l.step IS c.step),
 waited AS MATERIALIZED (
   SELECT rank, comm, seq, operation, module_id, min(enqueue_ns) AS enqueue_ns FROM call
   WHERE end_ns IS NULL AND iif(ended_ns IS NULL, enqueue_ns = last_ns, enqueue_ns > ended_ns) GROUP BY rank),

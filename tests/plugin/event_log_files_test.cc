@@ -217,6 +217,18 @@ TEST(EventLog, TakesARelativeDirectoryFromWhereTheProgramStarted) {
   EXPECT_EQ(ALL(recording, range_mark).size(), 1u);
 }
 
+TEST(EventLog, FillsInTheRankAndTheJobOfADirectorysName) {
+  Recording recording = record({{"RANK", "7"}, {"SLURM_JOB_ID", "4711"}}, [] {
+    const fs::path root = getenv("SHARDLEDGER_DIR");
+    setenv("SHARDLEDGER_DIR", (root / "%j" / "rank-%r").c_str(), 1);
+    EXPECT_TRUE(mark(1));
+    EXPECT_EQ(fs::path(sl_log_directory()).parent_path(), root / "4711" / "rank-7");
+    fs::rename(sl_log_directory(), root / "moved"); /* where it is looked for */
+    fs::remove_all(root / "4711");
+  });
+  EXPECT_EQ(ALL(recording, range_mark).size(), 1u);
+}
+
 TEST(EventLog, CutsFilesToTheirUsedPartAtTheEnd) {
   char root[] = "/tmp/shardledger-test-XXXXXX";
   ASSERT_NE(mkdtemp(root), nullptr);

@@ -1,4 +1,4 @@
-"""The export as torch.profiler's JSON: its own rules, and HTA's analyses of a directory of it."""
+"""The export as torch.profiler's JSON: its own rules. export_readers_test.py has programs that read it."""
 
 import collections
 import gzip
@@ -6,8 +6,7 @@ import json
 import re
 
 import pytest
-import readers
-from exported import ROOT, export, export_marks, pytestmark, rows  # noqa: F401
+from exported import export, export_marks, pytestmark, rows  # noqa: F401
 
 ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 
@@ -195,107 +194,6 @@ def test_every_kernel_and_copy_has_an_arrow_from_its_launch(traces):
             start, end, launch = starts[number], ends[number], launches[number]
             assert (start["pid"], start["tid"], start["ts"]) == (launch["pid"], launch["tid"], launch["ts"])
             assert (end["pid"], end["tid"], end["ts"], end["bp"]) == (event["pid"], event["tid"], event["ts"], "e")
-
-
-ASK_HTA = """
-import json, sys, warnings
-warnings.filterwarnings("ignore")
-from hta.trace_analysis import TraceAnalysis
-traces = TraceAnalysis(trace_dir=sys.argv[1])
-kinds, kernels = traces.get_gpu_kernel_breakdown(visualize=False)
-launches = traces.get_cuda_kernel_launch_stats(visualize=False, ranks=[0, 1])
-print("told", json.dumps({
-    "ranks": sorted(traces.t.traces),
-    "iterations": sorted({int(i) for i in traces.t.traces[0]["iteration"].unique() if i >= 0}),
-    "temporal": traces.get_temporal_breakdown(visualize=False).to_dict("records"),
-    "kinds": kinds.to_dict("records"), "kernels": kernels.to_dict("records"),
-    "overlap": traces.get_comm_comp_overlap(visualize=False).to_dict("records"),
-    "launches": {rank: len(table) for rank, table in launches.items()}}))
-"""
-
-
-def ask_hta(directory):
-    """https://pypi.org/project/HolisticTraceAnalysis, with what it imports and no notebook."""
-    place = readers.install("holistictraceanalysis==0.5.0", "pandas", "plotly", "narwhals", "packaging", "networkx",
-                            "psutil", "python-dateutil", "pytz", "tzdata", "six", "pyyaml", "--no-deps")
-    output = readers.run(place, "-c", ASK_HTA, directory)
-    return json.loads(output[output.index("told ") + 5 :])
-
-
-def test_hta_finds_the_same_overlap_with_computation(tmp_path):
-    if not (ROOT / "tests" / "data" / "fsdp2-2rank-kernels").exists():
-        pytest.skip("no run with all kernels (SHARDLEDGER_KERNELS=all) is recorded: tests/data/fsdp2-2rank-kernels")
-    ledger, directory = export("fsdp2-2rank-kernels", tmp_path, "kineto", "traces")
-    told = ask_hta(directory)
-    hidden = dict(rows(ledger, """
-        SELECT rank, 100 * (1 - sum(exposed_share_ns) / sum(share_ns)) FROM collective_cost AS c
-        WHERE step < (SELECT max(step) FROM step AS s WHERE s.rank = c.rank) GROUP BY rank"""))  # as HTA does
-    assert hidden.keys() == {0, 1} and 0 < min(hidden.values())
-    assert {row["rank"]: row["comp_comm_overlap_pctg"] for row in told["overlap"]} == pytest.approx(hidden, abs=1)
-    # HTA counts in whole microseconds, and these kernels take a few of them.
-
-
-def test_hta_analyses_a_directory_of_them(training):
-    ledger, directory = training
-    told = ask_hta(directory)
-    assert told["ranks"] == [0, 1]
-    assert told["iterations"] == [step for step, in rows(
-        ledger, "SELECT step FROM step WHERE rank = 0 ORDER BY step")][:-1]  # HTA leaves the last one out
-    assert "COMMUNICATION" in {kind["kernel_type"] for kind in told["kinds"]}
-    assert [row["rank"] for row in told["temporal"]] == [0, 1] == [row["rank"] for row in told["overlap"]]
-    summed = {(kernel["rank"], kernel["name"].split("(")[0]): kernel["sum (us)"] for kernel in told["kernels"]
-              if kernel["kernel_type"] == "COMMUNICATION"}
-    for rank, name, time in rows(ledger, "SELECT rank, 'ncclDevKernel_AllGather_RING_LL', sum(end_ns - start_ns) / 1e3"
-                                         " FROM collective WHERE operation = 'AllGather' AND step < 4 GROUP BY 1"):
-        assert summed[rank, name] == pytest.approx(time, rel=0.02)  # HTA counts in whole microseconds
-    assert told["launches"] == {"0": 60, "1": 60}
-
-
-ASK_TENSORBOARD = """
-import json, sys
-from torch_tb_profiler import io
-from torch_tb_profiler.profiler.loader import RunLoader
-run = RunLoader("run", sys.argv[1], io.Cache()).load()
-ranks = {name: profile for (name, _), profile in run.profiles.items() if name != "All"}
-together = run.get_profile("All", "default")
-print("told", json.dumps({
-    "views": {name: [view.display_name for view in profile.views] for name, profile in ranks.items()},
-    "devices": {name: profile.gpu_summary for name, profile in ranks.items()},
-    "steps": {name: [row[0] for row in profile.overview["steps"]["rows"]] for name, profile in ranks.items()},
-    "peaks": {name: profile.get_memory_curve(memory_metric="B")["metadata"]["peaks"] for name, profile in ranks.items()},
-    "blocks": {name: {device: len(rows) for device, rows in profile.get_memory_events()["rows"].items()}
-               for name, profile in ranks.items()},
-    "kernels": {name: profile.kernel_table["data"]["rows"] for name, profile in ranks.items()},
-    "together": {"steps": list(together.steps_to_wait["data"]), "overlap": together.steps_to_overlap["data"]["all"],
-                 "operations": {name: table["rows"] for name, table in together.comm_ops["data"].items()}}}))
-"""
-
-
-def test_tensorboards_plugin_shows_memory_kernels_and_all_ranks_collectives(tmp_path):
-    """https://pypi.org/project/torch-tb-profiler: what its tabs are made of, without TensorBoard around it."""
-    pytest.importorskip("pandas")
-    place = readers.install("torch-tb-profiler==0.4.3", "absl-py==2.3.1", "--no-deps")
-    ledger, directory = export("fsdp2-2rank-kernels", tmp_path, "kineto", "traces")
-    output = readers.run(place, "-c", ASK_TENSORBOARD, directory)
-    told = json.loads(output[output.index("told ") + 5 :])
-    steps = [str(step) for step, in rows(ledger, "SELECT step FROM step WHERE rank = 0 ORDER BY step")]
-    for rank in (0, 1):
-        name, device = f"rank{rank}", f"GPU{rank}"
-        assert told["views"][name] == ["Overview", "Operator", "Kernel", "Trace", "Memory"]
-        summary = {row["title"]: row["value"] for row in told["devices"][name]}
-        assert [summary["Name"]] == [name for name, in rows(ledger, "SELECT device_name FROM rank WHERE rank = ?", rank)]
-        assert told["steps"][name] == steps
-        highest, = rows(ledger, "SELECT max(peak_allocated_bytes) FROM step WHERE rank = ?", rank)[0]
-        assert told["peaks"][name] == {device: f"Peak Memory Usage: {highest:.1f}B"}
-        assert told["blocks"][name] == {device: rows(ledger, "SELECT count(*) FROM allocation WHERE rank = ?", rank)[0][0]}
-        assert sum(row[2] for row in told["kernels"][name]) == rows(ledger, "SELECT count(*) FROM kernel WHERE rank = ?", rank)[0][0]
-        operations = {row[0]: row[1:] for row in told["together"]["operations"][name]}
-        for operation, word, times in (("AllGather", "nccl:all_gather", 1), ("ReduceScatter", "nccl:reduce_scatter", 2)):
-            calls, size, took = rows(ledger, "SELECT count(*), sum(bytes), sum(end_ns - start_ns) / 1e3 FROM collective"
-                                             " WHERE rank = ? AND operation = ?", rank, operation)[0]
-            assert operations[word][:2] == [calls, times * size]  # it counts inputs: of a reduce-scatter, all ranks' parts
-            assert operations[word][3] == pytest.approx(took, rel=0.001)
-    assert told["together"]["steps"] == ["all"] + steps
 
 
 FRAMES = re.compile(r"(?:[^;]+;)+")  # innermost first

@@ -1,14 +1,12 @@
-"""The export in Nsight Systems' schema: its own summaries in SQL, and readers of that schema that know nothing of us."""
+"""The export in Nsight Systems' schema: nsys stats' summaries in SQL. export_readers_test.py has programs that read it."""
 
 import collections
 import contextlib
 import pathlib
-import re
 import sqlite3
 import subprocess
 
 import pytest
-import readers
 from conftest import BUILD
 from exported import COMMAND, MARKS, export, export_marks, pytestmark, rows  # noqa: F401
 
@@ -176,6 +174,15 @@ def test_every_gpu_that_a_rank_uses_is_one_of_its_devices(tmp_path):
                       " d.cudaId = m.deviceId AND d.pid = (m.globalPid >> 24) & 0xffffff WHERE d.gpuId IS NULL") == [(0,)]
 
 
+def test_a_gpu_has_its_multiprocessors_where_they_were_recorded(tmp_path):
+    for run, known in (("predictions/mixed2", True), ("fsdp2-2rank", False)):
+        ledger, nsys = export(run, tmp_path, "nsys", f"{known}.sqlite")
+        told = rows(ledger, "SELECT multiprocessors FROM rank ORDER BY device")
+        assert (None not in told[0]) == known
+        assert rows(nsys, "SELECT smCount FROM TARGET_INFO_GPU ORDER BY id") == told
+        assert rows(nsys, "SELECT numMultiprocessors FROM TARGET_INFO_CUDA_DEVICE ORDER BY gpuId") == told
+
+
 def test_marks_are_marks_of_their_domains(tmp_path):
     ledger, nsys = export_marks(tmp_path, "nsys", "run.sqlite")
     marks = rows(nsys, """
@@ -255,42 +262,3 @@ def test_pinned_host_memory_is_told_apart(training):
     told = rows(nsys, """SELECT m.name, count(*), sum(bytes) FROM CUDA_GPU_MEMORY_USAGE_EVENTS m JOIN ENUM_CUDA_MEM_KIND k
                          ON k.id = memKind WHERE k.label = 'Pinned' AND memoryOperationType = 0 GROUP BY 1 ORDER BY 1""")
     assert told and told == rows(ledger, "SELECT owner, count(*), sum(bytes) FROM host_segment GROUP BY owner ORDER BY owner")
-
-
-def test_nsys_tui_reads_it(training):
-    """https://pypi.org/project/nsys-tui: NVTX tree, kernels, NCCL."""
-    ledger, nsys = training
-    place = readers.install("nsys-tui==0.1.5", "--no-deps")
-    info = readers.run(place, "-m", "nsys_tui", "info", nsys)
-    assert "GPUs: [0, 1]" in info and "Kernels: 150" in info and "NVIDIA H200" in info
-    nccl = readers.run(place, "-m", "nsys_tui", "nccl", nsys, "--gpu", "1", "--trim", "0", "100")
-    assert re.search(r"allgather .*×50", nccl) and re.search(r"reducescatter .*×25", nccl)
-    tree = readers.run(place, "-m", "nsys_tui", "tree", nsys, "--gpu", "0", "--trim", "0", "100")
-    assert [name in tree for name in ("blocks.3", "FSDP::all_gather (blocks.0)")] == [True] * 2
-
-
-ASK_NSYS_AI = """
-import sqlite3, sys
-from nsys_ai.nvtx_tree import build_nvtx_tree, format_text
-from nsys_ai.profile import Profile
-from nsys_ai.skills.registry import run_skill
-database = sqlite3.connect(sys.argv[1])
-database.row_factory = sqlite3.Row
-profile = Profile._from_conn(database)
-print(profile.meta.devices, profile.meta.kernel_count, profile.schema.missing_required_columns())
-print(format_text(build_nvtx_tree(profile, 0, (0, 10**12))))
-for skill in ("top_kernels", "memory_transfers", "nvtx_kernel_map"):
-    print(run_skill(skill, database))
-"""
-
-
-def test_nsys_ai_reads_it(training):
-    """https://pypi.org/project/nsys-ai: its skills on kernels, NVTX and copies. What it would import first is enough."""
-    _, nsys = training
-    place = readers.install("nsys-ai==0.3.0", "duckdb==2.0.1", "--no-deps")
-    told = readers.run(place, "-c", ASK_NSYS_AI, nsys)
-    assert "[0, 1] 150 []" in told
-    assert re.search(r"step 0 .*\n.*Transformer .*\n.*FSDP::pre_forward .*\n.*FSDP::all_gather .*\n"
-                     r".*nccl:_all_gather_base .*\n(.*ncclAllGather .*\n)?.*ncclDevKernel_AllGather", told)
-    assert re.search(r"H2D +442 ", told) and re.search(r"D2D +100 ", told)
-    assert re.search(r"ncclDevKernel_AllGather\w+\(.* +100 ", told)

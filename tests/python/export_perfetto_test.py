@@ -1,10 +1,11 @@
 """The export for Perfetto, read with the classes that are generated from the published proto."""
 
 import collections
+import re
 
 import pytest
 import readers
-from exported import export, export_marks, pytestmark, rows  # noqa: F401
+from exported import RUNS, SHOWN_PHASES, export, export_marks, pytestmark, rows  # noqa: F401
 
 BEGIN, END, INSTANT, COUNTER = 1, 2, 3, 4
 
@@ -53,7 +54,7 @@ class Trace:
         return dict(sorted(found.items()))
 
 
-@pytest.fixture(scope="module", params=["fsdp2-2rank", "fsdp2-mixed-recompute-2rank", "nccl-2rank"])
+@pytest.fixture(scope="module", params=RUNS)
 def exported(request, tmp_path_factory, proto):
     ledger, path = export(request.param, tmp_path_factory.mktemp("perfetto"), "perfetto", "run.pftrace")
     return ledger, Trace(proto, path)
@@ -88,21 +89,44 @@ def test_slices_of_a_track_open_and_close_in_order(exported):
     assert set(open_slices.values()) == {0}
 
 
-def test_every_phase_is_a_slice_of_its_length(exported):
-    ledger, trace = exported
-    stacks, found = collections.defaultdict(list), collections.Counter()
+def slices(trace):
+    """Each one's track, name, category and length."""
+    stacks = collections.defaultdict(list)
     for packet in trace.events:
         event = packet.track_event
         if event.type == BEGIN:
             stacks[event.track_uuid].append((packet.timestamp, event.name, list(event.categories)))
         elif event.type == END:
             start, name, categories = stacks[event.track_uuid].pop()
-            found[name, (categories or [""])[0], packet.timestamp - start] += 1
+            yield trace.path(event.track_uuid), name, (categories or [""])[0], packet.timestamp - start
+
+
+def test_every_kernel_and_copy_is_a_slice_of_its_length(exported):
+    ledger, trace = exported
+    found, told = collections.Counter(), collections.Counter()
+    for path, name, _, length in slices(trace):
+        for part in path[1:]:
+            stream = re.fullmatch(r"GPU (\d+) stream (\d+)( copies)?", part)
+            if stream:
+                found[int(stream[1]), int(stream[2]), name if stream[3] else "kernel", length] += 1
+    names = {1: "copy HtoD", 2: "copy DtoH", 8: "copy DtoD"}
+    for device, stream, name, length in rows(ledger, """
+            SELECT device, stream, 'kernel', end_ns - start_ns FROM kernel
+            UNION ALL SELECT device, stream, kind, end_ns - start_ns FROM memcpy
+            UNION ALL SELECT device, stream, 'memset', end_ns - start_ns FROM memset"""):
+        told[device, stream, names.get(name, name), length] += 1
+    assert found == told and told
+
+
+def test_every_phase_is_a_slice_of_its_length(exported):
+    ledger, trace = exported
+    found = collections.Counter((name, category, length) for _, name, category, length in slices(trace))
     told = collections.Counter()
-    for name, kind, length in rows(ledger, "SELECT name, kind, coalesce(p.end_ns, r.end_ns) - p.start_ns FROM phase p"
-                                           " JOIN rank r USING (rank)"):
+    for name, kind, length in rows(ledger, "SELECT name, kind, coalesce(p.end_ns, r.end_ns) - p.start_ns FROM"
+                                           f" {SHOWN_PHASES} p JOIN rank r USING (rank)"):
         told[name, kind, length] += 1
     assert told and all(found[slice] >= count for slice, count in told.items())
+    assert {name for name, kind, _ in found if kind == "step"} == {name for name, kind, _ in told if kind == "step"}
 
 
 def test_marks_are_instants_of_their_thread(tmp_path, proto):
@@ -162,7 +186,8 @@ def test_flows_lead_from_each_call_to_its_kernel(exported):
         kernels.update({flow: packet for flow in event.terminating_flow_ids})
     assert len(calls) == rows(ledger, "SELECT count(*) FROM collective")[0][0]
     assert len(kernels) == rows(ledger, "SELECT count(*) FROM (SELECT DISTINCT rank, stream, start_ns FROM collective WHERE"
-                                        " start_ns IS NOT NULL)")[0][0] > 0
+                                        " start_ns IS NOT NULL)")[0][0]
+    assert bool(kernels) == bool(calls)
     for flow, kernel in kernels.items():
         assert kernel.track_event.name.startswith("nccl") and kernel.track_event.type == BEGIN
         assert calls[flow].timestamp < kernel.timestamp + 20000

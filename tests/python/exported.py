@@ -50,3 +50,19 @@ def export_marks(directory, format, output):
                              " WHERE rank = 0 AND kind = 'step' AND step = ?", (name, domain, value, step))
     database.close()
     return export("fsdp2-2rank", directory, format, output)
+
+
+# For programs of others: training, all kernels, recomputation, no steps, a refused request, a kill, call stacks, a server.
+RUNS = ["fsdp2-2rank", "fsdp2-2rank-kernels", "fsdp2-mixed-recompute-2rank", "nccl-2rank", "oom-backward-2rank", "killed-2rank",
+        "sites", "life/server"]
+
+
+# The phases that timelines have: of steps that are there in full, and outside of steps.
+SHOWN_PHASES = "(SELECT p.* FROM phase p LEFT JOIN step s ON s.rank = p.rank AND s.step = p.step WHERE s.same_as IS NULL)"
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """Makes the export of each of RUNS in a format: {run: (its ledger, what was written)}."""
+    directory = tmp_path_factory.mktemp("readers")
+    return lambda format, output: {run: export(run, directory, format, f"{run.replace('/', '-')}-{output}") for run in RUNS}

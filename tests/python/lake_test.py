@@ -22,7 +22,10 @@ MAKE_FLEET = os.path.abspath(os.path.join(BUILD, "bin", "make_fleet"))
 RECORDED = ("fsdp2-2rank", "fsdp2-2rank-recompute", "nccl-2rank", "oom-forward-2rank", "killed-2rank", "life/evaluation")
 FLEET = ("--ranks", 24, "--steps", 6, "--more", "9:256:2:4", "--more", "16-23:64:1:1", "--leak", "3:4:2",
          "--killed", "5:4:0", "--absent", 11)
-RUNS = (*RECORDED, "fleet")
+# Refused, killed, waiting; hosts whose clocks differ, one of which is compared through another.
+DEATHS = ("--ranks", 12, "--per-host", 4, "--steps", 3, "--stages", 2, "--clock", "1:5000", "--clock", "2:-7000",
+          "--refused", "9:2:0", "--killed", "4:2:50000", "--waits", "0-3,5-8,10-11:2:100000")
+RUNS = (*RECORDED, "fleet", "deaths")
 TYPES = {"INTEGER": "BIGINT", "REAL": "DOUBLE", "TEXT": "VARCHAR"}
 
 pytestmark = pytest.mark.skipif(not os.path.exists(COMMAND), reason=f"{COMMAND} is not built")
@@ -59,13 +62,20 @@ def fleet(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def made(lake_module, fleet, tmp_path_factory):
+def deaths(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("deaths") / "logs"
+    subprocess.run([MAKE_FLEET, directory, *map(str, DEATHS)], check=True)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def made(lake_module, fleet, deaths, tmp_path_factory):
     """(lake, {run: ledger}) of all runs in one lake."""
     scratch = tmp_path_factory.mktemp("lake")
     ledgers = {}
     for run in RUNS:
         ledgers[run] = scratch / f"{run.replace('/', '-')}.sqlite"
-        shardledger("ingest", fleet if run == "fleet" else DATA / run, "-o", ledgers[run])
+        shardledger("ingest", {"fleet": fleet, "deaths": deaths}.get(run, DATA / run), "-o", ledgers[run])
         export(ledgers[run], scratch / "lake", "--name", ledgers[run].stem)
     return scratch / "lake", ledgers
 
@@ -116,15 +126,11 @@ def test_every_view_answers_in_duckdb_as_in_sqlite(made, lake_module, run):
             assert ordered(found.fetchall()) == ordered(expected.fetchall()), view
 
 
-@pytest.mark.parametrize("run", ("fsdp2-2rank", "oom-forward-2rank"))
-def test_every_view_answers_in_spark_as_in_sqlite(made, lake_module, run, monkeypatch):
+@pytest.mark.parametrize("run", ("fsdp2-2rank", "oom-forward-2rank", "deaths"))
+def test_every_view_answers_in_spark_as_in_sqlite(made, lake_module, run):
     sql = pytest.importorskip("pyspark.sql", reason="no PySpark here: pip install pyspark, and a Java 17 or later")
     if shutil.which("java") is None:
         pytest.skip("PySpark needs Java 17 or later")
-    pytest.importorskip("sqlglot")
-    monkeypatch.syspath_prepend(ROOT / "scripts")
-    import lake_views
-
     lake, ledgers = made
     settings = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.sql.shuffle.partitions": "1",
                 "spark.sql.codegen.wholeStage": "false", "spark.sql.adaptive.enabled": "false"}  # for few rows the fastest
@@ -136,8 +142,6 @@ def test_every_view_answers_in_spark_as_in_sqlite(made, lake_module, run, monkey
         lake_module.spark_views(session, lake, run)
         with contextlib.closing(sqlite3.connect(ledgers[run])) as ledger:
             for source in sources(ledger, "table") + sources(ledger, "view"):
-                if source in lake_views.LEFT_OUT["spark"]:  # docs/scale.md says why
-                    continue
                 expected, found = ledger.execute(f"SELECT * FROM {source}"), session.table(source)
                 assert found.columns == [column[0] for column in expected.description], source
                 assert {kind for _, kind in found.dtypes} <= {"bigint", "double", "string"}, source
@@ -237,8 +241,15 @@ def test_python_writes_the_same_lake(made, lake_module, tmp_path):
                 ledger.rows("SELECT count(*) AS rows FROM allocation")[0]["rows"]
 
 
-def test_what_is_different_is_found_with_owner_and_step(made, lake_module):
-    lake, _ = made
+@pytest.mark.parametrize("of_nodes", (False, "each", "packed"))
+def test_what_is_different_is_found_with_owner_and_step(made, nodes, lake_module, tmp_path, of_nodes):
+    lake, ledgers = made
+    if of_nodes:  # compared with the median, else as `ranks` has it: both find the same
+        lake = tmp_path / "lake"
+        for node in nodes:
+            export(node, lake, "--name", "fleet")
+    if of_nodes == "packed":
+        lake_module.pack(lake, "fleet")
     rows = lake_module.different(lake, "fleet")
     told = {lake_module.ranges(row["ranks"]): row for row in rows}
     mib = 1 << 20
@@ -251,7 +262,16 @@ def test_what_is_different_is_found_with_owner_and_step(made, lake_module):
     assert told["5"]["what"] == "stopped after step 4"
     assert told["11"]["what"] == "not recorded"
     assert [abs(row["bytes"]) for row in rows if row["bytes"]] == sorted((abs(row["bytes"]) for row in rows if row["bytes"]), reverse=True)
+    if of_nodes:
+        return
     assert lake_module.different(lake, "fsdp2-2rank") == []
+    with contextlib.closing(sqlite3.connect(ledgers["fleet"])) as ledger:
+        facts = ledger.execute(
+            "SELECT g.list, d.bytes, d.bytes_per_step, d.since_step, d.category || coalesce('/' || d.detail, ''), "
+            "coalesce(d.module, ''), coalesce(d.phase, '') FROM rank_difference d JOIN (SELECT group_number, group_concat(rank) AS "
+            "list FROM (SELECT * FROM rank_group ORDER BY rank) GROUP BY group_number) g USING (group_number)").fetchall()
+    assert sorted(facts, key=str) == sorted([(",".join(map(str, row["ranks"])), row["bytes"], row["per_step_bytes"], row["since_step"],
+                                     row["what"], row["module"], row["phase"]) for row in rows if row["bytes"]], key=str)
 
 
 def test_without_duckdb_one_sentence_says_how_to_get_it(made, tmp_path):

@@ -8,7 +8,7 @@ import random
 
 from oracle import ALLOC, FREE, FREE_COMPLETED, FREE_REQUESTED, MIB, SEGMENT_ALLOC, SEGMENT_FREE, SEGMENT_MAP, SEGMENT_UNMAP, Allocator
 from oracle_log import NUMBERS, TABLE, Event
-from oracle_owners import KINDS
+from oracle_parts import KINDS
 
 CATEGORY = {kind: number for number, kind in KINDS.items()}
 BEGIN_NS = 10**18

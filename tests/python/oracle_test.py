@@ -13,7 +13,8 @@ from conftest import BUILD
 from oracle import collectives
 from oracle_jobs import BEGIN_NS, Job
 from oracle_log import LOST, Event, Log, write
-from oracle_owners import NEVER, Story
+from oracle_owners import Story
+from oracle_parts import NEVER
 
 DATA = pathlib.Path(__file__).resolve().parents[1] / "data"
 COMMAND = os.path.join(BUILD, "bin", "shardledger")

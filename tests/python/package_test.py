@@ -14,6 +14,7 @@ import venv
 import zipfile
 
 import pytest
+import readers
 from conftest import BUILD, PLUGIN
 from exported import COMMAND
 
@@ -42,11 +43,30 @@ def files(directory):
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
+def bridges(tmp_path_factory):
+    """What scripts/bridges makes for the PyTorch that is installed here."""
+    import torch
+
+    spec = importlib.util.spec_from_file_location("bridges", ROOT / "scripts" / "bridges.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    version = ".".join(torch.__version__.split(".")[:2])
+    if version not in module.RELEASES or not torch.version.cuda:
+        pytest.skip(f"a release has no bridge for PyTorch {torch.__version__}")
+    out = tmp_path_factory.mktemp("bridges")
+    module.headers = lambda version: pathlib.Path(torch.__file__).parent
+    made = module.build(version, 1, out, module.stubs(tmp_path_factory.mktemp("stubs")))
+    assert made == out / f"bridge-{version}-abi1.so", made
+    assert not module.newer_than_wheels_may_need(made)
+    return module, out
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory, bridges):
     for name in ("scikit_build_core", "auditwheel", "ziglang"):
         if importlib.util.find_spec(name) is None:
             pytest.skip(f"{name} is not installed; scripts/setup --tests does it")
-    (found,) = run(ROOT / "scripts" / "wheel", tmp_path_factory.mktemp("wheel"), SHARDLEDGER_TEST_ENV=sys.prefix).split()
+    (found,) = run(ROOT / "scripts" / "wheel", "--bridges", bridges[1], tmp_path_factory.mktemp("wheel"), SHARDLEDGER_TEST_ENV=sys.prefix).split()
     return pathlib.Path(found)
 
 
@@ -73,6 +93,12 @@ def recorded(tmp_path):
 
 def test_the_wheel_is_for_every_python_and_for_each_linux_that_torch_is_for(wheel):
     assert re.fullmatch(r"shardledger-[\d.]+-py3-none-manylinux_2_28_x86_64\.whl", wheel.name), wheel.name
+
+
+def test_pypi_takes_the_wheel_and_renders_its_page(wheel):
+    """As twine asks before it uploads: the metadata are in order, and the README is Markdown that PyPI's renderer takes."""
+    place = readers.install("twine==7.0.0", "readme-renderer[md]")
+    assert "PASSED" in readers.run(place, "-m", "twine", "check", "--strict", wheel)
 
 
 def defined(library):
@@ -105,6 +131,18 @@ def test_the_wheel_has_licences_and_what_compiles_the_bridge(wheel):
     assert [name for name in names if re.search(r"dist-info/licenses/(LICENSE|NOTICE)$", name)]
     for name in ("torch_bridge.cpp", "torch_sites.h", "torch_frames.h", "torch_uses.h", "shardledger.h", "ranges.h", "kinds.h", "kinds.def", "events.h", "events.def"):
         assert f"shardledger/native/{name}" in names
+
+
+def test_the_wheel_brings_the_bridge_for_jobs_without_a_compiler(installed, bridges, tmp_path):
+    """The real PyTorch loads it from the installed package, and it tells what an operator uses."""
+    import torch
+
+    version = ".".join(torch.__version__.split(".")[:2])
+    done = bridges[0].job(sys.executable, installed.prefix / "lib" / "python")
+    assert done.returncode == 0 and f"loaded bridge-{version}-abi1.so" in done.stdout, done.stdout + done.stderr
+    out = run(installed.command, "doctor", "--json", "--python", sys.executable, status=(0, 1), CXX="/nowhere/c++")
+    found = {check["what"]: check for check in json.loads(out)}["torch bridge"]
+    assert found["found"] == "built ahead for this version of PyTorch; no compiler is needed", found
 
 
 def test_manual_and_completion_come_along(installed):
@@ -142,7 +180,7 @@ def test_run_records_ranges_of_a_program_in_the_environment(installed, tmp_path)
     assert "sampling" in run(installed.command, "query", "SELECT name FROM phase", tmp_path / "run")
 
 
-def test_a_torch_job_is_recorded_by_what_the_environment_has(installed, tmp_path):
+def test_a_torch_job_is_recorded_by_what_the_environment_has(installed, bridges, tmp_path):
     """A virtual environment with the wheel and a torch, which here is that of the tests."""
     for name in ("torch", "numpy"):
         if importlib.util.find_spec(name) is None:
@@ -155,7 +193,7 @@ def test_a_torch_job_is_recorded_by_what_the_environment_has(installed, tmp_path
         out = run(installed.command, "run", "-o", tmp_path / "run", "--", installed.python, job)
         assert "attached True" in out
         rows = run(installed.command, "query", "SELECT state, reason FROM source WHERE source = 'torch_bridge'", tmp_path / "run", "--csv")
-        assert rows == "state,reason\non,\n"
+        assert re.fullmatch(r"state,reason\non,built ahead: bridge-[\d.]+-abi1\.so\n", rows), rows
         rows = run(installed.command, "query", "SELECT count(*) FROM step", tmp_path / "run", "--csv")
         assert rows == "count(*)\n2\n"  # as many as the job has
     finally:

@@ -4,6 +4,7 @@ They are installed once, by the first test that asks for them. Where PyPI can't 
 """
 
 import contextlib
+import json
 import os
 import pathlib
 import shutil
@@ -40,6 +41,14 @@ def run(place, *command, **environment):
     done = subprocess.run([sys.executable, *command], env=env, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def ask(place, script, exports, **environment):
+    """What a script tells of each run of exported.written(): it defines ask(path), and runs where install() gave a reader."""
+    told = "import json, sys\nprint('told', json.dumps({run: ask(path) for run, path in zip(sys.argv[1::2], sys.argv[2::2])}))"
+    arguments = [str(word) for run, (_, path) in exports.items() for word in (run, path)]
+    output = run(place, "-c", f"{script}\n{told}", *arguments, **environment)
+    return json.loads(output[output.rindex("told ") + 5 :])
 
 
 @contextlib.contextmanager

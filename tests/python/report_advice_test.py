@@ -1,4 +1,4 @@
-"""What would have helped a dead run, in the report: the box says what 'shardledger advise' says, of dead runs only."""
+"""What would help, in the report: it says what 'shardledger advise' says."""
 
 import json
 import shutil
@@ -29,8 +29,17 @@ def test_the_page_has_what_advise_says(run, reported):
 
 
 @pytest.mark.parametrize("run", ["fsdp2-2rank", "killed-2rank", "life/leak-varied"])
-def test_a_run_that_no_refused_request_ended_has_none(run, reported):
-    assert "advice" not in Page(reported(run)[1]).json
+def test_a_run_that_no_refused_request_ended_has_advice_on_its_highest_peak(run, reported):
+    ledger, page = reported(run)
+    advice = Page(page).json["advice"]
+    assert advice["said"] == json.loads(advise(ledger, "--json")) and advice["refused"] is False
+
+
+def test_a_run_that_is_not_fit_for_advice_says_why(reported):
+    ledger, page = reported("life/server-leak")
+    done = subprocess.run([COMMAND, "advise", ledger], capture_output=True, text=True)
+    advice = Page(page).json["advice"]
+    assert done.returncode == 2 and advice["why"] and done.stderr.endswith(f"{advice['why']}\n") and "said" not in advice
 
 
 @pytest.mark.parametrize("run", DEAD)
@@ -58,9 +67,9 @@ def test_figures_are_those_of_the_first_advice(reported, browser):
     assert shown == [first["about_bytes"], first["before_bytes"], first["after_bytes"]]
 
 
-@pytest.mark.parametrize("width", [390, 820])
-def test_it_is_no_wider_than_a_small_window(width, reported, browser):
-    browser.open(reported("advice/leak")[1], width=width)
+@pytest.mark.parametrize("run, width", [("advice/leak", 390), ("advice/leak", 820), ("life/evaluation", 390)])
+def test_it_is_no_wider_than_a_small_window(run, width, reported, browser):
+    browser.open(reported(run)[1], width=width)
     assert browser.js("return document.documentElement.scrollWidth <= innerWidth")
 
 

@@ -6,8 +6,11 @@ import pathlib
 import firefox
 import pytest
 import readers
+import report_allocations_test
+import report_answer_test
 import report_fleet_test
 import report_holders_test
+import report_place_test
 import report_test
 from exported import pytestmark  # noqa: F401
 from report_fleet_test import fleet  # noqa: F401
@@ -20,7 +23,7 @@ class Browser(report_test.Browser):
 
     def open(self, path, width=1400):
         self.driver.ask("browsingContext.setViewport", context=self.driver.tab, viewport={"width": width, "height": 1000})
-        self.driver.ask("browsingContext.navigate", context=self.driver.tab, url=pathlib.Path(path).as_uri(), wait="complete")
+        self.driver.ask("browsingContext.navigate", context=self.driver.tab, url=path if "://" in str(path) else pathlib.Path(path).as_uri(), wait="complete")
         self.wait("return document.documentElement.dataset.ready")
         return self
 
@@ -117,6 +120,28 @@ def test_many_ranks_are_as_in_chromium(behaviour, fleet, browser):
 ], ids=lambda behaviour: behaviour.__name__.removeprefix("test_"))
 def test_who_holds_memory_is_as_in_chromium(behaviour, reported, browser):
     behaviour(reported=reported, browser=browser)
+
+
+@pytest.mark.parametrize("behaviour", [
+    functools.partial(report_answer_test.test_the_parts_of_the_device_are_all_of_it, "life/evaluation"),
+    functools.partial(report_answer_test.test_the_verdict_is_in_the_words_of_the_commands, "oom-forward-2rank"),
+    functools.partial(report_answer_test.test_the_answer_is_on_the_first_screen, "oom-forward-2rank", 1400, 900, "answer"),
+    functools.partial(report_answer_test.test_the_answer_is_on_the_first_screen, "life/evaluation", 800, 900, "todo"),
+    functools.partial(report_allocations_test.test_what_is_alive_at_a_moment_is_what_the_ledger_says, "life/evaluation"),
+    report_allocations_test.test_the_story_is_what_explain_tells,
+    report_allocations_test.test_legend_owner_module_and_lane_lead_to_allocations,
+    functools.partial(report_allocations_test.test_segments_are_those_of_device, "oom-forward-2rank", "oom"),
+    report_allocations_test.test_two_moments_are_compared_owner_by_owner,
+    report_place_test.test_the_place_is_in_the_address_and_back_again,
+    report_place_test.test_the_time_axis_keeps_its_origin_and_its_unit,
+    report_place_test.test_every_button_and_picture_has_a_name,
+], ids=lambda behaviour: getattr(behaviour, "func", behaviour).__name__.removeprefix("test_"))
+def test_the_answer_and_what_it_leads_to_are_as_in_chromium(behaviour, reported, browser):
+    behaviour(reported=reported, browser=browser)
+
+
+def test_pictures_are_files_as_in_chromium(reported, fleet, browser):
+    report_place_test.test_each_picture_is_a_file(*report_place_test.PICTURES[0], reported=reported, fleet=fleet, browser=browser)
 
 
 def test_growth_is_as_in_chromium(growing, browser):

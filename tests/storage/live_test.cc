@@ -43,7 +43,7 @@ protected:
 
   void read(uint64_t until = kAll) {
     if (!rank) {
-      ASSERT_EQ(sl_live_rank_open((directory / "p").c_str(), nullptr, &rank, &error), 0) << error.text;
+      ASSERT_EQ(sl_live_rank_open((directory / "p").c_str(), nullptr, false, &rank, &error), 0) << error.text;
     }
     ASSERT_EQ(sl_live_rank_look(rank, &error), 0) << error.text;
     ASSERT_EQ(sl_live_rank_read(rank, until, kAll, &error), 0) << error.text;
@@ -260,7 +260,7 @@ TEST_F(Live, DamageThatComesWhileTheLogGrowsIsSurvived) {
         for (int byte = 0; byte < 4; byte++)
           stream.seekp(static_cast<std::streamoff>(random() % fs::file_size(file))).put(static_cast<char>(random()));
       }
-      if (!rank && sl_live_rank_open((directory / "p").c_str(), nullptr, &rank, &error) < 0)
+      if (!rank && sl_live_rank_open((directory / "p").c_str(), nullptr, false, &rank, &error) < 0)
         break;
       if (sl_live_rank_look(rank, &error) < 0 || sl_live_rank_read(rank, kAll, kAll, &error) < 0)
         break;
@@ -275,6 +275,75 @@ class LiveRuns : public Live, public ::testing::WithParamInterface<const char *>
 TEST_P(LiveRuns, AtEveryInstantTheFiguresAreThoseOfTheLedgerOfThePrefix) {
   watch(kData / GetParam(), 4);
 }
+
+// Two readers of one log, one of them for the figures alone; what `watch` shows of many ranks.
+std::string figures_of(const sl_live_state &s) {
+  std::string text;
+  const auto add = [&](const auto &...values) { ((text += std::to_string(values) + ' '), ...); };
+  const auto peak = [&](const sl_live_peak &p) {
+    add(p.bytes, p.at_ns, p.step, p.after);
+    text += std::string(p.period) + '/' + p.phase + '/' + p.module + ' ';
+  };
+  const auto totals = [&](const sl_block_totals &t) {
+    add(t.requested_bytes, t.allocated_bytes, t.active_bytes, t.reserved_bytes);
+  };
+  add(s.world_size, s.pid, s.device, s.device_bytes, s.last_ns, s.ended, s.events, s.lost, s.gaps, s.recorded,
+      s.drivers_pool, s.device_used, s.step, s.steps, s.start_ns, s.peak_reserved, s.peak_device, s.steps_agreed,
+      s.steps_differed, s.refusals, s.refused_bytes, s.last.step, s.last.start_ns, s.last.end_ns, s.last.checked,
+      s.last.peak_ns, s.last.peak_device_bytes);
+  totals(s.now);
+  totals(s.last.peak);
+  totals(s.last.end);
+  peak(s.step_peak);
+  peak(s.peak);
+  peak(s.refused_at);
+  for (size_t i = 0; i < s.frame_count; i++)
+    text += std::string(s.frames[i].phase) + '/' + (s.frames[i].name ? s.frames[i].name : "") + '/' +
+            (s.frames[i].module ? s.frames[i].module : "") + ' ';
+  return text;
+}
+
+class LiveFigures : public Live, public ::testing::WithParamInterface<const char *> {};
+
+TEST_P(LiveFigures, AreTheSameWhereCategoriesAreNotAskedFor) {
+  int compared = 0;
+  for (const auto &process : fs::directory_iterator(kData / GetParam())) {
+    if (!process.is_directory())
+      continue;
+    sl_live_rank *readers[2];
+    for (int i = 0; i < 2; i++)
+      ASSERT_EQ(sl_live_rank_open(process.path().c_str(), nullptr, i == 1, &readers[i], &error), 0) << error.text;
+    for (int more = 1; more > 0; compared++) {
+      std::vector<std::string> figures, calls;
+      for (sl_live_rank *reader : readers) {
+        more = sl_live_rank_read(reader, kAll, 4999, &error);
+        ASSERT_GE(more, 0) << error.text;
+        sl_live_rank_state(reader, state.get());
+        figures.push_back(figures_of(*state));
+        std::vector<sl_live_collective> found(SL_LIVE_COLLECTIVES);
+        found.resize(sl_live_rank_collectives(reader, found.data(), found.size()));
+        calls.emplace_back();
+        for (const sl_live_collective &call : found)
+          calls.back() += std::string(call.operation) + (call.module ? call.module : "-") + std::to_string(call.bytes) +
+                          ' ' + std::to_string(call.start_ns) + ' ' + std::to_string(call.end_ns) + ' ' +
+                          std::to_string(call.seq) + ' ' + std::to_string(call.step) + '\n';
+      }
+      ASSERT_EQ(figures[0], figures[1]) << process.path() << ", look " << compared;
+      ASSERT_EQ(calls[0], calls[1]) << process.path() << ", look " << compared;
+    }
+    EXPECT_TRUE(state->figures_only);
+    EXPECT_EQ(state->share_count, 0u);
+    for (sl_live_rank *reader : readers)
+      sl_live_rank_close(reader);
+  }
+  EXPECT_GT(compared, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Recorded, LiveFigures,
+                         ::testing::Values("fsdp2-2rank", "fsdp2-2rank-kernels", "oom-optimizer-2rank",
+                                           "oom-forward-2rank", "killed-2rank", "nccl-2rank", "life/evaluation",
+                                           "life/server-leak", "matrix/late-attach", "matrix/cuda-malloc-async",
+                                           "matrix/no-caching", "matrix/tracked-ddp", "matrix/fsdp1"));
 
 INSTANTIATE_TEST_SUITE_P(Recorded, LiveRuns,
                          ::testing::Values("fsdp2-2rank", "fsdp2-2rank-recompute", "oom-optimizer-2rank",

@@ -65,6 +65,48 @@ TEST_F(Attempts, EachCommandShowsTheChosenRun) {
   EXPECT_TRUE(contains(diff, "run 2 of 2; ")) << diff;
 }
 
+TEST_F(Attempts, ARunIsCheckedAgainstAnotherOneOfItsDirectory) {
+  record();
+  job.start_ns += 60'000'000'000;
+  job.more = {{{2}, 64ull << 20, 1, 0}};
+  record();
+  const std::string run = directory / "run";
+  const auto check = [&](std::vector<std::string> more) {
+    std::vector<std::string> words = {"check", run};
+    words.insert(words.end(), more.begin(), more.end());
+    return shardledger(words);
+  };
+  CommandResult result = check({"--against", run, "--against-run", "1"});
+  EXPECT_EQ(result.status, 1);
+  EXPECT_TRUE(contains(result.out, "\nagainst rank 2: the peak of rank 2 is ")) << result.out;
+  EXPECT_TRUE(contains(result.out, "; activation +64.0 MiB\n")) << result.out;
+  EXPECT_EQ(check({"--against", run}).status, 0) << "the newest against itself";
+  EXPECT_EQ(check({"--run", "1", "--against", run, "--against-run", "2"}).status, 0) << "less is fine";
+  result = check({"--against", run, "--against-run", "3"});
+  EXPECT_EQ(result.status, 2);
+  EXPECT_TRUE(contains(result.error, "has runs 1 to 2, and no '3'")) << result.error;
+  EXPECT_TRUE(contains(check({"--max-peak", "1GiB", "--against-run", "1"}).error, "--against-run goes with --against"));
+}
+
+TEST_F(Attempts, DumpPrintsTheLogsOfTheChosenRun) {
+  two_runs();
+  const auto ranks = [&](std::vector<std::string> more) {
+    std::vector<std::string> words = {"dump", directory / "run", "--type", "info", "--limit", "all"};
+    words.insert(words.end(), more.begin(), more.end());
+    const std::string out = shardledger(words).out;
+    std::string found;
+    for (size_t at = 0; (at = out.find("key=\"rank\" value=\"", at)) != std::string::npos; at++)
+      found += out[at + std::string("key=\"rank\" value=\"").size()];
+    return found;
+  };
+  EXPECT_EQ(ranks({"--run", "1"}), "0123");
+  EXPECT_EQ(ranks({"--run", "2"}), "3");
+  EXPECT_EQ(ranks({}).size(), 5u);
+  CommandResult result = shardledger({"dump", directory / "run", "--run", "9"});
+  EXPECT_EQ(result.status, 2);
+  EXPECT_TRUE(contains(result.error, "has runs 1 to 2, and no '9'")) << result.error;
+}
+
 TEST_F(Attempts, InfoListsThem) {
   two_runs();
   const CommandResult result = shardledger({"info", directory / "run"});

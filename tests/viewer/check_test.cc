@@ -74,6 +74,28 @@ TEST_F(Check, GrowthOfTwoStepsCantBeTold) {
   EXPECT_TRUE(contains(result.error, "growth can't be told from 2 steps; at least four are needed")) << result.error;
 }
 
+TEST_F(Check, RanksThatWereNotRecordedAreAFailureUnlessTheyAreAllowed) {
+  {
+    LedgerBuilder ledger(path = directory / "part.sqlite");
+    for (int rank : {0, 1, 3})
+      ledger.rank(rank, 6).step(rank, 0, 100 * mib).peak(rank, 0, 0, "step", {{"activation", 100 * mib}});
+  }
+  const std::string junit = directory / "junit.xml";
+  CommandResult result = check({"--max-peak", "1GiB", "--junit", junit});
+  EXPECT_EQ(result.status, 1);
+  EXPECT_EQ(result.out.find("3 of 6 ranks, missing: 2,4-5; "), 0u) << result.out;
+  EXPECT_TRUE(contains(result.out, "\nranks: 3 of 6 ranks were recorded; what the others had (2,4-5) is not known: "
+                                   "--allow-missing checks those that are there alone\n"))
+      << result.out;
+  EXPECT_TRUE(contains(result.out, "\nmax-peak  kept    100.0 MiB  1.00 GiB\n")) << result.out;
+  EXPECT_TRUE(contains(read_file(junit), "<testsuites tests=\"2\" failures=\"1\">")) << read_file(junit);
+  EXPECT_TRUE(contains(check({"--max-peak", "1GiB", "--csv"}).out, "\nranks,failed,,,,\"3 of 6 ranks were recorded"));
+  result = check({"--max-peak", "1GiB", "--allow-missing"});
+  EXPECT_EQ(result.status, 0) << result.out;
+  EXPECT_EQ(result.out.find("3 of 6 ranks, missing: 2,4-5; "), 0u) << result.out;
+  EXPECT_EQ(check({"--max-peak", "1MiB", "--allow-missing"}).status, 1);
+}
+
 class CheckAgainst : public Check {
 protected:
   void one_step(const std::string &file, int64_t activation, int ranks = 1) {

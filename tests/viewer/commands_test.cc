@@ -143,14 +143,32 @@ TEST_F(Commands, InfoTellsThatRecordingBeganLate) {
   EXPECT_TRUE(contains(out, "recording began late  30 allocations were there before, on ranks 1, 2\n")) << out;
 }
 
-TEST_F(Commands, InfoAsJsonIsOneObjectAndAsCsvTheTableOfRanks) {
+TEST_F(Commands, InfoAsJsonIsOneObjectAndAsCsvOneTableAfterTheOther) {
   std::string json = shardledger({"info", ledger, "--json"}).out;
   for (std::string key : {"\"ranks\": [", "\"versions\": [", "\"sources\": [", "\"gaps\": [", "\"not_recorded\": ["})
     EXPECT_TRUE(contains(json, key)) << key << json;
   EXPECT_EQ(json.substr(0, 2), "{\n");
   std::string csv = shardledger({"info", ledger, "--csv"}).out;
   EXPECT_EQ(csv.find("rank,host,pid,device,device_name,"), 0u);
-  EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 3) << csv;
+  EXPECT_TRUE(contains(csv, "\n\n# versions\nwhat,value\n")) << csv;
+  EXPECT_TRUE(contains(csv, "\n\n# gaps\nrank,source,gaps,lost,first_ns,reason\n\n# ")) << csv;
+}
+
+TEST_F(Commands, OneTableOfSeveralIsAFileOrAnArray) {
+  const std::string csv = shardledger({"info", ledger, "--csv", "--table", "sources"}).out;
+  EXPECT_EQ(csv.find("ranks,source,state,reason\n"), 0u) << csv;
+  EXPECT_FALSE(contains(csv, "#")) << csv;
+  const std::string all = shardledger({"info", ledger, "--csv"}).out;
+  EXPECT_TRUE(contains(all, "\n# sources\n" + csv + "\n#")) << all;
+  const std::string json = shardledger({"info", ledger, "--json", "--table", "sources"}).out;
+  EXPECT_EQ(json.find("[\n {\"ranks\": "), 0u) << json;
+  EXPECT_EQ(json.substr(json.size() - 3), "\n]\n");
+  const CommandResult wrong = shardledger({"info", ledger, "--csv", "--table", "source"});
+  EXPECT_EQ(wrong.status, 2);
+  EXPECT_TRUE(contains(wrong.error, "there is no table 'source' here, but: ranks, attempts, versions, sources,"))
+      << wrong.error;
+  EXPECT_EQ(wrong.out, "");
+  EXPECT_TRUE(contains(shardledger({"info", ledger, "--table", "gaps"}).error, "--table needs --csv or --json"));
 }
 
 TEST_F(Commands, SnapshotsUseTheTrackersWordsAndTotals) {

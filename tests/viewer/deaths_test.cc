@@ -2,6 +2,7 @@
 #include "fakes/command.h"
 #include "fakes/fleet.h"
 
+#include <filesystem>
 #include <gtest/gtest.h>
 
 namespace {
@@ -20,6 +21,7 @@ protected:
     job.steps = 3;
   }
   std::string oom(std::vector<std::string> more = {}) {
+    std::filesystem::remove_all(run);
     write_fleet(run, job);
     std::vector<std::string> words = {"oom", run};
     words.insert(words.end(), more.begin(), more.end());
@@ -55,6 +57,9 @@ TEST_F(Deaths, TheFirstIsToldByOneClock) {
 TEST_F(Deaths, AKillBeforeARefusalIsTheFirst) {
   job.deaths = {{{12}, Fleet::End::killed, 2, 0}, {{1}, Fleet::End::refused, 2, 50 * ms}};
   const std::string out = oom();
+  EXPECT_TRUE(contains(out, "\nRank 12 died 50.0 ms before that: its log just stops (killed, or crashed); 'shardledger "
+                            "oom --rank 12' shows what it held\n"))
+      << out;
   EXPECT_TRUE(contains(out, "\n12        1  first: killed")) << out;
   EXPECT_TRUE(contains(out, "\n1         1  out of memory          50.0 ms")) << out;
 }
@@ -87,6 +92,10 @@ TEST_F(Deaths, TheOrderIsUnknownWhereClocksCannotBeCompared) {
   job.clocks_ns[3] = -60'000 * (int64_t)ms;
   job.deaths = {{{2}, Fleet::End::refused, 2, 0}, {{13}, Fleet::End::refused, 2, 0}};
   const std::string out = oom();
+  EXPECT_TRUE(contains(out, "Out of memory: rank 2, in step 2")) << "not whose clock seems to be behind: " << out;
+  EXPECT_TRUE(contains(out, "2 requests were refused on all ranks together; this is the first that ended a rank, of "
+                            "those whose hosts' clocks can be compared\n"))
+      << out;
   EXPECT_TRUE(contains(out, "The order of ranks 13 is unknown: no collective that ended joins their hosts to the first "
                             "rank's"))
       << out;
@@ -98,6 +107,22 @@ TEST_F(Deaths, WithinTheErrorOfTheClocksTheFirstIsInDoubt) {
   job.deaths = {{{2}, Fleet::End::refused, 2, 0}, {{13}, Fleet::End::refused, 2, 100'000}};
   const std::string out = oom();
   EXPECT_TRUE(contains(out, "So ranks 13 may have died before the first")) << out;
+}
+
+/* The skewed clock of a killed rank's host neither hides that it was first, nor makes it so. */
+TEST_F(Deaths, KillsBeforeTheRefusalAreToldByOneClockAndOnlyWithoutDoubt) {
+  job.clocks_ns = {{1, 60'000 * (int64_t)ms}, {2, -60'000 * (int64_t)ms}};
+  job.deaths = {{{5, 6}, Fleet::End::killed, 2, 0},    /* a minute later by their own clock */
+                {{9}, Fleet::End::killed, 2, 90 * ms}, /* a minute before, by its own */
+                {{1}, Fleet::End::refused, 2, 50 * ms},
+                {{0}, Fleet::End::killed, 2, 60 * ms}};
+  std::string out = oom();
+  EXPECT_TRUE(contains(out, "\nRanks 5-6 died up to 50.0 ms before that: their logs just stop (killed, or crashed); "
+                            "'shardledger oom --rank 5' shows what it held\n"))
+      << out;
+  job.deaths[0].after_ns = 50 * ms - 100'000; /* within the error of the clocks */
+  out = oom();
+  EXPECT_FALSE(contains(out, " before that: ")) << out;
 }
 
 TEST_F(Deaths, DataHasEveryRank) {

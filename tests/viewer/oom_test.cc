@@ -1,6 +1,7 @@
 /* The post-mortem: why a request did not fit, what was alive, what would help. */
 #include "fakes/command.h"
 #include "fakes/ledger_builder.h"
+#include "fakes/ledger_rows.h"
 
 #include <gtest/gtest.h>
 
@@ -453,6 +454,25 @@ TEST_F(Oom, TheLargestAllocationsAreThoseAliveAtThatInstant) {
   std::string text = shardledger({"oom", path}).out;
   EXPECT_TRUE(contains(text, "  5.0 MiB  optstate  weight.exp_avg")) << text;
   EXPECT_FALSE(contains(text, "7.0 MiB")) << text;
+}
+
+TEST_F(Oom, CsvHasEveryTableWithEveryRowAndTheRankThatTheyAreOf) {
+  const std::string run = directory / "run.sqlite";
+  ASSERT_EQ(shardledger({"ingest", SL_TEST_DATA "/oom-backward-2rank", "-o", run}).status, 0);
+  const std::string all = shardledger({"oom", run, "--rank", "1", "--csv"}).out;
+  for (const std::string name : {"deaths", "advice", "categories", "modules", "lines", "largest", "device"})
+    EXPECT_TRUE(contains(all, "\n\n# " + name + "\n")) << name;
+  const std::string largest = shardledger({"oom", run, "--rank", "1", "--csv", "--table", "largest"}).out;
+  const std::string alive =
+      ledger_cells(run, "SELECT count(*) FROM allocation a JOIN oom o ON o.rank = a.rank WHERE a.rank = 1"
+                        " AND a.alloc_ns <= o.at_ns AND (a.free_ns IS NULL OR a.free_ns > o.at_ns)")[0][0];
+  EXPECT_EQ(std::to_string(std::count(largest.begin(), largest.end(), '\n') - 1), alive);
+  std::istringstream lines(largest);
+  std::string line;
+  std::getline(lines, line);
+  EXPECT_EQ(line.substr(line.rfind(',')), ",rank");
+  while (std::getline(lines, line))
+    EXPECT_EQ(line.substr(line.rfind(',')), ",1") << line;
 }
 
 TEST_F(Oom, TheFirstDeadlyRequestOfAllRanksIsShownAndSurvivedOnesOnlyWithoutOne) {

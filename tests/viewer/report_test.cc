@@ -56,7 +56,9 @@ TEST_F(Report, GoesToReportHtmlWithoutAnOutput) {
 TEST_F(Report, BadInputIsSaidAndLeavesNothing) {
   build_two_rank_run(path);
   EXPECT_EQ(shardledger({"report", directory / "none", "-o", output}).status, 2);
-  EXPECT_EQ(shardledger({"report", path, path, "-o", output}).status, 2);
+  EXPECT_EQ(shardledger({"report", path, path, path, "-o", output}).status, 2);
+  EXPECT_EQ(shardledger({"report", directory / "none", path, "-o", output}).status, 2);
+  EXPECT_EQ(shardledger({"report", path, directory / "none", "-o", output}).status, 2);
   EXPECT_EQ(shardledger({"report", path, "--step", "-1", "-o", output}).status, 2);
   CommandResult result = shardledger({"report", path, "--step", "812", "-o", output});
   EXPECT_EQ(result.status, 2);

@@ -68,7 +68,7 @@ TEST_F(Watch, RanksThatAreAlikeShareARowUnlessAllAreAskedFor) {
   EXPECT_NE(out.find("\n0,3-6,8-39 "), std::string::npos) << out;
   EXPECT_LT(std::count(out.begin(), out.end(), '\n'), 20);
   EXPECT_NE(all.find("\n  39  ended"), std::string::npos) << all;
-  const std::string csv = watch({"--once", "--csv"}).out;
+  const std::string csv = watch({"--once", "--csv", "--table", "ranks"}).out;
   EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 41);
 }
 
@@ -80,6 +80,24 @@ TEST_F(Watch, TheRankOfTheHighestPeakIsShownInDetailOrTheOneThatWasNamed) {
   CommandResult result = watch({"--once", "--rank", "7"});
   EXPECT_EQ(result.status, 2);
   EXPECT_NE(result.error.find("has no rank 7"), std::string::npos);
+}
+
+// Of many ranks only the one that is shown is read with its categories; JSON has those of all.
+TEST_F(Watch, OfManyRanksTheOneInDetailIsReadInFull) {
+  for (int i = 0; i < 20; i++)
+    rank(i, (i == 7 ? 3 : 2) * kMiB, 20);
+  const std::string out = watch({"--once"}).out, other = watch({"--once", "--rank", "4"}).out;
+  EXPECT_NE(out.find("unattributed at the last peak of rank 7;"), std::string::npos) << out;
+  EXPECT_NE(out.find("Alive on rank 7"), std::string::npos) << out;
+  EXPECT_NE(out.find("3.0 MiB  100.0%"), std::string::npos) << out;
+  EXPECT_NE(other.find("unattributed at the last peak of rank 4;"), std::string::npos) << other;
+  EXPECT_NE(other.find("2.0 MiB  100.0%"), std::string::npos) << other;
+  const std::string json = watch({"--once", "--json"}).out;
+  size_t alive = 0;
+  for (size_t at = 0; (at = json.find("\"decided\"", at)) != std::string::npos; at++)
+    alive++;
+  EXPECT_EQ(alive, 20u) << json;
+  EXPECT_EQ(watch({"--once", "--rank", "20"}).status, 2);
 }
 
 TEST_F(Watch, APeakOutsideOfStepsSaysBetweenWhich) {

@@ -49,3 +49,8 @@ FROM main.life a JOIN base.life b ON b.rank = a.rank ORDER BY a.rank
 
 -- name: check_has_peaks
 SELECT EXISTS(SELECT 1 FROM life WHERE peak_allocated_bytes IS NOT NULL)
+
+-- name: check_missing
+-- How many ranks are there, of how many, and which are not; no row where all are.
+SELECT (SELECT count(*) FROM rank), (SELECT max(world_size) FROM rank), rank_ranges(first, last) FROM missing_ranks
+HAVING count(*) > 0

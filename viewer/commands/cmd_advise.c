@@ -19,14 +19,13 @@ struct question {
   int64_t budget_bytes; /* 0: not given */
 };
 
-/* The rank to speak of, and the refused request (-1: none) that it has to get past. */
-static int choose(struct sl_db *db, const struct question *question, uint32_t *rank, int64_t *at_ns,
-                  struct sl_error *error) {
+int sl_advise_choose(struct sl_db *db, const struct sl_ranks *ranks, uint32_t *rank, int64_t *at_ns,
+                     struct sl_error *error) {
   struct sl_statement *row = NULL;
   struct sl_death death = {0};
   int r = sl_add_requests(db, error);
   if (r == 0)
-    r = sl_read_request(db, &question->ranks, &death, error);
+    r = sl_read_request(db, ranks, &death, error);
   if (r < 0)
     return r;
   if (r > 0 && death.deadly) {
@@ -35,7 +34,7 @@ static int choose(struct sl_db *db, const struct question *question, uint32_t *r
     return 0;
   }
   *at_ns = -1;
-  r = sl_db_ask_first(db, sl_sql_advise_rank, SL_WITH(SL_RANKS(&question->ranks)), &row, error);
+  r = sl_db_ask_first(db, sl_sql_advise_rank, SL_WITH(SL_RANKS(ranks)), &row, error);
   if (r == 0)
     r = sl_error_set(error, -ENODATA,
                      "no allocation was recorded, so there is nothing to advise on; 'shardledger info' "
@@ -85,7 +84,7 @@ static int print_advise(struct sl_db *db, struct sl_output *out, void *context, 
   if (r == 0)
     r = sl_print_coverage(db, out, error);
   if (r == 0)
-    r = choose(db, question, &rank, &at_ns, error);
+    r = sl_advise_choose(db, &question->ranks, &rank, &at_ns, error);
   if (r == 0)
     r = sl_advise_run(db, rank, at_ns, (uint64_t)question->budget_bytes, &advise, error);
   if (r < 0)

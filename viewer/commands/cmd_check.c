@@ -23,9 +23,11 @@ struct budgets {
   int64_t peak, step_peak, growth; /* -1: none */
   struct budget categories[32];
   int category_count;
-  const char *against; /* NULL: none */
+  const char *against;     /* NULL: none */
+  const char *against_run; /* of several in its directory; NULL: the newest */
   double tolerance;
-  const char *junit; /* NULL: none */
+  const char *junit;   /* NULL: none */
+  bool allows_missing; /* ranks that were not recorded are no failure */
 };
 
 /* What came of one budget. */
@@ -35,6 +37,7 @@ struct verdict {
   int64_t bytes, limit;
   char reason[768]; /* why it failed, or in what it was kept */
   size_t of_any;    /* where the part of the reason begins that does not name the rank; 0: there is none */
+  bool is_missing;  /* ranks were not recorded: it has no bytes, and is not kept */
 };
 
 struct verdicts {
@@ -55,7 +58,7 @@ static struct verdict *add_verdict(struct verdicts *verdicts, struct sl_error *e
 }
 
 static bool is_kept(const struct verdict *v) {
-  return v->bytes <= v->limit;
+  return !v->is_missing && v->bytes <= v->limit;
 }
 
 /* The end of every reason: how far it is from the limit. */
@@ -65,6 +68,27 @@ static const char *distance(char buffer[128], const struct verdict *v, const cha
            sl_format_bytes(difference, is_kept(v) ? v->limit - v->bytes : v->bytes - v->limit, false),
            is_kept(v) ? "under" : "over", limit_name, sl_format_bytes(limit, v->limit, false));
   return buffer;
+}
+
+/* What holds for the ranks that are there may not hold for those that are not. */
+static int check_missing(struct sl_db *db, struct verdicts *verdicts, struct sl_error *error) {
+  struct sl_statement *statement = NULL;
+  int r = sl_db_ask_first(db, sl_sql_check_missing, NULL, &statement, error);
+  struct verdict *v = r > 0 ? add_verdict(verdicts, error) : NULL;
+  if (r > 0 && !v)
+    r = -ENOMEM;
+  if (v) {
+    snprintf(v->name, sizeof(v->name), "ranks");
+    v->rank = -1;
+    v->is_missing = true;
+    snprintf(
+        v->reason, sizeof(v->reason),
+        "%lld of %lld ranks were recorded; what the others had (%.300s) is not known: --allow-missing checks those "
+        "that are there alone",
+        (long long)sl_column_int(statement, 0), (long long)sl_column_int(statement, 1), sl_column_text(statement, 2));
+  }
+  statement = sl_statement_close(statement);
+  return r < 0 ? r : 0;
 }
 
 /* Appends which ranks are over the budget, where there are several. */
@@ -250,7 +274,7 @@ static int compare_ranks(struct sl_db *db, double tolerance, struct verdicts *ve
 
 static int check_against(struct sl_db *db, const struct budgets *budgets, struct verdicts *verdicts,
                          struct sl_error *error) {
-  int r = sl_attach_ledger(db, budgets->against, "base", error);
+  int r = sl_attach_run(db, budgets->against, budgets->against_run, "base", error);
   return r < 0 ? sl_say_other(r, error) : compare_ranks(db, budgets->tolerance, verdicts, error);
 }
 
@@ -364,8 +388,13 @@ static void print_verdicts(struct sl_output *out, const struct verdicts *verdict
       sl_cell_int(table, v->rank);
     else
       sl_cell_null(table);
-    sl_cell_int(table, v->bytes);
-    sl_cell_int(table, v->limit);
+    if (v->is_missing) {
+      sl_cell_null(table);
+      sl_cell_null(table);
+    } else {
+      sl_cell_int(table, v->bytes);
+      sl_cell_int(table, v->limit);
+    }
     sl_cell_text(table, v->reason);
   }
   table = sl_table_end(table);
@@ -395,6 +424,8 @@ static int check_budgets(struct sl_db *db, struct sl_output *out, void *context,
     r = sl_db_int(db, sl_sql_check_has_peaks, &peaks, error);
   if (r == 0 && peaks == 0)
     r = sl_error_set(error, -ENODATA, "no allocations were recorded, so no budget can be checked");
+  if (r == 0 && !b->allows_missing)
+    r = check_missing(db, &verdicts, error);
   if (r == 0 && b->peak >= 0)
     r = check_peak(db, "max-peak", sl_sql_check_peak, b->peak, &verdicts, error);
   if (r == 0 && b->step_peak >= 0)
@@ -461,8 +492,12 @@ int sl_cmd_check(const struct sl_command *command, int argc, char **argv) {
        &growth},
       {"against", 0, "BASE", "a ledger or run directory to compare the lives' peaks with", SL_ARGUMENT_TEXT,
        &budgets->against},
+      {"against-run", 0, "RUN", "this run of several in BASE: its number or id (docs/runs.md)", SL_ARGUMENT_TEXT,
+       &budgets->against_run},
       {"tolerance", 0, "PERCENT", "how much higher than those of BASE they may be; 0% when not given", SL_ARGUMENT_TEXT,
        &tolerance},
+      {"allow-missing", 0, NULL, "ranks of the job that were not recorded are no failure", SL_ARGUMENT_FLAG,
+       &budgets->allows_missing},
       {"junit", 0, "FILE", "write the results as JUnit XML too", SL_ARGUMENT_TEXT, &budgets->junit},
       SL_OUTPUT_ARGUMENTS(format),
   };
@@ -474,8 +509,8 @@ int sl_cmd_check(const struct sl_command *command, int argc, char **argv) {
     r = read_category(categories.items[i], &budgets->categories[budgets->category_count++]);
   if (r < 0)
     return SL_EXIT_USAGE;
-  if (tolerance && !budgets->against) {
-    sl_complain("check: --tolerance goes with --against BASE");
+  if ((tolerance || budgets->against_run) && !budgets->against) {
+    sl_complain("check: --%s goes with --against BASE", tolerance ? "tolerance" : "against-run");
     return SL_EXIT_USAGE;
   }
   if (tolerance && sl_parse_percent(tolerance, &budgets->tolerance) < 0) {

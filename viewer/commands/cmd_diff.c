@@ -1,5 +1,6 @@
 #include "ask_ledger.h"
 #include "command.h"
+#include "commands/diff.h"
 #include "commands/summary.h"
 #include "open_ledger.h"
 #include "output/units.h"
@@ -201,6 +202,28 @@ static int print_diff(struct sl_db *db, struct sl_output *out, void *context, st
     sl_output_line(out, "Nothing differs%s", selection->min > 1 ? " by that much" : "");
   statement = sl_statement_close(statement);
   return r;
+}
+
+int sl_print_diff(struct sl_db *db, const char *other, struct sl_output *line, struct sl_output *rows,
+                  struct sl_error *error) {
+  const struct selection selection = {.other = other, .step = -1, .min = 1, .period = -1, .other_period = -1};
+  struct sl_column told[COLUMNS];
+  struct sl_listing listing = changes;
+  memcpy(told, columns, sizeof told);
+  for (int i = 0; i < COLUMNS; i++)
+    told[i].flags &= ~SL_COLUMN_TEXT_ONLY;
+  listing.columns = told;
+  int r = sl_attach_run(db, other, NULL, "other", error);
+  if (r == 0)
+    r = gather(db, &selection, error);
+  if (r == 0)
+    r = print_verdict(db, line, &selection, error);
+  if (r < 0)
+    return r;
+  const int64_t count =
+      sl_print_listing(db, rows, &listing,
+                       SL_WITH(SL_NUMBER(":one", 0), SL_NUMBER(":min", selection.min), SL_NUMBER(":text", 1)), error);
+  return count < 0 ? (int)count : 0;
 }
 
 int sl_cmd_diff(const struct sl_command *command, int argc, char **argv) {

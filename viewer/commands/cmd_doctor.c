@@ -134,6 +134,23 @@ static void check_cupti(struct findings *findings, const struct sl_probe *python
     add(findings, STATE_ok, "CUPTI", "", "%s, API version %u", path, version);
 }
 
+/* Whether a release brought the torch bridge for this PyTorch, as the companion's built_ahead.py looks for it. */
+static bool is_built_ahead(const char *torch) {
+  char path[PATH_MAX + 128];
+  int major = 0, minor = 0, patch = 0, end = 0;
+  if (sscanf(torch, "%d.%d.%d%n", &major, &minor, &patch, &end) != 3 ||
+      (torch[end] && strncmp(torch + end, "+cu", 3) != 0))
+    return false;
+  for (int abi = 0; abi < 2; abi++) {
+    if (sl_find_plugin(path, PATH_MAX) != 0)
+      return false;
+    snprintf(strrchr(path, '/') + 1, 128, "python/shardledger/native/built/bridge-%d.%d-abi%d.so", major, minor, abi);
+    if (sl_path_exists(path))
+      return true;
+  }
+  return false;
+}
+
 static void check_python(struct findings *findings, const struct sl_probe *python) {
   const char *version = sl_probe_value(python, "python");
   const char *torch = sl_probe_value(python, "torch");
@@ -162,7 +179,9 @@ static void check_python(struct findings *findings, const struct sl_probe *pytho
     add(findings, STATE_limited, "PyTorch", "install a CUDA build of PyTorch", "%s, built without CUDA", torch);
   else
     add(findings, STATE_ok, "PyTorch", "", "%s, CUDA %s", torch, cuda);
-  if (!*compiler || !*headers)
+  if (*cuda && is_built_ahead(torch))
+    add(findings, STATE_ok, "torch bridge", "", "built ahead for this version of PyTorch; no compiler is needed");
+  else if (!*compiler || !*headers)
     add(findings, STATE_limited, "torch bridge", "install g++ or clang++, or set CXX",
         "%s: allocations come from PyTorch's memory history, read at the end of steps",
         *compiler ? "PyTorch's headers are not there" : "no C++ compiler");

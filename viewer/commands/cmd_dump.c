@@ -4,6 +4,7 @@
 #include "plugin/format/events.h"
 #include "storage/log/event_table.h"
 #include "storage/log/log_reader.h"
+#include "storage/run/run_directory.h"
 #include "storage/words.h"
 
 #include <errno.h>
@@ -182,18 +183,51 @@ static int find_type(const char *name) {
   return -EINVAL;
 }
 
+/* The process directories to dump: those of one run, in the order of their ranks, or all. Their number, or a negative
+ * errno, which has been said. */
+static int processes_list(const char *directory, const char *run, char ***out) {
+  struct sl_run chosen = {0};
+  struct sl_error note = {{0}}, error = {{0}};
+  int count = 0, r = 0;
+  if (!run) {
+    count = sl_list_processes(directory, out);
+    if (count < 0)
+      sl_complain("%s: %s; name a run directory or a process directory", directory, strerror(-count));
+    return count;
+  }
+  r = sl_run_open(&directory, 1, run, &chosen, &note, &error);
+  char **paths = r < 0 ? NULL : calloc(chosen.count, sizeof *paths);
+  if (r == 0 && !paths)
+    r = sl_no_memory(&error);
+  for (; r == 0 && count < (int)chosen.count; count++)
+    if (!(paths[count] = strdup(chosen.processes[count].path)))
+      break;
+  if (r == 0 && count < (int)chosen.count)
+    r = sl_no_memory(&error);
+  if (r < 0) {
+    sl_complain("%s", error.text);
+    sl_free_names(paths, count);
+    paths = NULL;
+  }
+  *out = paths;
+  sl_run_close(&chosen);
+  return r < 0 ? r : count;
+}
+
 int sl_cmd_dump(const struct sl_command *command, int argc, char **argv) {
   struct selection selection = {0, 0};
-  const char *type = NULL;
+  const char *type = NULL, *run = NULL;
   const struct sl_argument arguments[] = {
       {"type", 0, "NAME", "only events of this type", SL_ARGUMENT_TEXT, &type},
       {"limit", 0, "N|all", "stop after this many lines (default: 40)", SL_ARGUMENT_LIMIT, &selection.limit},
+      {"run", 0, "RUN", "of several runs in DIR this one alone: its number or id (docs/runs.md)", SL_ARGUMENT_TEXT,
+       &run},
   };
   const char *directory = sl_default_directory();
   struct sl_error error = {{0}};
   struct sl_output out;
   char **processes = NULL;
-  int r = sl_parse(command, arguments, 2, argc, argv, &directory, 1);
+  int r = sl_parse(command, arguments, sizeof arguments / sizeof arguments[0], argc, argv, &directory, 1);
   if (r < 0)
     return sl_parse_exit(r);
   if (type) {
@@ -203,11 +237,9 @@ int sl_cmd_dump(const struct sl_command *command, int argc, char **argv) {
   }
 
   sl_output_open(&out, SL_FORMAT_text, false);
-  int count = sl_list_processes(directory, &processes);
-  if (count < 0) {
-    sl_complain("%s: %s; name a run directory or a process directory", directory, strerror(-count));
+  int count = processes_list(directory, run, &processes);
+  if (count < 0)
     return SL_EXIT_USAGE;
-  }
   if (count == 0)
     sl_complain("%s: no logs here; record a run with 'shardledger run -- CMD'", directory);
   r = count == 0 ? -ENODATA : 0;

@@ -11,15 +11,18 @@
 static const struct {
   const char *name;
   sl_export_format *write;
-  bool is_of_peak; /* what was allocated at one instant; else a timeline, or all tables */
-  bool has_kernels;
+  enum { TIMELINE, TIMELINE_WITH_KERNELS, PEAK, TABLES } is_of; /* a peak: what was allocated at one instant */
 } formats[] = {
-    {"nsys", sl_export_nsys, false, true},         {"kineto", sl_export_kineto, false, true},
-    {"perfetto", sl_export_perfetto, false, true}, {"snapshot", sl_export_snapshot, false, false},
-    {"folded", sl_export_folded, true, false},     {"pprof", sl_export_pprof, true, false},
-    {"parquet", sl_export_parquet, false, false},
+    {"nsys", sl_export_nsys, TIMELINE_WITH_KERNELS},
+    {"kineto", sl_export_kineto, TIMELINE_WITH_KERNELS},
+    {"perfetto", sl_export_perfetto, TIMELINE_WITH_KERNELS},
+    {"snapshot", sl_export_snapshot, TIMELINE},
+    {"folded", sl_export_folded, PEAK},
+    {"pprof", sl_export_pprof, PEAK},
+    {"datasette", sl_export_datasette, TABLES},
+    {"parquet", sl_export_parquet, TABLES},
 };
-#define FORMATS "nsys|kineto|perfetto|snapshot|folded|pprof|parquet"
+#define FORMATS "nsys|kineto|perfetto|snapshot|folded|pprof|datasette|parquet"
 
 /* Rows that an export will go through; near enough for a bar. */
 static int count_rows(struct sl_export *export, struct sl_error *error) {
@@ -83,6 +86,22 @@ static int tell_kernels(struct sl_db *db, struct sl_error *error) {
   return r;
 }
 
+/* What a peak was made of, for the formats that write it; says when there are no call stacks to write it by. */
+static int find_held(struct sl_export *export, struct sl_error *error) {
+  struct sl_statement *row = NULL;
+  int r = sl_db_execute(export->db, sl_sql_code_held, error);
+  if (r == 0)
+    r = sl_db_ask_first(export->db, sl_sql_code_has_stacks, SL_WITH(SL_WORD(":ranks", export->ranks)), &row, error);
+  if (r > 0 && !sl_column_int(row, 0))
+    sl_complain("export: no memory of PyTorch's allocator was recorded: the peak has nothing in it");
+  else if (r > 0 && !sl_column_int(row, 1))
+    sl_complain(
+        "export: no call stack was recorded: modules and categories stand in for them; SHARDLEDGER_STACKS=auto and "
+        "the torch bridge record them");
+  row = sl_statement_close(row);
+  return r < 0 ? r : 0;
+}
+
 int sl_cmd_export(const struct sl_command *command, int argc, char **argv) {
   struct sl_export export = {0};
   struct sl_error error = {{0}};
@@ -94,7 +113,7 @@ int sl_cmd_export(const struct sl_command *command, int argc, char **argv) {
       {"format", 'f', FORMATS, "what to write", SL_ARGUMENT_CHOICE, &format},
       {"output", 'o', "FILE",
        "where to write it; replaced when it is there. Of kineto and snapshot a directory, of parquet a lake, "
-       "which keeps its other runs and ranks",
+       "which keeps its other runs and ranks; of datasette the file for its --metadata",
        SL_ARGUMENT_TEXT, &export.output},
       SL_RUN_ARGUMENT(run),
       {"rank", 0, "RANKS",
@@ -115,13 +134,13 @@ int sl_cmd_export(const struct sl_command *command, int argc, char **argv) {
                 export.output ? export.output : "FILE");
     return SL_EXIT_USAGE;
   }
-  const bool tables = formats[format].write == sl_export_parquet; /* all rows as they are, and no timeline */
-  if (!tables && (export.name || export.python)) {
+  const bool tables = formats[format].is_of == TABLES, peak = formats[format].is_of == PEAK;
+  if (formats[format].write != sl_export_parquet && (export.name || export.python)) {
     sl_complain("export: --%s needs --format parquet", export.name ? "name" : "python");
     return SL_EXIT_USAGE;
   }
   if (tables && ranks.text) {
-    sl_complain("export: parquet has all ranks of the ledger; leave --rank out");
+    sl_complain("export: %s has all ranks of the ledger; leave --rank out", formats[format].name);
     return SL_EXIT_USAGE;
   }
   r = sl_open_run(sl_chosen_directory(path), run, &export.db, &error);
@@ -130,11 +149,11 @@ int sl_cmd_export(const struct sl_command *command, int argc, char **argv) {
     r = ranks.text ? sl_check_selection(export.db, &ranks, -1, &error) : choose_ranks(&export, &chosen, &error);
   if (r == 0 && !tables)
     r = count_rows(&export, &error);
-  if (r == 0 && !tables && !formats[format].is_of_peak)
-    r = tell_left_out(export.db, &error);
+  if (r == 0 && !tables)
+    r = peak ? find_held(&export, &error) : tell_left_out(export.db, &error);
   if (r == 0)
     r = formats[format].write(&export, &error);
-  if (r == 0 && formats[format].has_kernels)
+  if (r == 0 && formats[format].is_of == TIMELINE_WITH_KERNELS)
     r = tell_kernels(export.db, &error);
   sl_progress_clear();
   export.db = sl_db_close(export.db);

@@ -134,6 +134,38 @@ static void print_reason(struct sl_output *out, const struct sl_death *death) {
                    death->free_known ? free_bytes : "unknown bytes");
 }
 
+/* Who was killed before a request was refused: the refusal may be what came of it. */
+static int print_died_before(struct sl_db *db, struct sl_output *out, const struct sl_death *death,
+                             struct sl_error *error) {
+  struct sl_statement *statement = NULL;
+  char before[SL_UNIT_CHARS];
+  int r =
+      death->at_ns < 0 || !death->deadly
+          ? 0
+          : sl_db_ask_first(db, sl_sql_oom_died_before, SL_WITH(SL_NUMBER(":rank", death->rank)), &statement, error);
+  if (r > 0) {
+    const bool one = sl_column_int(statement, 0) == 1;
+    sl_output_styled(out, SL_STYLE_red,
+                     "Rank%s %.200s died %s%s before that: %s log%s just stop%s (killed, or crashed); 'shardledger oom "
+                     "--rank %" PRId64 "' shows what it held",
+                     one ? "" : "s", sl_column_text(statement, 1), one ? "" : "up to ",
+                     sl_format_duration(before, sl_column_int(statement, 3)), one ? "its" : "their", one ? "" : "s",
+                     one ? "s" : "", sl_column_int(statement, 2));
+  }
+  statement = sl_statement_close(statement);
+  return r < 0 ? r : 0;
+}
+
+/* Which of several refused requests this one is. */
+static const char *which_request(const struct sl_death *death) {
+  if (!death->deadly)
+    return "this is the last, and the job went on after each";
+  if (death->unordered < 0)
+    return "which of them ended a rank first is unknown: their hosts' clocks can't be compared";
+  return death->unordered ? "this is the first that ended a rank, of those whose hosts' clocks can be compared"
+                          : "this is the first that ended a rank";
+}
+
 static int print_headline(struct sl_db *db, struct sl_output *out, const struct sl_death *death,
                           struct sl_error *error) {
   char requested[SL_UNIT_CHARS], segment[SL_UNIT_CHARS], message[80] = "", when[192] = "outside of any step";
@@ -157,15 +189,16 @@ static int print_headline(struct sl_db *db, struct sl_output *out, const struct 
                      sl_format_bytes(requested, death->requested_bytes, out->exact_bytes),
                      strcmp(death->source, "allocator") == 0 ? "PyTorch's allocator" : death->source, message,
                      death->deadly ? "" : ", and the job went on");
-  int r = print_ranges(db, out, death, error);
+  int r = print_died_before(db, out, death, error);
+  if (r == 0)
+    r = print_ranges(db, out, death, error);
   if (r == 0)
     r = print_code(db, out, death, error);
   if (r == 0 && death->at_ns >= 0)
     print_reason(out, death);
   if (death->requests > 1)
-    sl_output_line(out, "%" PRId64 " requests were refused%s; this is %s", death->requests,
-                   death->ranks > 1 ? " on all ranks together" : "",
-                   death->deadly ? "the first that ended a rank" : "the last, and the job went on after each");
+    sl_output_line(out, "%" PRId64 " requests were refused%s; %s", death->requests,
+                   death->ranks > 1 ? " on all ranks together" : "", which_request(death));
   return r;
 }
 
@@ -216,12 +249,14 @@ static const struct sl_column line_columns[] = {
     {"category", "Most of it", SL_UNIT_text, 0},
     {"category_bytes", "Bytes", SL_UNIT_bytes, 0},
     {"allocations", "Allocations", SL_UNIT_number, 0},
+    {"rank", "Rank", SL_UNIT_number, SL_COLUMN_DATA_ONLY},
 };
 static const struct sl_column module_columns[] = {
     {"module", "Module", SL_UNIT_text, 0},
     {"bytes", "Bytes", SL_UNIT_bytes, 0},
     {"category", "Most of it", SL_UNIT_text, 0},
     {"category_bytes", "Bytes", SL_UNIT_bytes, 0},
+    {"rank", "Rank", SL_UNIT_number, SL_COLUMN_DATA_ONLY},
 };
 static const struct sl_column largest_columns[] = {
     {"id", "Largest", SL_UNIT_number, 0},
@@ -232,10 +267,12 @@ static const struct sl_column largest_columns[] = {
     {"step", "Made in step", SL_UNIT_number, 0},
     {"where", "In", SL_UNIT_text, 0},
     {"code_line", "Line", SL_UNIT_text, SL_COLUMN_HIDE_EMPTY},
+    {"rank", "Rank", SL_UNIT_number, SL_COLUMN_DATA_ONLY},
 };
 static const struct sl_column device_columns[] = {
     {"owner", "The device", SL_UNIT_text, 0},
     {"bytes", "Bytes", SL_UNIT_bytes, 0},
+    {"rank", "Rank", SL_UNIT_number, SL_COLUMN_DATA_ONLY},
 };
 
 static const struct sl_column death_columns[] = {
@@ -272,10 +309,11 @@ static const struct sl_listing death_groups = {"deaths", SL_COLUMNS(death_group_
 /* Every refused request, for CSV and JSON. */
 static const struct sl_listing requests = {"requests", SL_COLUMNS(request_columns), sl_sql_oom_requests,
                                            .heading = NULL};
+enum { SHOWN = 10 }; /* rows in text */
 static const struct sl_listing tables[] = {
-    {"modules", SL_COLUMNS(module_columns), sl_sql_oom_modules, .only_with_rows = true},
-    {"lines", SL_COLUMNS(line_columns), sl_sql_oom_lines, .only_with_rows = true},
-    {"largest", SL_COLUMNS(largest_columns), sl_sql_oom_largest, .only_with_rows = true},
+    {"modules", SL_COLUMNS(module_columns), sl_sql_oom_modules, .only_with_rows = true, .most = SHOWN},
+    {"lines", SL_COLUMNS(line_columns), sl_sql_oom_lines, .only_with_rows = true, .most = SHOWN},
+    {"largest", SL_COLUMNS(largest_columns), sl_sql_oom_largest, .only_with_rows = true, .most = SHOWN},
     {"device", SL_COLUMNS(device_columns), sl_sql_oom_device, .only_with_rows = true},
 };
 
@@ -289,6 +327,7 @@ static int print_categories(struct sl_db *db, struct sl_output *out, const struc
       {"before_bytes", "A step before", SL_UNIT_bytes, SL_COLUMN_HIDE_EMPTY},
       {"change_bytes", "Change", SL_UNIT_change, SL_COLUMN_HIDE_EMPTY},
       {"compared_with", "Compared with", SL_UNIT_text, SL_COLUMN_DATA_ONLY},
+      {"rank", "Rank", SL_UNIT_number, SL_COLUMN_DATA_ONLY},
   };
   struct sl_statement *statement = NULL;
   struct sl_table *table = NULL;
@@ -302,7 +341,7 @@ static int print_categories(struct sl_db *db, struct sl_output *out, const struc
   sl_output_line(out, "%s", "");
   table = sl_table_begin(out, "categories", SL_COLUMNS(columns));
   while ((r = sl_statement_step(statement, error)) > 0) {
-    sl_cell_columns(table, statement, 0, 6);
+    sl_cell_columns(table, statement, 0, 7);
     snprintf(compared, sizeof compared, "%s", sl_column_text(statement, 6));
   }
   table = sl_table_end(table);
@@ -318,9 +357,7 @@ static int print_categories(struct sl_db *db, struct sl_output *out, const struc
 static int print_deaths(struct sl_db *db, struct sl_output *out, bool each, struct sl_error *error) {
   struct sl_statement *statement = NULL;
   char clocks[SL_UNIT_CHARS];
-  int r = sl_db_tell(db, sl_sql_oom_deaths_make, NULL, error);
-  if (r == 0)
-    r = (int)sl_print_listing(db, out, each || out->format != SL_FORMAT_text ? &deaths : &death_groups, NULL, error);
+  int r = (int)sl_print_listing(db, out, each || out->format != SL_FORMAT_text ? &deaths : &death_groups, NULL, error);
   if (out->format != SL_FORMAT_text)
     return r;
   if (r <= 0)
@@ -416,18 +453,39 @@ static int print_oom(struct sl_db *db, struct sl_output *out, void *context, str
   return r < 0 ? r : 0;
 }
 
-int sl_print_death(struct sl_db *db, struct sl_output *out, struct sl_error *error) {
+/* The death that the whole run is about: 1, 0 where there is none, or a negative errno. */
+static int find_death(struct sl_db *db, struct sl_death *death, struct sl_error *error) {
   const struct selection all = {.ranks = {.text = NULL}};
-  struct sl_death death = {0};
   int r = sl_add_requests(db, error);
   if (r == 0)
-    r = sl_read_request(db, &all.ranks, &death, error);
-  if (r == 0 || (r > 0 && !death.deadly))
-    r = read_end(db, &all, &death, error);
+    r = sl_read_request(db, &all.ranks, death, error);
+  if (r == 0 || (r > 0 && !death->deadly))
+    r = read_end(db, &all, death, error);
   if (r <= 0)
     return r;
-  r = read_place(db, &death, error);
-  return r < 0 ? r : print_headline(db, out, &death, error);
+  r = read_place(db, death, error);
+  return r < 0 ? r : 1;
+}
+
+int sl_print_death(struct sl_db *db, struct sl_output *out, struct sl_error *error) {
+  struct sl_death death = {0};
+  int r = find_death(db, &death, error);
+  return r <= 0 ? r : print_headline(db, out, &death, error);
+}
+
+int sl_print_death_tables(struct sl_db *db, struct sl_output *out, struct sl_error *error) {
+  struct sl_death death = {0};
+  int r = find_death(db, &death, error);
+  if (r <= 0)
+    return r;
+  r = sl_db_tell(db, sl_sql_oom_deaths_make, NULL, error);
+  if (r == 0)
+    r = (int)sl_print_listing(db, out, &death_groups, NULL, error);
+  if (r >= 0 && death.at_ns < 0)
+    r = sl_db_execute(db, "DROP TABLE IF EXISTS temp.held", error); /* that of another rank's peak */
+  if (r >= 0 && death.at_ns < 0)
+    r = sl_db_tell(db, sl_sql_oom_held, SL_WITH(SL_NUMBER(":rank", death.rank)), error);
+  return r < 0 ? r : print_categories(db, out, &death, error);
 }
 
 int sl_cmd_oom(const struct sl_command *command, int argc, char **argv) {

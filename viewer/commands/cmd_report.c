@@ -79,7 +79,9 @@ static int gather(struct sl_page *page, char **out, struct sl_error *error) {
   if (!page->json)
     return sl_no_memory(error);
   fputs("{\"version\":\"" SL_VERSION "\"", page->json);
-  r = sl_page_advice(page, error);
+  r = sl_page_answer(page, error);
+  if (r == 0)
+    r = sl_page_diff(page, error);
   if (r == 0)
     r = sl_page_tables(page, error);
   if (r == 0)
@@ -139,7 +141,7 @@ static int write_file(const char *output, const char *data, struct sl_error *err
 int sl_cmd_report(const struct sl_command *command, int argc, char **argv) {
   struct sl_page page = {.step = -1};
   struct sl_error error = {{0}};
-  const char *path = NULL, *output = "report.html", *run = NULL;
+  const char *paths[2] = {NULL, NULL}, *output = "report.html", *run = NULL;
   char *data = NULL;
   const struct sl_argument arguments[] = {
       {"output", 'o', "FILE", "where to write it; replaced when it is there; default: report.html", SL_ARGUMENT_TEXT,
@@ -149,10 +151,11 @@ int sl_cmd_report(const struct sl_command *command, int argc, char **argv) {
        &page.ranks.text},
       SL_RUN_ARGUMENT(run),
   };
-  int r = sl_parse(command, arguments, sizeof(arguments) / sizeof(arguments[0]), argc, argv, &path, 1);
+  int r = sl_parse(command, arguments, sizeof(arguments) / sizeof(arguments[0]), argc, argv, paths, 2);
   if (r < 0)
     return sl_parse_exit(r);
-  r = sl_open_run(sl_chosen_directory(path), run, &page.db, &error);
+  page.before = paths[1] ? paths[0] : NULL;
+  r = sl_open_run(paths[1] ? paths[1] : sl_chosen_directory(paths[0]), run, &page.db, &error);
   if (r == 0)
     r = gather(&page, &data, &error);
   if (r == 0)

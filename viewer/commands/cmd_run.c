@@ -5,6 +5,7 @@
 #include "installation.h"
 #include "open_ledger.h"
 #include "plugin/config.h"
+#include "plugin/placeholders.h"
 #include "storage/rules/user_rules.h"
 
 #include <ctype.h>
@@ -169,8 +170,18 @@ int sl_cmd_run(const struct sl_command *command, int argc, char **argv) {
   if (rules_path && read_rules(rules_path, &rules) < 0)
     return SL_EXIT_USAGE;
 
-  const char *wanted = options[SL_OPTION_dir].text ? options[SL_OPTION_dir].text : sl_default_directory();
   bool many = is_one_of_many(&task);
+  const char *wanted = options[SL_OPTION_dir].text ? options[SL_OPTION_dir].text : sl_default_directory();
+  char filled[PATH_MAX];
+  if (!many && strstr(wanted, "%r")) {
+    sl_complain("run: %%r is one rank's, and this starts all of them: leave it out of %s", wanted);
+    return SL_EXIT_USAGE;
+  }
+  if (sl_placeholders_fill(wanted, filled, sizeof(filled)) < 0) {
+    sl_complain("run: %s is too long a path", wanted);
+    return SL_EXIT_USAGE;
+  }
+  wanted = filled;
   int made = sl_recording_directory("run", wanted, !many, &directory);
   if (made >= 0 && rules && keep_rules(rules, directory) < 0)
     made = -EIO;

@@ -1,6 +1,7 @@
 #include "ask_ledger.h"
 #include "command.h"
 #include "commands/summary.h"
+#include "commands/survivors.h"
 #include "output/units.h"
 #include "viewer_sql.h"
 
@@ -100,10 +101,37 @@ static void print_growing(struct sl_output *out, struct sl_statement *statement,
                    sl_column_text(statement, G_RANGES));
 }
 
-/* What grows, in one line and by owner, or that nothing does, or that nobody can tell. grows: of *rank, which is set.
- */
-static int print_growth(struct sl_db *db, struct sl_output *out, const struct selection *selection, int64_t ranks,
-                        int64_t *rank, bool *grows, struct sl_error *error) {
+/* What grows, in one line, or that nothing does, or that nobody can tell. grows: of *rank, which is set. */
+static int print_growth_line(struct sl_db *db, struct sl_output *out, const struct sl_ranks *ranks, int64_t of_ranks,
+                             int64_t *rank, bool *grows, struct sl_error *error) {
+  struct sl_statement *statement = NULL;
+  int64_t steps = 0, calls = 0;
+  int r = sl_db_int(db, sl_sql_survivors_steps, &steps, error);
+  if (r == 0)
+    r = sl_db_int(db, sl_sql_survivors_calls, &calls, error);
+  if (r == 0)
+    r = sl_db_ask_first(db, sl_sql_survivors_growth, SL_WITH(SL_RANKS(ranks)), &statement, error);
+  if (r < 0)
+    return r;
+  *grows = r > 0;
+  if (*grows) {
+    *rank = sl_column_int(statement, G_RANK);
+    print_headline(out, statement);
+    print_growing(out, statement, of_ranks, ranks->text != NULL);
+  } else if (steps >= 4 || calls >= 4) {
+    sl_output_line(out, "Nothing grows (%lld %s)", (long long)(steps >= 4 ? steps : calls),
+                   steps >= 4 ? "steps" : "calls: the outermost ranges of a job without steps");
+  } else {
+    const int64_t there = steps ? steps : calls;
+    sl_output_line(out, "%lld %s%s: too few to tell what grows from what comes once; at least four are needed",
+                   (long long)there, steps || !calls ? "step" : "outermost range", there == 1 ? "" : "s");
+  }
+  statement = sl_statement_close(statement);
+  return 0;
+}
+
+/* The owners that grow on a rank which does. */
+static int print_growing_owners(struct sl_db *db, struct sl_output *out, int64_t rank, struct sl_error *error) {
   static const struct sl_column owner_columns[] = {
       {"module", "Module", SL_UNIT_text, SL_COLUMN_HIDE_EMPTY},
       {"phase", "Allocated in", SL_UNIT_text, SL_COLUMN_HIDE_EMPTY},
@@ -117,34 +145,18 @@ static int print_growth(struct sl_db *db, struct sl_output *out, const struct se
   };
   static const struct sl_listing owners = {"growth", SL_COLUMNS(owner_columns), sl_sql_survivors_owners,
                                            .only_with_rows = true, .most = LARGEST};
-  struct sl_statement *statement = NULL;
-  int64_t steps = 0, calls = 0;
-  int r = sl_db_int(db, sl_sql_survivors_steps, &steps, error);
-  if (r == 0)
-    r = sl_db_int(db, sl_sql_survivors_calls, &calls, error);
-  if (r == 0)
-    r = sl_db_ask_first(db, sl_sql_survivors_growth, SL_WITH(SL_RANKS(&selection->ranks)), &statement, error);
-  if (r < 0)
-    return r;
-  *grows = r > 0;
-  sl_output_line(out, "%s", "");
-  if (*grows) {
-    *rank = sl_column_int(statement, G_RANK);
-    print_headline(out, statement);
-    print_growing(out, statement, ranks, selection->ranks.text != NULL);
-  } else if (steps >= 4 || calls >= 4) {
-    sl_output_line(out, "Nothing grows (%lld %s)", (long long)(steps >= 4 ? steps : calls),
-                   steps >= 4 ? "steps" : "calls: the outermost ranges of a job without steps");
-  } else {
-    const int64_t there = steps ? steps : calls;
-    sl_output_line(out, "%lld %s%s: too few to tell what grows from what comes once; at least four are needed",
-                   (long long)there, steps || !calls ? "step" : "outermost range", there == 1 ? "" : "s");
-  }
-  statement = sl_statement_close(statement);
-  if (!*grows)
-    return 0;
-  const int64_t rows = sl_print_listing(db, out, &owners, SL_WITH(SL_NUMBER(":rank", *rank)), error);
+  const int64_t rows = sl_print_listing(db, out, &owners, SL_WITH(SL_NUMBER(":rank", rank)), error);
   return rows < 0 ? (int)rows : 0;
+}
+
+int sl_print_growth(struct sl_db *db, struct sl_output *line, struct sl_output *owners, struct sl_error *error) {
+  const struct sl_ranks all = {.text = NULL};
+  int64_t ranks = 0, rank = -1;
+  bool grows = false;
+  int r = sl_db_int(db, sl_sql_survivors_ranks, &ranks, error);
+  if (r == 0)
+    r = print_growth_line(db, line, &all, ranks, &rank, &grows, error);
+  return r == 0 && grows ? print_growing_owners(db, owners, rank, error) : r;
 }
 
 /* Of the ranks, in text of the one that keeps most. */
@@ -180,8 +192,11 @@ static int print_text(struct sl_db *db, struct sl_output *out, const struct sele
   int64_t ranks = 0, rank = -1;
   bool grows = false;
   int r = sl_db_int(db, sl_sql_survivors_ranks, &ranks, error);
+  sl_output_line(out, "%s", "");
   if (r == 0)
-    r = print_growth(db, out, selection, ranks, &rank, &grows, error);
+    r = print_growth_line(db, out, &selection->ranks, ranks, &rank, &grows, error);
+  if (r == 0 && grows)
+    r = print_growing_owners(db, out, rank, error);
   if (r == 0) {
     if (grows)
       sl_ranks_narrow(&chosen, rank);

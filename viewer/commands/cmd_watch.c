@@ -231,7 +231,10 @@ static int once(struct sl_live_run *run, struct sl_watch_view *view, struct sl_m
                 struct sl_output *out) {
   struct sl_error error = {{0}};
   const uint64_t now_ns = clock_ns(CLOCK_REALTIME);
-  int r = sl_live_run_read_once(run, now_ns, &error);
+  int r = sl_live_run_read_once(run, now_ns, out->format == SL_FORMAT_json ? SIZE_MAX : SL_WATCH_WHOLE, &error);
+  const size_t detail = r < 0 ? 0 : sl_watch_detail(run, view);
+  if (r == 0 && detail < run->count && out->format != SL_FORMAT_json && run->count > SL_WATCH_WHOLE)
+    r = sl_live_run_detail(run, detail, now_ns, &error);
   view->now_ns = clock_ns(CLOCK_REALTIME);
   if (r == -ENOENT && strstr(error.text, "no such directory"))
     sl_complain("%s: no such directory; record a run with 'shardledger run -o %s -- CMD'", run->directory,

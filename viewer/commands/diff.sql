@@ -26,7 +26,7 @@ WHERE rank_in(p.rank, :rank_1) AND p.peak_allocated_bytes IS NOT NULL
 
 -- name: diff_cells
 -- Modules are aligned by FQN and, where several models have the same one, by their order; lines by file, number and function;
--- periods by what they are (align).
+-- periods by what they are (align). CROSS JOIN: in this order, so that a rank's modules are not held against all ranks.
 CREATE TEMP TABLE cells(side, what, key_rank, step, place, align, module, nth, label, phase, category, bytes, own)
 
 -- name: diff_fill
@@ -45,8 +45,8 @@ FROM chosen c JOIN main.peak_category b ON b.rank = c.rank AND b.period = c.rows
 UNION ALL
 SELECT 0, 'module', c.key_rank, c.step, c.place, NULL, m.fqn, m.nth,
   (SELECT label FROM main.module_name l WHERE l.id = m.id), p.phase, NULL, p.allocated_bytes, p.own_bytes
-FROM chosen c JOIN main.peak p ON p.rank = c.rank AND p.period = c.rows_of
-JOIN (SELECT id, fqn, row_number() OVER (PARTITION BY rank, fqn ORDER BY id) AS nth FROM main.module) m
+FROM chosen c CROSS JOIN main.peak p ON p.rank = c.rank AND p.period = c.rows_of
+CROSS JOIN (SELECT id, fqn, row_number() OVER (PARTITION BY rank, fqn ORDER BY id) AS nth FROM main.module) m
   ON m.id = p.module_id WHERE c.side = 0
 UNION ALL
 SELECT 0, 'line', c.key_rank, c.step, c.place, NULL, l.file || coalesce(':' || l.line, '') || coalesce(' ' || l.function, ''), 0,
@@ -69,8 +69,8 @@ FROM chosen c JOIN other.peak_category b ON b.rank = c.rank AND b.period = c.row
 UNION ALL
 SELECT 1, 'module', c.key_rank, c.step, c.place, NULL, m.fqn, m.nth,
   (SELECT label FROM other.module_name l WHERE l.id = m.id), p.phase, NULL, p.allocated_bytes, p.own_bytes
-FROM chosen c JOIN other.peak p ON p.rank = c.rank AND p.period = c.rows_of
-JOIN (SELECT id, fqn, row_number() OVER (PARTITION BY rank, fqn ORDER BY id) AS nth FROM other.module) m
+FROM chosen c CROSS JOIN other.peak p ON p.rank = c.rank AND p.period = c.rows_of
+CROSS JOIN (SELECT id, fqn, row_number() OVER (PARTITION BY rank, fqn ORDER BY id) AS nth FROM other.module) m
   ON m.id = p.module_id WHERE c.side = 1
 UNION ALL
 SELECT 1, 'line', c.key_rank, c.step, c.place, NULL, l.file || coalesce(':' || l.line, '') || coalesce(' ' || l.function, ''), 0,

@@ -1,27 +1,40 @@
 -- name: oom_first
--- By the first rank's host's clock where that can be told of all, else by each host's own.
+-- By the first rank's host's clock; those whose clock can't be compared come last, by their own. The last column: of how many
+-- deadly ones the order is unknown, in negative where it is of this one too.
+WITH clock AS MATERIALIZED (SELECT host, offset_ns FROM host_clock),
+one AS MATERIALIZED (SELECT count(DISTINCT coalesce(host, '')) = 1 AS host FROM rank)
 SELECT o.rank, o.at_ns, coalesce(o.step, -1), coalesce(o.phase_id, 0), o.requested_bytes, o.free_bytes, o.reserved_bytes
   - o.active_bytes, o.allocated_bytes, o.reserved_bytes, o.largest_free_bytes, o.other_bytes, count(*) OVER (),
-  (SELECT count(*) FROM rank WHERE (:rank IS NULL OR rank_in(rank, :rank))), o.source, o.reason, o.deadly AS deadly, o.wanted_bytes
-FROM request AS o WHERE (:rank IS NULL OR rank_in(o.rank, :rank)) ORDER BY deadly DESC, iif(deadly, 1, -1) * (o.at_ns - coalesce((SELECT h.offset_ns FROM rank k
-  JOIN host_clock h ON h.host = k.host WHERE k.rank = o.rank), 0)) LIMIT 1
+  (SELECT count(*) FROM rank WHERE (:rank IS NULL OR rank_in(rank, :rank))), o.source, o.reason, o.deadly AS deadly, o.wanted_bytes,
+  sum(o.deadly AND NOT one.host AND h.host IS NULL) OVER () * iif(one.host OR h.host IS NOT NULL, 1, -1)
+FROM request AS o CROSS JOIN one LEFT JOIN rank k ON k.rank = o.rank LEFT JOIN clock h ON h.host = k.host
+WHERE (:rank IS NULL OR rank_in(o.rank, :rank))
+ORDER BY deadly DESC, h.host IS NULL, iif(deadly, 1, -1) * (o.at_ns - coalesce(h.offset_ns, 0)), o.rank LIMIT 1
+
+-- name: oom_died_before
+-- The ranks that were killed before this one ran out, by clocks that leave no doubt of it: how many, which, the first of them, and
+-- how long before it was.
+SELECT count(*), rank_ranges(k.rank), k.rank, max(d.first_host_ns - k.first_host_ns)
+FROM death d JOIN death k ON k.how = 'killed'
+  AND k.first_host_ns < d.first_host_ns - iif(k.host IS d.host, 0, k.error_ns + d.error_ns)
+WHERE d.rank = :rank AND d.how = 'out of memory' HAVING count(*) > 0
 
 -- name: oom_end
 SELECT r.rank, coalesce(p.step, -1), coalesce(p.id, 0), (SELECT count(*) FROM rank), r.clean_exit, (SELECT sum(bytes)
   FROM allocation AS a WHERE a.rank = r.rank AND a.free_ns IS NULL)
 FROM rank AS r LEFT JOIN phase AS p ON p.id = (SELECT id FROM phase AS o WHERE o.rank = r.rank AND o.end_ns IS NULL
   ORDER BY start_ns DESC, id DESC LIMIT 1)
+LEFT JOIN death d ON d.rank = r.rank
 WHERE (:rank IS NULL OR rank_in(r.rank, :rank)) AND (:rank IS NOT NULL OR NOT r.clean_exit)
-ORDER BY (SELECT d.how = 'waiting' FROM rank_death d WHERE d.rank = r.rank),
-  r.end_ns - coalesce((SELECT h.offset_ns FROM host_clock h WHERE h.host = r.host), 0) LIMIT 1
+ORDER BY d.how = 'waiting', d.first_host_ns IS NULL, d.first_host_ns, r.end_ns, r.rank LIMIT 1
 
 -- name: oom_deaths_make
 -- In their order: by the first rank's host's clock; those whose order is unknown last.
-CREATE TEMP TABLE death AS
+CREATE TEMP TABLE IF NOT EXISTS death AS
 SELECT *, row_number() OVER (ORDER BY first_host_ns IS NULL, first_host_ns, rank) AS place,
   first_host_ns - min(first_host_ns) OVER () AS after_ns,
-  error_ns + first_value(error_ns) OVER (ORDER BY first_host_ns IS NULL, first_host_ns, rank) AS after_error_ns
-FROM rank_death
+  iif(host IS first_value(host) OVER in_order, 0, error_ns + first_value(error_ns) OVER in_order) AS after_error_ns
+FROM rank_death WINDOW in_order AS (ORDER BY first_host_ns IS NULL, first_host_ns, rank)
 
 -- name: oom_deaths
 SELECT rank, host, how, at_ns, first_host_ns, after_ns, after_error_ns, iif(first_host_ns IS NULL, 'unknown', 'known'), waiting_in, waiting_comm,
@@ -67,8 +80,8 @@ WITH part AS (
   WHERE o.rank = :rank AND o.at_ns = :at AND EXISTS (SELECT 1 FROM site s WHERE s.rank = :rank)
   GROUP BY l.file, l.line, l.function, o.category)
 SELECT coalesce(file || coalesce(':' || line, ''), '(not recorded)'), function, sum(bytes) AS bytes,
-  sum(bytes) * 1.0 / (SELECT sum(bytes) FROM part), category, max(bytes), sum(allocations)
-FROM part GROUP BY file, line, function ORDER BY bytes DESC, file, line LIMIT 10
+  sum(bytes) * 1.0 / (SELECT sum(bytes) FROM part), category, max(bytes), sum(allocations), :rank
+FROM part GROUP BY file, line, function ORDER BY bytes DESC, file, line
 
 -- name: oom_requests
 SELECT o.rank, o.at_ns, o.step, o.source, o.device, o.requested_bytes, o.free_bytes, o.allocated_bytes,
@@ -79,13 +92,13 @@ WHERE (:rank IS NULL OR rank_in(o.rank, :rank)) ORDER BY o.at_ns
 
 -- name: oom_largest
 SELECT a.id, a.bytes, a.category || coalesce('/' || a.detail, ''), a.name, m.name, a.step,
-  (SELECT label FROM range_label WHERE id = a.phase_id), l.file || coalesce(':' || l.line, '') FROM allocation AS a
+  (SELECT label FROM range_label WHERE id = a.phase_id), l.file || coalesce(':' || l.line, ''), a.rank FROM allocation AS a
 LEFT JOIN module_name AS m ON m.id = a.module_id LEFT JOIN site_line l ON l.site_id = a.site_id JOIN rank AS r ON r.rank = a.rank
 WHERE a.rank = :rank AND a.device IS r.device AND (:at IS NULL OR a.alloc_ns <= :at) AND
-  (a.free_ns IS NULL OR a.free_ns > :at) ORDER BY a.bytes DESC, a.id LIMIT 10
+  (a.free_ns IS NULL OR a.free_ns > :at) ORDER BY a.bytes DESC, a.id
 
 -- name: oom_device
-SELECT owner, bytes FROM device_balance
+SELECT owner, bytes, rank FROM device_balance
 WHERE rank = :rank AND at_ns = coalesce(:at, (SELECT max(at_ns) FROM device_sample WHERE rank = :rank)) AND
   (bytes <> 0 OR owner = 'unexplained') ORDER BY owner <> 'used', owner = 'unexplained', bytes DESC
 
@@ -124,10 +137,10 @@ before AS (
 now AS (SELECT category, sum(bytes) AS bytes, sum(allocations) AS allocations FROM held GROUP BY category),
 whole AS (SELECT sum(bytes) AS bytes FROM now)
 SELECT n.category, n.bytes, n.bytes * 1.0 / whole.bytes, n.allocations, b.bytes,
-  iif(EXISTS (SELECT 1 FROM before), n.bytes - coalesce(b.bytes, 0), NULL), (SELECT max(what) FROM before)
+  iif(EXISTS (SELECT 1 FROM before), n.bytes - coalesce(b.bytes, 0), NULL), (SELECT max(what) FROM before), :rank
 FROM whole CROSS JOIN now n LEFT JOIN before b ON b.category = n.category
 UNION ALL
-SELECT b.category, 0, 0.0, 0, b.bytes, -b.bytes, what FROM before b WHERE b.category NOT IN (SELECT category FROM now)
+SELECT b.category, 0, 0.0, 0, b.bytes, -b.bytes, what, :rank FROM before b WHERE b.category NOT IN (SELECT category FROM now)
 ORDER BY 2 DESC, 5 DESC
 
 -- name: oom_modules
@@ -135,15 +148,15 @@ WITH parts AS (SELECT module_id, category, sum(bytes) AS bytes FROM held GROUP B
 placed AS (
   SELECT *, sum(bytes) OVER (PARTITION BY module_id) AS module_bytes,
     row_number() OVER (PARTITION BY module_id ORDER BY bytes DESC, category) AS place FROM parts)
-SELECT coalesce(m.name, '(no module)'), module_bytes, category, p.bytes
-FROM placed p LEFT JOIN module_name m ON m.id = p.module_id WHERE place = 1 ORDER BY module_bytes DESC, 1 LIMIT 10
+SELECT coalesce(m.name, '(no module)'), module_bytes, category, p.bytes, :rank
+FROM placed p LEFT JOIN module_name m ON m.id = p.module_id WHERE place = 1 ORDER BY module_bytes DESC, 1
 
 -- name: oom_request_view
 -- Why each request did not fit: the cache would have been enough; the device was not full, so a limit of the process was;
 -- others hold what is missing; or too much is live. wanted_bytes: of the driver the allocator wants a whole segment for
 -- it, which PyTorch's message names (segment_bytes is a function of ours, so this view is no ledger's). deadly: no step
 -- began after it.
-CREATE TEMP VIEW request AS
+CREATE TEMP VIEW IF NOT EXISTS request AS
 SELECT *, CASE WHEN source <> 'allocator' AND reserved_bytes - active_bytes >= requested_bytes THEN 'cached'
   WHEN free_bytes >= wanted_bytes THEN 'limit'
   WHEN reserved_bytes - active_bytes >= requested_bytes OR reserved_bytes - active_bytes + free_bytes >= wanted_bytes

@@ -19,7 +19,8 @@ int sl_add_requests(struct sl_db *db, struct sl_error *error) {
   if (sqlite3_create_function(sl_db_handle(db), "segment_bytes", 2, SQLITE_UTF8 | SQLITE_DETERMINISTIC, NULL,
                               segment_bytes, NULL, NULL) != SQLITE_OK)
     return sl_no_memory(error);
-  return sl_db_execute(db, sl_sql_oom_request_view, error);
+  int r = sl_db_execute(db, sl_sql_oom_request_view, error);
+  return r < 0 ? r : sl_db_execute(db, sl_sql_oom_deaths_make, error);
 }
 
 int sl_read_request(struct sl_db *db, const struct sl_ranks *ranks, struct sl_death *out, struct sl_error *error) {
@@ -48,6 +49,7 @@ int sl_read_request(struct sl_db *db, const struct sl_ranks *ranks, struct sl_de
     snprintf(out->source, sizeof out->source, "%s", sl_column_text(statement, 13));
     snprintf(out->reason, sizeof out->reason, "%s", sl_column_text(statement, 14));
     out->wanted_bytes = sl_column_int(statement, 16);
+    out->unordered = sl_column_int(statement, 17);
   }
   statement = sl_statement_close(statement);
   return r;

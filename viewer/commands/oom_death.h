@@ -18,11 +18,12 @@ struct sl_death {
   int64_t requested_bytes, free_bytes, cached_bytes, allocated_bytes, reserved_bytes, largest_free_bytes;
   int64_t other_bytes; /* of the device, of neither this process nor explained */
   int64_t requests, ranks;
+  int64_t unordered; /* deadly ones whose clocks can't be compared; below 0: this is one of them */
   char source[64], reason[16], place[160]; /* place: outside of steps, the period in words */
   bool free_known, allocated_known, reserved_known, clean, deadly;
 };
 
-/* Makes the view `request` of oom.sql, with its function. 0 or a negative errno. */
+/* Makes the view `request` of oom.sql, with its function, and the table `death`. 0 or a negative errno. */
 int sl_add_requests(struct sl_db *db, struct sl_error *error);
 
 /*

@@ -11,4 +11,10 @@
  */
 int sl_print_death(struct sl_db *db, struct sl_output *out, struct sl_error *error);
 
+/*
+ * Of the same death who died in which order, in groups, and what was alive by category, against the step before. Of a
+ * refused request sl_advise_run comes before it, which makes the table `held`. 0 or a negative errno.
+ */
+int sl_print_death_tables(struct sl_db *db, struct sl_output *out, struct sl_error *error);
+
 #endif

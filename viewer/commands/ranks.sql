@@ -67,4 +67,4 @@ SELECT iif((SELECT max(mesh) FROM mesh) > 0, 'mesh ' || m.mesh || ': ', '') || m
   rank_ranges(m.rank), min(l.peak_allocated_bytes), max(l.peak_allocated_bytes), sum(l.peak_allocated_bytes),
   sum(g.group_number > 0) AS differ, rank_ranges(iif(g.group_number > 0, m.rank, NULL))
 FROM mesh m JOIN life l USING (rank) LEFT JOIN rank_group g USING (rank) GROUP BY m.mesh, m.place, m.coordinate
-ORDER BY m.mesh, m.place, m.coordinate
+ORDER BY m.mesh, differ = count(*) DESC, m.place, m.coordinate

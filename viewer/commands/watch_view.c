@@ -402,7 +402,8 @@ static void missing_words(const struct sl_live_run *run, char *words, size_t siz
   free(missing.list);
 }
 
-static void print_coverage(struct sl_output *out, const struct sl_live_run *run, const struct sl_live_state *states) {
+static void print_coverage(struct sl_output *out, const struct sl_live_run *run, const struct sl_live_state *states,
+                           size_t detail) {
   uint64_t lost = 0, gaps = 0, agreed = 0, differed = 0, unattributed = 0;
   for (size_t i = 0; i < run->count; i++) {
     lost += states[i].lost;
@@ -413,12 +414,15 @@ static void print_coverage(struct sl_output *out, const struct sl_live_run *run,
       if (strcmp(states[i].shares[s].category, "unattributed") == 0)
         unattributed += states[i].shares[s].bytes;
   }
-  char bytes[SL_UNIT_CHARS], missing[256];
+  char bytes[SL_UNIT_CHARS], missing[256], of[64] = "the last peaks";
   missing_words(run, missing, sizeof missing);
+  for (size_t i = 0; i < run->count; i++)
+    if (states[i].figures_only)
+      snprintf(of, sizeof of, "the last peak of rank %u", run->processes[detail].rank);
   sl_output_styled(out, lost || gaps || differed || *missing ? SL_STYLE_yellow : SL_STYLE_plain,
-                   "%s%" PRIu64 " events lost, %" PRIu64 " gap%s; %s unattributed at the last peaks; %" PRIu64
-                   " of %" PRIu64 " checked steps exact",
-                   missing, lost, gaps, gaps == 1 ? "" : "s", sl_format_bytes(bytes, (int64_t)unattributed, false),
+                   "%s%" PRIu64 " events lost, %" PRIu64 " gap%s; %s unattributed at %s; %" PRIu64 " of %" PRIu64
+                   " checked steps exact",
+                   missing, lost, gaps, gaps == 1 ? "" : "s", sl_format_bytes(bytes, (int64_t)unattributed, false), of,
                    agreed, agreed + differed);
 }
 
@@ -497,27 +501,36 @@ static void print_trouble(struct sl_output *out, const struct sl_live_run *run, 
     sl_output_line(out, "%s", run->note.text);
 }
 
+size_t sl_watch_detail(const struct sl_live_run *run, const struct sl_watch_view *view) {
+  struct sl_live_state *state = malloc(sizeof *state);
+  size_t detail = run->count;
+  uint64_t highest = 0;
+  for (size_t i = 0; i < run->count && state; i++) {
+    sl_live_rank_state(run->processes[i].live, state);
+    if (view->rank < 0 ? detail == run->count || state->peak.bytes > highest : run->processes[i].rank == view->rank) {
+      detail = i;
+      highest = state->peak.bytes;
+    }
+  }
+  free(state);
+  return detail;
+}
+
 int sl_watch_print(struct sl_output *out, const struct sl_live_run *run, const struct sl_watch_view *view) {
   struct sl_live_state *states = calloc(run->count ? run->count : 1, sizeof *states);
   if (!states) {
     out->failed = -ENOMEM;
     return 0;
   }
-  size_t detail = 0;
-  bool found = view->rank < 0;
-  for (size_t i = 0; i < run->count; i++) {
-    sl_live_rank_state(run->processes[i].live, &states[i]);
-    if (view->rank < 0 ? states[i].peak.bytes > states[detail].peak.bytes : run->processes[i].rank == view->rank) {
-      detail = i;
-      found = true;
-    }
-  }
-  if (!found || !run->count) {
+  const size_t detail = sl_watch_detail(run, view);
+  if (detail == run->count) {
     free(states);
     return -ENOENT;
   }
+  for (size_t i = 0; i < run->count; i++)
+    sl_live_rank_state(run->processes[i].live, &states[i]);
   sl_output_document(out);
-  print_coverage(out, run, states);
+  print_coverage(out, run, states, detail);
   print_trouble(out, run, states, view->now_ns);
   sl_output_line(out, "%s", "");
   print_ranks(out, run, states, view);

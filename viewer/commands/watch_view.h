@@ -14,6 +14,12 @@ struct sl_watch_view {
 /* A rank whose log has not grown for this long is called silent: a line comes every second. */
 #define SL_WATCH_SILENT_NS 5000000000u
 
+/* Of more ranks than this `watch --once` reads the figures alone, but for the one that is shown in detail. */
+enum { SL_WATCH_WHOLE = 16 };
+
+/* The process whose memory is shown in detail; run->count: there is no such rank (yet). */
+size_t sl_watch_detail(const struct sl_live_run *run, const struct sl_watch_view *view);
+
 /* Prints one view. -ENOENT: there is no such rank (yet), which was not said. */
 int sl_watch_print(struct sl_output *out, const struct sl_live_run *run, const struct sl_watch_view *view);
 

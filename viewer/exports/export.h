@@ -30,6 +30,7 @@ sl_export_format sl_export_perfetto;
 sl_export_format sl_export_snapshot;
 sl_export_format sl_export_folded;
 sl_export_format sl_export_pprof;
+sl_export_format sl_export_datasette;
 sl_export_format sl_export_parquet; /* returns only when it failed */
 
 /* Counts rows that were written and shows how far the export is. */

@@ -1,6 +1,9 @@
 -- name: export_phases
+-- Of a step that repeats another one the ledger has only what reaches into one that is kept: half a step would mislead readers.
 SELECT p.id, p.tid, p.kind, p.name, p.start_ns, coalesce(p.end_ns, r.end_ns, p.start_ns) AS until_ns,
-  (SELECT nullif(label, '(root)') FROM module_name n WHERE n.id = p.module_id), p.step, p.call_index FROM phase AS p JOIN rank AS r ON r.rank = p.rank WHERE p.rank = :rank
+  (SELECT nullif(label, '(root)') FROM module_name n WHERE n.id = p.module_id), p.step, p.call_index FROM phase AS p JOIN rank AS r ON r.rank = p.rank
+WHERE p.rank = :rank AND NOT EXISTS (SELECT 1 FROM period q WHERE q.rank = p.rank AND q.kind = 'step' AND q.step = p.step
+    AND q.same_as IS NOT NULL)
 ORDER BY p.tid, p.start_ns, until_ns DESC, p.id
 
 -- name: export_marks
@@ -67,3 +70,6 @@ WHERE rank = :rank AND owner = 'pytorch'
 UNION ALL
 SELECT free_ns, 3, device, address, bytes, 0, NULL, stream, bytes, NULL, NULL FROM segment
 WHERE rank = :rank AND owner = 'pytorch' AND free_ns IS NOT NULL ORDER BY at, kind
+
+-- name: datasette_columns
+SELECT name FROM pragma_table_info(:table)

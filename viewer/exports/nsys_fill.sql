@@ -12,7 +12,8 @@ WITH numbered AS (
 shifted AS (
   SELECT r.*, iif(nth = 1, r.pid & 0xffffff, 0x800000 | r.rank) AS unique_pid,
     coalesce((SELECT offset_ns FROM host_offset h WHERE h.host IS r.host), 0) AS offset_ns FROM numbered r)
-SELECT rank, unique_pid AS pid, pid & 0xffffff AS own_pid, device, device_name, device_uuid, device_bytes, host, n, start_ns, end_ns,
+SELECT rank, unique_pid AS pid, pid & 0xffffff AS own_pid, device, device_name, device_uuid, device_bytes, multiprocessors, host, n,
+  start_ns, end_ns,
   n / 255 AS hw, 1 + n % 255 AS vm, (((n / 255) << 56) | ((1 + n % 255) << 48)) AS global_vid,
   (((n / 255) << 56) | ((1 + n % 255) << 48) | (unique_pid << 24)) AS global_pid,
   offset_ns + (SELECT min(start_ns - offset_ns) FROM shifted) AS zero_ns, -- what is subtracted from its times
@@ -62,11 +63,13 @@ INSERT INTO TARGET_INFO_SYSTEM_ENV SELECT DISTINCT global_vid, 'SystemInfo', 'Ho
 INSERT INTO PROCESSES
 SELECT global_pid, pid, 'rank ' || rank || iif(pid = own_pid, '', ' (pid ' || own_pid || ' on ' || coalesce(host, '?') || ')')
 FROM process ORDER BY rank;
-INSERT INTO TARGET_INFO_GPU(vmId, id, name, isDiscrete, totalMemory, uuid, cuDevice)
-SELECT u.vm, u.gpu, max(p.device_name), 1, max(p.device_bytes), iif(u.uuid LIKE 'device %', NULL, u.uuid), u.gpu
+-- Where a GPU is on the bus is not recorded.
+INSERT INTO TARGET_INFO_GPU(vmId, id, name, isDiscrete, totalMemory, smCount, uuid, cuDevice)
+SELECT u.vm, u.gpu, max(p.device_name), 1, max(p.device_bytes), max(p.multiprocessors),
+  iif(u.uuid LIKE 'device %', NULL, u.uuid), u.gpu
 FROM used_device u LEFT JOIN process p ON p.rank = u.rank AND p.device = u.device GROUP BY u.gpu;
 INSERT INTO TARGET_INFO_CUDA_DEVICE
-SELECT gpu, gpu, pid, iif(uuid LIKE 'device %', NULL, uuid), NULL FROM used_device ORDER BY rank, gpu;
+SELECT u.gpu, u.gpu, u.pid, g.uuid, g.smCount FROM used_device u JOIN TARGET_INFO_GPU g ON g.id = u.gpu ORDER BY rank, u.gpu;
 INSERT INTO TARGET_INFO_CUDA_CONTEXT_INFO
 SELECT 7, hw, vm, pid, gpu, gpu + 1, NULL, NULL FROM used_device ORDER BY rank;
 INSERT INTO TARGET_INFO_CUDA_STREAM

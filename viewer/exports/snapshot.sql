@@ -48,7 +48,10 @@ SELECT max((SELECT coalesce(max(device), 0) FROM allocation WHERE rank = :rank),
       SELECT coalesce(max(device), 0) FROM segment WHERE rank = :rank)) + 1
 
 -- name: snapshot_annotations
--- A range that never ended has a start alone.
-SELECT name, 1 AS starts, start_ns AS at FROM phase WHERE rank = :rank
+-- A range that never ended has a start alone. Which ones: as in export_phases.
+WITH shown AS (
+  SELECT name, start_ns, end_ns FROM phase p WHERE rank = :rank AND NOT EXISTS (SELECT 1 FROM period q WHERE q.rank = p.rank
+    AND q.kind = 'step' AND q.step = p.step AND q.same_as IS NOT NULL))
+SELECT name, 1 AS starts, start_ns AS at FROM shown
 UNION ALL
-SELECT name, 0, end_ns FROM phase WHERE rank = :rank AND end_ns IS NOT NULL ORDER BY at, starts
+SELECT name, 0, end_ns FROM shown WHERE end_ns IS NOT NULL ORDER BY at, starts

@@ -21,8 +21,8 @@ void sl_output_open(struct sl_output *out, enum sl_format format, bool exact_byt
 }
 
 void sl_output_document(struct sl_output *out) {
-  out->document = true;
-  if (out->format == SL_FORMAT_json)
+  out->document = !out->only;
+  if (out->format == SL_FORMAT_json && out->document)
     fputc('{', out->file);
 }
 
@@ -31,6 +31,11 @@ int sl_output_close(struct sl_output *out) {
     fputs("}\n", out->file);
   if (out->sort && !out->sorted && out->tables && out->failed == 0) {
     sl_complain("--sort: no table here has a column '%s'; name one as its heading or as --csv does", out->sort);
+    out->failed = -EINVAL;
+    return out->failed;
+  }
+  if (out->only && out->others[0] && !out->tables && out->failed == 0) {
+    sl_complain("--table: there is no table '%s' here, but: %s", out->only, out->others);
     out->failed = -EINVAL;
     return out->failed;
   }
@@ -88,6 +93,32 @@ bool sl_table_shows(const struct sl_table *table, int column) {
   return !(c->flags & SL_COLUMN_TEXT_ONLY) && c->unit != SL_UNIT_bar;
 }
 
+static void begin_json(const struct sl_table *table) {
+  const struct sl_output *out = table->out;
+  if (out->document) {
+    fputs(out->tables > 0 ? ",\n" : "\n", out->file);
+    sl_json_text(out->file, table->name);
+    fputs(": ", out->file);
+  }
+  fputc('[', out->file);
+}
+
+static void begin_csv(const struct sl_table *table) {
+  const struct sl_output *out = table->out;
+  bool first = true;
+  if (out->tables > 0)
+    fprintf(out->file, "\n# %s\n", table->name);
+  for (int i = 0; i < table->count; i++) {
+    if (!sl_table_shows(table, i))
+      continue;
+    if (!first)
+      fputc(',', out->file);
+    sl_csv_text(out->file, table->columns[i].name);
+    first = false;
+  }
+  fputc('\n', out->file);
+}
+
 struct sl_table *sl_table_begin(struct sl_output *out, const char *name, const struct sl_column *columns, int count) {
   struct sl_table *table = calloc(1, sizeof(*table));
   if (table) {
@@ -104,25 +135,16 @@ struct sl_table *sl_table_begin(struct sl_output *out, const char *name, const s
   if (count > 0)
     memcpy(table->columns, columns, count * sizeof(*columns));
 
-  table->skipped = out->format == SL_FORMAT_csv && out->tables > 0;
-  if (out->format == SL_FORMAT_json && out->document) {
-    fputs(out->tables > 0 ? ",\n" : "\n", out->file);
-    sl_json_text(out->file, name);
-    fputs(": [", out->file);
-  } else if (out->format == SL_FORMAT_json) {
-    fputc('[', out->file);
-  } else if (out->format == SL_FORMAT_csv && !table->skipped) {
-    bool first = true;
-    for (int i = 0; i < count; i++) {
-      if (!sl_table_shows(table, i))
-        continue;
-      if (!first)
-        fputc(',', out->file);
-      sl_csv_text(out->file, columns[i].name);
-      first = false;
-    }
-    fputc('\n', out->file);
+  if (out->only && strcmp(out->only, name) != 0) {
+    const size_t length = strlen(out->others);
+    snprintf(out->others + length, sizeof(out->others) - length, "%s%s", length ? ", " : "", name);
+    table->skipped = true;
+    return table;
   }
+  if (out->format == SL_FORMAT_json)
+    begin_json(table);
+  else if (out->format == SL_FORMAT_csv)
+    begin_csv(table);
   out->tables++;
   return table;
 }

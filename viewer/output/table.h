@@ -61,6 +61,8 @@ struct sl_output {
   const char *sort; /* text: the column, by name or heading, by which tables are sorted; NULL: as they come */
   bool sorted;      /* a table had it */
   int lines;        /* text: printed so far */
+  const char *only; /* CSV and JSON: the table that is printed, by its name; NULL: all */
+  char others[512]; /* the names of the tables that it is not */
   bool document;    /* several named tables: one JSON object */
   int tables;       /* printed so far */
   int failed;       /* the first negative errno, or 0 */
@@ -72,8 +74,8 @@ struct sl_table;
 void sl_output_open(struct sl_output *out, enum sl_format format, bool exact_bytes);
 
 /*
- * From here to sl_output_close, tables are parts of one document: JSON makes an object with a key a table, CSV prints
- * the first table only, since one CSV file is one table.
+ * From here to sl_output_close, tables are parts of one document: JSON makes an object with a key a table. CSV prints
+ * the first table and, after an empty line and its name ("# deaths"), each other one.
  */
 void sl_output_document(struct sl_output *out);
 

@@ -49,7 +49,7 @@ class StackedBars {
       for (const values of [...sums, ...series]) values.push(values[values.length - 1]);
     }
     const axis = {stroke: colour("--quiet"), font: cssFont(12), ticks: {show: false}, grid: {stroke: colour("--grid"), width: 1}};
-    this.plot = new uPlot({
+    this.options = {
       width: Math.max(280, this.box.clientWidth), height: this.height, padding: [10, 12, 0, 0], legend: {show: false},
       scales: {x: {time: false, range: () => [rows[0].x - 0.5, rows[rows.length - 1].x + 0.5]}, y: {range: () => [0, this.top * 1.06]}},
       series: [{}, ...layers.map(({fill}) => ({fill, stroke: fill, width: 0, paths: bars, points: {show: false}})).reverse(),
@@ -59,7 +59,9 @@ class StackedBars {
              {...axis, size: GUTTER, splits: (u, i, min, max) => byteTicks(max, 4), values: (u, ticks) => ticks.map(formatTick)}],
       cursor: {y: false, points: {show: false}, drag: {x: false, y: false}},
       hooks: {draw: [(u) => this.drawChosen(u)]},
-    }, [places, ...sums.slice().reverse(), ...series], this.box);
+    };
+    this.data = [places, ...sums.slice().reverse(), ...series];
+    this.plot = new uPlot(this.options, this.data, this.box);
     const {over} = this.plot;
     over.addEventListener("mousemove", (event) => {
       const row = this.under(event);

@@ -16,7 +16,7 @@ async function readData() {
   const length = new DataView(whole.buffer).getUint32(0, true);
   const data = JSON.parse(new TextDecoder().decode(whole.subarray(4, 4 + length)));
   const run = {version: data.version, samples: whole.subarray(4 + length), timeline: data.timeline, heat: data.heat, code: data.code,
-               rank_lines: data.rank_lines, advice: data.advice, byRank: {}};
+               rank_lines: data.rank_lines, advice: data.advice, answer: data.answer, rules: data.rules, diff: data.diff, byRank: {}};
   for (const [name, table] of Object.entries(data))
     if (table.columns) {
       run[name] = table.rows.map((row) => asObject(table.columns, row));

@@ -61,7 +61,7 @@ class HeatMap {
     this.section = box.closest("section");
     this.section.hidden = app.all.length < HEAT_RANKS || this.steps.length < 2;
     if (this.section.hidden) return;
-    if (app.all.length > FEW_RANKS) this.section.parentElement.prepend(this.section); // it is the overview then
+    if (app.all.length > FEW_RANKS) document.getElementById("figures").after(this.section); // it is the overview then
     this.read();
     this.base = this.run.groups[0]?.representative ?? null;
     if (!this.series.has(this.base)) this.base = null;
@@ -216,8 +216,18 @@ class HeatMap {
     canvas.style.height = `${height + HEAT_AXIS}px`;
     canvas.width = width * ratio;
     canvas.height = (height + HEAT_AXIS) * ratio;
-    const ctx = canvas.getContext("2d"), tones = new Map();
+    const ctx = canvas.getContext("2d");
     ctx.scale(ratio, ratio);
+    this.paint(ctx, width, height);
+  }
+
+  asSvg() {
+    const width = this.canvas.parentElement.clientWidth, height = this.rows.length * this.height;
+    return drawnAsSvg(width, height + HEAT_AXIS, "f", (context) => this.paint(context, width, height));
+  }
+
+  paint(ctx, width, height) {
+    const tones = new Map();
     ctx.font = cssFont(12);
     this.left = Math.min(width * 0.3, 10 + Math.max(...this.rows.map((row) => (row.first ? ctx.measureText(row.unit).width : 0))));
     this.cell = (width - this.left) / this.steps.length;

@@ -21,7 +21,7 @@ class HoldersPart {
     this.select = part("moment");
     this.matches = part("matches");
     this.request = part("request");
-    this.icicle = new Icicle(part("icicle"), part("trail"), part("said"), (node) => this.tip(node));
+    this.icicle = new Icicle(part("icicle"), part("trail"), part("said"), (node) => this.tip(node), () => app.remember());
     this.lines = new SortedTable(part("lines"), [
       {name: "Line", value: (row) => row.title, cell: (row) => element("span", {class: "fqn", title: row.title}, row.label)},
       {name: "Most of it", value: (row) => largestPart(row.parts)[0], cell: (row) => named(categoryColour(largestPart(row.parts)[0]), largestPart(row.parts)[0])},
@@ -33,6 +33,7 @@ class HoldersPart {
       button.addEventListener("click", () => {
         this.by = button.dataset.by;
         this.draw();
+        app.remember();
       });
     for (const box of section.querySelectorAll("input[type=checkbox]")) box.addEventListener("change", () => this.draw());
     this.fold = part("fold");

@@ -9,9 +9,9 @@ const THIN = 3; // frames below are one, "smaller"
 const LABELLED = 20, WITH_BYTES = 150; // frames of so many pixels
 
 class Icicle {
-  // whole: what shares are of, in words. tip(node): more rows for a frame's tooltip.
-  constructor(box, trail, said, tip) {
-    Object.assign(this, {box, trail, said, tip, zoomed: [], words: ""});
+  // tip(node): more rows for a frame's tooltip.
+  constructor(box, trail, said, tip, onZoom) {
+    Object.assign(this, {box, trail, said, tip, onZoom, zoomed: [], words: ""});
     box.setAttribute("role", "tree");
     box.addEventListener("keydown", (event) => this.key(event));
     box.addEventListener("click", (event) => this.zoomTo(this.under(event)));
@@ -152,6 +152,7 @@ class Icicle {
     this.zoomed = keys;
     hideTip();
     this.draw();
+    this.onZoom();
     const path = this.path;
     this.focus(this.frameOf(path[path.length - 1]));
   }

@@ -59,13 +59,22 @@ class Lanes {
       this.lanes.push({name: "NCCL calls", rows: 1, items: untimed.map((call) => ({
         start: call.start ?? call.enqueued, end: call.start ?? call.enqueued, row: 0, call, text: call.operation}))});
     if (!view.steps.length) this.lanes.shift();
+    for (const lane of this.lanes) lane.longest = longest(lane.items);
+  }
+
+  // Lanes, and rows of them, that have nothing in view take no room; how many there are is said.
+  place() {
     let top = 4;
+    this.shown = [];
     for (const lane of this.lanes) {
-      lane.top = top;
-      lane.longest = longest(lane.items);
-      top += lane.rows * LANE + LANE_GAP;
+      const inView = this.visible(lane);
+      if (!inView.length && lane.name !== "steps") continue;
+      const rows = lane.name === "steps" ? 1 : Math.max(...inView.map((item) => item.row)) + 1;
+      this.shown.push({...lane, inView, top, rows});
+      top += rows * LANE + LANE_GAP;
     }
-    this.height = top;
+    this.folded = this.lanes.length - this.shown.length;
+    this.height = top + (this.folded ? LANE : 0);
   }
 
   get scale() {
@@ -80,17 +89,23 @@ class Lanes {
   }
 
   draw() {
-    const {canvas, chart} = this, ratio = devicePixelRatio, {left, width} = this.scale;
+    const {canvas, chart} = this, ratio = devicePixelRatio;
+    this.place();
     canvas.style.height = `${this.height}px`;
     canvas.width = chart.width * ratio;
     canvas.height = this.height * ratio;
     const ctx = canvas.getContext("2d");
     ctx.scale(ratio, ratio);
+    this.paint(ctx);
+  }
+
+  paint(ctx) {
+    const {chart} = this, {left, width} = this.scale;
     ctx.font = cssFont(11);
     ctx.textBaseline = "middle";
     const position = (at) => left + ((at - chart.from) / (chart.to - chart.from)) * width;
     const ink = colour("--ink"), quiet = colour("--quiet"), paper = colour("--paper");
-    for (const lane of this.lanes) {
+    for (const lane of this.shown) {
       ctx.fillStyle = quiet;
       ctx.textAlign = "right";
       ctx.fillText(lane.name, left - 8, lane.top + LANE / 2, left - 10);
@@ -99,7 +114,7 @@ class Lanes {
       ctx.beginPath();
       ctx.rect(left, lane.top, width, lane.rows * LANE);
       ctx.clip();
-      for (const item of this.visible(lane)) {
+      for (const item of lane.inView) {
         // On whole pixels, so that what is short keeps its colour.
         const x = Math.round(Math.max(left - 1, position(item.start))), end = Math.round(Math.min(left + width + 1, position(item.end)));
         const y = lane.top + item.row * LANE, wide = end - x;
@@ -114,6 +129,8 @@ class Lanes {
       }
       ctx.restore();
     }
+    ctx.fillStyle = quiet;
+    if (this.folded) ctx.fillText(`${plural(this.folded, "lane")} more, with nothing in view`, left, this.height - LANE / 2);
     const x = position(chart.moment);
     if (x >= left && x <= left + width) {
       ctx.fillStyle = ink;
@@ -142,10 +159,10 @@ class Lanes {
   hit(event) {
     const at = this.timeOf(event), y = event.clientY - this.canvas.getBoundingClientRect().top;
     const slack = ((this.chart.to - this.chart.from) / this.chart.width) * 2;
-    for (const lane of this.lanes) {
+    for (const lane of this.shown) {
       const row = Math.floor((y - lane.top) / LANE);
       if (row < 0 || row >= lane.rows || y < lane.top) continue;
-      const near = this.visible(lane).filter((item) => item.row === row && item.start - slack <= at && item.end + slack >= at);
+      const near = lane.inView.filter((item) => item.row === row && item.start - slack <= at && item.end + slack >= at);
       return near.sort((a, b) => a.end - a.start - (b.end - b.start))[0] || null;
     }
     return null;
@@ -154,6 +171,9 @@ class Lanes {
   clicked(event) {
     const item = this.hit(event);
     if (item && item.step) this.actions.zoomStep(item.step);
-    else this.actions.select(this.timeOf(event));
+    else {
+      this.actions.select(this.timeOf(event));
+      if (item) this.actions.pick(item);
+    }
   }
 }

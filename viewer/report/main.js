@@ -10,18 +10,22 @@ class App {
     this.ranks = this.all.filter((view) => view.drawn);
     const actions = {zoom: (from, to) => this.zoom(from, to), select: (at) => this.select(at),
                      zoomStep: (step) => this.showStep(step)};
-    this.modules = new ModulesTable(document.getElementById("modules"), run.modules);
+    this.modules = new ModulesTable(document.getElementById("modules"), run.modules, (name) => this.pick(name));
     this.chart = new TimeChart(document.getElementById("time-chart"), this.layers,
                                {...actions, hover: (at, event, bytes) => this.hoverMemory(at, event, bytes)});
     this.lanes = new Lanes(document.getElementById("lanes"), this.chart,
-                           {...actions, hover: (item, event) => this.hoverLane(item, event)});
+                           {...actions, hover: (item, event) => this.hoverLane(item, event), pick: (item) => this.pickLane(item)});
     this.device = new DevicePart(run, document.getElementById("device"), (at) => this.showPlace(at, null));
+    this.allocations = new AllocationsPart(this, document.getElementById("allocations"));
+    this.segments = new SegmentsPart(this, document.getElementById("segments"));
+    this.compare = new ComparePart(this, document.getElementById("compare"));
     this.holders = new HoldersPart(this, document.getElementById("holders"));
     this.steps = new StepsChart(document.getElementById("steps-chart"), this.layers, (step) => this.showStep(step));
     this.strips = new RankStrips(document.getElementById("strips"), this.layers, this.all.length > FEW_RANKS ? run.groups : [], (rank) => this.showRank(rank));
     this.heat = new HeatMap(this, document.getElementById("heat"));
     this.owners = new SortedTable(element("div", {class: "scroll"}), [
-      {name: "Module", value: (row) => this.modules.short(row.module) || "", cell: (row) => element("span", {class: "fqn", title: this.modules.name(row.module)}, ...breakable(this.modules.short(row.module) || "no module"))},
+      {name: "Module", value: (row) => this.modules.short(row.module) || "", cell: (row) => element("button", {type: "button", class: "plain fqn", title: `The allocations of ${this.modules.name(row.module) || "no module"}`,
+        onclick: () => this.pick(this.modules.name(row.module) || "no module", row.category, row.detail)}, ...breakable(this.modules.short(row.module) || "no module"))},
       {name: "Category", value: (row) => row.category, cell: (row) => element("span", {}, named(categoryColour(row.category), row.category),
         row.detail ? element("span", {class: "quiet detail"}, ...breakable(row.detail)) : null)},
       {name: "Bytes", number: true, value: (row) => row.bytes, cell: (row) => bytesCell(row.bytes)},
@@ -31,10 +35,12 @@ class App {
   }
 
   start() {
-    showCoverage(this.run, this.all, this.layers);
+    showCoverage(this.run, this.all);
     showHead(this.run);
     showAlerts(this.run, this);
+    showAnswer(this);
     showAdvice(this.run);
+    showDiff(this.run);
     showAlike(this.run);
     showFigures(this.all);
     showHistogram(this.all);
@@ -54,8 +60,14 @@ class App {
       if (innerWidth !== width) this.redraw();
       width = innerWidth;
     });
+    for (const button of document.querySelectorAll("[data-compare]"))
+      button.addEventListener("click", () => this.compare[button.dataset.compare]());
     this.open();
     this.heat.draw();
+    offerPictures(this);
+    const reading = new Place(this);
+    reading.go(location.hash);
+    this.reading = reading;
     document.getElementById("about").textContent = `Written by shardledger ${this.run.version}. Sizes are exact: hover a size for its bytes. Charts: uPlot 1.6.31, Copyright (c) 2022 Leon Sorokin, MIT licence.`;
   }
 
@@ -122,6 +134,12 @@ class App {
     this.lanes.draw();
     this.strips.show(this.ranks, this.view, this.chart.from, this.chart.to);
     this.describe();
+    this.remember();
+  }
+
+  // The place in the page, once there is one that the reader chose.
+  remember() {
+    this.reading?.remember();
   }
 
   select(at) {
@@ -134,6 +152,10 @@ class App {
     this.showOwners(step);
     this.steps.choose(step);
     this.holders.show(this.view, this.at);
+    this.allocations.show(this.view, this.at);
+    this.segments.show(this.view, this.at);
+    this.compare.show();
+    this.remember();
     this.modules.show(this.view, step);
     this.device.select(this.at);
   }
@@ -171,7 +193,7 @@ class App {
     document.getElementById("strips-lead").textContent = `Allocated bytes over the time in view above (${words} of rank ${this.view.rank}), on one scale; at the end of each line its highest in view.${
       this.ranks.length < this.all.length ? ` ${this.ranks.length} of ${plural(this.all.length, "rank")}: those that stand for others, and those that stand out.` : ""}`;
     document.getElementById("view").textContent = `Rank ${this.view.rank} · ${words} · ${formatTime(to - from)}${
-      this.chart.baseStep ? `, from step ${this.chart.baseStep.step}’s start` : this.chart.dense ? ", narrow steps at their highest" : ""}`;
+      this.chart.dense ? ", narrow steps at their highest" : ""}`;
   }
 
   showHeld() {
@@ -202,9 +224,46 @@ class App {
 
   legend() {
     document.getElementById("legend").replaceChildren(...this.layers.slice().reverse().map((layer) =>
-      named(categoryColour(layer), layer)));
+      element("button", {type: "button", class: "plain", title: `The allocations of ${layer} at the chosen moment`, onclick: () => this.pick(layer)}, named(categoryColour(layer), layer))));
     document.getElementById("steps-lead").textContent = `What was allocated at the highest point of each step of rank ${this.view.rank}, by category; dashed: reserved by PyTorch${
       this.ranks.length > 1 ? `; thin lines: ${this.ranks.length < this.all.length ? "the peaks of the other ranks that are drawn" : "the other ranks’ peaks"}` : ""}. Click a step to see inside.`;
+  }
+
+  // A category that was clicked on the first screen: its allocations at the moment that the screen speaks of.
+  pickCategory(category) {
+    const [at] = this.run.answer_at;
+    this.showMoment(at.rank, at.at, at.step);
+    this.pick(category);
+  }
+
+  // The allocations that have all these words, at the chosen moment.
+  pick(...words) {
+    this.allocations.search(words.filter(Boolean).join(" "));
+    this.remember();
+  }
+
+  chooseAllocation(id) {
+    this.allocations.choose(id);
+    this.remember();
+  }
+
+  // What was clicked in the lanes: the allocations of a phase, and of a collective its module's.
+  pickLane(item) {
+    const {allocations} = this;
+    if (item.phase) {
+      const {phase, origin} = item;
+      allocations.showMade({from: phase.start, to: phase.end, tid: phase.tid, label: `${phase.name}${origin === undefined ? "" : ` of step ${origin}`}`});
+    } else if (item.call) {
+      allocations.made = null;
+      allocations.find.value = [OPERATION_CATEGORY[item.call.operation], item.call.module && this.modules.name(item.call.module)].filter(Boolean).join(" ");
+      allocations.draw();
+    }
+  }
+
+  // When something was, in few words.
+  instant(at) {
+    const step = stepAt(this.view, at);
+    return step ? `step ${step.step}, +${formatTime(at - step.start)}` : formatTime(at);
   }
 
   // Where a moment is, in words.
@@ -331,6 +390,9 @@ class App {
     this.legend();
     this.showOwners(stepAt(this.view, this.at));
     this.holders.draw();
+    this.allocations.show(this.view, this.at);
+    this.segments.show(this.view, this.at);
+    this.compare.show();
     this.device.show(this.view);
     this.device.select(this.at);
     showCollectives(this.run, this.view);

@@ -110,6 +110,14 @@ class RankMemory {
     return this.decoded(window).totals[sample];
   }
 
+  // The instant, in the time of the rows, that a moment is drawn from.
+  instantOf(at) {
+    const [window, sample] = this.find(at), {repeats, step, full} = this.windows[window];
+    if (repeats < 0) return full ? at : this.decoded(window).times[sample];
+    const {times} = this.decoded(repeats); // of what lies before a step and repeats a step, its end
+    return step < 0 && this.windows[repeats].step >= 0 ? times[times.length - 1] : times[sample];
+  }
+
   layersAt(at) {
     const [window, sample] = this.find(at);
     return this.decoded(window).layers.subarray(sample * this.layerCount, (sample + 1) * this.layerCount);

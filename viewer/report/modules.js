@@ -2,14 +2,14 @@
 // The tree of modules with their peaks.
 
 class ModulesTable {
-  constructor(box, modules) {
+  constructor(box, modules, onPick) {
     this.modules = new Map(modules.map((module) => [module.id, module]));
     this.find = "";
     const bytes = (name, key, help) => ({name, help, number: true, value: (row) => row[key], cell: (row) => (row[key] === null ? "–" : bytesCell(row[key]))});
     this.table = new SortedTable(box, [
       {name: "Module", help: "Sort by name: the tree", value: (row) => row.order,
-       cell: (row, tree) => element("span", {class: "fqn", title: row.module.name,
-                                             style: tree ? {paddingLeft: `${row.depth * 1.1}em`} : {}},
+       cell: (row, tree) => element("button", {type: "button", class: "plain fqn", title: row.module.name, "aria-label": `The allocations of ${row.module.name}`, onclick: () => onPick(row.module.name),
+                                               style: tree ? {paddingLeft: `${row.depth * 1.1}em`} : {}},
                                     this.label(row, tree), row.module.is_fsdp ? element("span", {class: "quiet"}, " FSDP") : null)},
       {name: "Class", value: (row) => row.module.class || "", cell: (row) => row.module.class || ""},
       bytes("Forward", "forward", "The whole device's peak while the module ran forward"),

@@ -1,13 +1,14 @@
 "use strict";
 // First line, alerts and figures; ranks side by side, collectives, what is missing.
 
-function showCoverage(run, ranks, layers) {
-  const lost = run.ranks.reduce((sum, rank) => sum + rank.lost, 0);
-  let unattributed = 0, whole = 0;
-  for (const view of ranks) {
-    whole += view.life?.allocated || 0;
-    unattributed += view.heldAtPeak.get("unattributed") || 0;
-  }
+// What no rule covers at the peaks of all ranks: {bytes, whole}.
+function unattributedOf(ranks) {
+  const sum = (of) => ranks.reduce((all, view) => all + of(view), 0);
+  return {bytes: sum((view) => view.heldAtPeak.get("unattributed") || 0), whole: sum((view) => view.life?.allocated || 0)};
+}
+
+function showCoverage(run, ranks) {
+  const lost = run.ranks.reduce((sum, rank) => sum + rank.lost, 0), {bytes: unattributed, whole} = unattributedOf(ranks);
   const line = document.getElementById("coverage");
   const reduced = run.ranks.filter((rank) => rank.fidelity === "history").length;
   const some = reduced < run.ranks.length ? ` on ${reduced} of ${plural(run.ranks.length, "rank")}` : "";
@@ -35,22 +36,34 @@ function rankWords(ranks) {
   return `Rank${ranks.length > 1 ? "s" : ""} ${formatRuns(ranks.map((one) => one.rank))}`;
 }
 
+// Refused requests of which all figures are the same are one, with their ranks.
+function refusedGroups(run) {
+  const same = ({step, requested, wanted, allocated, reserved, largest_free: largest, free, source, place, line}) => JSON.stringify([step, requested, wanted, allocated, reserved, largest, free, source, place, line]);
+  const refused = run.oom.slice().sort((a, b) => a.at - b.at).map((oom) => ({...oom, group: same(oom)}));
+  return [...groupBy(refused, "group").values()];
+}
+
+// Of the one that the verdict speaks of, what that does not say.
+function requestWords(run, oom) {
+  const [at] = run.answer_at, isAnswer = at?.kind === "refused" && at.rank === oom.rank && at.at === oom.at;
+  const asked = `${formatBytes(oom.requested)} asked for by ${oom.source === "allocator" ? "PyTorch’s allocator" : oom.source}${
+    oom.wanted === oom.requested ? "" : ` (its message says ${formatBytes(oom.wanted)}, the segment for it)`}. `;
+  const unable = linesOf(run.answer.death).find((line) => line.startsWith("its blocks that"));
+  return `${isAnswer ? "" : asked}${formatBytes(oom.allocated)} allocated, ${formatBytes(oom.reserved)} reserved, largest free block ${
+    formatBytes(oom.largest_free)}${isAnswer && unable ? ` (${unable})` : ""}; ${formatBytes(oom.free)} of the device free.`;
+}
+
 // What went wrong stands before everything else.
 function showAlerts(run, app) {
-  const box = document.getElementById("alerts");
-  const refused = run.oom.slice().sort((a, b) => a.at - b.at);
-  for (const oom of refused.slice(0, 3))
-    box.append(element("div", {class: "alert alarm", role: "alert"}, element("b", {}, `Out of memory: rank ${oom.rank}`),
-      `${oom.step === null ? "" : ` in step ${oom.step}`}: ${formatBytes(oom.requested)} asked for by ${
-        oom.source === "allocator" ? "PyTorch’s allocator" : oom.source}${
-        oom.wanted === oom.requested ? "" : ` (its message says ${formatBytes(oom.wanted)}, the segment for it)`}. ${formatBytes(oom.allocated)} allocated, ${
-        formatBytes(oom.reserved)} reserved, largest free block ${formatBytes(oom.largest_free)}; ${
-        formatBytes(oom.free)} of the device free.${oom.place ? ` In ${oom.place.replaceAll(" > ", " › ")}.` : ""}${
-        oom.line ? ` Asked for at ${oom.line}.` : ""} Why it did not fit, and what would help: `,
-      element("code", {}, "shardledger oom"), " ",
+  const box = document.getElementById("alerts"), groups = refusedGroups(run);
+  for (const [oom, ...others] of groups.slice(0, 3)) {
+    const ranks = formatRuns([...new Set([oom, ...others].map((one) => one.rank))].sort((a, b) => a - b));
+    box.append(element("div", {class: "alert alarm", role: "alert"}, element("b", {}, `Out of memory: rank${/^\d+$/.test(ranks) ? "" : "s"} ${ranks}`),
+      `${oom.step === null ? "" : ` in step ${oom.step}`}: ${requestWords(run, oom)}${oom.place ? ` In ${oom.place.replaceAll(" > ", " › ")}.` : ""}${oom.line ? ` Asked for at ${oom.line}.` : ""} `,
       app.byRank.get(oom.rank).drawn ? element("button", {type: "button", onclick: () => app.showMoment(oom.rank, oom.at, oom.step)}, "Show the moment") : ""));
-  if (refused.length > 3)
-    box.append(element("div", {class: "alert alarm"}, `${plural(refused.length - 3, "more refused request")}: shardledger oom lists them.`));
+  }
+  const rest = groups.slice(3).reduce((sum, group) => sum + group.length, 0);
+  if (rest) box.append(element("div", {class: "alert alarm"}, `${plural(rest, "more refused request")}: shardledger oom lists them.`));
   const cut = run.ranks.filter((rank) => rank.ended === "cut off");
   if (cut.length)
     box.append(element("div", {class: "alert"}, element("b", {}, `${rankWords(cut)}: the log just stops.`),
@@ -90,18 +103,13 @@ function showFigures(ranks) {
   const least = known.reduce((a, b) => (b.life.allocated < a.life.allocated ? b : a));
   const stepped = ranks.filter((view) => view.highest).reduce((a, b) => (a && a.highest.allocated >= b.highest.allocated ? a : b), null);
   const peak = worst.life, total = worst.facts.device_bytes;
-  // The step in which a process died says nothing about growth.
-  const ended = (worst.facts.ended === "clean" ? worst.steps : worst.steps.slice(0, -1)).filter((one) => one.end_allocated !== null);
-  const last = ended[ended.length - 1], second = ended[1];
-  const growth = ended.length > 2 ? last.end_allocated - second.end_allocated : 0;
   const figures = [
     figure("Peak allocated", formatBytes(peak.allocated), `rank ${worst.rank}, ${peakPlace(peak)}`, formatExact(peak.allocated)),
     peak.step === null && stepped ? figure("Highest step", formatBytes(stepped.highest.allocated), `rank ${stepped.rank}, step ${stepped.highest.step}, ${stepped.highest.place}`, formatExact(stepped.highest.allocated)) : null,
     figure(`Highest reserved in that ${peak.step === null ? "period" : "step"}`, formatBytes(peak.reserved), peak.reserved ? `${formatBytes(peak.reserved - peak.allocated)} more than allocated` : "not known", formatExact(peak.reserved)),
     figure("Device in use", formatBytes(peak.device), peak.device && total ? `${formatShare(peak.device, total)} of ${formatBytes(total)}, in that ${peak.step === null ? "period" : "step"}` : "no sample", formatExact(peak.device)),
     known.length > 1 ? figure("Lowest peak of all ranks", formatBytes(least.life.allocated), peak.allocated === least.life.allocated ? "the same on every rank" : `rank ${least.rank}, ${formatBytes(peak.allocated - least.life.allocated)} less`, formatExact(least.life.allocated))
-                     : null,
-    ended.length > 2 ? figure("Growth since step " + second.step, `${growth > 0 ? "+" : ""}${formatBytes(growth)}`, `at step ends, up to step ${last.step}`, formatExact(growth)) : null];
+                     : null];
   box.append(...figures.filter(Boolean));
 }
 
@@ -190,11 +198,16 @@ function showCollectives(run, view) {
 function showMissing(run, app) {
   const box = document.getElementById("missing");
   const rows = [...run.gaps, ...run.sources.map((source) => ({...source, at: null, lost: null, reason: `${source.state}: ${source.reason}`}))];
+  const {bytes, whole} = unattributedOf(app.all);
+  const unknown = bytes ? element("p", {}, `${formatBytes(bytes)} (${formatShare(bytes, whole)}) of what was allocated at the peaks is unattributed: the record tells of it, but no rule says whose it is. 'shardledger rules' says how to add one.`) : null;
   if (!rows.length) {
-    box.replaceChildren(element("p", {}, "Nothing: no gaps, and every source of the record was on."));
+    box.replaceChildren(unknown || element("p", {}, "Nothing: no gaps, and every source of the record was on."));
+    if (unknown) box.append(element("p", {}, "Otherwise nothing: no gaps, and every source of the record was on."));
     return;
   }
-  new SortedTable(box, [
+  const table = element("div");
+  box.replaceChildren(...[unknown, table].filter(Boolean));
+  new SortedTable(table, [
     {name: "At", number: true, value: (row) => row.at, cell: (row) => (row.at === null ? "" : !app.byRank.get(row.rank).drawn ? formatTime(row.at) :
       element("button", {type: "button", onclick: () => app.showMoment(row.rank, row.at, null)}, formatTime(row.at)))},
     {name: "Rank", number: true, value: (row) => row.rank, cell: (row) => `${row.rank}`},

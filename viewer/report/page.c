@@ -3,6 +3,7 @@
 
 #include "commands/oom_death.h"
 #include "output/terminal.h"
+#include "output/text.h"
 #include "storage/tables/db.h"
 #include "viewer_sql.h"
 
@@ -74,6 +75,32 @@ int sl_page_begin(struct sl_page *page, struct sl_error *error) {
   if (r == 0)
     r = sl_db_int(page->db, sl_sql_page_first_instant, &page->first_ns, error);
   return r == 0 ? sl_db_int(page->db, sl_sql_page_rows, &page->rows, error) : r;
+}
+
+int sl_page_said(struct sl_page *page, const char *name, enum sl_format format, sl_page_print *print, void *context,
+                 struct sl_error *error) {
+  struct sl_output out = {.format = format};
+  char *text = NULL;
+  size_t size = 0;
+  int r = 0;
+  out.file = open_memstream(&text, &size);
+  if (!out.file)
+    return sl_no_memory(error);
+  if (format == SL_FORMAT_json)
+    sl_output_document(&out);
+  r = print(page, &out, context, error);
+  const int failed = sl_output_close(&out);
+  if (fclose(out.file) != 0 || failed < 0)
+    r = r < 0 ? r : sl_no_memory(error);
+  if (r == 0) {
+    fprintf(page->json, ",\"%s\":", name);
+    if (format == SL_FORMAT_json)
+      fputs(text, page->json);
+    else
+      sl_json_text(page->json, text);
+  }
+  free(text);
+  return r;
 }
 
 int sl_page_each_rank(struct sl_page *page, bool is_drawn, sl_page_rank *write, void *context, struct sl_error *error) {

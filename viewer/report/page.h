@@ -3,15 +3,16 @@
  *
  *   base64(deflate(length of the JSON as 4 bytes, little-endian; JSON; samples))
  *
- * The JSON has the small tables (page_tables.c), advice for a run that died (page_advice.c) and the indexes of the
- * samples: peaks of all steps (page_heat.c), lines of code (page_code.c), and memory over time (page_timeline.c). Of up
- * to 8 ranks each is drawn. Of more those are that speak for others or stand out: the rest has a row in a few tables
- * and its peaks, and the page shows the rank that stands for it.
+ * The JSON has the small tables (page_tables.c), the first screen's answer (page_answer.c) with advice
+ * (page_advice.c), and the indexes of the samples: peaks of all steps (page_heat.c), lines of code (page_code.c), and
+ * memory over time (page_timeline.c). Of up to 8 ranks each is drawn. Of more those are that speak for others or stand
+ * out: the rest has a row in a few tables and its peaks, and the page shows the rank that stands for it.
  */
 #ifndef SHARDLEDGER_PAGE_H
 #define SHARDLEDGER_PAGE_H
 
 #include "ask_ledger.h"
+#include "output/table.h"
 #include "storage/error.h"
 #include "storage/tables/db.h"
 
@@ -31,6 +32,7 @@ struct sl_page {
   struct sl_db *db;
   int64_t step;          /* to be held in full whatever the budget says; -1: none */
   struct sl_ranks ranks; /* to be drawn whatever they resemble; without text: none */
+  const char *before;    /* the run that it is held against; NULL: none */
   int64_t drawn;
   int64_t first_ns; /* start of the page's clock, which is that of the first rank's host */
   int64_t rows, rows_done;
@@ -41,8 +43,22 @@ struct sl_page {
 /* Chooses the ranks that are drawn, and finds the page's clock. First of all. 0 or a negative errno, as below. */
 int sl_page_begin(struct sl_page *page, struct sl_error *error);
 
-/* Adds the member "advice", where a rank died of a refused request. Before the tables. */
+/*
+ * Adds the member "answer": what the run came to, in the words of `oom`, `advise` and `survivors`, and what the device
+ * held then. Makes the table `answer` of its rank and moment. Before the tables.
+ */
+int sl_page_answer(struct sl_page *page, struct sl_error *error);
+
+/* Adds the member "advice": what 'shardledger advise' says of the run, or why it says nothing. Part of the answer. */
 int sl_page_advice(struct sl_page *page, struct sl_error *error);
+
+/* Adds the member "diff", where there is a run to hold it against. */
+int sl_page_diff(struct sl_page *page, struct sl_error *error);
+
+/* Adds a member that a command prints: its text as a string, its tables as an object. 0 or a negative errno. */
+typedef int sl_page_print(struct sl_page *page, struct sl_output *out, void *context, struct sl_error *error);
+int sl_page_said(struct sl_page *page, const char *name, enum sl_format format, sl_page_print *print, void *context,
+                 struct sl_error *error);
 
 /* Adds the tables, as members. 0, or a negative errno with the sentence in error. */
 int sl_page_tables(struct sl_page *page, struct sl_error *error);

@@ -2,6 +2,7 @@
 #include "commands/rank_lines.h"
 #include "output/text.h"
 #include "report/page.h"
+#include "storage/attribution/attribution.h"
 #include "viewer_sql.h"
 
 #include <errno.h>
@@ -9,11 +10,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { ALLOCATIONS_MOST = 20000 }; /* one by one, of all drawn ranks: some 0.5 MB of page */
+
 static const struct page_table {
   const char *name, *sql;
   enum { FOR_RUN, FOR_EACH, FOR_DRAWN } who; /* once, for each rank, or for each that is drawn */
   const char *needs;                         /* a table without which there are no rows; NULL: it is always there */
 } tables[] = {
+    {"answer_at", sl_sql_answer_at, FOR_RUN, NULL},
+    {"answer_owners", sl_sql_answer_owners, FOR_RUN, NULL},
+    {"answer_sample", sl_sql_answer_sample, FOR_RUN, NULL},
+    {"answer_device", sl_sql_answer_device, FOR_RUN, NULL},
     {"meta", sl_sql_page_meta, FOR_RUN, NULL},
     {"categories", sl_sql_page_categories, FOR_RUN, NULL},
     {"ranks", sl_sql_page_ranks, FOR_EACH, NULL},
@@ -37,6 +44,11 @@ static const struct page_table {
     {"device_meaning", sl_sql_page_device_meaning, FOR_RUN, NULL},
     {"oom", sl_sql_page_oom, FOR_EACH, NULL},
     {"sited", sl_sql_page_sited, FOR_DRAWN, NULL},
+    {"allocations", sl_sql_allocations, FOR_DRAWN, NULL},
+    {"allocation_counts", sl_sql_allocation_counts, FOR_DRAWN, NULL},
+    {"allocation_phases", sl_sql_allocation_phases, FOR_RUN, NULL},
+    {"allocation_sites", sl_sql_allocation_sites, FOR_RUN, NULL},
+    {"segments", sl_sql_page_segments, FOR_DRAWN, NULL},
     {"gaps", sl_sql_page_gaps, FOR_EACH, NULL},
     {"sources", sl_sql_page_sources, FOR_EACH, NULL},
 };
@@ -110,8 +122,23 @@ static int write_rank_lines(struct sl_page *page, struct sl_error *error) {
   return r;
 }
 
+/* Why an allocation has its category, for each rule. */
+static void write_rules(struct sl_page *page) {
+  fputs(",\"rules\":{", page->json);
+  for (int i = 0; i < SL_RULE_count; i++) {
+    fputs(i ? "," : "", page->json);
+    sl_json_text(page->json, sl_rules[i].name);
+    fputc(':', page->json);
+    sl_json_text(page->json, sl_rules[i].meaning);
+  }
+  fputc('}', page->json);
+}
+
 int sl_page_tables(struct sl_page *page, struct sl_error *error) {
   int r = sl_db_tell(page->db, sl_sql_page_held, SL_WITH(SL_NUMBER(":step", page->step)), error);
+  if (r == 0)
+    r = sl_db_tell(page->db, sl_sql_allocations_make, SL_WITH(SL_NUMBER(":rows", ALLOCATIONS_MOST)), error);
+  write_rules(page);
   for (size_t i = 0; r == 0 && i < sizeof(tables) / sizeof(tables[0]); i++) {
     struct rows rows = {.table = &tables[i]};
     int64_t there = 1;

@@ -16,7 +16,7 @@ WHERE s.step = :step
 SELECT key, value FROM meta WHERE key IN ('shardledger_version', 'source_directory') ORDER BY key
 
 -- name: page_categories
-SELECT name, colour FROM category ORDER BY layer
+SELECT name, colour, meaning FROM category ORDER BY layer
 
 -- name: page_coverage
 -- Which of several runs it is, and which ranks are not there.

@@ -4,38 +4,49 @@
 
 #include <stddef.h>
 
+/* In the order in which they run. */
+#define SCRIPTS(SCRIPT)                                                                                                \
+  SCRIPT(uplot, "uplot.iife.min.js")                                                                                   \
+  SCRIPT(units, "units.js")                                                                                            \
+  SCRIPT(data, "data.js")                                                                                              \
+  SCRIPT(memory, "memory.js")                                                                                          \
+  SCRIPT(look, "look.js")                                                                                              \
+  SCRIPT(timeline, "timeline.js")                                                                                      \
+  SCRIPT(lanes, "lanes.js")                                                                                            \
+  SCRIPT(strips, "strips.js")                                                                                          \
+  SCRIPT(tables, "tables.js")                                                                                          \
+  SCRIPT(bars, "bars.js")                                                                                              \
+  SCRIPT(modules, "modules.js")                                                                                        \
+  SCRIPT(code, "code.js")                                                                                              \
+  SCRIPT(holding, "holding.js")                                                                                        \
+  SCRIPT(icicle, "icicle.js")                                                                                          \
+  SCRIPT(holders, "holders.js")                                                                                        \
+  SCRIPT(device, "device.js")                                                                                          \
+  SCRIPT(overview, "overview.js")                                                                                      \
+  SCRIPT(allocations, "allocations.js")                                                                                \
+  SCRIPT(story, "story.js")                                                                                            \
+  SCRIPT(segments, "segments.js")                                                                                      \
+  SCRIPT(compare, "compare.js")                                                                                        \
+  SCRIPT(place, "place.js")                                                                                            \
+  SCRIPT(svg_context, "svg_context.js")                                                                                \
+  SCRIPT(picture, "picture.js")                                                                                        \
+  SCRIPT(advice, "advice.js")                                                                                          \
+  SCRIPT(capacity, "capacity.js")                                                                                      \
+  SCRIPT(who, "who.js")                                                                                                \
+  SCRIPT(run_diff, "run_diff.js")                                                                                      \
+  SCRIPT(answer, "answer.js")                                                                                          \
+  SCRIPT(fleet, "fleet.js")                                                                                            \
+  SCRIPT(main, "main.js")
+
 #define FILE_TEXT(symbol, name)                                                                                        \
   SL_SQL_TEXT(symbol, SL_SQL_DIRECTORY "/report/" name);                                                               \
-  extern const char symbol[]
+  extern const char symbol[];
+#define SCRIPT_TEXT(word, name) FILE_TEXT(sl_script_##word, name)
+#define SCRIPT_SYMBOL(word, name) sl_script_##word,
 
 SL_SQL_TEXT(sl_page_template, SL_SQL_DIRECTORY "/report/page.html");
-FILE_TEXT(sl_script_uplot, "uplot.iife.min.js");
-FILE_TEXT(sl_style_page, "page.css");
-FILE_TEXT(sl_script_units, "units.js");
-FILE_TEXT(sl_script_data, "data.js");
-FILE_TEXT(sl_script_memory, "memory.js");
-FILE_TEXT(sl_script_look, "look.js");
-FILE_TEXT(sl_script_timeline, "timeline.js");
-FILE_TEXT(sl_script_lanes, "lanes.js");
-FILE_TEXT(sl_script_strips, "strips.js");
-FILE_TEXT(sl_script_tables, "tables.js");
-FILE_TEXT(sl_script_bars, "bars.js");
-FILE_TEXT(sl_script_modules, "modules.js");
-FILE_TEXT(sl_script_code, "code.js");
-FILE_TEXT(sl_script_holding, "holding.js");
-FILE_TEXT(sl_script_icicle, "icicle.js");
-FILE_TEXT(sl_script_holders, "holders.js");
-FILE_TEXT(sl_script_device, "device.js");
-FILE_TEXT(sl_script_overview, "overview.js");
-FILE_TEXT(sl_script_advice, "advice.js");
-FILE_TEXT(sl_script_fleet, "fleet.js");
-FILE_TEXT(sl_script_main, "main.js");
+FILE_TEXT(sl_style_page, "page.css")
+SCRIPTS(SCRIPT_TEXT)
 
 const char *const sl_page_styles[] = {sl_style_page, NULL};
-const char *const sl_page_scripts[] = {sl_script_uplot,   sl_script_units,    sl_script_data,
-                                       sl_script_memory,  sl_script_look,     sl_script_timeline,
-                                       sl_script_lanes,   sl_script_strips,   sl_script_tables,
-                                       sl_script_bars,    sl_script_modules,  sl_script_code,
-                                       sl_script_holding, sl_script_icicle,   sl_script_holders,
-                                       sl_script_device,  sl_script_overview, sl_script_advice,
-                                       sl_script_fleet,   sl_script_main,     NULL};
+const char *const sl_page_scripts[] = {SCRIPTS(SCRIPT_SYMBOL) NULL};

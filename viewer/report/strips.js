@@ -63,6 +63,25 @@ class RankStrips {
     canvas.height = STRIP * ratio;
     const ctx = canvas.getContext("2d");
     ctx.scale(ratio, ratio);
+    this.paint(ctx, drawn, width, top);
+  }
+
+  // Each with its rank and its highest in view, for a picture of them all.
+  asSvg() {
+    const width = this.rows[0].canvas.clientWidth, most = Math.max(1, ...this.rows.map((one) => one.top));
+    return drawnAsSvg(width + 160, this.rows.length * (STRIP + 4), "r", (context) => this.rows.forEach((one, i) => {
+      context.save();
+      context.translate(0, i * (STRIP + 4));
+      Object.assign(context, {font: cssFont(12), fillStyle: colour("--ink")});
+      context.fillText(`rank ${one.view.rank}`, 4, STRIP / 2);
+      context.fillText(formatBytes(one.top), width + 80, STRIP / 2);
+      context.translate(70, 0);
+      this.paint(context, one.drawn, width, most);
+      context.restore();
+    }));
+  }
+
+  paint(ctx, drawn, width, top) {
     const {times, sums} = drawn;
     const x = (at) => ((at - this.from) / (this.to - this.from)) * width, y = (bytes) => STRIP - (bytes / top) * (STRIP - 2);
     for (let n = this.layers.length - 1; n >= 0 && times.length; n--) { // the whole first, what lies below over it

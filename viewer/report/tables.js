@@ -45,7 +45,7 @@ class SortedTable {
                              element("span", {class: "arrow", "aria-hidden": "true"},
                                      order === "none" ? "" : this.descending ? " ▾" : " ▴")));
     }));
-    const most = this.all ? Infinity : this.options.most || Infinity;
+    const most = this.all ? this.options.atMost || Infinity : this.options.most || Infinity;
     const rows = this.ordered();
     const body = rows.slice(0, most).map((row) =>
       element("tr", {}, ...this.columns.map((column) =>
@@ -53,11 +53,12 @@ class SortedTable {
     const table = element("table", {}, element("thead", {}, head), element("tbody", {}, ...body));
     if (this.options.foot) table.append(element("tfoot", {}, this.options.foot()));
     this.box.replaceChildren(table);
-    if (rows.length > most)
+    if (rows.length > most && this.all) this.box.append(element("p", {class: "quiet"}, `The first ${most.toLocaleString("en-US")} of ${rows.length.toLocaleString("en-US")}: find fewer, or sort by another column`));
+    else if (rows.length > most)
       this.box.append(element("button", {type: "button", class: "more", onclick: () => {
         this.all = true;
         this.render();
-      }}, `Show all ${rows.length.toLocaleString("en-US")}`));
+      }}, this.options.atMost < rows.length ? `Show ${this.options.atMost.toLocaleString("en-US")} of ${rows.length.toLocaleString("en-US")}` : `Show all ${rows.length.toLocaleString("en-US")}`));
   }
 }
 

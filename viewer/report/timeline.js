@@ -8,17 +8,21 @@ function cssFont(size) {
   return `${size}px system-ui, -apple-system, "Segoe UI", Roboto, sans-serif`;
 }
 
-// Ticks of a time axis from min to max, counted from base.
-function timeTicks(min, max, base, most) {
-  const step = roundUp((max - min) / Math.max(2, most));
-  const ticks = [];
-  for (let n = Math.ceil((min - base) / step); base + n * step <= max; n++) ticks.push(base + n * step);
+// Ticks of a time axis from min to max. Times always count from the start of the run, in one unit, so that two views can be compared.
+function timeTicks(min, max, most) {
+  const step = timeStep(min, max, most), ticks = [];
+  for (let n = Math.ceil(min / step); n * step <= max; n++) ticks.push(n * step);
   return ticks;
 }
 
-function formatTimeTick(ns, span) {
-  const [unit, name] = span < 2e4 ? [1, "ns"] : span < 2e7 ? [1e3, "µs"] : span < 2e10 ? [1e6, "ms"] : [1e9, "s"];
-  const digits = Math.max(0, Math.min(3, Math.ceil(-Math.log10(span / unit / 50))));
+function timeStep(min, max, most) {
+  return roundUp((max - min) / Math.max(4, most));
+}
+
+// "6.9726 s": with as many digits as tell neighbours apart. A unit has at most three digits before the point, but for seconds.
+function formatTimeTick(ns, step, end) {
+  const [unit, name] = end < 1e3 ? [1, "ns"] : end < 1e6 ? [1e3, "µs"] : end < 1e9 ? [1e6, "ms"] : [1e9, "s"];
+  const digits = Math.max(0, Math.ceil(-Math.log10((step / unit) * 1.000001)));
   return `${(ns / unit).toLocaleString("en-US", {minimumFractionDigits: digits, maximumFractionDigits: digits})} ${name}`;
 }
 
@@ -38,13 +42,10 @@ class TimeChart {
   // Shows a rank from one moment to another; moment is the selected one.
   show(view, from, to, moment) {
     Object.assign(this, {view, from, to, moment});
-    // Times count from the start of the step that fills the view, else from that of the run.
-    const step = stepAt(view, (from + to) / 2), room = (to - from) * 0.1;
-    this.baseStep = step && from >= step.start - room && to <= step.end + room ? step : null;
-    this.base = this.baseStep ? this.baseStep.start : 0;
     const {times, sums, dense} = view.memory.drawn(from, to, this.width - GUTTER - 12);
     this.dense = dense;
     const data = [times, ...sums.slice().reverse()];
+    this.data = data;
     this.top = sums.length ? highestOf(sums[sums.length - 1]) : 0;
     if (!this.plot) this.make(data);
     else {
@@ -73,9 +74,8 @@ class TimeChart {
       series: [{}, ...fills.map((fill) => ({fill, stroke: fill, width: 1, points: {show: false},
                                             paths: uPlot.paths.stepped({align: 1})}))],
       axes: [
-        {...axis, grid, size: 38, gap: 9, splits: (u, i, min, max) => timeTicks(min, max, this.base, this.width / 120),
-         // No label where the edge would cut it.
-         values: (u, ticks) => ticks.map((at) => ((this.to - at) / (this.to - this.from) * this.width < 22 ? "" : formatTimeTick(at - this.base, this.to - this.from)))},
+        {...axis, grid, size: 38, gap: 9, splits: (u, i, min, max) => timeTicks(min, max, this.width / 130),
+         values: (u, ticks) => this.labels(ticks)},
         {...axis, grid, size: GUTTER, splits: (u, i, min, max) => byteTicks(max, 6), values: (u, ticks) => (this.top ? ticks.map(formatTick) : [])},
       ],
       cursor: {y: false, points: {show: false}, drag: {x: true, y: false, setScale: false, dist: 4},
@@ -86,6 +86,7 @@ class TimeChart {
       hooks: {drawClear: [(u) => this.drawTones(u)], draw: [(u) => this.drawMarks(u)],
               setSelect: [(u) => this.selected(u)]},
     };
+    this.options = options;
     this.plot = new uPlot(options, data, this.box);
     const over = this.plot.over;
     let down = null;
@@ -106,6 +107,13 @@ class TimeChart {
       const factor = event.deltaY < 0 ? 0.7 : 1 / 0.7;
       this.actions.zoom(at - (at - this.from) * factor, at + (this.to - at) * factor);
     }, {passive: false});
+  }
+
+  // None where the edge would cut it; every other one where they would run into each other.
+  labels(ticks) {
+    const pixels = this.width / (this.to - this.from), step = timeStep(this.from, this.to, this.width / 130);
+    const texts = ticks.map((at) => formatTimeTick(at, step, this.to)), each = Math.max(0, ...texts.map((text) => text.length)) * 7 > step * pixels ? 2 : 1;
+    return texts.map((text, i) => ((this.to - ticks[i]) * pixels < 28 || i % each ? "" : text));
   }
 
   selected(u) {

@@ -2,6 +2,7 @@
 
 #include "open_ledger.h"
 #include "output/text.h"
+#include "questions_page.h"
 #include "storage/tables/schema.h"
 #include "storage/tables/sql_embed.h"
 #include "viewer_sql.h"
@@ -234,10 +235,10 @@ static bool put_part(FILE *answer, const char *key, const char *text, int bytes)
 }
 
 static int list_questions(struct sl_mcp_session *session, FILE *answer, struct sl_error *error) {
-  struct sl_mcp_question question = {.sql = NULL};
+  struct sl_page_question question = {.sql = NULL};
   bool any = false, whole = true;
   (void)session;
-  for (fputs("{\"questions\":[", answer); sl_mcp_next_question(&question); any = true) {
+  for (fputs("{\"questions\":[", answer); sl_page_next_question(&question); any = true) {
     fprintf(answer, "%s{\"id\":\"%s\"", any ? "," : "", question.id);
     whole = put_part(answer, "question", question.heading, question.heading_bytes) && whole;
     whole = put_part(answer, "about", question.about, question.about_bytes) && whole;
@@ -272,7 +273,7 @@ static char *with_number(const char *sql, const char *example, size_t digits_at,
 }
 
 static int run_question(struct sl_mcp_session *session, FILE *answer, struct sl_error *error) {
-  struct sl_mcp_question question = {.sql = NULL};
+  struct sl_page_question question = {.sql = NULL};
   int64_t rank = -1, step = -1, rows = SL_MCP_ROWS;
   char *id = NULL, *sql = NULL, *of_rank = NULL, *of_step = NULL;
   bool found = false;
@@ -283,7 +284,7 @@ static int run_question(struct sl_mcp_session *session, FILE *answer, struct sl_
     r = read_number(session, ARGUMENT("step"), 0, INT64_MAX, &step, error);
   if (r == 0)
     r = read_number(session, ARGUMENT("max_rows"), 1, SL_MCP_ROWS_MAX, &rows, error);
-  while (r == 0 && !found && sl_mcp_next_question(&question))
+  while (r == 0 && !found && sl_page_next_question(&question))
     found = strcmp(question.id, id) == 0;
   if (r == 0 && !found)
     r = sl_error_set(error, -ENOENT, "there is no question %.200s; list_questions has them", id);

@@ -30,16 +30,6 @@ void sl_mcp_close_run(struct sl_mcp_session *session);
 
 /* ---- what the tools are made of ---- */
 
-/* A question of docs/queries.md; texts are within the page and do not end there. */
-struct sl_mcp_question {
-  char id[80];
-  const char *heading, *about, *sql;
-  int heading_bytes, about_bytes, sql_bytes;
-};
-
-/* The next one: from NULL on, the one behind out->sql. false: there is none. */
-bool sl_mcp_next_question(struct sl_mcp_question *out);
-
 enum { SL_MCP_ROWS = 200, SL_MCP_ROWS_MAX = 5000, SL_MCP_BYTES = 256 * 1024 };
 
 /* Runs one statement that only reads, within limits of rows, bytes, time and memory, and writes what it found. */

@@ -7,7 +7,7 @@ import types
 
 import torch
 
-from . import compiler, facts, guard, history, native, options, refusals, sites
+from . import built_ahead, compiler, facts, guard, history, native, options, refusals, sites
 from .signatures import bind
 
 if "_library" not in globals():  # a reloaded module keeps what it started
@@ -24,14 +24,14 @@ def start():
     if source == "off":
         native.source_state(b"torch_bridge", b"off", b"SHARDLEDGER_TORCH=off")
         return
-    reason = "SHARDLEDGER_TORCH=history"
+    reason, how = "SHARDLEDGER_TORCH=history", ""
     if source != "history":
         try:
-            _library = _load(compiler.build())
+            _library, how = built_ahead.opened(_load, compiler.build)
         except (compiler.Unavailable, OSError) as error:
             reason = str(error)
     if _library is not None:
-        native.source_state(b"torch_bridge", b"on", b"")
+        native.source_state(b"torch_bridge", b"on", how.encode())
     else:
         native.source_state(b"torch_bridge", b"failed", reason.encode("utf-8", "replace"))
         if source == "bridge":

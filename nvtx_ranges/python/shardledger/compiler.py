@@ -20,6 +20,7 @@ import time
 
 import torch
 
+from .built_ahead import abi
 from .kinds import source
 
 COMPILE_SECONDS = 180  # of one compilation; waiting ranks allow for two
@@ -61,15 +62,13 @@ def _quiet_environment():
     return {key: value for key, value in os.environ.items() if key not in dropped}
 
 
-def _torch_directories():
-    root = os.path.dirname(os.path.abspath(torch.__file__))
-    include = [os.path.join(root, "include"), os.path.join(root, "include", "torch", "csrc", "api", "include")]
-    return include, os.path.join(root, "lib")
+def _torch_root():
+    return os.path.dirname(os.path.abspath(torch.__file__))
 
 
 def find_cuda_include():
     """A directory with cuda_runtime_api.h: of the toolkit or of the wheels that torch depends on. None without one."""
-    site = os.path.dirname(os.path.dirname(os.path.abspath(torch.__file__)))
+    site = os.path.dirname(_torch_root())
     candidates = [os.path.join(os.environ[name], "include") for name in ("CUDA_HOME", "CUDA_PATH") if name in os.environ]
     for packages in dict.fromkeys((site, sysconfig.get_paths()["purelib"])):
         candidates += sorted(glob.glob(os.path.join(packages, "nvidia", "cu[0-9]*", "include")), reverse=True)
@@ -87,34 +86,38 @@ def _has_library_headers(cuda_include):
     return all(os.path.exists(os.path.join(cuda_include, name)) for name in names)
 
 
-def _abi():
-    return int(getattr(torch._C, "_GLIBCXX_USE_CXX11_ABI", True))
-
-
-def _command(sources, compiler, cuda_include, standard, output):
-    include, libraries = _torch_directories()
+def compiling(sources, compiler, cuda_include, standard, root, abi):
+    """The command so far; what to link with, and where to, follows. root: torch's directory, for its headers."""
     command = list(compiler) + [f"-std={standard}", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-w"]
-    command.append(f"-D_GLIBCXX_USE_CXX11_ABI={_abi()}")
-    if not torch.version.debug:  # torch's own objects have members more without it
-        command.append("-DNDEBUG")
+    command.append(f"-D_GLIBCXX_USE_CXX11_ABI={abi}")
     for directory in dict.fromkeys(os.path.dirname(source(name)) for name in sources):
         command.append(f"-I{directory}")
-    for directory in include:
+    include = os.path.join(root, "include")
+    for directory in (include, os.path.join(include, "torch", "csrc", "api", "include")):
         command += ["-isystem", directory]
     if cuda_include:
         command += ["-DSHARDLEDGER_ALLOCATOR", "-isystem", cuda_include]
         if _has_library_headers(cuda_include):
             command.append("-DSHARDLEDGER_WORKSPACES")
-    command += [source(sources[0]), "-o", output, f"-L{libraries}", f"-Wl,-rpath,{libraries}", "-lc10", "-ltorch_cpu"]
-    if cuda_include:
-        command += ["-lc10_cuda", "-ltorch_cuda"]
-    return command
+    return command + [source(sources[0])]
+
+
+def linking(libraries, cuda_include):
+    return [f"-L{libraries}", "-lc10", "-ltorch_cpu"] + (["-lc10_cuda", "-ltorch_cuda"] if cuda_include else [])
+
+
+def _command(sources, compiler, cuda_include, standard, output):
+    libraries = os.path.join(_torch_root(), "lib")
+    command = compiling(sources, compiler, cuda_include, standard, _torch_root(), abi())
+    if not torch.version.debug:  # torch's own objects have members more without it
+        command.append("-DNDEBUG")
+    return command + ["-o", output, f"-Wl,-rpath,{libraries}"] + linking(libraries, cuda_include)
 
 
 def _key(sources, compiler, cuda_include):
     version = _run(list(compiler) + ["--version"], 30).stdout
     digest = hashlib.sha256()
-    parts = [torch.__version__, torch.version.cuda, torch.version.git_version, version, _abi(), cuda_include,
+    parts = [torch.__version__, torch.version.cuda, torch.version.git_version, version, abi(), cuda_include,
              os.path.abspath(torch.__file__)]
     digest.update(repr(parts).encode())
     for name in sources:

@@ -109,16 +109,28 @@ def different(directory, run=None, at_least=1 << 20):
     """Which ranks of a run differ from the others, in what, and since when: the largest difference first.
 
     A list of dicts, one for all ranks that differ alike: ranks, hosts, whole_hosts (all ranks of these hosts are in it),
-    bytes (more at the peak than the median rank; at most), per_step_bytes (what that grows by), since_step, and what holds
-    the most of it: what (a category), module, phase. Of ranks that stopped early or were not recorded `what` says so, and the
-    rest is None. at_least: bytes below which ranks are alike.
+    bytes (more at the peak; at most), per_step_bytes (what that grows by), since_step (None: before the first step), and what
+    holds the most of it: what (a category), module, phase. Of ranks that stopped early or were not recorded `what` says so, and
+    the rest is None. at_least: bytes below which ranks are alike.
+
+    Where one ledger has all ranks of the lake, these are the groups of `shardledger ranks`, one dict for each of their
+    differences. Where nodes exported their own, each step's peak is held against the median of all ranks.
     """
     with contextlib.closing(connect(directory, run)) as database:
         database.execute(f"SET memory_limit = '{_MEMORY}'")
         database.execute(f"SET VARIABLE at_least = {int(at_least)}")
+        database.execute(f"SET VARIABLE grouped = {_is_grouped(database, directory, _chosen(directory, run))}")
         cursor = database.execute(_read(os.path.join(_SQL, "different.duckdb.sql")))
         names = [column[0] for column in cursor.description]
         return [dict(zip(names, row)) for row in cursor.fetchall()]
+
+
+def _is_grouped(database, directory, run):
+    """Whether all ranks were compared by one ledger: then the largest group has one rank that speaks for it."""
+    if len(glob.glob(os.path.join(glob.escape(os.fspath(directory)), "rank", f"run={run}", "ranks-*.parquet"))) > 1:
+        return False
+    (leaders,) = database.execute("SELECT count(DISTINCT representative) FROM rank_group WHERE group_number = 0").fetchone()
+    return leaders == 1
 
 
 def ranges(ranks):

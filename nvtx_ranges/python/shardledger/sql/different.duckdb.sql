@@ -1,7 +1,7 @@
 -- Which ranks of a run differ from the others, in what, and since when: shardledger.lake.different, over the views of
 -- views.duckdb.sql. at_least: bytes below which ranks are alike. A rank is held against the median of each step's peaks, and
 -- what it holds at its largest difference against the lowest rank that is at the median there. A table is read once: it may be
--- a thousand files.
+-- a thousand files. grouped: one ledger has compared all ranks with each other (docs/ranks.md), and what it found is told instead.
 WITH
 process AS MATERIALIZED (SELECT rank, host, world_size FROM rank),
 steps AS MATERIALIZED (
@@ -13,7 +13,7 @@ typical AS MATERIALIZED (
   FROM median m JOIN peaks p ON p.step = m.step AND p.bytes = m.bytes GROUP BY m.step, m.bytes),
 apart AS (
   SELECT p.rank, p.step, p.rows_of, p.bytes - t.bytes AS bytes FROM peaks p JOIN typical t ON t.step = p.step
-  WHERE abs(p.bytes - t.bytes) >= getvariable('at_least')),
+  WHERE abs(p.bytes - t.bytes) >= getvariable('at_least') AND NOT getvariable('grouped')),
 -- A difference that grew with each step is a growth, whose last step tells how far.
 moves AS (SELECT *, bytes - lag(bytes) OVER (PARTITION BY rank ORDER BY step) AS more FROM apart),
 outlier AS MATERIALIZED (
@@ -43,6 +43,11 @@ found AS (
   SELECT o.rank, m.owner.category AS what, m.owner.module AS module, m.owner.phase AS phase, o.bytes, o.per_step_bytes,
     o.since_step, o.bytes // greatest(getvariable('at_least'), 1) AS alike
   FROM outlier o LEFT JOIN most m ON m.rank = o.rank
+  UNION ALL
+  SELECT g.rank, d.category || coalesce('/' || d.detail, ''), coalesce(d.module, ''), coalesce(d.phase, ''), d.bytes, d.bytes_per_step,
+    d.since_step, (g.group_number * 100 + d.place)::BIGINT
+  FROM rank_group g JOIN rank_difference d ON d.group_number = g.group_number
+  WHERE getvariable('grouped') AND (abs(d.bytes) >= getvariable('at_least') OR d.kind = 'growth')
   UNION ALL
   SELECT rank, 'stopped after step ' || step, NULL, NULL, NULL, NULL, step, NULL FROM last
   WHERE step < (SELECT max(step) FROM last)

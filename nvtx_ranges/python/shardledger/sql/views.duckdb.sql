@@ -1318,7 +1318,7 @@ WITH calls AS MATERIALIZED (
   WHERE
     CASE
       WHEN a.alloc_ns > s.early_ns
-      THEN a.alloc_ns <= s.last_ns AND COALESCE(a.free_ns > s.last_ns, 1) <> 0
+      THEN a.alloc_ns <= s.last_ns AND COALESCE(CAST(a.free_ns > s.last_ns AS BIGINT), 1) <> 0
       ELSE a.free_ns > s.early_ns AND a.free_ns <= s.last_ns
     END
 ), made_in AS MATERIALIZED (
@@ -1708,18 +1708,14 @@ WITH RECURSIVE ends AS MATERIALIZED (
 ), way AS MATERIALIZED (
   SELECT
     d.host,
-    (
-      SELECT
-        MIN(k.other)
-      FROM link AS k
-      JOIN distance AS n
-        ON n.host = k.other AND n.hops = d.hops - 1
-      WHERE
-        k.host = d.host
-    ) AS other
+    MIN(k.other) AS other
   FROM distance AS d
-  WHERE
-    d.hops > 0
+  JOIN link AS k
+    ON k.host = d.host
+  JOIN distance AS n
+    ON n.host = k.other AND n.hops = d.hops - 1
+  GROUP BY
+    d.host
 ), difference AS (
   SELECT
     w.host,
@@ -1897,7 +1893,7 @@ WITH refused AS MATERIALIZED (
   SELECT
     rank,
     MAX(enqueue_ns) AS last_ns,
-    ANY_VALUE(step) AS step
+    ARG_MAX_NULL(step, enqueue_ns) AS step
   FROM collective
   WHERE
     rank IN (
@@ -1918,10 +1914,10 @@ WITH refused AS MATERIALIZED (
 ), waited AS MATERIALIZED (
   SELECT
     rank,
-    ANY_VALUE(comm) AS comm,
-    ANY_VALUE(seq) AS seq,
-    ANY_VALUE(operation) AS operation,
-    ANY_VALUE(module_id) AS module_id,
+    ARG_MIN_NULL(comm, enqueue_ns) AS comm,
+    ARG_MIN_NULL(seq, enqueue_ns) AS seq,
+    ARG_MIN_NULL(operation, enqueue_ns) AS operation,
+    ARG_MIN_NULL(module_id, enqueue_ns) AS module_id,
     MIN(enqueue_ns) AS enqueue_ns
   FROM call
   WHERE
@@ -2250,5 +2246,5 @@ FROM (
   LEFT JOIN allocation_use AS u
     ON u.allocation_id = a.id
   WHERE
-    COALESCE(u.first_use_ns > p.peak_ns OR u.last_use_ns < p.peak_ns, 1) <> 0
+    COALESCE(CAST(u.first_use_ns > p.peak_ns OR u.last_use_ns < p.peak_ns AS BIGINT), 1) <> 0
 );

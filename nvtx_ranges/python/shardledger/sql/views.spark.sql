@@ -1231,7 +1231,7 @@ WHERE
   AND p.kind <> 'step'
   AND NOT p.rank IN (
     SELECT
-      ANY_VALUE(rank)
+      rank
     FROM whole_steps
     WHERE
       steps >= 4
@@ -1289,7 +1289,7 @@ WITH calls AS (
   WHERE
     IF(
       a.alloc_ns > s.early_ns,
-      a.alloc_ns <= s.last_ns AND COALESCE(a.free_ns > s.last_ns, 1) <> 0,
+      a.alloc_ns <= s.last_ns AND COALESCE(CAST(a.free_ns > s.last_ns AS BIGINT), 1) <> 0,
       a.free_ns > s.early_ns AND a.free_ns <= s.last_ns
     )
 ), made_in AS (
@@ -1474,6 +1474,129 @@ SELECT
   )
 FROM device_sample AS d;
 
+CREATE OR REPLACE TEMPORARY VIEW host_clock AS
+WITH RECURSIVE ends AS (
+  SELECT
+    c.comm,
+    c.seq,
+    r.host,
+    MAX(c.end_ns) AS end_ns,
+    MIN(c.end_ns) AS first_end_ns,
+    MAX(IF(c.operation IN ('AllReduce', 'AllGather', 'ReduceScatter', 'AlltoAll'), c.start_ns, NULL)) AS last_start_ns
+  FROM collective AS c
+  JOIN rank AS r
+    ON r.rank = c.rank
+  WHERE
+    NOT c.end_ns IS NULL
+    AND NOT c.comm IS NULL
+    AND NOT c.operation IN ('Send', 'Recv')
+    AND (
+      SELECT
+        COUNT(DISTINCT host)
+      FROM rank
+    ) > 1
+  GROUP BY
+    c.comm,
+    c.seq,
+    r.host
+), first AS (
+  SELECT
+    host
+  FROM rank
+  ORDER BY
+    rank
+  LIMIT 1
+), node AS (
+  SELECT
+    host,
+    ',' || CAST(ROW_NUMBER() OVER (ORDER BY host) AS BIGINT) || ',' AS mark
+  FROM (
+    SELECT DISTINCT
+      host
+    FROM rank
+  )
+), member AS (
+  SELECT
+    host,
+    comm,
+    MIN(seq) AS from_seq,
+    MAX(seq) AS to_seq
+  FROM ends
+  GROUP BY
+    host,
+    comm
+), link AS (
+  SELECT DISTINCT
+    a.host,
+    m.mark,
+    b.host AS other,
+    n.mark AS other_mark
+  FROM member AS a
+  JOIN member AS b
+    ON b.comm = a.comm AND b.host <> a.host AND b.from_seq <= a.to_seq AND b.to_seq >= a.from_seq
+  JOIN node AS m
+    ON m.host = a.host
+  JOIN node AS n
+    ON n.host = b.host
+), links AS (SELECT collect_list(struct(host, other)) AS all FROM (SELECT DISTINCT host, other FROM link)),
+walk AS (
+  SELECT aggregate(sequence(1, 8), map(f.host, CAST(0 AS BIGINT)), (reached, hop) -> map_concat(reached,
+    map_from_entries(transform(array_distinct(transform(filter(l.all,
+      e -> map_contains_key(reached, e.host) AND NOT map_contains_key(reached, e.other)), e -> e.other)),
+      host -> struct(host, CAST(hop AS BIGINT)))))) AS reached
+  FROM first f CROSS JOIN links l WHERE f.host IS NOT NULL),
+distance AS (SELECT explode(reached) AS (host, hops) FROM walk), way AS (
+  SELECT
+    d.host,
+    MIN(k.other) AS other
+  FROM distance AS d
+  JOIN link AS k
+    ON k.host = d.host
+  JOIN distance AS n
+    ON n.host = k.other AND n.hops = d.hops - 1
+  GROUP BY
+    d.host
+), difference AS (
+  SELECT
+    w.host,
+    w.other,
+    e.end_ns - f.end_ns AS ns,
+    CAST(ROW_NUMBER() OVER (PARTITION BY w.host ORDER BY e.end_ns - f.end_ns) AS BIGINT) AS place,
+    COUNT(*) OVER (PARTITION BY w.host) AS collectives,
+    MAX(e.last_start_ns - f.first_end_ns) OVER (PARTITION BY w.host) AS least_ns,
+    MIN(e.first_end_ns - f.last_start_ns) OVER (PARTITION BY w.host) AS most_ns
+  FROM way AS w
+  JOIN ends AS e
+    ON e.host = w.host
+  JOIN ends AS f
+    ON f.comm = e.comm AND f.seq = e.seq AND f.host = w.other
+), chain(host, offset_ns, collectives, hops, error_ns) AS (
+  SELECT
+    host,
+    CAST(0 AS BIGINT),
+    CAST(NULL AS BIGINT),
+    CAST(0 AS BIGINT),
+    CAST(0 AS BIGINT)
+  FROM first
+  UNION ALL
+  SELECT
+    d.host,
+    c.offset_ns + d.ns,
+    d.collectives,
+    c.hops + 1,
+    c.error_ns + GREATEST(d.most_ns - d.ns, d.ns - d.least_ns, 0)
+  FROM chain AS c
+  JOIN difference AS d
+    ON d.other = c.host
+  WHERE
+    d.place = (
+      d.collectives + 1
+    ) DIV 2
+)
+SELECT
+  *
+FROM chain;
+
 CREATE OR REPLACE TEMPORARY VIEW missing_ranks AS
 SELECT
   rank + 1 AS first,
@@ -1542,6 +1665,121 @@ SELECT
 FROM rank AS r
 WHERE
   NOT r.rehearsal IS NULL;
+
+CREATE OR REPLACE TEMPORARY VIEW rank_death AS
+WITH refused AS (
+  SELECT
+    o.rank,
+    MIN(o.at_ns) AS at_ns
+  FROM oom AS o
+  WHERE
+    NOT EXISTS(
+      SELECT
+        1
+      FROM step AS s
+      WHERE
+        s.rank = o.rank AND s.start_ns > o.at_ns
+    )
+  GROUP BY
+    o.rank
+), silent AS (
+  SELECT
+    r.rank
+  FROM rank AS r
+  WHERE
+    NOT r.clean_exit <> 0
+    AND r.end_ns - 1000000000 >= GREATEST(
+      COALESCE((
+        SELECT
+          MAX(p.start_ns)
+        FROM phase AS p
+        WHERE
+          p.rank = r.rank
+      ), r.start_ns),
+      COALESCE((
+        SELECT
+          MAX(a.alloc_ns)
+        FROM allocation AS a
+        WHERE
+          a.rank = r.rank
+      ), r.start_ns)
+    )
+), last_call AS (
+  SELECT
+    rank,
+    MAX(enqueue_ns) AS last_ns,
+    MAX_BY(step, enqueue_ns) AS step
+  FROM collective
+  WHERE
+    rank IN (
+      SELECT
+        rank
+      FROM silent
+    )
+  GROUP BY
+    rank
+), call AS (
+  SELECT
+    c.*,
+    l.last_ns,
+    MAX(IF(c.end_ns IS NULL, NULL, c.enqueue_ns)) OVER (PARTITION BY c.rank) AS ended_ns
+  FROM collective AS c
+  JOIN last_call AS l
+    ON l.rank = c.rank AND l.step IS NOT DISTINCT FROM c.step
+), waited AS (
+  SELECT
+    rank,
+    MIN_BY(comm, enqueue_ns) AS comm,
+    MIN_BY(seq, enqueue_ns) AS seq,
+    MIN_BY(operation, enqueue_ns) AS operation,
+    MIN_BY(module_id, enqueue_ns) AS module_id,
+    MIN(enqueue_ns) AS enqueue_ns
+  FROM call
+  WHERE
+    end_ns IS NULL AND IF(ended_ns IS NULL, enqueue_ns = last_ns, enqueue_ns > ended_ns)
+  GROUP BY
+    rank
+), death AS (
+  SELECT
+    r.rank,
+    r.host,
+    CASE WHEN NOT f.rank IS NULL THEN 'out of memory' WHEN NOT l.rank IS NULL THEN 'waiting' ELSE 'killed' END AS how,
+    COALESCE(f.at_ns, r.end_ns) AS at_ns,
+    l.operation,
+    l.comm,
+    l.seq,
+    l.module_id,
+    l.enqueue_ns
+  FROM rank AS r
+  LEFT JOIN refused AS f
+    ON f.rank = r.rank
+  LEFT JOIN waited AS l
+    ON l.rank = r.rank AND f.rank IS NULL
+  WHERE
+    NOT f.rank IS NULL OR NOT r.clean_exit <> 0
+)
+SELECT
+  d.rank,
+  d.host,
+  d.how,
+  d.at_ns,
+  d.at_ns - COALESCE(h.offset_ns, IF(u.hosts = 1, 0, NULL)) AS first_host_ns,
+  COALESCE(h.error_ns, IF(u.hosts = 1, 0, NULL)) AS error_ns,
+  d.operation AS waiting_in,
+  d.comm AS waiting_comm,
+  d.seq AS waiting_seq,
+  n.name AS waiting_module,
+  d.enqueue_ns AS waiting_since_ns
+FROM death AS d
+CROSS JOIN (
+  SELECT
+    COUNT(DISTINCT COALESCE(host, '')) AS hosts
+  FROM rank
+) AS u
+LEFT JOIN host_clock AS h
+  ON h.host = d.host
+LEFT JOIN module_name AS n
+  ON n.id = d.module_id;
 
 CREATE OR REPLACE TEMPORARY VIEW collective_cost AS
 SELECT
@@ -1819,5 +2057,5 @@ FROM (
   LEFT JOIN allocation_use AS u
     ON u.allocation_id = a.id
   WHERE
-    COALESCE(u.first_use_ns > p.peak_ns OR u.last_use_ns < p.peak_ns, 1) <> 0
+    COALESCE(CAST(u.first_use_ns > p.peak_ns OR u.last_use_ns < p.peak_ns AS BIGINT), 1) <> 0
 );

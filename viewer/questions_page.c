@@ -1,8 +1,9 @@
-/* The page of questions is in the program: what people read there and what assistants ask is one text. */
-#include "serve/mcp_tools.h"
+#include "questions_page.h"
+
 #include "storage/tables/sql_embed.h"
 
 #include <ctype.h>
+#include <stdio.h>
 #include <string.h>
 
 SL_SQL_TEXT(sl_questions_page, SL_SQL_DIRECTORY "/../docs/queries.md");
@@ -17,8 +18,7 @@ static const char *line_before(const char *end, const char *mark) {
   return NULL;
 }
 
-/* "which-ranks-are-different-2": the heading's words, and which of its questions it is. */
-static void make_id(struct sl_mcp_question *question, int number) {
+static void make_id(struct sl_page_question *question) {
   size_t used = 0;
   for (int i = 0; i < question->heading_bytes && used < sizeof question->id - 4; i++) {
     const unsigned char c = (unsigned char)question->heading[i];
@@ -30,39 +30,42 @@ static void make_id(struct sl_mcp_question *question, int number) {
   while (used && question->id[used - 1] == '-')
     used--;
   question->id[used] = 0;
-  if (number > 1)
-    snprintf(question->id + used, sizeof question->id - used, "-%d", number);
+  if (question->number > 1)
+    snprintf(question->id + used, sizeof question->id - used, "-%d", question->number);
 }
 
-bool sl_mcp_next_question(struct sl_mcp_question *out) {
+/* The paragraph right above the statement's fence, where one stands between it and what was before. */
+static void find_about(struct sl_page_question *question, const char *fence) {
+  const char *from = question->heading + question->heading_bytes, *fenced = line_before(fence, "```"), *end = fence;
+  if (fenced && fenced > from)
+    from = fenced + strlen("```");
+  while (end > from && isspace((unsigned char)end[-1]))
+    end--;
+  const char *begin = end;
+  while (begin > from && !(begin[-1] == '\n' && begin[-2] == '\n'))
+    begin--;
+  while (begin < end && isspace((unsigned char)*begin))
+    begin++;
+  question->about = begin;
+  question->about_bytes = (int)(end - begin);
+}
+
+bool sl_page_next_question(struct sl_page_question *question) {
   static const char fence[] = "\n```sql", close[] = "\n```";
-  const char *before = out->sql ? out->sql + out->sql_bytes : sl_questions_page;
+  const char *before = question->sql ? question->sql + question->sql_bytes : sl_questions_page;
   const char *at = strstr(before, fence);
   const char *sql = at ? strchr(at + 1, '\n') : NULL;
   const char *end = sql ? strstr(sql, close) : NULL;
   const char *heading = at ? line_before(at, "## ") : NULL;
   if (!end || !heading)
     return false;
-  *out = (struct sl_mcp_question){.heading = heading + 3, .sql = sql + 1, .sql_bytes = (int)(end - sql - 1)};
-  out->heading_bytes = (int)strcspn(out->heading, "\n");
+  *question = (struct sl_page_question){.heading = heading + 3, .sql = sql + 1, .sql_bytes = (int)(end - sql - 1)};
+  question->heading_bytes = (int)strcspn(question->heading, "\n");
 
-  int number = 1;
+  question->number = 1;
   for (const char *other = heading; (other = strstr(other, fence)) && other < at; other += sizeof fence)
-    number++;
-  make_id(out, number);
-
-  /* The paragraph right above, where one stands between it and what was before. */
-  const char *from = out->heading + out->heading_bytes, *fenced = line_before(at, "```");
-  if (fenced && fenced > from)
-    from = fenced + strlen("```");
-  while (at > from && isspace((unsigned char)at[-1]))
-    at--;
-  const char *paragraph = at;
-  while (paragraph > from && !(paragraph[-1] == '\n' && paragraph[-2] == '\n'))
-    paragraph--;
-  while (paragraph < at && isspace((unsigned char)*paragraph))
-    paragraph++;
-  out->about = paragraph;
-  out->about_bytes = (int)(at - paragraph);
+    question->number++;
+  make_id(question);
+  find_about(question, at);
   return true;
 }

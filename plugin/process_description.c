@@ -38,6 +38,10 @@ void sl_process_describe(uint64_t start_ns, uint64_t keep_last_bytes,
       {"mpi_job_id", {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", NULL}},
       {"master_addr", {"MASTER_ADDR", NULL, NULL}},
       {"master_port", {"MASTER_PORT", NULL, NULL}},
+      /* Kubernetes' downward API sets what the pod's manifest names: by OpenTelemetry's words, or the usual ones. */
+      {"k8s_pod_name", {"K8S_POD_NAME", "POD_NAME", NULL}},
+      {"k8s_namespace_name", {"K8S_NAMESPACE_NAME", "POD_NAMESPACE", NULL}},
+      {"k8s_node_name", {"K8S_NODE_NAME", NULL, NULL}}, /* NODE_NAME is also what CI servers call their agents */
       {"rehearsal", {"SHARDLEDGER_REHEARSAL_ID", NULL, NULL}},
   };
   char host[256] = "";

@@ -49,6 +49,7 @@ int sl_cmd_advise(const struct sl_command *command, int argc, char **argv);
 int sl_cmd_watch(const struct sl_command *command, int argc, char **argv);
 int sl_cmd_trim(const struct sl_command *command, int argc, char **argv);
 int sl_cmd_query(const struct sl_command *command, int argc, char **argv);
+int sl_cmd_mcp(const struct sl_command *command, int argc, char **argv);
 int sl_cmd_dump(const struct sl_command *command, int argc, char **argv);
 int sl_cmd_doctor(const struct sl_command *command, int argc, char **argv);
 int sl_cmd_completion(const struct sl_command *command, int argc, char **argv);

@@ -189,12 +189,14 @@ const struct sl_command sl_commands[] = {
      "shardledger check shardledger-out --run 2 --against shardledger-out --against-run 1",
      sl_cmd_check},
     {"watch", "a running job, live: memory, step, phase, peak so far, who is behind",
-     "[DIR] [--once] [--interval S] [--rank RANKS] [options]",
+     "[DIR] [--once] [--interval S] [--rank R] [--metrics FILE|ADDRESS] [options]",
      "Reads the logs only, at the lowest priority. DIR need not be there yet. What is provisional is marked with ~: "
      "its\n"
      "category is decided at the end of the step. Ends with the job, or with Ctrl-C. --json without --once prints a line\n"
      "each look.",
-     "shardledger watch shardledger-out --once\nshardledger watch shardledger-out --once --json", sl_cmd_watch},
+     "shardledger watch shardledger-out --once\nshardledger watch shardledger-out --once --json\n"
+     "shardledger watch shardledger-out --metrics :9401",
+     sl_cmd_watch},
     {"trim", "keep logs within their limits while a job records: drop the middle of those that come near",
      "[DIR] [--follow]",
      "Of logs that are recorded on this machine with SHARDLEDGER_AT_MAX=keep-last and SHARDLEDGER_MAX_BYTES: when "
@@ -212,6 +214,12 @@ const struct sl_command sl_commands[] = {
     {"query", "ask the ledger in SQL, read-only", "SQL [DIR|FILE] [options]",
      "The tables and their columns: shardledger query \"SELECT sql FROM sqlite_schema\" --csv",
      "shardledger query \"SELECT rank, step, peak_allocated_bytes FROM step\" shardledger-out --csv", sl_cmd_query},
+    {"mcp", "answer a coding assistant: a Model Context Protocol server on stdin and stdout",
+     "[DIR] [--run RUN] [--skill]",
+     "Tools: open_run, describe_schema, list_questions, run_question, query, explain, diff. All of them only read. An\n"
+     "assistant's client starts this command; docs/serve.md has its configuration. --skill prints SKILL.md instead: for\n"
+     "assistants that run commands, what to ask which.",
+     "shardledger mcp --skill\nshardledger mcp shardledger-out", sl_cmd_mcp},
     {"dump", "print the log's records as text", "[DIR] [--type NAME] [--run RUN] [--limit N]",
      "One line a record: time, thread, event, field=value …", "shardledger dump shardledger-out --type gap",
      sl_cmd_dump},

@@ -15,6 +15,7 @@ struct sl_retries {
   struct sl_ledger_writer *writer;
   struct retry *open;
   size_t count, capacity;
+  uint64_t served;
 };
 
 struct sl_retries *sl_retries_new(struct sl_ledger_writer *writer) {
@@ -85,6 +86,7 @@ static int retry_write(struct sl_retries *retries, struct retry *retry, struct s
       .step = sl_known(retry->place.step, -1),
   };
   retry_end(retries, retry);
+  retries->served++;
   return sl_put_retry(retries->writer, &cells, error);
 }
 
@@ -117,4 +119,8 @@ int sl_retries_allocator(struct sl_retries *retries, const struct sl_event *even
   if (!retry->served_ns)
     retry->served_ns = event->time_ns;
   return retry_write(retries, retry, error);
+}
+
+uint64_t sl_retries_served(const struct sl_retries *retries) {
+  return retries->served;
 }

@@ -25,6 +25,9 @@ int sl_retries_refused(struct sl_retries *retries, const struct sl_event *event,
 void sl_retries_freed(struct sl_retries *retries, uint32_t thread, uint64_t bytes);
 int sl_retries_given(struct sl_retries *retries, const struct sl_event *event, bool by_trace, struct sl_error *error);
 
+/* How many were served. */
+uint64_t sl_retries_served(const struct sl_retries *retries);
+
 /* What the allocator says itself: a segment came, or it gave up. */
 int sl_retries_allocator(struct sl_retries *retries, const struct sl_event *event, uint32_t device,
                          struct sl_error *error);

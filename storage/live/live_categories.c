@@ -85,7 +85,8 @@ static int by_size(const void *left, const void *right) {
 static void name_group(const struct sl_rank_view *view, const struct group *group, struct sl_live_category *out) {
   const uint64_t categories = group->categories;
   size_t used = 0;
-  *out = (struct sl_live_category){.decided = group->decided, .bytes = group->bytes};
+  *out = (struct sl_live_category){
+      .several = (categories & (categories - 1)) != 0, .decided = group->decided, .bytes = group->bytes};
   if (!out->decided && categories & 1ull << SL_CATEGORY_unattributed && categories & (categories - 1)) {
     strcpy(out->name, "not known yet");
     return;
@@ -139,6 +140,7 @@ size_t sl_live_categories(const struct sl_rank_view *view, struct sl_live_catego
   if (count <= capacity || !capacity)
     return count < capacity ? count : capacity;
   strcpy(out[capacity - 1].name, "all others");
+  out[capacity - 1].several = true;
   out[capacity - 1].decided = false;
   for (size_t i = capacity; i < count; i++)
     out[capacity - 1].bytes += groups[i].bytes;

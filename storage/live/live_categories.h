@@ -17,6 +17,7 @@ enum { SL_LIVE_CATEGORY_CHARS = 96 };
 
 struct sl_live_category {
   char name[SL_LIVE_CATEGORY_CHARS]; /* a category, several joined by " or ", or "not known yet": a tag may tell */
+  bool several;                      /* which of them is not known yet */
   bool decided; /* nothing but a later tag changes it; else what outlives its step may also become `other` */
   uint64_t bytes;
 };

@@ -363,12 +363,20 @@ void sl_live_rank_state(struct sl_live_rank *rank, struct sl_live_state *out) {
   const struct sl_rank_memory *memory = view.memory;
   sl_log_counts(rank->log, &counts);
   out->world_size = info_number(rank->log, "world_size");
+  out->local_rank = info_number(rank->log, "local_rank");
   out->pid = info_number(rank->log, "pid");
   out->host = sl_log_info(rank->log, "host");
+  out->slurm_job_id = sl_log_info(rank->log, "slurm_job_id");
+  out->run_id = sl_log_info(rank->log, "torchelastic_run_id");
+  out->torch_version = sl_log_info(rank->log, "torch_version");
+  out->k8s_node = sl_log_info(rank->log, "k8s_node_name");
+  out->k8s_namespace = sl_log_info(rank->log, "k8s_namespace_name");
+  out->k8s_pod = sl_log_info(rank->log, "k8s_pod_name");
   out->device = memory->device >= 0 ? memory->device : info_number(rank->log, "device");
   const struct sl_event_device *device = &memory->devices[memory->device >= 0 ? memory->device : 0].info;
   if (device->total_bytes) {
     out->device_name = sl_log_string(rank->log, device->name);
+    out->device_uuid = sl_log_string(rank->log, device->uuid);
     out->device_bytes = device->total_bytes;
   }
   out->events = counts.events;
@@ -376,6 +384,7 @@ void sl_live_rank_state(struct sl_live_rank *rank, struct sl_live_state *out) {
   out->recorded = memory->device >= 0;
   out->drivers_pool = memory->drivers_pool;
   out->now = sl_rank_memory_now(memory);
+  out->retries = view.retries;
   out->step = sl_phases_step(view.phases);
   out->start_ns = view.current->start_ns;
   frames_find(&view, out);
@@ -450,8 +459,12 @@ static bool text_own(struct sl_own_texts *own, const char **text) {
 }
 
 static bool state_own(struct sl_own_texts *own, struct sl_live_state *state) {
-  bool all = text_own(own, &state->host) && text_own(own, &state->device_name) && text_own(own, &state->gap) &&
-             text_own(own, &state->last.name);
+  const char **const texts[] = {&state->host,    &state->device_name,   &state->device_uuid, &state->slurm_job_id,
+                                &state->run_id,  &state->torch_version, &state->k8s_node,    &state->k8s_namespace,
+                                &state->k8s_pod, &state->gap,           &state->last.name};
+  bool all = true;
+  for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
+    all = all && text_own(own, texts[i]);
   for (size_t i = 0; i < state->frame_count; i++)
     all = all && text_own(own, &state->frames[i].name) && text_own(own, &state->frames[i].module);
   return all;

@@ -50,8 +50,10 @@ struct sl_live_collective {
 };
 
 struct sl_live_state {
-  int64_t world_size, pid, device; /* -1: unknown */
-  const char *host, *device_name;  /* NULL: unknown */
+  int64_t world_size, local_rank, pid, device;       /* -1: unknown */
+  const char *host, *device_name, *device_uuid;      /* NULL: unknown */
+  const char *slurm_job_id, *run_id, *torch_version; /* run_id: torchrun's */
+  const char *k8s_node, *k8s_namespace, *k8s_pod;
   uint64_t device_bytes;
   uint64_t last_ns;  /* of the last event that was read */
   bool ended;        /* in order */
@@ -84,6 +86,7 @@ struct sl_live_state {
 
   uint64_t refusals, refused_bytes; /* requests that did not fit; the bytes of the last one */
   struct sl_live_peak refused_at;   /* and where that was */
+  uint64_t retries;                 /* requests that were served once the cache had been given back */
 };
 
 struct sl_live_rank;

@@ -13,6 +13,7 @@ void sl_rank_view(const struct sl_rank_builder *b, struct sl_rank_view *out) {
       .current = &b->life.current.row,
       .outside = b->life.outside_waits ? &b->life.outside.row : NULL,
       .phases = b->phases,
+      .retries = sl_retries_served(b->retries),
       .saw_fsdp = sl_module_states_saw_fsdp(b->states),
   };
 }

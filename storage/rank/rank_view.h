@@ -20,7 +20,8 @@ struct sl_rank_view {
   const struct sl_period_row *current; /* the period that goes on */
   const struct sl_period_row *outside; /* what was before the step that goes on; NULL: nothing that waits */
   const struct sl_phases *phases;
-  bool saw_fsdp; /* as sl_module_states_saw_fsdp */
+  uint64_t retries; /* that were served */
+  bool saw_fsdp;    /* as sl_module_states_saw_fsdp */
 };
 
 void sl_rank_view(const struct sl_rank_builder *b, struct sl_rank_view *out);

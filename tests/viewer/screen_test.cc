@@ -69,8 +69,9 @@ const std::map<std::string, std::vector<Arguments>> kQuestions = {
     {"doctor", {{}}},
     {"help", {{}, {"peaks"}}},
 };
-// They write files, or start a job.
-const std::set<std::string> kSilent = {"run", "rehearse", "ingest", "merge", "report", "export", "trim", "completion"};
+// They write files, start a job, or answer a program.
+const std::set<std::string> kSilent = {"run",    "rehearse", "ingest", "merge",     "report",
+                                       "export", "trim",     "mcp",    "completion"};
 
 std::vector<std::string> commands() {
   std::vector<std::string> names;

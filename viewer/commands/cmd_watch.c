@@ -4,6 +4,7 @@
 #include "open_ledger.h"
 #include "output/text.h"
 #include "output/units.h"
+#include "serve/metrics_sink.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -136,8 +137,8 @@ static void print_waiting(FILE *file, const char *directory, const struct sl_err
   print_line(file, "Waiting for a job that records into %s: shardledger run -o %s -- CMD", directory, directory);
 }
 
-static void draw(const struct sl_live_run *run, struct sl_watch_view *view, const struct sl_output *like, int r,
-                 const struct sl_error *error) {
+static void draw(const struct sl_live_run *run, struct sl_watch_view *view, const struct sl_output *like,
+                 const struct sl_metrics_sink *sink, int r, const struct sl_error *error) {
   char *text = NULL, when[SL_UNIT_CHARS];
   size_t bytes = 0;
   struct winsize size = {0};
@@ -148,7 +149,8 @@ static void draw(const struct sl_live_run *run, struct sl_watch_view *view, cons
   view->limit = size.ws_row > BELOW_RANKS + 8 ? size.ws_row - BELOW_RANKS : 8;
   sl_format_instant(when, (int64_t)view->now_ns);
   fputs(sl_style(&like->terminal, SL_STYLE_bold), file);
-  print_line(file, "%.8s UTC  %s", when + strlen("2026-11-27 "), run->directory);
+  print_line(file, "%.8s UTC  %s%s%s", when + strlen("2026-11-27 "), sink->where,
+             sl_metrics_sink_is_open(sink) ? "  " : "", run->directory);
   fputs(sl_style(&like->terminal, SL_STYLE_plain), file);
   if (r < 0 && run->count == 0)
     print_waiting(file, run->directory, error);
@@ -162,9 +164,12 @@ static void draw(const struct sl_live_run *run, struct sl_watch_view *view, cons
 }
 
 /* Signals are blocked but here, so that none is missed between a look at its flag and the wait. */
-static void wait_for(int64_t seconds, const sigset_t *while_waiting) {
+static void wait_for(int64_t seconds, const struct sl_metrics_sink *sink, const sigset_t *while_waiting) {
   struct timespec time = {.tv_sec = (time_t)seconds};
-  ppoll(NULL, 0, &time, while_waiting);
+  if (seconds && sl_metrics_sink_serves(sink))
+    sl_metrics_sink_serve(sink, clock_ns(CLOCK_MONOTONIC) + (uint64_t)seconds * 1000000000u, while_waiting);
+  else
+    ppoll(NULL, 0, &time, while_waiting);
 }
 
 static void signals_take(sigset_t *while_waiting) {
@@ -182,36 +187,62 @@ static void signals_take(sigset_t *while_waiting) {
   sigprocmask(SIG_BLOCK, &blocked, while_waiting);
 }
 
-static int follow(struct sl_live_run *run, struct sl_watch_view *view, int64_t interval, const struct sl_output *like) {
+/* Where there is no terminal. said: what was said last of what can't be read. 0 or a
+ * negative errno. */
+static int print_block(const struct sl_live_run *run, const struct sl_watch_view *view, const struct sl_output *like,
+                       int r, bool ended, const struct sl_error *error, struct sl_error *said) {
+  const bool json = like->format == SL_FORMAT_json;
+  if (run->count && r == 0 && json)
+    return print_json_line(run, view, like);
+  if (run->count && r == 0) {
+    print_text(stdout, run, view, like);
+    fputs(ended ? "" : "\n", stdout);
+  } else if (r < 0 && strcmp(error->text, said->text) != 0) {
+    print_waiting(json ? stderr : stdout, run->directory, error);
+    *said = *error;
+  }
+  return 0;
+}
+
+/* 0, or a negative errno after saying it: the first time it ends the command, later it is said once. */
+static int tell_metrics(struct sl_metrics_sink *sink, const struct sl_live_run *run, int read,
+                        const struct sl_error *reading, bool first) {
+  struct sl_error error = {{0}};
+  int r = sl_metrics_sink_tell(sink, run, read, reading, &error);
+  if (r < 0 && (first || !sink->complained))
+    sl_complain("watch: %s", error.text);
+  sink->complained = r < 0;
+  return first ? r : 0;
+}
+
+static int follow(struct sl_live_run *run, struct sl_watch_view *view, int64_t interval, struct sl_metrics_sink *sink,
+                  const struct sl_output *like) {
   const bool json = like->format == SL_FORMAT_json, screen = like->terminal.moves && !json;
+  const bool metrics = sl_metrics_sink_is_open(sink);
   struct sl_error error = {{0}}, said = {{0}};
   sigset_t while_waiting;
   bool ended = false;
   int r = 0;
   signals_take(&while_waiting);
   setpriority(PRIO_PROCESS, 0, 19); /* the job comes first */
-  if (screen)
-    fputs(ENTER, stdout);
-  while (!stopped && !ended) {
+  if (metrics && !screen)
+    print_line(stdout, "Metrics: %s", sink->where);
+  for (bool first = true; !stopped && !ended; first = false) {
     r = read_on(run, &error);
     view->now_ns = clock_ns(CLOCK_REALTIME);
     ended = r == 0 && sl_watch_ended(run);
-    if (screen) {
-      draw(run, view, like, r, &error);
-    } else if (run->count && r == 0 && json) {
-      if (print_json_line(run, view, like) < 0)
-        return SL_EXIT_USAGE;
-    } else if (run->count && r == 0) {
-      print_text(stdout, run, view, like);
-      fputs(ended ? "" : "\n", stdout);
-    } else if (r < 0 && strcmp(error.text, said.text) != 0) {
-      print_waiting(json ? stderr : stdout, run->directory, &error);
-      said = error;
-    }
+    if (tell_metrics(sink, run, r, &error, first) < 0)
+      return SL_EXIT_USAGE;
+    if (screen && first)
+      fputs(ENTER, stdout);
+    if (screen)
+      draw(run, view, like, sink, r, &error);
+    else if ((!metrics || json || r < 0) && print_block(run, view, like, r, ended, &error, &said) < 0)
+      return SL_EXIT_USAGE;
     if (fflush(stdout) != 0 || ferror(stdout))
       return SL_EXIT_USAGE; /* nobody reads it any more */
     if (!ended)
-      wait_for(r > 0 ? 0 : interval, &while_waiting);
+      wait_for(r > 0 ? 0 : interval, sink, &while_waiting);
   }
   if (screen) {
     fputs(LEAVE, stdout);
@@ -226,7 +257,8 @@ static int follow(struct sl_live_run *run, struct sl_watch_view *view, int64_t i
   return fflush(stdout) == 0 ? SL_EXIT_OK : SL_EXIT_USAGE;
 }
 
-static int once(struct sl_live_run *run, struct sl_watch_view *view, struct sl_output *out) {
+static int once(struct sl_live_run *run, struct sl_watch_view *view, struct sl_metrics_sink *sink,
+                struct sl_output *out) {
   struct sl_error error = {{0}};
   const uint64_t now_ns = clock_ns(CLOCK_REALTIME);
   int r = sl_live_run_read_once(run, now_ns, out->format == SL_FORMAT_json ? SIZE_MAX : SL_WATCH_WHOLE, &error);
@@ -241,6 +273,8 @@ static int once(struct sl_live_run *run, struct sl_watch_view *view, struct sl_o
     sl_complain("%s", error.text);
   if (r < 0)
     return SL_EXIT_USAGE;
+  if (sl_metrics_sink_is_open(sink)) /* instead of the picture */
+    return tell_metrics(sink, run, r, &error, true) < 0 ? SL_EXIT_USAGE : SL_EXIT_OK;
   if (sl_watch_print(out, run, view) == -ENOENT) {
     sl_complain("watch: %s has no rank %lld", run->directory, (long long)view->rank);
     return SL_EXIT_USAGE;
@@ -253,11 +287,16 @@ int sl_cmd_watch(const struct sl_command *command, int argc, char **argv) {
   struct sl_watch_view view = {.rank = -1};
   int64_t interval = 1;
   bool only_once = false;
+  const char *metrics = NULL;
   const struct sl_argument arguments[] = {
       {"once", 0, NULL, "print what there is now, and end", SL_ARGUMENT_FLAG, &only_once},
       {"interval", 0, "S", "seconds between two looks (default: 1)", SL_ARGUMENT_NUMBER, &interval},
       {"rank", 0, "R", "the rank to show in detail (default: that of the highest peak)", SL_ARGUMENT_NUMBER,
        &view.rank},
+      {"metrics", 0, "FILE|ADDRESS",
+       "figures for Prometheus: a file of its textfile collector, or an address to be scraped, such as :9401, which is "
+       "this machine only; with --once a file, or - for stdout",
+       SL_ARGUMENT_TEXT, &metrics},
       SL_OUTPUT_ARGUMENTS(format),
   };
   const char *directory = sl_default_directory();
@@ -275,12 +314,20 @@ int sl_cmd_watch(const struct sl_command *command, int argc, char **argv) {
   }
   if (sl_output_begin(&out, &format) < 0)
     return SL_EXIT_USAGE;
+  struct sl_metrics_sink sink = SL_METRICS_SINK_NONE;
+  struct sl_error error = {{0}};
+  if (metrics && sl_metrics_sink_open(&sink, metrics, only_once, &error) < 0) {
+    sl_complain("watch: --metrics: %s", error.text);
+    return SL_EXIT_USAGE;
+  }
   struct sl_live_run *run = sl_live_run_new(directory, format.run);
   if (!run) {
     sl_complain("out of memory");
+    sink = sl_metrics_sink_close(sink);
     return SL_EXIT_USAGE;
   }
-  r = only_once ? once(run, &view, &out) : follow(run, &view, interval, &out);
+  r = only_once ? once(run, &view, &sink, &out) : follow(run, &view, interval, &sink, &out);
   sl_live_run_free(run);
+  sink = sl_metrics_sink_close(sink);
   return r;
 }

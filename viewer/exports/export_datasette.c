@@ -4,15 +4,12 @@
  */
 #include "exports/export.h"
 #include "output/text.h"
+#include "questions_page.h"
 #include "storage/tables/schema.h"
-#include "storage/tables/sql_embed.h"
 #include "viewer_sql.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-SL_SQL_TEXT(sl_questions_page, SL_SQL_DIRECTORY "/../docs/queries.md");
-extern const char sl_questions_page[];
 
 /* ---- tables ---- */
 
@@ -136,61 +133,32 @@ static int write_views(FILE *file, struct sl_db *db, char *sql, struct sl_error 
 
 /* ---- questions ---- */
 
-/* `title` in the form that addresses have. */
-static void write_name(FILE *file, const char *title, int number) {
-  fputc('"', file);
-  bool between = false;
-  for (const char *c = title; *c; c++) {
-    const char low = *c >= 'A' && *c <= 'Z' ? (char)(*c - 'A' + 'a') : *c;
-    const bool word = (low >= 'a' && low <= 'z') || (low >= '0' && low <= '9');
-    if (word && between)
-      fputc('-', file);
-    if (word)
-      fputc(low, file);
-    between = c > title && !word;
-  }
-  if (number > 1)
-    fprintf(file, "-%d", number);
-  fputc('"', file);
-}
-
-static void write_question(FILE *file, int *count, const char *title, int number, const char *statement) {
-  char numbered[512];
-  int entries = 0;
-  snprintf(numbered, sizeof(numbered), number > 1 ? "%s (%d)" : "%s", title, number);
-  fputs((*count)++ ? ",\n    " : "\n    ", file);
-  write_name(file, title, number);
-  fputs(": {", file);
-  entry(file, &entries, "title", numbered);
-  entry(file, &entries, "sql", statement);
-  fputs("}", file);
-}
-
-/* The statements between ```sql and ```, but those that need functions of `shardledger query`. */
-static void write_questions(FILE *file, char *page) {
-  char title[256] = "", *rest = page, *statement = NULL;
-  int count = 0, number = 0;
-  for (char *line; (line = strsep(&rest, "\n"));) {
-    if (strncmp(line, "## ", 3) == 0) {
-      snprintf(title, sizeof(title), "%s", line + 3);
-      number = 0;
-    } else if (strncmp(line, "```sql", 6) == 0 && rest) {
-      statement = rest;
-      char *end = strstr(rest, "\n```");
-      if (!end)
-        break;
-      *end = '\0';
-      rest = end + strlen("\n```");
-      if (!strstr(statement, "rank_ranges("))
-        write_question(file, &count, title, ++number, statement);
+/* Those that need functions of `shardledger query` are left out. 0 or -ENOMEM, which was said. */
+static int write_questions(FILE *file, struct sl_error *error) {
+  struct sl_page_question question = {.sql = NULL};
+  int count = 0, r = 0;
+  while (r == 0 && sl_page_next_question(&question)) {
+    char *title = strndup(question.heading, (size_t)question.heading_bytes),
+         *sql = strndup(question.sql, (size_t)question.sql_bytes);
+    char numbered[512];
+    int entries = 0;
+    r = title && sql ? 0 : sl_no_memory(error);
+    if (r == 0 && !strstr(sql, "rank_ranges(")) {
+      snprintf(numbered, sizeof(numbered), question.number > 1 ? "%s (%d)" : "%s", title, question.number);
+      fprintf(file, "%s\n    \"%s\": {", count++ ? "," : "", question.id);
+      entry(file, &entries, "title", numbered);
+      entry(file, &entries, "sql", sql);
+      fputs("}", file);
     }
+    free(title);
+    free(sql);
   }
+  return r;
 }
 
 /* ---- the file ---- */
 
-static int write_metadata(FILE *file, struct sl_db *db, const char *database, char *views, char *page,
-                          struct sl_error *error) {
+static int write_metadata(FILE *file, struct sl_db *db, const char *database, char *views, struct sl_error *error) {
   fputs(
       "{\"title\": \"ShardLedger\",\n \"description\": \"Sizes are bytes, times nanoseconds since the epoch.\",\n \"databases\": {",
       file);
@@ -202,9 +170,10 @@ static int write_metadata(FILE *file, struct sl_db *db, const char *database, ch
     fputs(": ", file);
     write_table(file, &tables[i]);
   }
-  const int r = write_views(file, db, views, error);
+  int r = write_views(file, db, views, error);
   fputs("},\n   \"queries\": {", file);
-  write_questions(file, page);
+  if (r >= 0)
+    r = write_questions(file, error);
   fputs("}}}}\n", file);
   return r;
 }
@@ -221,14 +190,13 @@ static char *database_name(const char *path) {
 
 int sl_export_datasette(struct sl_export *export, struct sl_error *error) {
   struct sl_export_file file;
-  char *views = sl_schema_views(), *page = strdup(sl_questions_page), *name = database_name(sl_db_path(export->db));
-  int r = views && page && name ? 0 : sl_no_memory(error);
+  char *views = sl_schema_views(), *name = database_name(sl_db_path(export->db));
+  int r = views && name ? 0 : sl_no_memory(error);
   if (r == 0)
     r = sl_export_begin_any(export->output, &file, error);
   if (r == 0)
-    r = sl_export_end(&file, write_metadata(file.stream, export->db, name, views, page, error), error);
+    r = sl_export_end(&file, write_metadata(file.stream, export->db, name, views, error), error);
   free(views);
-  free(page);
   free(name);
   return r;
 }

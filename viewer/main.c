@@ -192,7 +192,8 @@ const struct sl_command sl_commands[] = {
      "[DIR] [--once] [--interval S] [--rank R] [--metrics FILE|ADDRESS] [options]",
      "Reads the logs only, at the lowest priority. DIR need not be there yet. What is provisional is marked with ~: "
      "its\n"
-     "category is decided at the end of the step. Ends with the job, or with Ctrl-C.",
+     "category is decided at the end of the step. Ends with the job, or with Ctrl-C. --json without --once prints a line\n"
+     "each look.",
      "shardledger watch shardledger-out --once\nshardledger watch shardledger-out --once --json\n"
      "shardledger watch shardledger-out --metrics :9401",
      sl_cmd_watch},

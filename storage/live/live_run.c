@@ -103,6 +103,19 @@ static int process_take(struct sl_live_run *run, const struct sl_run_process *fo
   return out->path ? 0 : sl_no_memory(error);
 }
 
+/* Those in the directory; of a process's own, as that asks about itself, those of the run that it is a part of. */
+static int rules_find(struct sl_live_run *run, const struct sl_run *found, struct sl_error *error) {
+  char *parent = NULL;
+  int r = sl_user_rules_kept(run->directory, &run->rules, error);
+  if (r == 0 && !run->rules && found->count == 1 && strcmp(found->processes[0].path, run->directory) == 0) {
+    r = asprintf(&parent, "%s/..", run->directory) < 0 ? sl_no_memory(error)
+                                                       : sl_user_rules_kept(parent, &run->rules, error);
+    free(parent);
+  }
+  run->rules_read = r == 0;
+  return r;
+}
+
 /* Which processes are the run is the same question as for the ledger. */
 static int processes_find(struct sl_live_run *run, struct sl_error *error) {
   struct sl_run found = {0};
@@ -112,10 +125,8 @@ static int processes_find(struct sl_live_run *run, struct sl_error *error) {
   int r = sl_run_open(&directory, 1, run->attempt, &found, &run->note, error);
   if (r < 0)
     goto finish;
-  if (!run->rules_read) {
-    r = sl_user_rules_kept(run->directory, &run->rules, error);
-    run->rules_read = r == 0;
-  }
+  if (!run->rules_read)
+    r = rules_find(run, &found, error);
   processes = calloc(found.count, sizeof *processes);
   if (r == 0 && !processes)
     r = sl_no_memory(error);

@@ -99,6 +99,7 @@ static void on_period(void *context, const struct sl_period_row *row) {
     return;
   }
   state->last = *row;
+  peak_take(&state->last_peak, &view, row->peak.allocated_bytes, row->peak_ns, row, peak_kind(row), row->peak_module);
   state->steps++;
   state->steps_agreed += row->checked == 1;
   state->steps_differed += row->checked == 0;

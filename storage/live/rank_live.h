@@ -79,6 +79,7 @@ struct sl_live_state {
   uint64_t peak_reserved, peak_device;
 
   struct sl_period_row last;                      /* the last step that ended; step -1: none */
+  struct sl_live_peak last_peak;                  /* its peak */
   struct sl_live_share shares[SL_CATEGORY_limit]; /* at its peak, the largest first */
   size_t share_count;
   uint64_t steps_agreed, steps_differed; /* with PyTorch's own statistics */

@@ -1,6 +1,7 @@
 """What installing puts in place: the wheel of scripts/wheel in a virtual environment that has nothing else, and CMake's."""
 
 import contextlib
+import email
 import importlib.util
 import json
 import os
@@ -96,9 +97,21 @@ def test_the_wheel_is_for_every_python_and_for_each_linux_that_torch_is_for(whee
 
 
 def test_pypi_takes_the_wheel_and_renders_its_page(wheel):
-    """As twine asks before it uploads: the metadata are in order, and the README is Markdown that PyPI's renderer takes."""
+    """As twine asks before it uploads: the metadata are in order, and docs/pypi.md is Markdown that PyPI's renderer takes."""
     place = readers.install("twine==7.0.0", "readme-renderer[md]")
     assert "PASSED" in readers.run(place, "-m", "twine", "check", "--strict", wheel)
+
+
+def test_pypi_knows_the_classifiers_and_its_page_has_no_links_into_the_repository(wheel):
+    """Twine asks for neither: PyPI refuses a classifier that it does not know, and would show such links as dead ones."""
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        about = email.message_from_bytes(archive.read(name))
+    place = readers.install("trove-classifiers==2026.9.21.13")
+    known = readers.run(place, "-c", "import trove_classifiers; print(*trove_classifiers.classifiers, sep='\\n')").splitlines()
+    assert len(about.get_all("Classifier")) > 10 and not set(about.get_all("Classifier")) - set(known)
+    page = about.get_payload()
+    assert "pip install shardledger" in page and not re.findall(r"\]\((?!https?:)", page)
 
 
 def defined(library):

@@ -125,6 +125,38 @@ TEST_F(Watch, APeakBeforeTheFirstStepIsTheSetups) {
   EXPECT_NE(out.find("  setup\n"), std::string::npos) << out;
 }
 
+TEST_F(Watch, WithoutOnceJsonIsALineEachLookAndTheSameDocument) {
+  rank(0, 2 * kMiB, 1, "Bl\nock");
+  const CommandResult result = watch({"--json"}); // the job has ended: one look
+  EXPECT_EQ(result.status, 0);
+  std::string once = watch({"--once", "--json"}).out;
+  once.erase(std::remove(once.begin(), once.end(), '\n'), once.end());
+  EXPECT_EQ(result.out, once + "\n");
+  EXPECT_EQ(watch({"--csv"}).status, 2);
+}
+
+TEST_F(Watch, TheLastStepsPeakIsItsOwnAndNotThatOfTheLife) {
+  LogBuilder log(run / "host-0-1", kStart);
+  log.info("rank", "0").info("world_size", "1");
+  log.module(1, 0, "Block", "Block", SL_MODULE_ROOT);
+  auto &thread = log.thread(1);
+  thread.at(kStart + 100).allocator(SL_SEGMENT_ALLOC, 0x10000000, 32 * kMiB);
+  thread.range_start(1, "step 4", SL_KIND_step, 4).allocator(SL_ALLOC, 0x10000000, 8 * kMiB);
+  thread.at(kStart + 150)
+      .allocator(SL_FREE_REQUESTED, 0x10000000, 8 * kMiB)
+      .allocator(SL_FREE_COMPLETED, 0x10000000, 8 * kMiB);
+  thread.at(kStart + 200).range_end(1);
+  thread.at(kStart + 300).range_start(2, "step 5", SL_KIND_step, 5).range_push("Block", SL_KIND_forward, 1);
+  thread.allocator(SL_ALLOC, 0x10000000, 2 * kMiB).range_pop().at(kStart + 400).range_end(2).process_end();
+  log.finish();
+  const std::string out = watch({"--once", "--json", "--table", "ranks"}).out;
+  EXPECT_NE(out.find("\"peak_step\": 4,"), std::string::npos) << out;
+  EXPECT_NE(out.find("\"last_step\": 5, \"last_peak_allocated_bytes\": 2097152, \"last_peak_phase\": \"forward\", "
+                     "\"last_peak_module\": \"Block\""),
+            std::string::npos)
+      << out;
+}
+
 TEST_F(Watch, NamesCanNotSteerATerminal) {
   rank(0, 2 * kMiB, 1, "\033]0;title\a\033[2J");
   for (bool terminal : {false, true}) {

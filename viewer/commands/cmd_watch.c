@@ -107,6 +107,30 @@ static void __attribute__((format(printf, 2, 3))) print_line(FILE *file, const c
   free(clean);
 }
 
+/* One look as one line of JSON: outside of its texts, which have none, line ends are only there to be read by people.
+ */
+static int print_json_line(const struct sl_live_run *run, const struct sl_watch_view *view,
+                           const struct sl_output *like) {
+  char *text = NULL;
+  size_t bytes = 0;
+  struct sl_output out = *like;
+  out.file = open_memstream(&text, &bytes);
+  if (!out.file)
+    return -ENOMEM;
+  int r = sl_watch_print(&out, run, view);
+  if (r == 0)
+    r = sl_output_close(&out);
+  if (fclose(out.file) != 0 && r == 0)
+    r = -ENOMEM;
+  for (size_t i = 0; i < bytes && r == 0; i++)
+    if (text[i] != '\n')
+      putchar(text[i]);
+  if (r == 0)
+    putchar('\n');
+  free(text);
+  return r;
+}
+
 static void print_waiting(FILE *file, const char *directory, const struct sl_error *error) {
   if (error->text[0] && !strstr(error->text, "nothing was recorded"))
     print_line(file, "%s", error->text);
@@ -164,15 +188,19 @@ static void signals_take(sigset_t *while_waiting) {
 }
 
 /* Where there is no terminal. said: what was said last of what can't be read. */
-static void print_block(const struct sl_live_run *run, const struct sl_watch_view *view, const struct sl_output *like,
-                        int r, bool ended, const struct sl_error *error, struct sl_error *said) {
+static int print_block(const struct sl_live_run *run, const struct sl_watch_view *view, const struct sl_output *like,
+                       int r, bool ended, const struct sl_error *error, struct sl_error *said) {
+  const bool json = like->format == SL_FORMAT_json;
+  if (run->count && r == 0 && json)
+    return print_json_line(run, view, like);
   if (run->count && r == 0) {
     print_text(stdout, run, view, like);
     fputs(ended ? "" : "\n", stdout);
   } else if (r < 0 && strcmp(error->text, said->text) != 0) {
-    print_waiting(stdout, run->directory, error);
+    print_waiting(json ? stderr : stdout, run->directory, error);
     *said = *error;
   }
+  return 0;
 }
 
 /* 0, or a negative errno after saying it: the first time it ends the command, later it is said once. */
@@ -188,7 +216,8 @@ static int tell_metrics(struct sl_metrics_sink *sink, const struct sl_live_run *
 
 static int follow(struct sl_live_run *run, struct sl_watch_view *view, int64_t interval, struct sl_metrics_sink *sink,
                   const struct sl_output *like) {
-  const bool screen = like->terminal.moves, metrics = sl_metrics_sink_is_open(sink);
+  const bool json = like->format == SL_FORMAT_json, screen = like->terminal.moves && !json;
+  const bool metrics = sl_metrics_sink_is_open(sink);
   struct sl_error error = {{0}}, said = {{0}};
   sigset_t while_waiting;
   bool ended = false;
@@ -196,7 +225,7 @@ static int follow(struct sl_live_run *run, struct sl_watch_view *view, int64_t i
   signals_take(&while_waiting);
   setpriority(PRIO_PROCESS, 0, 19); /* the job comes first */
   if (metrics && !screen)
-    print_line(stdout, "Metrics: %s", sink->where);
+    print_line(json ? stderr : stdout, "Metrics: %s", sink->where);
   for (bool first = true; !stopped && !ended; first = false) {
     r = read_on(run, &error);
     view->now_ns = clock_ns(CLOCK_REALTIME);
@@ -207,8 +236,8 @@ static int follow(struct sl_live_run *run, struct sl_watch_view *view, int64_t i
       fputs(ENTER, stdout);
     if (screen)
       draw(run, view, like, sink, r, &error);
-    else if (!metrics || r < 0)
-      print_block(run, view, like, r, ended, &error, &said);
+    else if ((!metrics || json || r < 0) && print_block(run, view, like, r, ended, &error, &said) < 0)
+      return SL_EXIT_USAGE;
     if (fflush(stdout) != 0 || ferror(stdout))
       return SL_EXIT_USAGE; /* nobody reads it any more */
     if (!ended)
@@ -220,7 +249,7 @@ static int follow(struct sl_live_run *run, struct sl_watch_view *view, int64_t i
     if (run->count)
       print_text(stdout, run, view, like);
   }
-  if (ended) {
+  if (ended && !json) {
     putchar('\n');
     print_line(stdout, "The job has ended; 'shardledger peaks %s' tells the rest.", run->directory);
   }
@@ -274,8 +303,8 @@ int sl_cmd_watch(const struct sl_command *command, int argc, char **argv) {
   int r = sl_parse(command, arguments, sizeof arguments / sizeof arguments[0], argc, argv, &directory, 1);
   if (r < 0)
     return sl_parse_exit(r);
-  if ((format.csv || format.json) && !only_once) {
-    sl_complain("watch: --csv and --json need --once");
+  if (format.csv && !only_once) {
+    sl_complain("watch: --csv needs --once; --json prints a line each look");
     return SL_EXIT_USAGE;
   }
   if (interval < 1 || interval > 3600) {

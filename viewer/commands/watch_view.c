@@ -219,6 +219,10 @@ static void print_ranks(struct sl_output *out, const struct sl_live_run *run, co
       {"refused_requests", "Refused", SL_UNIT_number, SL_COLUMN_DATA_ONLY},
       {"last_event_ns", "Last event", SL_UNIT_instant, SL_COLUMN_DATA_ONLY},
       {"peak_place", "Peak in", SL_UNIT_text, SL_COLUMN_DATA_ONLY},
+      {"last_step", "Last step", SL_UNIT_number, SL_COLUMN_DATA_ONLY},
+      {"last_peak_allocated_bytes", "Its peak", SL_UNIT_bytes, SL_COLUMN_DATA_ONLY},
+      {"last_peak_phase", "Its peak's phase", SL_UNIT_text, SL_COLUMN_DATA_ONLY},
+      {"last_peak_module", "Its peak's module", SL_UNIT_text, SL_COLUMN_DATA_ONLY},
   };
   char words[WHERE_CHARS];
   struct sl_table *table = sl_table_begin(out, "ranks", columns, sizeof columns / sizeof columns[0]);
@@ -256,6 +260,10 @@ static void print_ranks(struct sl_output *out, const struct sl_live_run *run, co
     sl_cell_int(table, (int64_t)s->last_ns);
     period_words(words, &s->peak);
     sl_cell_text(table, s->peak.bytes ? words : NULL);
+    cell_step(table, s->last.step);
+    cell_bytes(table, s->last.peak.allocated_bytes, s->last.step >= 0 && s->last.recorded);
+    sl_cell_text(table, *s->last_peak.phase ? s->last_peak.phase : NULL);
+    sl_cell_text(table, *s->last_peak.module ? s->last_peak.module : NULL);
   }
   sl_table_end(table);
   if (rows.joined)

@@ -10,6 +10,7 @@ expensive; without the plugin every call is a no-op:
         rollout = sample(model)
     shardledger.tag(cache, "kv_cache")
     shardledger.step()            # only where a step is not one optimizer step
+    writer.log(shardledger.metrics())
 
 Importing this package imports neither torch nor pandas, and records nothing.
 """
@@ -31,7 +32,7 @@ if _typing.TYPE_CHECKING:
 
     from .ledger import Ledger
 
-__all__ = ["__version__", "attach", "mark", "open", "range", "step", "tag"]
+__all__ = ["__version__", "attach", "mark", "metrics", "open", "range", "step", "tag"]
 
 
 def step() -> None:
@@ -50,6 +51,19 @@ def tag(tensor: torch.Tensor, category: str, name: str = "") -> None:
         from . import tags
 
         tags.tag_by_user(tensor, category, name)
+
+
+def metrics(wait: bool = False) -> dict[str, float]:
+    """Current figures of this process, {name: number}, for TensorBoard, Weights & Biases and the like; docs/integrations.md lists them.
+
+    memory/… are PyTorch's, read now. shardledger/… are the ledger's of the last step that ended, as a process beside the job
+    read them within the last seconds; the first call starts that, and has none of them. wait=True reads the log instead, and
+    waits for it. Empty where nothing is recorded or CUDA was not used yet."""
+    if _is_compiling():
+        return {}
+    from . import figures
+
+    return figures.metrics(wait)
 
 
 def open(path: str | os.PathLike[str]) -> Ledger:

@@ -342,7 +342,7 @@ def test_scripts_get_the_ledgers_figures(tmp_path):
 @pytest.mark.parametrize("arguments, says", [
     (["nowhere", "--once"], "nowhere: no such directory; record a run with 'shardledger run -o nowhere -- CMD'"),
     ([".", "--once"], "nothing was recorded here"),
-    (["--json"], "--csv and --json need --once"),
+    (["--csv"], "--csv needs --once; --json prints a line each look"),
     (["--interval", "0"], "--interval takes 1 to 3600 seconds"),
 ])
 def test_what_can_not_be_watched_is_said(tmp_path, arguments, says):

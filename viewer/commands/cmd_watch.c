@@ -187,8 +187,7 @@ static void signals_take(sigset_t *while_waiting) {
   sigprocmask(SIG_BLOCK, &blocked, while_waiting);
 }
 
-/* Where there is no terminal. said: what was said last of what can't be read. 0 or a
- * negative errno. */
+/* Where there is no terminal. said: what was said last of what can't be read. */
 static int print_block(const struct sl_live_run *run, const struct sl_watch_view *view, const struct sl_output *like,
                        int r, bool ended, const struct sl_error *error, struct sl_error *said) {
   const bool json = like->format == SL_FORMAT_json;
@@ -226,7 +225,7 @@ static int follow(struct sl_live_run *run, struct sl_watch_view *view, int64_t i
   signals_take(&while_waiting);
   setpriority(PRIO_PROCESS, 0, 19); /* the job comes first */
   if (metrics && !screen)
-    print_line(stdout, "Metrics: %s", sink->where);
+    print_line(json ? stderr : stdout, "Metrics: %s", sink->where);
   for (bool first = true; !stopped && !ended; first = false) {
     r = read_on(run, &error);
     view->now_ns = clock_ns(CLOCK_REALTIME);

@@ -92,8 +92,10 @@ def test_a_job_gets_its_figures_while_it_runs_and_its_reader_ends_with_it(start_
     (output,) = job.output
     assert output.status == (-9 if end else 0), output.err
     told = said(output)
-    assert told["first"] == {"memory/max_active(GiB)": 3.0, "memory/max_active(%)": 25.0, "memory/num_ooms": 1}
-    assert told["took"] < 1  # starts a process, and waits for nothing
+    # On a busy machine its reader may have answered before the first call returns.
+    first = {name: value for name, value in told["first"].items() if name.startswith("memory/")}
+    assert first == {"memory/max_active(GiB)": 3.0, "memory/max_active(%)": 25.0, "memory/num_ooms": 1}
+    assert told["took"] < 0.5  # seconds of the calling thread's processor time
     for figures in (told["later"], told["waited"]):
         assert figures["shardledger/step"] == 2 and figures["shardledger/events_lost"] == 0
         assert figures["shardledger/step_time(s)"] > 0

@@ -45,7 +45,8 @@ int sl_placeholders_fill(const char *text, char *out, size_t size) {
       first_set(rank_variables, sizeof(rank_variables) / sizeof(*rank_variables), value, sizeof(value));
     else if (placeholder == 'j')
       first_set(job_variables, sizeof(job_variables) / sizeof(*job_variables), value, sizeof(value));
-    c += placeholder && strchr("hrj%", placeholder);
+    if (placeholder && strchr("hrj%", placeholder))
+      c++; /* both characters are read; of "%%" the first one stays */
     const size_t more = strlen(value);
     if (length + more >= size)
       return -ENAMETOOLONG;

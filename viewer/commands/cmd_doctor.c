@@ -141,14 +141,11 @@ static bool is_built_ahead(const char *torch) {
   if (sscanf(torch, "%d.%d.%d%n", &major, &minor, &patch, &end) != 3 ||
       (torch[end] && strncmp(torch + end, "+cu", 3) != 0))
     return false;
-  for (int abi = 0; abi < 2; abi++) {
-    if (sl_find_plugin(path, PATH_MAX) != 0)
-      return false;
-    snprintf(strrchr(path, '/') + 1, 128, "python/shardledger/native/built/bridge-%d.%d-abi%d.so", major, minor, abi);
-    if (sl_path_exists(path))
-      return true;
-  }
-  return false;
+  if (sl_find_plugin(path, PATH_MAX) != 0)
+    return false;
+  /* Versions that were built with either ABI have a bridge for both. */
+  snprintf(strrchr(path, '/') + 1, 128, "python/shardledger/native/built/bridge-%d.%d-abi1.so", major, minor);
+  return sl_path_exists(path);
 }
 
 static void check_python(struct findings *findings, const struct sl_probe *python) {

@@ -281,8 +281,7 @@ static int put(struct change *c, enum sl_tape_kind kind, uint32_t index) {
 }
 
 static int put_end(struct change *c, uint32_t index) {
-  int r = put(c, SL_TAPE_free, index);
-  return r < 0 ? r : put(c, SL_TAPE_complete, index);
+  return sl_tape_put_end(c->tape, index, c->number, &c->offset);
 }
 
 /* Of an object of the round before that this one ends. */

@@ -226,8 +226,7 @@ static int put(struct change *c, enum sl_tape_kind kind, uint32_t index) {
 }
 
 static int put_end(struct change *c, uint32_t index) {
-  int r = put(c, SL_TAPE_free, index);
-  return r < 0 ? r : put(c, SL_TAPE_complete, index);
+  return sl_tape_put_end(c->tape, index, c->number, &c->offset);
 }
 
 /* What a reduction of fewer rows, which is perhaps not split, does not stage; and the semaphores for it. */

@@ -204,11 +204,6 @@ static int call_read(struct change *c, const struct call *call) {
 
 /* ---- putting ---- */
 
-static int put_end(struct change *c, uint32_t index, uint64_t number, int32_t *offset) {
-  int r = sl_tape_put(c->tape, SL_TAPE_free, index, number, ++*offset);
-  return r < 0 ? r : sl_tape_put(c->tape, SL_TAPE_complete, index, number, ++*offset);
-}
-
 static int put_new(struct change *c, const struct sl_tape_allocation *like, uint64_t number, int32_t *offset,
                    uint32_t *out) {
   struct sl_tape_allocation made = *like;
@@ -236,7 +231,7 @@ static int forward_end(struct change *c, const struct call *call) {
       continue;
     const uint64_t made_at = allocation(c, made->index)->alloc_event, used_at = use_number(c, made->index, true);
     const uint64_t first = used_at > made_at && used_at < last ? used_at : made_at;
-    r = put_end(c, made->index, c->at_latest ? last : first, &offset);
+    r = sl_tape_put_end(c->tape, made->index, c->at_latest ? last : first, &offset);
     allocation(c, made->index)->complete_event = allocation(c, made->index)->free_event + 1;
   }
   return r;
@@ -260,7 +255,7 @@ static int forward_again(struct change *c, const struct call *call, uint64_t num
     for (size_t j = 0; j < i && r == 0; j++)
       if (c->made[j].copy != UINT32_MAX && !c->made[j].is_saved && c->made[j].free_event < now &&
           c->made[j].free_event <= last) {
-        r = put_end(c, c->made[j].copy, number, offset);
+        r = sl_tape_put_end(c->tape, c->made[j].copy, number, offset);
         c->made[j].copy = UINT32_MAX;
       }
     if (r < 0 || made->is_output || (made->is_kept && !c->at_latest) || (made->is_saved && !saved_too))
@@ -274,7 +269,7 @@ static int forward_again(struct change *c, const struct call *call, uint64_t num
   }
   for (size_t i = 0; i < end && r == 0; i++)
     if (c->made[i].copy != UINT32_MAX && !c->made[i].is_saved)
-      r = put_end(c, c->made[i].copy, number, offset);
+      r = sl_tape_put_end(c->tape, c->made[i].copy, number, offset);
   return r;
 }
 
@@ -297,7 +292,7 @@ static int saved_early(struct change *c, const struct call *call, struct made **
   const uint64_t by = again_by(c, call, order);
   int r = 0;
   for (size_t i = 0; i < c->saved_count && r == 0; i++)
-    r = put_end(c, order[i]->copy, c->anchor, &c->offset);
+    r = sl_tape_put_end(c->tape, order[i]->copy, c->anchor, &c->offset);
   for (size_t i = 0; i < c->saved_count && r == 0; i++) {
     const uint64_t used_at = use_number(c, order[i]->index, false), before = i ? order[i - 1]->free_event + 1 : 0;
     const uint64_t until = used_at > before ? used_at : before;
@@ -308,7 +303,7 @@ static int saved_early(struct change *c, const struct call *call, struct made **
       continue;
     r = put_new(c, &like, by, &after, &copy);
     if (r == 0)
-      r = put_end(c, copy, until, &end);
+      r = sl_tape_put_end(c->tape, copy, until, &end);
   }
   for (size_t i = 0; i < c->saved_count && r == 0; i++) { /* whose ends were put anew */
     const struct sl_tape_ends ends = c->ends[order[i]->index];

@@ -114,8 +114,7 @@ static bool is_parameter(const struct change *c, uint32_t index) {
 /* ---- putting ---- */
 
 static int put_end(struct change *c, uint32_t index, uint64_t number) {
-  int r = sl_tape_put(c->tape, SL_TAPE_free, index, number, ++c->offset);
-  return r < 0 ? r : sl_tape_put(c->tape, SL_TAPE_complete, index, number, ++c->offset);
+  return sl_tape_put_end(c->tape, index, number, &c->offset);
 }
 
 static int put_again(struct change *c, uint32_t index, uint64_t number, uint32_t *out) {

@@ -414,6 +414,11 @@ int sl_tape_put(struct sl_tape *tape, enum sl_tape_kind kind, uint32_t allocatio
   return r;
 }
 
+int sl_tape_put_end(struct sl_tape *tape, uint32_t allocation, uint64_t number, int32_t *offset) {
+  int r = sl_tape_put(tape, SL_TAPE_free, allocation, number, ++*offset);
+  return r < 0 ? r : sl_tape_put(tape, SL_TAPE_complete, allocation, number, ++*offset);
+}
+
 void sl_tape_doubt(struct sl_tape *tape, const char *format, ...) {
   const size_t length = strlen(tape->doubt), joint = length ? 2 : 0;
   va_list arguments;

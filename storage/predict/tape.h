@@ -118,6 +118,8 @@ int sl_tape_copy(const struct sl_tape *tape, struct sl_tape *out);
  */
 int sl_tape_add(struct sl_tape *tape, const struct sl_tape_allocation *like, uint64_t requested, uint32_t *out);
 int sl_tape_put(struct sl_tape *tape, enum sl_tape_kind kind, uint32_t allocation, uint64_t number, int32_t offset);
+/* The end of an allocation, at once for its stream too: two events, after *offset, which then is that of the second. */
+int sl_tape_put_end(struct sl_tape *tape, uint32_t allocation, uint64_t number, int32_t *offset);
 /* One thing more that is taken for granted, beside what other changes do. */
 void sl_tape_doubt(struct sl_tape *tape, const char *format, ...) __attribute__((format(printf, 2, 3)));
 int sl_tape_category(struct sl_tape *tape, const char *name, uint32_t *out);

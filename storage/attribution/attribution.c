@@ -12,6 +12,19 @@ const struct sl_rule_info sl_rules[SL_RULE_count] = {
 
 /* What PyTorch gives cuBLAS by default: 32 MiB from compute capability 9.0 on, :4096:2:16:8 before. */
 static const uint64_t cublas_workspace_bytes[] = {32u * 1024 * 1024, 8519680};
+/* And cuBLASLt. */
+static const uint64_t cublaslt_workspace_bytes = 1024 * 1024;
+
+static bool has_cublas_size(const struct sl_allocation *allocation) {
+  for (size_t i = 0; i < sizeof cublas_workspace_bytes / sizeof cublas_workspace_bytes[0]; i++)
+    if (allocation->requested_bytes == cublas_workspace_bytes[i])
+      return true;
+  return false;
+}
+
+bool sl_has_workspace_size(const struct sl_allocation *allocation) {
+  return has_cublas_size(allocation) || allocation->requested_bytes == cublaslt_workspace_bytes;
+}
 
 static bool outlives(const struct sl_allocation *allocation, const struct sl_phase *phase) {
   return allocation->free_at == 0 || (phase->end_at != 0 && allocation->free_at > phase->end_at);
@@ -73,10 +86,7 @@ static bool is_cublas_workspace(const struct sl_allocation *allocation, const st
   /* An untagged gradient could have this size by chance; once gradients carry tags, what has none is no gradient. */
   if (sl_phase_enclosing(allocation->phase, SL_KIND_backward) && !facts->gradients_tagged)
     return false;
-  for (size_t i = 0; i < sizeof cublas_workspace_bytes / sizeof cublas_workspace_bytes[0]; i++)
-    if (allocation->requested_bytes == cublas_workspace_bytes[i])
-      return is_first_workspace(allocation, facts->workspaces);
-  return false;
+  return has_cublas_size(allocation) && is_first_workspace(allocation, facts->workspaces);
 }
 
 /*

@@ -47,6 +47,9 @@ struct sl_step_facts {
  */
 void sl_attribute(struct sl_allocation *allocation, const struct sl_step_facts *facts);
 
+/* Whether it has a size that PyTorch gives workspaces of cuBLAS or cuBLASLt by default; tensors may have it too. */
+bool sl_has_workspace_size(const struct sl_allocation *allocation);
+
 /*
  * Lets the user's rules have their say about an allocation that sl_attribute has decided and no tag has: the rule of
  * the innermost range around it, else that of its module, when it outlives the phase that made it.

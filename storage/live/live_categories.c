@@ -63,6 +63,8 @@ static struct group possible(const struct sl_rank_view *view, const struct sl_al
   } else if (lives != dies && lives == SL_CATEGORY_activation && !sl_phase_module(allocation->phase)) {
     bits |= 1ull << SL_CATEGORY_input; /* its tag comes with the forward of the root */
   }
+  if (!outlook->cut_off.workspaces && allocation->step <= 1 && sl_has_workspace_size(allocation))
+    bits |= 1ull << SL_CATEGORY_workspace; /* its tag, by PyTorch's table, comes with the end of the step */
   return (struct group){bits, bits == 1ull << survives && is_final(survives), allocation->bytes};
 }
 

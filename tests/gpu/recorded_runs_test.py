@@ -17,9 +17,6 @@ DATA = ROOT / "tests" / "data"
 
 RUNS = sorted({path.parent.parent for path in DATA.glob("**/*.slog")})
 
-# Share of the tracker's rows that are near in the recordings that an early companion made (docs/truth.md).
-RECORDED_EARLY = {"fsdp2-2rank": 0.995, "fsdp2-mixed-recompute-2rank": 0.98}
-
 
 def prefixes():
     """The truth prefix of every recorded run: <run directory>/<prefix>.rank0, beside <prefix>.tracker.rank0 and others."""
@@ -72,12 +69,11 @@ def test_the_device_is_explained(prefix, ledger_of):
 def test_snapshots_agree_with_the_tracker(prefix, ledger_of):
     if not list(prefix.parent.glob(f"{prefix.name}.tracker.rank*")):
         pytest.skip("recorded without FSDPMemTracker")
-    share = RECORDED_EARLY.get(prefix.parent.name, 1)
-    result = check_tracker(prefix.parent.name, prefix, ledger_of(prefix.parent), share)
+    result = check_tracker(prefix.parent.name, prefix, ledger_of(prefix.parent))
     assert result.passed, result.figure
 
 
-@pytest.mark.parametrize("run", ["fsdp2-2rank", "fsdp2-mixed-recompute-2rank"])
+@pytest.mark.parametrize("run", ["fsdp2-2rank", "fsdp2-2rank-recompute"])
 def test_phases_keep_the_bounds_of_pytorchs_own_memory_tests(run, ledger_of):
     result = check_bounds(run, ledger_of(DATA / run))
     assert result.passed, result.figure

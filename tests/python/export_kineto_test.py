@@ -16,7 +16,7 @@ def training(tmp_path_factory):
     return export("fsdp2-2rank", tmp_path_factory.mktemp("kineto"), "kineto", "traces")
 
 
-@pytest.fixture(scope="module", params=["fsdp2-2rank", "fsdp2-2rank-kernels", "fsdp2-mixed-recompute-2rank", "nccl-profiler-only-2rank"])
+@pytest.fixture(scope="module", params=["fsdp2-2rank", "fsdp2-2rank-kernels", "fsdp2-2rank-recompute", "nccl-profiler-only-2rank"])
 def traces(request, tmp_path_factory):
     ledger, directory = export(request.param, tmp_path_factory.mktemp("kineto"), "kineto", "traces")
     return ledger, [json.loads(gzip.decompress((directory / f"rank{rank}.pt.trace.json.gz").read_bytes()))

@@ -10,7 +10,7 @@ import pytest
 from conftest import BUILD
 from exported import COMMAND, MARKS, export, export_marks, pytestmark, rows  # noqa: F401
 
-RUNS = ["fsdp2-2rank", "fsdp2-mixed-recompute-2rank", "nccl-2rank"]
+RUNS = ["fsdp2-2rank", "fsdp2-2rank-recompute", "nccl-2rank"]
 
 
 @pytest.fixture(scope="module", params=RUNS)

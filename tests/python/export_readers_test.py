@@ -181,7 +181,7 @@ def test_tensorboards_plugin_shows_memory_kernels_and_all_ranks_collectives(writ
     pytest.importorskip("pandas")
     place = readers.install("torch-tb-profiler==0.4.3", "absl-py==2.3.1", "--no-deps")
     exports = written("kineto", "traces")
-    exports = {run: exports[run] for run in ("fsdp2-2rank", "fsdp2-2rank-kernels", "fsdp2-mixed-recompute-2rank",
+    exports = {run: exports[run] for run in ("fsdp2-2rank", "fsdp2-2rank-kernels", "fsdp2-2rank-recompute",
                                              "oom-backward-2rank", "sites")}
     told = readers.ask(place, ASK_TENSORBOARD, exports)
     for run, (ledger, _) in exports.items():

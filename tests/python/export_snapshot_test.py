@@ -13,7 +13,7 @@ VIEWER = {"PROTO", "EMPTY_DICT", "EMPTY_LIST", "MARK", "SETITEMS", "APPENDS", "B
           "LONG1", "NEWTRUE", "NEWFALSE", "TUPLE2", "STOP"}
 
 
-@pytest.fixture(scope="module", params=["fsdp2-2rank", "fsdp2-mixed-recompute-2rank", "nccl-2rank"])
+@pytest.fixture(scope="module", params=["fsdp2-2rank", "fsdp2-2rank-recompute", "nccl-2rank"])
 def exported(request, tmp_path_factory):
     ledger, directory = export(request.param, tmp_path_factory.mktemp("snapshot"), "snapshot", "snapshots")
     return ledger, [directory / f"rank{rank}.pickle" for rank in range(2)]

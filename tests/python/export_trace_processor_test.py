@@ -74,7 +74,7 @@ def reading(trace):
 FAULTS = "SELECT name, value FROM stats WHERE severity <> 'info' AND value > 0"
 
 
-@pytest.mark.parametrize("run", ["fsdp2-2rank-kernels", "fsdp2-mixed-recompute-2rank", "nccl-2rank", "oom-backward-2rank", "sites"])
+@pytest.mark.parametrize("run", ["fsdp2-2rank-kernels", "fsdp2-2rank-recompute", "nccl-2rank", "oom-backward-2rank", "sites"])
 def test_it_reads_the_trace_as_the_ledger_has_it(run, tmp_path):
     ledger, trace = export(run, tmp_path, "perfetto", "run.pftrace")
     with reading(trace) as ask:

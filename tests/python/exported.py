@@ -53,7 +53,7 @@ def export_marks(directory, format, output):
 
 
 # For programs of others: training, all kernels, recomputation, no steps, a refused request, a kill, call stacks, a server.
-RUNS = ["fsdp2-2rank", "fsdp2-2rank-kernels", "fsdp2-mixed-recompute-2rank", "nccl-2rank", "oom-backward-2rank", "killed-2rank",
+RUNS = ["fsdp2-2rank", "fsdp2-2rank-kernels", "fsdp2-2rank-recompute", "nccl-2rank", "oom-backward-2rank", "killed-2rank",
         "sites", "life/server"]
 
 

@@ -39,7 +39,7 @@ def test_the_runs_rules_decide_categories_for_one_of_its_processes_too(tmp_path)
     run = shutil.copytree(DATA / "fsdp2-2rank", tmp_path / "run")
     (tmp_path / "rules").write_text("module blocks.* category mine\n")
     subprocess.run([COMMAND, "ingest", run, "--rules", tmp_path / "rules"], check=True, capture_output=True)
-    (process,) = run.glob("vm-620-*/")
+    (process,) = run.glob("vm-713-*/")
     done = subprocess.run([COMMAND, "watch", process, "--once", "--json"], check=True, capture_output=True, text=True)
     last = json.loads(done.stdout)
     told = {row["category"]: row["peak_bytes"] for row in last["categories"] if row["peak_bytes"]}
@@ -115,7 +115,7 @@ def recorded(tmp_path, monkeypatch):
     from shardledger import figures, follower
 
     run = shutil.copytree(DATA / "fsdp2-2rank", tmp_path / "run")
-    (process,) = run.glob("vm-620-*/")
+    (process,) = run.glob("vm-713-*/")
     monkeypatch.setattr(figures, "metrics", lambda wait=False: dict(FIGURES))
     monkeypatch.setattr(figures, "is_recorded", lambda: True)
     monkeypatch.setattr(follower, "own_directory", lambda: str(process))

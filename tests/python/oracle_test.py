@@ -212,7 +212,7 @@ def test_a_run_that_was_killed_has_the_figures_of_what_was_recorded(name, part, 
     check(written(tmp_path, log, threads), tmp_path, "--keep", "all")
 
 
-@pytest.mark.parametrize("name", ["fsdp2-mixed-recompute-2rank", "matrix/tracked-grouped", "matrix/tracked-plain-recompute"])
+@pytest.mark.parametrize("name", ["fsdp2-2rank-recompute", "matrix/tracked-grouped", "matrix/tracked-plain-recompute"])
 @pytest.mark.parametrize("delay_us", [5, 2000])
 def test_a_thread_whose_clock_is_late_changes_no_figure(name, delay_us, tmp_path):
     """Within a thread the order is its own, the allocator's is that of its sequence numbers: times decide what is left."""
@@ -229,7 +229,7 @@ def test_a_thread_whose_clock_is_late_changes_no_figure(name, delay_us, tmp_path
     check(written(tmp_path, log, threads), tmp_path, "--keep", "all")
 
 
-@pytest.mark.parametrize("name, all_of_it", [("fsdp2-2rank-recompute", True), ("fsdp2-mixed-recompute-2rank", True), ("matrix/fsdp1", False),
+@pytest.mark.parametrize("name, all_of_it", [("fsdp2-2rank-recompute", True), ("fsdp2-2rank", True), ("matrix/fsdp1", False),
                                              ("matrix/tracked-grouped", True), ("matrix/tracked-ddp", True)])
 @pytest.mark.parametrize("seed", range(8))
 def test_a_thread_that_lost_a_stretch_has_the_figures_of_what_is_left(name, all_of_it, seed, tmp_path):

@@ -42,7 +42,7 @@ def test_ranks_that_are_missing_are_named(tmp_path):
     run = tmp_path / "run"
     shutil.copytree(ROOT / "tests" / "data" / "fsdp2-2rank", run)
     assert Page(report(run, tmp_path / "whole.html")).table("coverage") == [{"run": None, "missing": None, "rehearsal": None}]
-    (gone,) = run.glob("vm-621-*")
+    (gone,) = run.glob("vm-714-*")
     shutil.rmtree(gone)
     assert subprocess.run([COMMAND, "ingest", run], capture_output=True).returncode == 0
     assert Page(report(run, tmp_path / "part.html")).table("coverage") == [{"run": None, "missing": "1", "rehearsal": None}]

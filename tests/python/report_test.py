@@ -503,7 +503,7 @@ def test_what_is_missing_is_shown(tmp_path, browser):
     """A rank whose log was cut: first line, alerts, and the list at the end."""
     run = tmp_path / "killed"
     shutil.copytree(ROOT / "tests" / "data" / "fsdp2-2rank", run)
-    (log,) = run.glob("vm-620-*")
+    (log,) = run.glob("vm-713-*")
     for name, size in (("00000001", 90001), ("0000000a", 130001)):
         os.truncate(log / f"{name}.slog", size)
     (log / "00000008.slog").unlink()

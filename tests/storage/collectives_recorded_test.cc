@@ -23,7 +23,7 @@ TEST_P(RecordedFsdp, EachUnitsGathersAndReductionsMoveWhatItsParametersWeigh) {
   // A unit's own parameters: without those of the units inside of it. In mixed precision gathers are half as wide.
   const std::string own = "m.param_bytes - coalesce((SELECT sum(i.param_bytes) FROM module i WHERE i.rank = m.rank AND "
                           "i.is_fsdp AND i.root_id = m.root_id AND i.id <> m.id AND m.id = m.root_id), 0)";
-  const bool mixed = std::string(GetParam()).find("mixed") != std::string::npos;
+  const bool mixed = std::string(GetParam()) == "fsdp2-2rank-recompute";
   EXPECT_EQ(rows("SELECT count(DISTINCT m.id), count(*) FROM collective c JOIN module m ON m.id = c.module_id "
                  "WHERE m.is_fsdp AND c.bytes = (" +
                  own + ") / iif(c.operation = 'AllGather', " + (mixed ? "2" : "1") + ", 1)"),
@@ -52,7 +52,7 @@ TEST_P(RecordedFsdp, RanksAgreeOnEveryCollective) {
             (Rows{"0|2|0|1", "1|2|1|1"}));
 }
 
-INSTANTIATE_TEST_SUITE_P(Runs, RecordedFsdp, ::testing::Values("fsdp2-2rank", "fsdp2-mixed-recompute-2rank"));
+INSTANTIATE_TEST_SUITE_P(Runs, RecordedFsdp, ::testing::Values("fsdp2-2rank", "fsdp2-2rank-recompute"));
 
 // ---- tests/gpu/nccl_calls.py, with launches and NCCL's profiler ----
 

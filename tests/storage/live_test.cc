@@ -71,6 +71,13 @@ protected:
             std::to_string(totals.active_bytes), std::to_string(totals.reserved_bytes)};
   }
 
+  static std::string open_words(const Bytes &open) {
+    std::string words;
+    for (const auto &[names, bytes] : open)
+      words += "; " + names + ": " + std::to_string(bytes);
+    return words;
+  }
+
   // What is known for sure is in the ledger, and what the ledger has is at least possible. in_hindsight: the ledger is
   // that of the whole run, in which some of what is alive now has outlived its step.
   void expect_bounds(const Bytes &ledger, const std::string &what, bool in_hindsight = false) {
@@ -90,7 +97,7 @@ protected:
         if ((" or " + names + " or ").find(" or " + name + " or ") != std::string::npos || names == "not known yet" ||
             names == "unattributed" || names == "program" || (in_hindsight && name == "other"))
           most += more;
-      EXPECT_GE(most, bytes) << what << ": " << name;
+      EXPECT_GE(most, bytes) << what << ": " << name << open_words(open);
     }
   }
 

@@ -234,7 +234,7 @@ const Case longer[] = {
     {"matrix/fsdp1", 2, 4}, {"matrix/tracked-hsdp", 1, 3},  {"matrix/unsharded", 2, 14, true},
 };
 INSTANTIATE_TEST_SUITE_P(Short, LogDrop, testing::ValuesIn(shorter));
-INSTANTIATE_TEST_SUITE_P(Short, LogDropDamaged, testing::Values(Case{"fsdp2-2rank", 1, 3}));
+INSTANTIATE_TEST_SUITE_P(Short, LogDropDamaged, testing::Values(Case{"fsdp2-2rank-long", 2, 22}));
 INSTANTIATE_TEST_SUITE_P(Long, LogDrop, testing::ValuesIn(longer));
 INSTANTIATE_TEST_SUITE_P(Long, LogDropAgain, testing::ValuesIn(longer));
 

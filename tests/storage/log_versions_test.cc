@@ -181,9 +181,9 @@ TEST_F(LogVersions, ALedgerSaysWhatItDidNotUnderstand) {
   EXPECT_EQ(ledger_rows(output, "SELECT events_lost, clean_exit FROM rank"), std::vector<std::string>{"0|1"});
 }
 
-// Recorded in November 2026 by version 1 of the log. It stays as it is.
+// Recorded in November 2026 by version 1 of the log and its companion. It stays as it is.
 TEST_F(LogVersions, ALogOfVersionOneIsReadWhole) {
-  fs::copy(fs::path(SL_TEST_DATA) / "fsdp2-2rank", directory, fs::copy_options::recursive);
+  fs::copy(fs::path(SL_TEST_DATA) / "versions/1", directory, fs::copy_options::recursive);
   uint64_t events = 0;
   for (const auto &process : fs::directory_iterator(directory)) {
     if (!process.is_directory())

@@ -175,7 +175,7 @@ TEST_F(Code, AProfileForPprofIsGzipped) {
 
 TEST_F(Code, ALedgerWithoutThemSaysWhy) {
   const std::string other = directory / "other.sqlite";
-  ASSERT_EQ(shardledger({"ingest", SL_TEST_DATA "/fsdp2-2rank", "-o", other}).status, 0);
+  ASSERT_EQ(shardledger({"ingest", SL_TEST_DATA "/versions/1", "-o", other}).status, 0);
   const std::string text = asked({"peaks", other, "--by", "line"});
   EXPECT_TRUE(contains(text, "No line of code was recorded (source torch_sites: not there)")) << text;
 }

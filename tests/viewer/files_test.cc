@@ -45,7 +45,7 @@ protected:
   void SetUp() override {
     fs::copy(fs::path(SL_TEST_DATA) / "fsdp2-2rank", run, fs::copy_options::recursive);
   }
-  std::string process(const std::string &prefix = "vm-620") {
+  std::string process(const std::string &prefix = "vm-713") {
     for (const auto &entry : fs::directory_iterator(run))
       if (contains(entry.path().filename(), prefix))
         return entry.path();
@@ -134,8 +134,8 @@ TEST_F(Files, ALinkThatTheUserNamesIsFollowed) {
 }
 
 TEST_F(Files, AProcessThatIsALinkIsNotPartOfTheRun) {
-  fs::rename(process("vm-621"), directory / "elsewhere");
-  fs::create_directory_symlink(directory / "elsewhere", run + "/vm-621-1");
+  fs::rename(process("vm-714"), directory / "elsewhere");
+  fs::create_directory_symlink(directory / "elsewhere", run + "/vm-714-1");
   EXPECT_EQ(shardledger({"query", "SELECT count(*) FROM rank", run, "--csv"}).out, "count(*)\n1\n");
 }
 

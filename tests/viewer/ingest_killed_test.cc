@@ -142,7 +142,7 @@ TEST_F(IngestKilled, ARunOfWhichRanksAreMissingSaysSoFirst) {
   ASSERT_EQ(shardledger({"ingest", run}).status, 0);
   EXPECT_FALSE(contains(shardledger({"peaks", run}).out, "of 2 ranks"));
   for (const auto &entry : fs::directory_iterator(run))
-    if (contains(entry.path().filename(), "vm-621"))
+    if (contains(entry.path().filename(), "vm-714"))
       fs::remove_all(entry.path());
   ASSERT_EQ(shardledger({"ingest", run}).status, 0);
   EXPECT_EQ(shardledger({"peaks", run}).out.rfind("1 of 2 ranks, missing: 1; 0 events lost", 0), 0u);

@@ -1,5 +1,6 @@
 /* What commands say of a run that was rehearsed, and the words in which ranks are asked for. */
 #include "fakes/command.h"
+#include "fakes/ledger_rows.h"
 
 #include <filesystem>
 #include <gtest/gtest.h>
@@ -47,12 +48,18 @@ TEST_F(Rehearsal, DataSaysItBesideTheRows) {
   EXPECT_EQ(result.error.find("shardledger: rehearsal of ranks 0-1 of 64; "), 0u) << result.error;
 }
 
-/* Beside PyTorch's 325,058,560 B: cuBLAS's 134,481,920, cuDNN's 50,696, context and code 1,044,984,312. */
 TEST_F(Rehearsal, ARankFitsWhereWhatItReservesAndWhatIsBesideItDo) {
+  const std::string needs =
+      "SELECT (SELECT max(peak_reserved_bytes) FROM period WHERE rank = 0) + (SELECT max(bytes) FROM (SELECT sum(bytes) AS bytes "
+      "FROM device_owner WHERE rank = 0 AND owner IN ('cublas', 'cudnn', 'cuda_context', 'gpu_code') GROUP BY at_ns))";
+  const long long need = std::stoll(ledger_rows(ledger, needs)[0]);
+  const std::string least = std::to_string(need), less = std::to_string(need - 1);
   change("UPDATE rank SET rehearsal_bytes = 2000000000 WHERE rank = 0");
-  EXPECT_TRUE(contains(info(), "Rank 0 fits in 2000000000 with 495424512 to spare: it needs 1504575488")) << info();
-  change("UPDATE rank SET rehearsal_bytes = 1504575487 WHERE rank = 0");
-  EXPECT_TRUE(contains(info(), "Rank 0 does not fit in 1504575487: it needs 1504575488, 1 too many")) << info();
+  EXPECT_TRUE(contains(info(), "Rank 0 fits in 2000000000 with " + std::to_string(2000000000 - need) +
+                                   " to spare: it needs " + least))
+      << info();
+  change("UPDATE rank SET rehearsal_bytes = " + less + " WHERE rank = 0");
+  EXPECT_TRUE(contains(info(), "Rank 0 does not fit in " + less + ": it needs " + least + ", 1 too many")) << info();
 }
 
 TEST_F(Rehearsal, NeitherNCCLsMemoryNorUnexplainedOneIsCounted) {
@@ -65,7 +72,8 @@ TEST_F(Rehearsal, NeitherNCCLsMemoryNorUnexplainedOneIsCounted) {
 
 TEST_F(Rehearsal, WithoutASampleOfTheDeviceNothingIsSaidToFit) {
   change("DELETE FROM device_owner");
-  EXPECT_TRUE(contains(info(), "Rank 0: 325058560 of 150109880320 reserved by PyTorch; the device was not sampled"))
+  const std::string reserved = ledger_rows(ledger, "SELECT max(peak_reserved_bytes) FROM period WHERE rank = 0")[0];
+  EXPECT_TRUE(contains(info(), "Rank 0: " + reserved + " of 150109880320 reserved by PyTorch; the device was not sampled"))
       << info();
 }
 

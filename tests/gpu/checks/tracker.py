@@ -39,8 +39,7 @@ def compare(tracker, snapshots):
     return sorted(rows, key=lambda row: (-row[0], row[1])), missing
 
 
-def check_tracker(name, prefix, ledger, near_share=1):
-    """near_share: of the rows that have to be near."""
+def check_tracker(name, prefix, ledger):
     tracker = read_tracker(prefix)
     snapshots = read_snapshots(ledger)
     rows, missing = compare(tracker, snapshots)
@@ -54,7 +53,7 @@ def check_tracker(name, prefix, ledger, near_share=1):
         figure += f"; {len(missing)} module states missing (first: {missing[0]})"
     if untold:
         figure += f"; the tracker's rows of rank {untold[0]} are missing"
-    passed = bool(tracker) and not untold and not missing and near >= near_share * len(tracker)
+    passed = bool(tracker) and not untold and not missing and near == len(tracker)
     by_category = {}
     for difference, key, _, _ in rows:
         by_category[key[4]] = max(by_category.get(key[4], 0), difference)

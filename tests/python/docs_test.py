@@ -146,7 +146,7 @@ def test_the_decoded_record_is_in_the_recorded_log():
     offset = int(re.search(r"at byte ([\d,]+) of `00000001.slog`", text)[1].replace(",", ""))
     digits = re.search(r"^(0a 03 .*)$", text, re.M)[1]
     record = bytes.fromhex(digits.replace("|", " "))
-    (log,) = (DATA / "fsdp2-2rank").glob("vm-713-*/00000001.slog")
+    (log,) = (DATA / "versions" / "1").glob("vm-620-*/00000001.slog")
     assert log.read_bytes()[offset : offset + len(record)] == record
 
 

@@ -175,7 +175,7 @@ def test_every_gpu_that_a_rank_uses_is_one_of_its_devices(tmp_path):
 
 
 def test_a_gpu_has_its_multiprocessors_where_they_were_recorded(tmp_path):
-    for run, known in (("predictions/mixed2", True), ("fsdp2-2rank", False)):
+    for run, known in (("fsdp2-2rank", True), ("nccl-2rank", False)):
         ledger, nsys = export(run, tmp_path, "nsys", f"{known}.sqlite")
         told = rows(ledger, "SELECT multiprocessors FROM rank ORDER BY device")
         assert (None not in told[0]) == known

@@ -77,9 +77,16 @@ def _allocator_pairs():
                 yield Pair(base, ("--alloc-conf", setting, *limits), target, steps)
 
 
+def _first_step(run, job):
+    """The first step of one of a process's jobs, counted over the jobs before it."""
+    with open(DATA / run / "truth.rank0", encoding="utf-8") as file:
+        jobs = [told["job"] for told in map(json.loads, file) if "step" in told]
+    return jobs.index(job)
+
+
 def _optimizer_pairs():
     """Four jobs of one process that differ in their optimizer: from each to each other one."""
-    first = {"adamw-foreach": 18, "adamw-fused": 21, "adamw-forloop": 24, "sgd": 27}  # step, of three
+    first = {job: _first_step("matrix/fsdp2-loops", job) for job in ("adamw-foreach", "adamw-fused", "adamw-forloop", "sgd")}  # of three
     for base, base_from in first.items():
         for target, target_from in first.items():
             if base != target:

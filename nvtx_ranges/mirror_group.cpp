@@ -59,6 +59,9 @@ constexpr int64_t REMEMBERED_BYTES = 65536;                /* of a message of wh
 
 /* Tells Python, which ends the rehearsal with one sentence. */
 void (*on_refusal)(const char *);
+/* Tells Python what a group of NCCL is used for, when that is new. */
+void (*on_use)(int number, int ranks, int uses);
+int nccl_groups;
 
 [[noreturn]] void refuse(const std::string &what) {
   if (on_refusal)
@@ -232,10 +235,31 @@ at::Tensor flat_like(const Tensors &tensors) {
   return at::empty(sizes, tensors[0].options());
 }
 
+/* What a communicator of NCCL has buffers for: a ring, sends to a rank, receives from one. */
+enum Use { USE_RING = 1, USE_SEND = 2, USE_RECEIVE = 4 };
+
+Use use_of(OpType type, bool is_root) {
+  switch (type) {
+  case OpType::SEND:
+    return USE_SEND;
+  case OpType::RECV:
+    return USE_RECEIVE;
+  case OpType::ALLTOALL:
+  case OpType::ALLTOALL_BASE:
+    return static_cast<Use>(USE_SEND | USE_RECEIVE);
+  case OpType::GATHER:
+    return is_root ? USE_RECEIVE : USE_SEND;
+  case OpType::SCATTER:
+    return is_root ? USE_SEND : USE_RECEIVE;
+  default:
+    return USE_RING;
+  }
+}
+
 class MirrorBackend : public c10d::Backend {
 public:
   MirrorBackend(int rank, int size, std::string name)
-      : Backend(rank, size), name_(std::move(name)), is_nccl_(name_ == "nccl") {}
+      : Backend(rank, size), name_(std::move(name)), is_nccl_(name_ == "nccl"), number_(is_nccl_ ? ++nccl_groups : 0) {}
 
   const std::string getBackendName() const {
     return name_;
@@ -336,6 +360,7 @@ public:
 
   WorkPointer gather(std::vector<Tensors> &outputs, Tensors &inputs, const c10d::GatherOptions &options) {
     Tensors passed = options.rootRank == rank_ ? outputs.at(0) : Tensors{};
+    is_root_ = options.rootRank == rank_;
     return call(OpType::GATHER, inputs, passed, is_async(options, 0), [&](Shelf *) {
       for (const at::Tensor &output : passed)
         copy_what_fits(output, inputs[0]);
@@ -343,6 +368,7 @@ public:
   }
   WorkPointer scatter(Tensors &outputs, std::vector<Tensors> &inputs, const c10d::ScatterOptions &options) {
     Tensors passed = options.rootRank == rank_ ? inputs.at(0) : Tensors{};
+    is_root_ = options.rootRank == rank_;
     return call(OpType::SCATTER, passed, outputs, is_async(options, 0), [&](Shelf *) {
       if (options.rootRank == rank_)
         copy_what_fits(outputs[0], passed.at(static_cast<size_t>(rank_)));
@@ -493,6 +519,15 @@ private:
     return device_ ? *device_ : c10::impl::VirtualGuardImpl(type).getDevice();
   }
 
+  /* Of a group of one rank NCCL makes no connection. */
+  void tell_use(int use) {
+    if (size_ == 1 || (uses_ | use) == uses_)
+      return;
+    uses_ |= use;
+    if (on_use)
+      on_use(number_, size_, uses_);
+  }
+
   void check(const Tensors &tensors) const {
     for (const at::Tensor &tensor : tensors)
       TORCH_CHECK(!is_nccl_ || tensor.is_sparse() || tensor.is_contiguous(tensor.suggest_memory_format()),
@@ -526,6 +561,8 @@ private:
       device_ = any->device();
       guard.reset_device(*device_);
     }
+    if (is_nccl_)
+      tell_use(use_of(type, is_root_));
     std::shared_ptr<Shelf> shelf = is_coalescing_ ? coalesced_shelf_ : std::make_shared<Shelf>();
     if (async) {
       shelf->add(inputs);
@@ -546,6 +583,9 @@ private:
 
   const std::string name_;
   const bool is_nccl_;
+  const int number_; /* 1, 2, … of NCCL's; 0: not one */
+  int uses_ = 0;
+  bool is_root_ = false; /* of the gather or scatter that is called */
   uint64_t sequence_ = 0;
   std::optional<c10::Device> device_;                                        /* of the last call */
   std::deque<std::pair<Clock::time_point, std::shared_ptr<Shelf>>> pending_; /* under NCCL */
@@ -570,4 +610,9 @@ TORCH_LIBRARY(shardledger_rehearsal, library) {
 
 extern "C" __attribute__((visibility("default"))) void slm_on_refusal(void (*function)(const char *)) {
   on_refusal = function;
+}
+
+/* function(number of the group of NCCL, its ranks, all uses so far): when a group is first put to a use. */
+extern "C" __attribute__((visibility("default"))) void slm_on_use(void (*function)(int, int, int)) {
+  on_use = function;
 }

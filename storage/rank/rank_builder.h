@@ -21,7 +21,7 @@
  *   rank_gap.c          what goes on after a part of the log that was dropped
  *   rank_cycle.c        where periods begin and end, and what is decided then
  *   rank_rows.c         what is written of a period
- *   rank_meshes.c       where the rank stands in its device meshes
+ *   rank_meshes.c       where the rank stands in its device meshes, and the groups of a rehearsed one
  *   rank_shards.c       how parameters are laid out, and what optimizers step them
  *
  * Functions that return int give 0 or a negative errno, with the reason in the builder's error: the only way in which
@@ -171,6 +171,7 @@ int sl_rank_uses_write(struct sl_rank_builder *b);
 
 /* rank_meshes.c */
 int sl_rank_meshes_write(struct sl_rank_builder *b);
+int sl_rank_rehearsed_groups_write(struct sl_rank_builder *b);
 
 /* rank_shards.c: a parameter, fsdp_unit or optimizer event. */
 int sl_rank_on_shards(struct sl_rank_builder *b, const struct sl_event *event);

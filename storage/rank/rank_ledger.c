@@ -210,6 +210,7 @@ static int rank_write(struct sl_rank_builder *b, const struct sl_event_device *d
       .memory_limit_changes = info_number(b->log, "memory_limit_changes"),
       .rehearsal = sl_log_info(b->log, "rehearsal"),
       .rehearsal_bytes = info_number(b->log, "rehearsal_bytes"),
+      .pci_bus_id = sl_log_info(b->log, "pci_bus_id"),
   };
   uint32_t module_count;
   const struct sl_module_info *modules = sl_phases_modules(b->phases, &module_count);
@@ -221,6 +222,8 @@ static int rank_write(struct sl_rank_builder *b, const struct sl_event_device *d
     r = sl_rank_uses_write(b);
   if (r == 0)
     r = sl_rank_meshes_write(b);
+  if (r == 0)
+    r = sl_rank_rehearsed_groups_write(b);
   return r < 0 ? r : sl_put_rank(b->writer, &cells, b->error);
 }
 

@@ -1,4 +1,7 @@
-/* The facts mesh.0, mesh.1, …: "SIZE:COORDINATE:NAME" for each dimension, as the companion writes them (meshes.py). */
+/*
+ * The facts mesh.0, mesh.1, …: "SIZE:COORDINATE:NAME" for each dimension, as the companion writes them (meshes.py); and
+ * rehearsed_group.1, …: "RANKS:USES" (rehearsal.py). Of the groups, those that no call was made in are not told.
+ */
 #include "rank_builder.h"
 #include "storage/tables/ledger_tables.h"
 
@@ -7,6 +10,9 @@
 #include <string.h>
 
 #define MESHES_MAX 64
+#define GROUPS_MAX 256
+
+enum { USE_RING = 1, USE_SEND = 2, USE_RECEIVE = 4 }; /* mirror_group.cpp */
 
 /* A number with a colon behind it; NULL: something else. */
 static const char *number_read(const char *text, int64_t *out) {
@@ -44,6 +50,24 @@ int sl_rank_meshes_write(struct sl_rank_builder *b) {
     if (!text)
       break;
     r = mesh_write(b, number, text);
+  }
+  return r;
+}
+
+int sl_rank_rehearsed_groups_write(struct sl_rank_builder *b) {
+  int r = 0;
+  for (int64_t number = 1; number <= GROUPS_MAX && r == 0; number++) {
+    char key[32];
+    snprintf(key, sizeof key, "rehearsed_group.%lld", (long long)number);
+    const char *text = sl_log_info(b->log, key);
+    struct sl_rehearsed_group_cells cells = {.number = number};
+    if (!text || !(text = number_read(text, &cells.nranks)))
+      continue;
+    const int uses = atoi(text);
+    cells.rings = (uses & USE_RING) != 0;
+    cells.sends = (uses & USE_SEND) != 0;
+    cells.receives = (uses & USE_RECEIVE) != 0;
+    r = sl_put_rehearsed_group(b->writer, &cells, b->error);
   }
   return r;
 }

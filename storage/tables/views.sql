@@ -448,6 +448,23 @@ SELECT rank + 1 AS first, next - 1 AS last FROM (
   FROM (SELECT -1 AS rank UNION ALL SELECT rank FROM rank))
 WHERE next > rank + 1 AND NOT EXISTS (SELECT 1 FROM rank WHERE rehearsal IS NOT NULL);
 
+-- What NCCL 2.28.9 takes of the device for a communicator whose ranks are on one host with NVLink, by what it is used for, as
+-- measured with two H200 (docs/nccl.md): 24 channels of collectives and 32 of sends and receives. An estimate elsewhere.
+-- group_number: of a rehearsed rank (rehearsed_group), which has no communicator; comm and recorded_bytes: of a real one. rings,
+-- sends, receives: 1 where there was such a call. Communicators of one rank are not in it.
+CREATE VIEW nccl_estimate AS
+SELECT rank, group_number, comm, nranks, rings, sends, receives, recorded_bytes,
+  1048576 * (4 + 32 * 6 + rings * 24 * (2 + 10) + sends * 32 * 2 + receives * 32 * 10) AS estimated_bytes
+FROM (
+  SELECT rank, number AS group_number, NULL AS comm, nranks, rings, sends, receives, NULL AS recorded_bytes FROM rehearsed_group
+  UNION ALL
+  SELECT c.rank, NULL, c.comm, c.nranks,
+    max(coalesce(k.operation IN ('AllGather', 'AllReduce', 'Broadcast', 'Reduce', 'ReduceScatter'), 0)),
+    max(coalesce(k.operation IN ('AlltoAll', 'Send'), 0)), max(coalesce(k.operation IN ('AlltoAll', 'Recv'), 0)), c.device_bytes
+  FROM communicator c LEFT JOIN collective k ON k.rank = c.rank AND k.comm = c.comm
+  WHERE c.nranks > 1 AND c.device_bytes > 0 GROUP BY c.rank, c.comm) u
+WHERE nranks > 1;
+
 -- What each rehearsed rank (docs/rehearse.md) takes of a device of its own: what PyTorch reserved at most, and the most that was
 -- in use beside that in one sample, without other processes and NCCL, which a rehearsal does not have. device_bytes: what the
 -- device was to have, and what the real one has. refused: requests that ended in an out-of-memory error.

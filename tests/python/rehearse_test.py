@@ -250,25 +250,6 @@ def test_wrong_input_is_one_sentence_and_2(arguments, sentence, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_what_nccl_held_is_what_recorded_runs_say(tmp_path):
-    """viewer/commands/nccl_memory.def."""
-    found = set()
-    for run in ("nccl-2rank", "fsdp2-2rank", "matrix/unsharded"):
-        ledger = tmp_path / "ledger.sqlite"
-        subprocess.run([COMMAND, "ingest", os.path.join(DATA, run), "-o", ledger], check=True, capture_output=True)
-        with sqlite3.connect(ledger) as db:
-            found.update(
-                db.execute(
-                    "SELECT nranks, device_bytes >> 20, (SELECT max(nccl_version) FROM rank) FROM communicator "
-                    "WHERE device_bytes > 0"
-                )
-            )
-    assert {ranks for ranks, _, _ in found} == {2} and {version for *_, version in found} == {"2.28.9"}
-    sizes = [size for _, size, _ in found]
-    with open(os.path.join(HERE, "..", "..", "viewer", "commands", "nccl_memory.def"), encoding="utf-8") as file:
-        assert f'NCCL_MEMORY("2.28.9", 2, {min(sizes)}, {max(sizes)}, ' in file.read()
-
-
 def uses(tensor):
     import torch
 
@@ -302,6 +283,27 @@ def test_an_asynchronous_call_keeps_its_tensors_until_somebody_waits_and_a_synch
     work.wait()
     assert uses(own) == before
     del work
+
+
+def test_what_a_group_is_used_for_is_told_when_it_is_new(nccl):
+    import ctypes
+
+    import torch
+    from shardledger import mirror
+
+    told, function = [], ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_int, ctypes.c_int)
+    note = function(lambda _, ranks, uses: told.append((ranks, uses)))
+    mirror._library.slm_on_use(note)
+    try:
+        own = torch.ones(3)
+        nccl.scatter(torch.ones(1), [], 0)
+        nccl.allreduce([own])
+        nccl.allreduce([own])
+        nccl.gather([], own, 0)
+        nccl.send([own], 0, 0)
+    finally:
+        mirror._library.slm_on_use(function())
+    assert told == [(3, 4), (3, 5), (3, 7)]  # receives, then rings, then sends
 
 
 @pytest.mark.parametrize("is_held", (True, False))

@@ -70,6 +70,16 @@ TEST_F(Rehearsal, NeitherNCCLsMemoryNorUnexplainedOneIsCounted) {
   EXPECT_TRUE(contains(before, "NCCL's own memory is not in these figures")) << before;
 }
 
+/* Two groups: what the communicators of fsdp2-2rank and of nccl-2rank took, which were put to the same uses. */
+TEST_F(Rehearsal, NCCLsMemoryIsEstimatedBesideTheFigures) {
+  EXPECT_FALSE(contains(info(), "estimate")) << info();
+  change("INSERT INTO rehearsed_group VALUES(0, 1, 64, 1, 0, 0), (0, 2, 8, 1, 1, 1), (0, 3, 1, 1, 0, 0)");
+  const std::string bytes = std::to_string((484LL + 868) << 20);
+  EXPECT_TRUE(contains(info(), "Rank 0, estimate: " + bytes + ", for 2 communicators as NCCL 2.28.9")) << info();
+  change("UPDATE rank SET nccl_version = '2.27.5'");
+  EXPECT_TRUE(contains(info(), "; here it is 2.27.5\n")) << info();
+}
+
 TEST_F(Rehearsal, WithoutASampleOfTheDeviceNothingIsSaidToFit) {
   change("DELETE FROM device_owner");
   const std::string reserved = ledger_rows(ledger, "SELECT max(peak_reserved_bytes) FROM period WHERE rank = 0")[0];

@@ -4,26 +4,22 @@
 #include "viewer_sql.h"
 
 static int print_nccl(struct sl_db *db, struct sl_output *out, struct sl_error *error) {
-  static const struct {
-    const char *version;
-    int ranks, least, most;
-    const char *devices;
-  } known[] = {
-#define NCCL_MEMORY(version, ranks, least, most, devices) {version, ranks, least, most, devices},
-#include "commands/nccl_memory.def"
-#undef NCCL_MEMORY
-  };
   struct sl_statement *statement = NULL;
-  int r = sl_db_ask_first(db, sl_sql_rehearse_nccl_version, NULL, &statement, error);
-  sl_output_line(out, "NCCL's own memory is not in these figures, because a rehearsal makes no communicator%s%s",
-                 r > 0 ? "; this PyTorch has NCCL " : "", r > 0 ? sl_column_text(statement, 0) : "");
-  statement = sl_statement_close(statement);
-  for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
-    sl_output_line(out, "     Recorded communicators of %d ranks held %d to %d MiB each (NCCL %s on %s);",
-                   known[i].ranks, known[i].least, known[i].most, known[i].version, known[i].devices);
-    sl_output_line(out, "     of other sizes none is recorded, so there is no estimate");
+  sl_output_line(out, "NCCL's own memory is not in these figures, because a rehearsal makes no communicator");
+  int r = sl_db_ask(db, sl_sql_rehearse_nccl, NULL, &statement, error);
+  while (r == 0 && (r = sl_statement_step(statement, error)) > 0) {
+    const int64_t count = sl_column_int(statement, 3);
+    char bytes[SL_UNIT_CHARS];
+    sl_format_bytes(bytes, sl_column_int(statement, 4), out->exact_bytes);
+    if (count)
+      sl_output_line(out, "     Rank %lld, estimate: %s, for %lld communicator%s as NCCL 2.28.9 has them on one host with NVLink%s%s",
+                     (long long)sl_column_int(statement, 0), bytes, (long long)count, count == 1 ? "" : "s",
+                     sl_column_int(statement, 2) ? "" : "; here it is ",
+                     sl_column_int(statement, 2) ? "" : sl_column_is_null(statement, 1) ? "another one" : sl_column_text(statement, 1));
+    r = 0;
   }
-  return r < 0 ? r : 0;
+  statement = sl_statement_close(statement);
+  return r;
 }
 
 /* Whether each rank fits on a device of the size that was asked for, or on one like this. */

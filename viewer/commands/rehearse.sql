@@ -6,5 +6,8 @@ SELECT count(*) FROM rank WHERE rehearsal IS NOT NULL
 SELECT rank, device_bytes, real_device_bytes, coalesce(reserved_bytes, 0), other_bytes, refused
 FROM rehearsal_need WHERE reserved_bytes IS NOT NULL ORDER BY rank
 
--- name: rehearse_nccl_version
-SELECT nccl_version FROM rank WHERE nccl_version IS NOT NULL ORDER BY rank LIMIT 1
+-- name: rehearse_nccl
+-- What NCCL would take, by rank. measured: this is the version that was.
+SELECT r.rank, r.nccl_version, r.nccl_version = '2.28.9' AS measured, count(n.rank), coalesce(sum(n.estimated_bytes), 0)
+FROM rank r LEFT JOIN nccl_estimate n ON n.rank = r.rank AND n.group_number IS NOT NULL
+WHERE r.rehearsal IS NOT NULL GROUP BY r.rank ORDER BY r.rank

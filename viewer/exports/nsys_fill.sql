@@ -12,7 +12,7 @@ WITH numbered AS (
 shifted AS (
   SELECT r.*, iif(nth = 1, r.pid & 0xffffff, 0x800000 | r.rank) AS unique_pid,
     coalesce((SELECT offset_ns FROM host_offset h WHERE h.host IS r.host), 0) AS offset_ns FROM numbered r)
-SELECT rank, unique_pid AS pid, pid & 0xffffff AS own_pid, device, device_name, device_uuid, device_bytes, multiprocessors, host, n,
+SELECT rank, unique_pid AS pid, pid & 0xffffff AS own_pid, device, device_name, device_uuid, device_bytes, multiprocessors, pci_bus_id, host, n,
   start_ns, end_ns,
   n / 255 AS hw, 1 + n % 255 AS vm, (((n / 255) << 56) | ((1 + n % 255) << 48)) AS global_vid,
   (((n / 255) << 56) | ((1 + n % 255) << 48) | (unique_pid << 24)) AS global_pid,
@@ -63,9 +63,8 @@ INSERT INTO TARGET_INFO_SYSTEM_ENV SELECT DISTINCT global_vid, 'SystemInfo', 'Ho
 INSERT INTO PROCESSES
 SELECT global_pid, pid, 'rank ' || rank || iif(pid = own_pid, '', ' (pid ' || own_pid || ' on ' || coalesce(host, '?') || ')')
 FROM process ORDER BY rank;
--- Where a GPU is on the bus is not recorded.
-INSERT INTO TARGET_INFO_GPU(vmId, id, name, isDiscrete, totalMemory, smCount, uuid, cuDevice)
-SELECT u.vm, u.gpu, max(p.device_name), 1, max(p.device_bytes), max(p.multiprocessors),
+INSERT INTO TARGET_INFO_GPU(vmId, id, name, busLocation, isDiscrete, totalMemory, smCount, uuid, cuDevice)
+SELECT u.vm, u.gpu, max(p.device_name), max(p.pci_bus_id), 1, max(p.device_bytes), max(p.multiprocessors),
   iif(u.uuid LIKE 'device %', NULL, u.uuid), u.gpu
 FROM used_device u LEFT JOIN process p ON p.rank = u.rank AND p.device = u.device GROUP BY u.gpu;
 INSERT INTO TARGET_INFO_CUDA_DEVICE

@@ -75,6 +75,8 @@ def _tell_device(index):
         _processors_told = True
         info("multiprocessors", properties.multi_processor_count)
         info("multiprocessor_threads", getattr(properties, "max_threads_per_multi_processor", None))
+        if hasattr(properties, "pci_bus_id"):  # older torch has it not
+            info("pci_bus_id", f"{properties.pci_domain_id:04x}:{properties.pci_bus_id:02x}:{properties.pci_device_id:02x}.0")
     read = getattr(torch._C, "_cuda_getMemoryFraction", None)  # since torch 2.8
     share = read(index) if read is not None else 1.0
     if share == _limits.get(index, 1.0):

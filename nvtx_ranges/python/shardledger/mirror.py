@@ -25,7 +25,7 @@ _PATIENCE = 5  # seconds that a key may take to come, from another thread of thi
 
 if "_library" not in globals():  # a reloaded module keeps what it started
     _library = None
-    _callback = None  # ctypes' function, which lives as long as the process
+    _callbacks = ()  # ctypes' functions, which live as long as the process
     _broadcasts = 0  # of objects
     _stores = []  # Python's half of a store lives as long as somebody holds it here
 
@@ -44,7 +44,7 @@ def build_ahead():
 
 
 def load():
-    global _library, _callback
+    global _library, _callbacks
     if _library is not None:
         return
     from . import compiler
@@ -54,10 +54,13 @@ def load():
         torch.ops.load_library(path)
     except (compiler.Unavailable, OSError, RuntimeError) as error:
         rehearsal.refuse(f"its process group has to be compiled, and that failed: {error}")
-    _callback = ctypes.CFUNCTYPE(None, ctypes.c_char_p)(
+    refused = ctypes.CFUNCTYPE(None, ctypes.c_char_p)(
         lambda text: rehearsal.note_refusal(text.decode("utf-8", "replace")))
+    used = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_int, ctypes.c_int)(rehearsal.tell_group)
+    _callbacks = refused, used
     _library = ctypes.CDLL(path)
-    _library.slm_on_refusal(_callback)
+    _library.slm_on_refusal(refused)
+    _library.slm_on_use(used)
 
 
 def make(word, store, rank, size):

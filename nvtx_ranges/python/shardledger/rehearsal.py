@@ -17,6 +17,7 @@ from . import imports
 
 VARIABLE = "SHARDLEDGER_REHEARSAL"
 ID_VARIABLE = "SHARDLEDGER_REHEARSAL_ID"
+_GROUPS = 256  # that are told
 _PATIENCE = 60  # seconds that a program may take to clean up
 
 if "plan" not in globals():  # a reloaded module keeps its state
@@ -122,6 +123,14 @@ def tell_facts():
     facts.info("rehearsal_bytes", plan.memory or None)
     for key in ("rank", "world_size", "local_rank"):
         facts.info(key, plan.environment()[key.upper()])
+
+
+def tell_group(number, ranks, uses):
+    """A group that NCCL would have a communicator for, as "RANKS:USES" (mirror_group.cpp has the bits), at each new use."""
+    from . import facts, guard
+
+    if guard.on and number <= _GROUPS:
+        facts.info(f"rehearsed_group.{number}", f"{ranks}:{uses}")
 
 
 def step_begins(number):

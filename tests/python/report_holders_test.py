@@ -113,7 +113,7 @@ def test_texts_frames_and_sites_are_there_once_and_only_those_that_are_needed(re
     assert needed == set(range(len(code.frames)))
     assert len(code.sites) < rows(ledger, "SELECT count(*) FROM site")[0][0]  # nor those of what is never alive at a peak
     assert len({moment["offset"] for moment in code.moments}) < len(code.moments) / 5  # equal moments share their rows
-    without = Page(reported("fsdp2-2rank")[1])
+    without = Page(reported("versions/1")[1])
     assert without.json["code"] == {"moments": [], "modules": [], "texts": [], "frames": [], "sites": []}
 
 
@@ -141,7 +141,7 @@ def test_of_too_many_sites_the_page_has_those_of_the_highest_moments(reported, t
 
 
 def test_ranks_that_run_the_same_code_share_its_frames(reported, tmp_path, browser):
-    ledger = shutil.copy(reported("fsdp2-2rank")[0], tmp_path / "run.sqlite")
+    ledger = shutil.copy(reported("versions/1")[0], tmp_path / "run.sqlite")
     db = sqlite3.connect(ledger)
     for rank in (0, 1):
         db.executescript(f"""
@@ -411,7 +411,7 @@ def test_growth_is_by_the_line_that_keeps_it(growing, browser):
     assert "at the highest point of step" in browser.text("#holders [data-part=lead]")
 
 
-@pytest.mark.parametrize("run", ["fsdp2-2rank", "oom-forward-2rank"])
+@pytest.mark.parametrize("run", ["versions/1", "oom-loss-2rank"])
 def test_a_run_without_sites_says_why_and_shows_modules(run, reported, browser):
     _, page = reported(run)
     browser.open(page)

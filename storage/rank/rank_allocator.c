@@ -354,6 +354,13 @@ int sl_rank_on_allocator_existing(struct sl_rank_builder *b, const struct sl_eve
   return sl_rank_allocation_add(b, event, &made) ? 0 : sl_no_memory(b->error);
 }
 
+void sl_rank_on_existing_site(struct sl_rank_builder *b, const struct sl_event_existing_site *e) {
+  struct sl_block_map *map = e->device < SL_DEVICES_MAX ? b->memory.devices[e->device].map : NULL;
+  struct sl_allocation *a = map ? sl_block_map_find(map, e->address) : NULL;
+  if (a && a->restored && !b->figures_only)
+    sl_rank_sites_existing(&b->sites, a, e->site);
+}
+
 /* The definitions have ended: what was restored is there, and the rank's device is the one that holds most of it. */
 int sl_rank_restore_finish(struct sl_rank_builder *b) {
   struct sl_rank_allocations *all = &b->allocations;

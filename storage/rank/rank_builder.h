@@ -147,6 +147,7 @@ uint64_t sl_rank_allocation_containing(void *context, uint64_t address);
 uint64_t sl_rank_allocation_sized(void *context, const struct sl_phase *phase, uint64_t bytes, uint64_t factor);
 int sl_rank_on_allocator(struct sl_rank_builder *b, const struct sl_event *event);
 int sl_rank_on_allocator_existing(struct sl_rank_builder *b, const struct sl_event *event);
+void sl_rank_on_existing_site(struct sl_rank_builder *b, const struct sl_event_existing_site *e);
 int sl_rank_on_allocator_restore(struct sl_rank_builder *b, const struct sl_event_allocator_restore *e);
 void sl_rank_on_allocator_stats(struct sl_rank_builder *b, const struct sl_event *event);
 int sl_rank_on_tag(struct sl_rank_builder *b, const struct sl_event *event);

@@ -95,6 +95,7 @@ static int on_event(struct sl_rank_builder *b, const struct sl_event *event) {
   case SL_EVENT_allocator_place: return sl_or_no_memory(sl_rank_memory_place_add(&b->memory, payload), b->error);
   case SL_EVENT_allocator_restore: return sl_rank_on_allocator_restore(b, payload);
   case SL_EVENT_allocator_existing: return sl_rank_on_allocator_existing(b, event);
+  case SL_EVENT_existing_site: sl_rank_on_existing_site(b, payload); return 0;
   case SL_EVENT_allocator_stats: sl_rank_on_allocator_stats(b, event); return 0;
   case SL_EVENT_dropped_allocator:
   case SL_EVENT_kept_block:

@@ -92,14 +92,6 @@ static int attempts_write(struct sl_ledger_writer *writer, const struct sl_run *
   return r;
 }
 
-/* The snapshot's name with another end. NULL: no memory. */
-static char *beside_snapshot(const char *path) {
-  const char *slash = strrchr(path, '/'), *dot = strrchr(slash ? slash : path, '.');
-  char *place = NULL;
-  const int length = (int)(dot && dot > (slash ? slash + 1 : path) ? dot - path : (ptrdiff_t)strlen(path));
-  return asprintf(&place, "%.*s.sqlite", length, path) < 0 ? NULL : place;
-}
-
 int sl_ledger_place(const char *directory, const char *attempt, char **out, struct sl_error *error) {
   struct sl_run run = {0};
   struct sl_error note;
@@ -110,7 +102,7 @@ int sl_ledger_place(const char *directory, const char *attempt, char **out, stru
     snprintf(name, sizeof name, "ledger-%zu-%" PRIu64 ".sqlite", run.chosen + 1, run.attempts[run.chosen].start_ns);
   sl_run_close(&run);
   if (r == 0 &&
-      (sl_snapshot_is(directory) ? !(*out = beside_snapshot(directory)) : asprintf(out, "%s/%s", directory, name) < 0))
+      (sl_snapshot_is(directory) ? !(*out = sl_snapshot_place(directory)) : asprintf(out, "%s/%s", directory, name) < 0))
     r = sl_no_memory(error);
   return r;
 }

@@ -149,6 +149,7 @@ int sl_rank_on_allocator(struct sl_rank_builder *b, const struct sl_event *event
 int sl_rank_on_allocator_existing(struct sl_rank_builder *b, const struct sl_event *event);
 void sl_rank_on_existing_site(struct sl_rank_builder *b, const struct sl_event_existing_site *e);
 int sl_rank_on_allocator_restore(struct sl_rank_builder *b, const struct sl_event_allocator_restore *e);
+bool sl_block_totals_are(const struct sl_block_totals *now, const struct sl_event_allocator_stats *stats);
 void sl_rank_on_allocator_stats(struct sl_rank_builder *b, const struct sl_event *event);
 int sl_rank_on_tag(struct sl_rank_builder *b, const struct sl_event *event);
 int sl_rank_on_driver_allocation(struct sl_rank_builder *b, const struct sl_event *event);

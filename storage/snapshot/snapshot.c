@@ -75,7 +75,7 @@ static int frame_read(struct reading *reading, struct sl_unpickler *reader, cons
   const uint64_t line = number(reader, fields, SL_WORD_line);
   if (!sl_snapshot_string(&reading->names, reader, fields->values[SL_WORD_filename], &file) ||
       !sl_snapshot_string(&reading->names, reader, fields->values[SL_WORD_name], &function) ||
-      !sl_snapshot_place(&reading->names, file, function, line <= INT32_MAX ? (uint32_t)line : 0, &place))
+      !sl_snapshot_code_at(&reading->names, file, function, line <= INT32_MAX ? (uint32_t)line : 0, &place))
     return no_memory(reading);
   return taken(out, OWN_PLACE, place);
 }

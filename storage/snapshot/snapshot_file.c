@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -83,18 +84,62 @@ bool sl_snapshot_is(const char *path) {
   return is;
 }
 
-int64_t sl_snapshot_rank(const char *path) {
+/* The last "rank", with a number behind it: where it begins and ends. false: there is none. */
+static bool rank_find(const char *name, const char **begins, const char **ends) {
   enum { DIGITS = 7 };
-  const char *slash = strrchr(path, '/');
-  int64_t rank = -1;
-  for (const char *at = slash ? slash + 1 : path; (at = strcasestr(at, "rank")); at++) {
+  bool found = false;
+  for (const char *at = name; (at = strcasestr(at, "rank")); at++) {
     const char *digits = at + strlen("rank");
     digits += *digits == '_' || *digits == '-' || *digits == '.' || *digits == '=';
     const size_t count = strspn(digits, "0123456789");
-    if (count > 0 && count <= DIGITS)
-      rank = strtoll(digits, NULL, 10);
+    if (count == 0 || count > DIGITS)
+      continue;
+    *begins = at;
+    *ends = digits + count;
+    found = true;
   }
-  return rank;
+  return found;
+}
+
+static const char *name_of(const char *path) {
+  const char *slash = strrchr(path, '/');
+  return slash ? slash + 1 : path;
+}
+
+int64_t sl_snapshot_rank(const char *path) {
+  const char *begins, *ends;
+  if (!rank_find(name_of(path), &begins, &ends))
+    return -1;
+  return strtoll(begins + strcspn(begins, "0123456789"), NULL, 10);
+}
+
+/* Of the path's name as far as its end, ".pickle" or whatever. */
+static size_t stem_length(const char *name) {
+  const char *dot = strrchr(name, '.');
+  return dot && dot > name ? (size_t)(dot - name) : strlen(name);
+}
+
+char *sl_snapshot_place(const char *path) {
+  const char *name = name_of(path);
+  char *place = NULL;
+  return asprintf(&place, "%.*s.sqlite", (int)((size_t)(name - path) + stem_length(name)), path) < 0 ? NULL : place;
+}
+
+char *sl_snapshots_place(const char *path) {
+  const char *name = name_of(path), *begins, *ends;
+  char *place = NULL;
+  if (!rank_find(name, &begins, &ends))
+    return sl_snapshot_place(path);
+  while (begins > name && strchr("_-.", begins[-1])) /* what joins it to what is before, or behind where nothing is */
+    begins--;
+  if (begins == name)
+    ends += *ends && strchr("_-", *ends);
+  const char *stop = name + stem_length(name);
+  const bool is_left = begins > name || (ends < stop);
+  return asprintf(&place, "%.*s%s%.*s.sqlite", (int)(begins - path), path, is_left ? "" : "snapshot",
+                  (int)(ends < stop ? stop - ends : 0), ends) < 0
+             ? NULL
+             : place;
 }
 
 int sl_recording_open(const char *path, struct sl_log **out, struct sl_error *error) {

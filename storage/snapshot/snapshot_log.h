@@ -33,6 +33,13 @@ int sl_snapshot_log_open(const char *path, struct sl_log **out, struct sl_error 
 int sl_recording_open(const char *path, struct sl_log **out, struct sl_error *error);
 
 /*
+ * Where the ledger of a snapshot goes: beside it, with another end. Of several, of which this is the first, without the
+ * rank: "run/snapshot_rank0.pickle" gives "run/snapshot.sqlite". Owned by the caller; NULL: no memory.
+ */
+char *sl_snapshot_place(const char *path);
+char *sl_snapshots_place(const char *path);
+
+/*
  * The rank that a file's name tells: the number behind the last "rank" in it ("rank3_memory.pickle",
  * "snapshot-rank_12.pickle"). -1: none.
  */

@@ -129,7 +129,7 @@ static struct sl_node_entry *node_of(struct sl_node_entry **nodes, uint32_t a, u
 }
 
 bool sl_snapshot_code_at(struct sl_snapshot_names *names, uint32_t file, uint32_t function, uint32_t line,
-                       uint32_t *out) {
+                         uint32_t *out) {
   bool is_new;
   void *room = sl_list_room(names->list, names->place_count, &names->place_capacity, sizeof *names->list);
   if (!room)

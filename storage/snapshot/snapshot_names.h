@@ -45,7 +45,8 @@ enum sl_snapshot_word sl_snapshot_word(struct sl_snapshot_names *names, const st
 /* Numbers; 0: no memory. A text that is none, or empty, is no string: *out 0, and true. false: no memory. */
 bool sl_snapshot_string(struct sl_snapshot_names *names, const struct sl_unpickler *reader, struct sl_pickled text,
                         uint32_t *out);
-bool sl_snapshot_code_at(struct sl_snapshot_names *names, uint32_t file, uint32_t function, uint32_t line, uint32_t *out);
+bool sl_snapshot_code_at(struct sl_snapshot_names *names, uint32_t file, uint32_t function, uint32_t line,
+                         uint32_t *out);
 
 /* The stack whose frames are at these places, the innermost first: its number, 0 for no frames. false: no memory. */
 bool sl_snapshot_stack(struct sl_snapshot_names *names, const struct sl_pickled *places, size_t count, uint32_t *out);

@@ -12,10 +12,11 @@ static int check_several(const char *const *named, int count, struct sl_error *e
   for (int i = 0; i < count; i++) {
     struct stat status;
     if (stat(named[i], &status) == 0 && S_ISDIR(status.st_mode))
-      return sl_error_set(error, -EINVAL,
-                          "ingest: %s is a directory; name several memory snapshots, or one directory, and join the run "
-                          "directories of several nodes with 'shardledger merge'",
-                          named[i]);
+      return sl_error_set(
+          error, -EINVAL,
+          "ingest: %s is a directory; name several memory snapshots, or one directory, and join the run "
+          "directories of several nodes with 'shardledger merge'",
+          named[i]);
   }
   return 0;
 }

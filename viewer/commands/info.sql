@@ -32,7 +32,7 @@ SELECT EXISTS(SELECT 1 FROM kernel)
 -- name: info_why
 -- What the record itself says of why a source recorded nothing: NCCL too old for it, or the source's own reason, where it was on
 -- in no rank.
-SELECT 'a memory snapshot of PyTorch does not tell it' FROM rank WHERE fidelity = 'snapshot' HAVING count(*) > 0
+SELECT 'a memory snapshot of PyTorch does not tell it' WHERE EXISTS(SELECT 1 FROM rank WHERE fidelity = 'snapshot')
 UNION ALL
 SELECT 'NCCL ' || max(nccl_version) || ' has no profiler plugin: it came with 2.23' FROM rank
 WHERE :source = 'nccl_profiler' AND nccl_version LIKE '2.%' AND CAST(substr(nccl_version, 3) AS INTEGER) < 23

@@ -16,12 +16,21 @@
 #define NUMBER_MAX (((uint64_t)1 << 56) - 1)
 #define INLINE_MAX (((int64_t)1 << 55) - 1) /* larger whole numbers, and all others, are in a list of their own */
 
-struct container {
-  void *items;    /* struct sl_pickled, of a dictionary struct sl_pickled_pair; owned */
-  uint64_t count; /* or the number that stands for them, where replaced */
-  size_t capacity;
-  bool replaced;
+#define COUNT_MAX (UINT32_MAX - 1) /* of values in a container */
+#define REPLACED UINT32_MAX
+
+struct container { /* there are millions: 16 bytes */
+  union {
+    struct sl_pickled *items; /* of a dictionary keys and values in turn; owned */
+    uint64_t number;          /* that stands for them, where replaced */
+  };
+  uint32_t count;
+  uint32_t capacity; /* REPLACED: there are no items any more */
 };
+
+static bool is_replaced(const struct container *container) {
+  return container->capacity == REPLACED;
+}
 
 struct sl_unpickler {
   const unsigned char *data;
@@ -139,19 +148,22 @@ static bool find_mark(const struct sl_unpickler *p, size_t *first) {
 /* ---- containers ---- */
 
 static int append(struct sl_unpickler *p, struct container *list, const struct sl_pickled *values, size_t count) {
-  if (list->replaced)
+  if (is_replaced(list))
     return damaged(p, "something is added to what was whole");
+  if (count > COUNT_MAX - list->count)
+    return damaged(p, "a list is longer than any snapshot has");
   if (list->count + count > list->capacity) {
-    const size_t more = list->count ? 2 * (list->count + count) : count;
+    const size_t doubled = 2 * (list->count + count),
+                 more = list->count && doubled < COUNT_MAX ? doubled : list->count + count;
     struct sl_pickled *grown = reallocarray(list->items, more, sizeof *grown);
     if (!grown)
       return sl_no_memory(p->error);
     list->items = grown;
-    list->capacity = more;
+    list->capacity = (uint32_t)more;
   }
   if (count)
-    memcpy((struct sl_pickled *)list->items + list->count, values, count * sizeof *values);
-  list->count += count;
+    memcpy(list->items + list->count, values, count * sizeof *values);
+  list->count += (uint32_t)count;
   return 0;
 }
 
@@ -170,7 +182,7 @@ static int set_above(struct sl_unpickler *p, size_t first, size_t below) {
   if ((p->depth - first) % 2)
     return damaged(p, "a key has no value");
   const uint64_t number = p->stack[below - 1].number;
-  const bool is_first = p->containers[number].count == 0 && !p->containers[number].replaced;
+  const bool is_first = p->containers[number].count == 0 && !is_replaced(&p->containers[number]);
   struct sl_pickled own = absent;
   int r = 0;
   if (is_first && p->depth > first)
@@ -178,7 +190,7 @@ static int set_above(struct sl_unpickler *p, size_t first, size_t below) {
                 &own, p->error);
   if (r > 0) {
     /* It may have been remembered before it was filled: memory finds the new value through the container. */
-    p->containers[number] = (struct container){.count = (uint64_t)own.kind << 56 | own.number, .replaced = true};
+    p->containers[number] = (struct container){.number = (uint64_t)own.kind << 56 | own.number, .capacity = REPLACED};
     p->stack[below - 1] = own;
   } else if (r == 0) {
     struct container *dict = &p->containers[number];
@@ -384,9 +396,9 @@ static int read_opcode(struct sl_unpickler *p, int opcode) {
 
 /* A dictionary that was remembered before it was whole. */
 static struct sl_pickled resolved(const struct sl_unpickler *p, struct sl_pickled value) {
-  if (value.kind != SL_PICKLED_dict || !p->containers[value.number].replaced)
+  if (value.kind != SL_PICKLED_dict || !is_replaced(&p->containers[value.number]))
     return value;
-  const uint64_t own = p->containers[value.number].count;
+  const uint64_t own = p->containers[value.number].number;
   return (struct sl_pickled){.number = own & NUMBER_MAX, .kind = own >> 56};
 }
 
@@ -429,7 +441,8 @@ struct sl_unpickler *sl_unpickle_free(struct sl_unpickler *p) {
   if (!p)
     return NULL;
   for (size_t i = 0; i < p->container_count; i++)
-    free(p->containers[i].items);
+    if (!is_replaced(&p->containers[i]))
+      free(p->containers[i].items);
   free(p->containers);
   free(p->stack);
   free(p->memory);
@@ -449,7 +462,7 @@ const struct sl_pickled *sl_unpickle_items(const struct sl_unpickler *p, struct 
   if (list.kind != SL_PICKLED_list && list.kind != SL_PICKLED_tuple)
     return NULL;
   const struct container *container = &p->containers[list.number];
-  if (container->replaced)
+  if (is_replaced(container))
     return NULL;
   *count = container->count;
   return container->items;
@@ -457,23 +470,24 @@ const struct sl_pickled *sl_unpickle_items(const struct sl_unpickler *p, struct 
 
 const struct sl_pickled_pair *sl_unpickle_pairs(const struct sl_unpickler *p, struct sl_pickled dict, size_t *count) {
   *count = 0;
-  if (dict.kind != SL_PICKLED_dict || p->containers[dict.number].replaced)
+  if (dict.kind != SL_PICKLED_dict || is_replaced(&p->containers[dict.number]))
     return NULL;
   *count = p->containers[dict.number].count / 2;
-  return p->containers[dict.number].items;
+  return (const struct sl_pickled_pair *)(const void *)p->containers[dict.number].items;
 }
 
 void sl_unpickle_list_replace(struct sl_unpickler *p, struct sl_pickled list, uint64_t number) {
   if (list.kind != SL_PICKLED_list)
     return;
   struct container *container = &p->containers[list.number];
-  free(container->items);
-  *container = (struct container){.count = number, .replaced = true};
+  if (!is_replaced(container))
+    free(container->items);
+  *container = (struct container){.number = number, .capacity = REPLACED};
 }
 
 uint64_t sl_unpickle_list_number(const struct sl_unpickler *p, struct sl_pickled list) {
-  const bool is_known = list.kind == SL_PICKLED_list && p->containers[list.number].replaced;
-  return is_known ? p->containers[list.number].count : UINT64_MAX;
+  const bool is_known = list.kind == SL_PICKLED_list && is_replaced(&p->containers[list.number]);
+  return is_known ? p->containers[list.number].number : UINT64_MAX;
 }
 
 const char *sl_unpickle_text(const struct sl_unpickler *p, struct sl_pickled text, size_t *length) {

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #define ROWS_MAX UINT32_MAX
+#define PROGRESS_BYTES (32u << 20)
 
 /* The reader's own values: SL_PICKLED_own and what kind of row; its number follows. A frame comes first:
  * snapshot_names.c. */
@@ -24,6 +25,9 @@ struct reading {
   struct sl_snapshot_block *loose; /* blocks by their own number, until their segment takes them */
   size_t loose_count, loose_capacity, block_capacity, segment_capacity, entry_capacity, annotation_capacity;
   const char *name;
+  sl_snapshot_progress *progress;
+  void *context;
+  size_t told; /* as far as progress was called */
   struct sl_error *error;
 };
 
@@ -191,14 +195,14 @@ static uint8_t action_of(enum sl_snapshot_word word) {
 }
 
 /* A pool's number. 0 is the shared one, and one of more pools than a program has. false: no memory. */
-static bool pool_number(struct sl_snapshot *snapshot, uint64_t owner, uint64_t id, uint32_t *out) {
-  enum { POOLS_MAX = 1 << 14 };
+static bool pool_number(struct sl_snapshot *snapshot, uint64_t owner, uint64_t id, uint16_t *out) {
+  enum { POOLS_MAX = 4096 };
   *out = 0;
   if (!owner && !id)
     return true;
   for (uint32_t i = 1; i < snapshot->pool_count; i++)
     if (snapshot->pools[i].owner == owner && snapshot->pools[i].id == id) {
-      *out = i;
+      *out = (uint16_t)i;
       return true;
     }
   const uint32_t count = snapshot->pool_count ? snapshot->pool_count : 1;
@@ -212,7 +216,7 @@ static bool pool_number(struct sl_snapshot *snapshot, uint64_t owner, uint64_t i
   snapshot->pools[count].owner = owner;
   snapshot->pools[count].id = id;
   snapshot->pool_count = count + 1;
-  *out = count;
+  *out = (uint16_t)count;
   return true;
 }
 
@@ -270,6 +274,11 @@ static int dict_read(void *context, struct sl_unpickler *reader, const struct sl
   (void)error; /* the reading has it */
   struct reading *reading = context;
   struct fields fields;
+  const size_t at = sl_unpickle_at(reader);
+  if (reading->progress && at - reading->told >= PROGRESS_BYTES) {
+    reading->progress(reading->context, at);
+    reading->told = at;
+  }
   fields.has = 0;
   for (size_t i = 0; i < count; i++) {
     const enum sl_snapshot_word word = sl_snapshot_word(&reading->names, reader, items[i].key);
@@ -377,12 +386,13 @@ static int root_read(struct reading *reading, struct sl_unpickler *reader, struc
   return is_known ? 0 : no_snapshot(reading);
 }
 
-int sl_snapshot_read(const unsigned char *data, size_t length, const char *name, struct sl_snapshot *out,
-                     struct sl_error *error) {
+int sl_snapshot_read(const unsigned char *data, size_t length, const char *name, sl_snapshot_progress *progress,
+                     void *context, struct sl_snapshot *out, struct sl_error *error) {
   struct sl_unpickler *reader = NULL;
   struct sl_pickled root;
   *out = (struct sl_snapshot){0};
-  struct reading reading = {.out = out, .names.snapshot = out, .name = name, .error = error};
+  struct reading reading = {
+      .out = out, .names.snapshot = out, .name = name, .progress = progress, .context = context, .error = error};
   int r = sl_unpickle_read(data, length, name, dict_read, &reading, &reader, &root, error);
   if (r == 0)
     r = root_read(&reading, reader, root);

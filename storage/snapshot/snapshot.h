@@ -44,7 +44,7 @@ struct sl_snapshot_entry { /* of a history */
   uint64_t bytes, stream, time_us;
   uint32_t stack;
   uint32_t note;  /* string: user_metadata; 0: none */
-  uint32_t pool;  /* of pools; 0: the shared one, or not said */
+  uint16_t pool;  /* of pools; 0: the shared one, or not said */
   uint8_t action; /* enum sl_allocator_action */
 };
 
@@ -89,12 +89,15 @@ struct sl_snapshot {
   bool has_traces;                  /* a device's history has an entry */
 };
 
+/* Called now and then: what is before `at` is read, but for some texts. */
+typedef void sl_snapshot_progress(void *context, size_t at);
+
 /*
- * Reads it from length bytes at data, which have to outlive it; name is the file's in sentences. -EBADMSG: damaged, or
- * something else than a snapshot; -ENOMEM. Free it with sl_snapshot_free, also after a failure.
+ * Reads it from length bytes at data, which have to outlive it; name is the file's in sentences; progress: may be NULL.
+ * -EBADMSG: damaged, or something else than a snapshot; -ENOMEM. Free it with sl_snapshot_free, also after a failure.
  */
-int sl_snapshot_read(const unsigned char *data, size_t length, const char *name, struct sl_snapshot *out,
-                     struct sl_error *error);
+int sl_snapshot_read(const unsigned char *data, size_t length, const char *name, sl_snapshot_progress *progress,
+                     void *context, struct sl_snapshot *out, struct sl_error *error);
 void sl_snapshot_free(struct sl_snapshot *snapshot);
 
 #endif

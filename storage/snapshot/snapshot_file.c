@@ -66,6 +66,11 @@ int sl_snapshot_file_open(const char *path, struct sl_snapshot_file *out, struct
   return 0;
 }
 
+void sl_snapshot_file_release(void *file, size_t at) {
+  const struct sl_snapshot_file *mapped = file;
+  madvise((void *)(uintptr_t)mapped->data, at & ~(size_t)((1u << 20) - 1), MADV_DONTNEED);
+}
+
 void sl_snapshot_file_close(struct sl_snapshot_file *file) {
   if (file->data)
     munmap((void *)(uintptr_t)file->data, file->length);

@@ -470,9 +470,11 @@ static bool texts_make(struct sl_snapshot_log *log, const char *path) {
 
 static int rows_read(struct sl_snapshot_log *log, const char *path, struct sl_error *error) {
   struct sl_allocator_config config;
-  int r = sl_snapshot_read(log->file.data, log->file.length, path, &log->snapshot, error);
+  int r = sl_snapshot_read(log->file.data, log->file.length, path, sl_snapshot_file_release, &log->file, &log->snapshot,
+                           error);
   if (r < 0)
     return r;
+  sl_snapshot_file_release(&log->file, log->file.length);
   begin_find(log);
   for (uint32_t i = 0; i < SL_DEVICES_MAX; i++) {
     const bool asks = sl_trace_has(&log->snapshot, i, SL_FREE_REQUESTED);

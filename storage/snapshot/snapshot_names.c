@@ -12,12 +12,17 @@ struct sl_name_entry {
   UT_hash_handle hh;
 };
 
-struct sl_node_entry {
+struct sl_place_entry {
   struct {
-    uint32_t a, b, c, d; /* of a place: file, function, line; of a frame: caller, place */
+    uint32_t file, function, line;
   } key;
   uint32_t number;
   UT_hash_handle hh;
+};
+
+struct sl_frame_slot {
+  uint64_t key;    /* caller and place */
+  uint32_t number; /* 0: free */
 };
 
 static const struct {
@@ -29,22 +34,18 @@ static const struct {
 #undef WORD
 };
 
-static void nodes_free(struct sl_node_entry *nodes) {
-  struct sl_node_entry *node, *next;
-  HASH_ITER(hh, nodes, node, next) {
-    HASH_DEL(nodes, node);
-    free(node);
-  }
-}
-
 void sl_snapshot_names_free(struct sl_snapshot_names *names) {
   struct sl_name_entry *entry, *next;
   HASH_ITER(hh, names->strings, entry, next) {
     HASH_DEL(names->strings, entry);
     free(entry);
   }
-  nodes_free(names->places);
-  nodes_free(names->frames);
+  struct sl_place_entry *place, *next_place;
+  HASH_ITER(hh, names->places, place, next_place) {
+    HASH_DEL(names->places, place);
+    free(place);
+  }
+  free(names->frames);
   free(names->list);
   free(names->path);
   *names = (struct sl_snapshot_names){0};
@@ -110,41 +111,53 @@ bool sl_snapshot_string(struct sl_snapshot_names *names, const struct sl_unpickl
   return true;
 }
 
-/* The node of this key; made with the number where there is none. NULL: no memory. */
-static struct sl_node_entry *node_of(struct sl_node_entry **nodes, uint32_t a, uint32_t b, uint32_t c, uint32_t number,
-                                     bool *is_new) {
-  struct sl_node_entry search = {.key = {a, b, c, 0}}, *node;
-  *is_new = false;
-  HASH_FIND(hh, *nodes, &search.key, sizeof search.key, node);
-  if (node)
-    return node;
-  node = malloc(sizeof *node);
-  if (!node)
-    return NULL;
-  *node = search;
-  node->number = number;
-  SL_HASH_ADD(*nodes, key, node);
-  *is_new = node != NULL;
-  return node;
-}
-
 bool sl_snapshot_code_at(struct sl_snapshot_names *names, uint32_t file, uint32_t function, uint32_t line,
                          uint32_t *out) {
-  bool is_new;
+  struct sl_place_entry search = {.key = {file, function, line}}, *place;
+  HASH_FIND(hh, names->places, &search.key, sizeof search.key, place);
+  if (place) {
+    *out = place->number;
+    return true;
+  }
   void *room = sl_list_room(names->list, names->place_count, &names->place_capacity, sizeof *names->list);
   if (!room)
     return false;
   names->list = room;
-  const struct sl_node_entry *node =
-      node_of(&names->places, file, function, line, (uint32_t)names->place_count, &is_new);
-  if (!node)
+  place = malloc(sizeof *place);
+  if (!place)
     return false;
-  if (is_new) {
-    names->list[names->place_count].file = file;
-    names->list[names->place_count].function = function;
-    names->list[names->place_count++].line = line;
-  }
-  *out = node->number;
+  *place = search;
+  place->number = *out = (uint32_t)names->place_count;
+  SL_HASH_ADD(names->places, key, place);
+  if (!place)
+    return false;
+  names->list[names->place_count].file = file;
+  names->list[names->place_count].function = function;
+  names->list[names->place_count++].line = line;
+  return true;
+}
+
+/* Where this key is, or would go. */
+static struct sl_frame_slot *slot_of(const struct sl_snapshot_names *names, uint64_t key) {
+  size_t at = key * UINT64_C(0x9e3779b97f4a7c15) >> 20;
+  while (names->frames[at & (names->frame_slots - 1)].number && names->frames[at & (names->frame_slots - 1)].key != key)
+    at++;
+  return &names->frames[at & (names->frame_slots - 1)];
+}
+
+static bool slots_grow(struct sl_snapshot_names *names) {
+  enum { FIRST_SLOTS = 1 << 12 };
+  const struct sl_snapshot_names before = *names;
+  const size_t count = before.frame_slots ? 2 * before.frame_slots : FIRST_SLOTS;
+  struct sl_frame_slot *grown = calloc(count, sizeof *grown);
+  if (!grown)
+    return false;
+  names->frames = grown;
+  names->frame_slots = count;
+  for (size_t i = 0; i < before.frame_slots; i++)
+    if (before.frames[i].number)
+      *slot_of(names, before.frames[i].key) = before.frames[i];
+  free(before.frames);
   return true;
 }
 
@@ -152,10 +165,12 @@ bool sl_snapshot_code_at(struct sl_snapshot_names *names, uint32_t file, uint32_
 static uint32_t frame_of(struct sl_snapshot_names *names, uint32_t caller, uint32_t place) {
   struct sl_snapshot *snapshot = names->snapshot;
   const uint32_t number = snapshot->frame_count ? snapshot->frame_count : 1;
-  bool is_new;
-  const struct sl_node_entry *node = node_of(&names->frames, caller, place, 0, number, &is_new);
-  if (!node || !is_new)
-    return node ? node->number : 0;
+  if (2 * (size_t)number >= names->frame_slots && !slots_grow(names))
+    return 0;
+  const uint64_t key = (uint64_t)caller << 32 | place;
+  struct sl_frame_slot *slot = slot_of(names, key);
+  if (slot->number)
+    return slot->number;
   struct sl_snapshot_frame *grown = list_from_one(snapshot->frames, number, sizeof *grown);
   if (!grown)
     return 0;
@@ -163,6 +178,7 @@ static uint32_t frame_of(struct sl_snapshot_names *names, uint32_t caller, uint3
   grown[number] =
       (struct sl_snapshot_frame){caller, names->list[place].file, names->list[place].function, names->list[place].line};
   snapshot->frame_count = number + 1;
+  *slot = (struct sl_frame_slot){key, number};
   return number;
 }
 

@@ -14,14 +14,17 @@ enum sl_snapshot_word {
 };
 
 struct sl_name_entry;
-struct sl_node_entry;
+struct sl_place_entry;
+struct sl_frame_slot;
 enum { SL_WORDS_CACHED = 256 };
 
 /* Zero-initialise; free with sl_snapshot_names_free. Strings and frames go to the snapshot. */
 struct sl_snapshot_names {
   struct sl_snapshot *snapshot;
   struct sl_name_entry *strings;
-  struct sl_node_entry *places, *frames;
+  struct sl_place_entry *places;
+  struct sl_frame_slot *frames; /* a table of twice as many as there are, or more: most of the time goes here */
+  size_t frame_slots;
   struct { /* file, function, line; by number, from 0 */
     uint32_t file, function, line;
   } * list;

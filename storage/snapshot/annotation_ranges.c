@@ -5,7 +5,10 @@
 
 #define OPEN SIZE_MAX
 
-enum { THREADS_MAX = 64 }; /* more are not told apart: the rest is left out */
+enum {
+  THREADS_MAX = 64, /* more are not told apart: the rest is left out */
+  OPEN_MAX = 4096,  /* so many open ranges an end is looked for in */
+};
 
 struct range {
   size_t end;    /* annotation that ends it; OPEN: none does */
@@ -24,10 +27,10 @@ static void pair(const struct sl_snapshot *snapshot, struct range *ranges, size_
       continue;
     }
     /* Open ranges are a list from the latest on; the one that ends leaves it. */
-    size_t *link = &innermost;
-    while (*link != OPEN && snapshot->annotations[*link].name != snapshot->annotations[i].name)
+    size_t *link = &innermost, seen = 0;
+    while (*link != OPEN && seen++ < OPEN_MAX && snapshot->annotations[*link].name != snapshot->annotations[i].name)
       link = &ranges[*link].around;
-    if (*link == OPEN)
+    if (*link == OPEN || snapshot->annotations[*link].name != snapshot->annotations[i].name)
       continue;
     starts[i] = *link;
     ranges[*link].end = i;

@@ -2,16 +2,16 @@
  * A memory snapshot of PyTorch's, as its fields say it: what the allocator held when it was taken, and the history that
  * led there. Nothing is concluded here.
  *
- * What torch.cuda.memory._snapshot() gives, and _dump_snapshot writes (torch/cuda/memory.py,
- * torch/csrc/cuda/Module.cpp; C++ programs: torch/csrc/cuda/memory_snapshot.cpp). Of a field that a version does not
- * have the value is 0:
+ * What torch.cuda.memory._snapshot() gives, and _dump_snapshot writes (torch/cuda/memory.py, torch/csrc/cuda/Module.cpp;
+ * C++ programs: torch/csrc/cuda/memory_snapshot.cpp), in PyTorch 2.4 and later. Older versions lack some of it: of a field
+ * that is not there the value is 0.
  *
- *   {segments: [{address, total_size, stream, device, segment_pool_id (2.1 on), is_expandable (2.1 on),
- *                blocks: [{address (2.1 on), size, requested_size, state, frames}]}],
- *    device_traces: [of device 0: [{action, addr or device_free, size, stream, time_us (2.2 on), frames,
- *                                   user_metadata (2.11 on)}], of device 1: …],
- *    allocator_settings: {PYTORCH_CUDA_ALLOC_CONF, …} (2.2 on),
- *    external_annotations: [{name, stage: START or END, device, time_us}] (2.7 on)}
+ *   {segments: [{address, total_size, stream, device, segment_pool_id, is_expandable,
+ *                blocks: [{address, size, requested_size, state, frames}]}],
+ *    device_traces: [of device 0: [{action, addr or device_free, size, stream, time_us, frames,
+ *                                   compile_context (2.8 on), user_metadata (2.10 on)}], of device 1: …],
+ *    allocator_settings: {PYTORCH_CUDA_ALLOC_CONF, …},
+ *    external_annotations (2.5 on): [{name, stage: START or END, device, time_us}]}
  *
  * torch.cuda.memory_snapshot() gives the list of segments alone.
  */

@@ -182,6 +182,28 @@ def without(entries, *keys):
     return [{key: value for key, value in entry.items() if key not in keys} for entry in entries]
 
 
+# What a version's history and snapshot have, by struct TraceEntry, SnapshotInfo and the enum Action of its headers (of the wheels of
+# PyPI: c10/cuda/CUDACachingAllocator.h, later c10/core/CachingDeviceAllocator.h).
+LACKS = {"2.4.1": ("compile_context", "user_metadata", "external_annotations"), "2.5.1": ("compile_context", "user_metadata"),
+         "2.7.1": ("compile_context", "user_metadata"), "2.9.1": ("user_metadata",), "2.11.0": (), "2.15.0": ()}
+
+
+@pytest.mark.parametrize("version", LACKS)
+@pytest.mark.parametrize("last", [None, 120], ids=["whole", "late"])
+def test_the_fields_of_each_version_are_read(tmp_path, version, last):
+    allocator = lived(33)
+    data = snapshot([allocator], last=last)
+    looks = allocator.looks[-len(looks_of(data["device_traces"][0])):]
+    told = {key: value for key, value in data.items() if key not in LACKS[version]}
+    trace = without(data["device_traces"][0], *LACKS[version])
+    if version == "2.15.0":  # its Action has ANNOTATE, which moves no bytes
+        trace.insert(len(trace) // 2, {"action": "annotate", "addr": 0, "size": 0, "stream": 0, "time_us": trace[len(trace) // 2]["time_us"]})
+    told["device_traces"] = [trace]
+    ledger = ingested(tmp_path, told)
+    assert_whole(ledger)
+    assert_same(ledger, told, 0, looks, ("allocated", "reserved"))
+
+
 def test_a_version_without_addresses_times_and_settings(tmp_path):
     """torch/csrc/cuda/Module.cpp of 2.0: blocks have no address, entries no time, and there is no more than two keys."""
     allocator = lived(30)

@@ -382,7 +382,7 @@ def test_damaged_files_give_one_sentence_or_a_ledger(tmp_path):
 # ---- every command ----
 
 QUESTIONS = [["info"], ["peaks"], *(["peaks", "--by", by] for by in ("module", "category", "step", "rank", "line", "operator", "stack", "idle")),
-             ["snapshots"], ["nccl"], ["survivors"], ["ranks"], ["dump"], ["oom"],
+             ["snapshots"], ["nccl"], ["survivors"], ["ranks"], ["dump"], ["oom"], ["device", "--segments"], ["device", "--segments", "--at", "peak"],
              ["query", "SELECT count(*) FROM allocation"], ["check", "--max-peak", "1GiB"],
              ["whatif", "--alloc-conf", "max_split_size_mb:200"], ["whatif", "--device-memory", "80GiB"], ["whatif", "--floor"]]
 # One sentence says why not.

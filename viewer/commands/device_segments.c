@@ -52,7 +52,10 @@ static int find_instant(struct sl_db *db, enum sl_segments_at at, const struct s
                         : at == SL_SEGMENTS_peak ? "at the peak of allocated memory, in step"
                                                  : "at the end of step";
     if (out->step < 0)
-      snprintf(out->what, sizeof out->what, "where memory ran out, outside of any step");
+      snprintf(out->what, sizeof out->what, "%s",
+               at == SL_SEGMENTS_oom    ? "where memory ran out, outside of any step"
+               : at == SL_SEGMENTS_peak ? "at the peak of allocated memory, in a run without steps"
+                                        : "at the end of a run without steps");
     else
       snprintf(out->what, sizeof out->what, "%s %" PRId64, where, out->step);
   }

@@ -336,8 +336,10 @@ int sl_print_segments(struct sl_db *db, struct sl_output *out, const struct sl_s
   if (r == 0)
     r = question->by_step ? find_instant(db, SL_SEGMENTS_last, question, &instant, error)
                           : resolve(db, question, &instant, error);
-  if (r <= 0)
-    return r < 0 ? r : say_why_not(db, question, error);
+  if (r == 0 || (r > 0 && question->by_step && instant.step < 0))
+    return say_why_not(db, question, error);
+  if (r < 0)
+    return r;
   if (question->by_step)
     return print_steps(db, out, &instant, error);
   r = sl_segment_maps_read(db, instant.rank, instant.device, &instant.at_ns, 1, &map, error);

@@ -77,6 +77,9 @@ static int frame_read(struct reading *reading, struct sl_unpickler *reader, cons
                       struct sl_pickled *out) {
   uint32_t file, function, place;
   const uint64_t line = number(reader, fields, SL_WORD_line);
+  const enum sl_snapshot_word word = sl_snapshot_word(&reading->names, reader, fields->values[SL_WORD_filename]);
+  if (line == 0 && (word == SL_WORD_category || word == SL_WORD_module || word == SL_WORD_phase))
+    return 0; /* of an export of ours: what a frame stands for there is no code */
   if (!sl_snapshot_string(&reading->names, reader, fields->values[SL_WORD_filename], &file) ||
       !sl_snapshot_string(&reading->names, reader, fields->values[SL_WORD_name], &function) ||
       !sl_snapshot_code_at(&reading->names, file, function, line <= INT32_MAX ? (uint32_t)line : 0, &place))

@@ -2,9 +2,9 @@
  * A memory snapshot of PyTorch's, as its fields say it: what the allocator held when it was taken, and the history that
  * led there. Nothing is concluded here.
  *
- * What torch.cuda.memory._snapshot() gives, and _dump_snapshot writes (torch/cuda/memory.py, torch/csrc/cuda/Module.cpp;
- * C++ programs: torch/csrc/cuda/memory_snapshot.cpp), in PyTorch 2.4 and later. Older versions lack some of it: of a field
- * that is not there the value is 0.
+ * What torch.cuda.memory._snapshot() gives, and _dump_snapshot writes (torch/cuda/memory.py,
+ * torch/csrc/cuda/Module.cpp; C++ programs: torch/csrc/cuda/memory_snapshot.cpp), in PyTorch 2.4 and later. Older
+ * versions lack some of it: of a field that is not there the value is 0.
  *
  *   {segments: [{address, total_size, stream, device, segment_pool_id, is_expandable,
  *                blocks: [{address, size, requested_size, state, frames}]}],

@@ -197,7 +197,8 @@ def test_the_fields_of_each_version_are_read(tmp_path, version, last):
     told = {key: value for key, value in data.items() if key not in LACKS[version]}
     trace = without(data["device_traces"][0], *LACKS[version])
     if version == "2.15.0":  # its Action has ANNOTATE, which moves no bytes
-        trace.insert(len(trace) // 2, {"action": "annotate", "addr": 0, "size": 0, "stream": 0, "time_us": trace[len(trace) // 2]["time_us"]})
+        middle = trace[len(trace) // 2]
+        trace.insert(len(trace) // 2, {"action": "annotate", "addr": 0, "size": 0, "stream": 0, "time_us": middle["time_us"]})
     told["device_traces"] = [trace]
     ledger = ingested(tmp_path, told)
     assert_whole(ledger)
@@ -395,12 +396,14 @@ def test_damaged_files_give_one_sentence_or_a_ledger(tmp_path):
 
 # ---- every command ----
 
-QUESTIONS = [["info"], ["peaks"], *(["peaks", "--by", by] for by in ("module", "category", "step", "rank", "line", "operator", "stack", "idle")),
-             ["snapshots"], ["nccl"], ["survivors"], ["ranks"], ["dump"], ["oom"], ["device", "--segments"], ["device", "--segments", "--at", "peak"],
+BY = ("module", "category", "step", "rank", "line", "operator", "stack", "idle")
+QUESTIONS = [["info"], ["peaks"], *(["peaks", "--by", by] for by in BY), ["snapshots"], ["nccl"], ["survivors"], ["ranks"],
+             ["dump"], ["oom"], ["device", "--segments"], ["device", "--segments", "--at", "peak"],
              ["query", "SELECT count(*) FROM allocation"], ["check", "--max-peak", "1GiB"],
              ["whatif", "--alloc-conf", "max_split_size_mb:200"], ["whatif", "--device-memory", "80GiB"], ["whatif", "--floor"]]
 # One sentence says why not.
-SAID = {("device",): "the device was not sampled", ("advise",): "there is nothing to advise on", ("device", "--segments", "--by", "step"): "are in no step of this record",
+SAID = {("device",): "the device was not sampled", ("advise",): "there is nothing to advise on",
+        ("device", "--segments", "--by", "step"): "are in no step of this record",
         ("check", "--max-growth", "1KiB/step"): "growth can't be told from 0 steps",
         ("watch", "--once"): "is a memory snapshot, which does not grow"}
 

@@ -197,9 +197,9 @@ def out_of_memory(looks):
         written["snapshot"] = torch.cuda.memory._snapshot()
         looks.refused = {"device": device, "requested": requested, "total": total, "free": free}
 
-    torch._C._cuda_attach_out_of_memory_observer(observer)
+    torch._C._cuda_attach_out_of_memory_observer(observer)  # cuBLAS' workspaces take a part of the limit below
     total = torch.cuda.get_device_properties(0).total_memory
-    torch.cuda.set_per_process_memory_fraction((96 << 20) / total)
+    torch.cuda.set_per_process_memory_fraction((192 << 20) / total)
     model = model_of()
     train(model, looks, steps=1)
     kept = []

@@ -101,8 +101,8 @@ int sl_ledger_place(const char *directory, const char *attempt, char **out, stru
   if (r == 0 && attempt && run.chosen + 1 < run.attempt_count)
     snprintf(name, sizeof name, "ledger-%zu-%" PRIu64 ".sqlite", run.chosen + 1, run.attempts[run.chosen].start_ns);
   sl_run_close(&run);
-  if (r == 0 &&
-      (sl_snapshot_is(directory) ? !(*out = sl_snapshot_place(directory)) : asprintf(out, "%s/%s", directory, name) < 0))
+  if (r == 0 && (sl_snapshot_is(directory) ? !(*out = sl_snapshot_place(directory))
+                                           : asprintf(out, "%s/%s", directory, name) < 0))
     r = sl_no_memory(error);
   return r;
 }

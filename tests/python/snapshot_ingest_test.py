@@ -5,6 +5,7 @@ PyTorch's own statistics.
 """
 
 import collections
+import functools
 import json
 import lzma
 import pathlib
@@ -46,14 +47,21 @@ def ingested(directory, data, **how):
 # ---- what the ledger says at an event of a device's history ----
 
 
-def sums_at(ledger, device, event):
-    alive = "SELECT coalesce(sum({}), 0) FROM allocation WHERE device = ? AND coalesce(alloc_event, 0) <= ? AND coalesce({}, ?) > ?"
+@functools.lru_cache(maxsize=2)
+def life_of(ledger, changed):  # changed: a ledger that was made again is another one
     never = 1 << 60
-    return {"allocated": rows(ledger, alive.format("bytes", "free_event"), device, event, never, event)[0][0],
-            "active": rows(ledger, alive.format("bytes", "complete_event"), device, event, never, event)[0][0],
-            "requested": rows(ledger, alive.format("requested_bytes", "complete_event"), device, event, never, event)[0][0],
-            "reserved": rows(ledger, "SELECT coalesce(sum(iif(action IN ('free', 'unmap'), -bytes, bytes)), 0) FROM allocator_segment"
-                                     " WHERE action <> 'refused' AND device = ? AND event <= ?", device, event)[0][0]}
+    return (rows(ledger, f"SELECT device, coalesce(alloc_event, 0), coalesce(free_event, {never}), coalesce(complete_event, {never}), bytes,"
+                         " requested_bytes FROM allocation"),
+            rows(ledger, "SELECT device, event, iif(action IN ('free', 'unmap'), -bytes, bytes) FROM allocator_segment"
+                         " WHERE action <> 'refused'"))
+
+
+def sums_at(ledger, device, event):
+    allocations, segments = life_of(ledger, ledger.stat().st_mtime_ns)
+    there = [row for row in allocations if row[0] == device and row[1] <= event < row[3]]
+    return {"allocated": sum(bytes for _, _, freed, _, bytes, _ in there if event < freed),
+            "active": sum(row[4] for row in there), "requested": sum(row[5] for row in there),
+            "reserved": sum(bytes for of, at, bytes in segments if of == device and at <= event)}
 
 
 def looks_of(trace):
@@ -379,7 +387,7 @@ def test_damaged_files_give_one_sentence_or_a_ledger(tmp_path):
         {"name": "a", "stage": "START", "device": 0, "time_us": 5}]), protocol) for protocol in (2, 4)}
     path = tmp_path / "snapshot.pickle"
     ended = collections.Counter()
-    for turn in range(300):
+    for turn in range(150):
         data = bytearray(whole[2 + 2 * (turn % 2)])
         for _ in range(chance.randrange(1, 4)):
             data[chance.randrange(2, len(data))] = chance.randrange(256)
@@ -391,7 +399,7 @@ def test_damaged_files_give_one_sentence_or_a_ledger(tmp_path):
         assert done.returncode in (0, 2), (turn, done.returncode, done.stderr)
         assert done.stderr.count("\n") <= 1, done.stderr
         assert done.returncode == 0 or done.stderr.startswith(f"shardledger: {path}"), done.stderr
-    assert ended[2] > 100 and ended[0] > 10, ended
+    assert ended[2] > 50 and ended[0] > 5, ended
 
 
 # ---- every command ----

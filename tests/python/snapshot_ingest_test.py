@@ -138,13 +138,15 @@ def test_a_history_that_begins_late_begins_with_what_was_there(tmp_path, seed, l
 
 def test_one_that_is_not_split_keeps_its_rest_also_before_the_history(tmp_path):
     allocator = Allocator()
-    first, second = allocator.malloc(12 << 20), allocator.malloc((7 << 20) + 1)
+    first, second = allocator.malloc(5 << 20), allocator.malloc(6 << 20)  # side by side in one segment
     allocator.free(first)
-    kept = allocator.malloc((12 << 20) - 600_000)  # takes all of the 12 MiB: the rest is too small to be a block
-    allocator.free(second)
+    kept = allocator.malloc((5 << 20) - 600_000)  # takes all of the 5 MiB: the rest is too small to be a block
+    assert kept == first
+    allocator.free(second)  # from now on nothing but free memory is behind it
     del allocator.trace[:]  # recording begins here
     allocator.look()
-    allocator.malloc(5 << 20)
+    behind = allocator.malloc(4 << 20)
+    assert behind == second
     allocator.free(kept)
     allocator.look()
     ledger = ingested(tmp_path, snapshot([allocator]))

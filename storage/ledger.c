@@ -10,6 +10,7 @@
 #include "storage/run/rank_groups.h"
 #include "storage/run/rank_jobs.h"
 #include "storage/run/run_directory.h"
+#include "storage/snapshot/snapshot_log.h"
 #include "storage/tables/ledger_tables.h"
 #include "storage/tables/ledger_writer.h"
 
@@ -68,8 +69,10 @@ static int sources_write(struct sl_ledger_writer *writer, const char *const *dir
 }
 
 static int attempts_write(struct sl_ledger_writer *writer, const struct sl_run *run, struct sl_error *error) {
-  static const char *const told_by[] = {
-      [SL_TOLD_launcher] = "launcher", [SL_TOLD_communicator] = "communicator", [SL_TOLD_time] = "rank and time"};
+  static const char *const told_by[] = {[SL_TOLD_launcher] = "launcher",
+                                        [SL_TOLD_communicator] = "communicator",
+                                        [SL_TOLD_time] = "rank and time",
+                                        [SL_TOLD_user] = "file names"};
   int r = 0;
   for (size_t i = 0; i < run->attempt_count && r == 0; i++) {
     const struct sl_attempt *attempt = &run->attempts[i];
@@ -98,7 +101,8 @@ int sl_ledger_place(const char *directory, const char *attempt, char **out, stru
   if (r == 0 && attempt && run.chosen + 1 < run.attempt_count)
     snprintf(name, sizeof name, "ledger-%zu-%" PRIu64 ".sqlite", run.chosen + 1, run.attempts[run.chosen].start_ns);
   sl_run_close(&run);
-  if (r == 0 && asprintf(out, "%s/%s", directory, name) < 0)
+  if (r == 0 && (sl_snapshot_is(directory) ? !(*out = sl_snapshot_place(directory))
+                                           : asprintf(out, "%s/%s", directory, name) < 0))
     r = sl_no_memory(error);
   return r;
 }
@@ -119,10 +123,13 @@ int sl_ledger_merge(const char *const *directories, size_t count, const char *ou
   int r = sl_run_open(directories, count, own.attempt, &run, note, error);
   if (r < 0)
     goto finish;
-  if (!own.rules) {
+  if (!own.rules && sl_snapshot_is(directories[0])) {
+    /* Beside a file no rules are kept. */
+  } else if (!own.rules) {
     r = common_rules(directories, count, &kept, error);
     own.rules = kept;
-  } else if (count == 1 && sl_user_rules_stage(own.rules, directories[0], &staged, error) < 0) {
+  } else if (count == 1 && !sl_snapshot_is(directories[0]) &&
+             sl_user_rules_stage(own.rules, directories[0], &staged, error) < 0) {
     /* The ledger may go elsewhere, from a directory that nobody can write to. Then it keeps the rules for itself. */
     if (!note->text[0])
       *note = *error;
@@ -136,7 +143,7 @@ int sl_ledger_merge(const char *const *directories, size_t count, const char *ou
   r = sl_ledger_writer_open(part.path, &writer, error);
   if (r == 0)
     r = sl_rank_jobs_run(&run, writer, &own, error);
-  if (r == 0 && count > 1)
+  if (r == 0 && count > 1 && !run.processes[0].is_snapshot)
     r = sl_check_one_job(sl_ledger_writer_db(writer), &run, directories, error);
   if (r == 0)
     r = sources_write(writer, directories, count, error);

@@ -33,8 +33,12 @@ const struct sl_command sl_commands[] = {
      "shardledger rehearse --world-size 512 --rank 0,last --device-memory 80GiB -- python train.py\n"
      "shardledger rehearse --world-size 16 --steps 5 -o sixteen -- torchrun --nproc-per-node 8 train.py",
      sl_cmd_rehearse},
-    {"ingest", "make the ledger of a recorded run", "[DIR] [-o FILE] [--keep changes|all] [--jobs N] [--rules FILE]",
+    {"ingest", "make the ledger of a recorded run", "[DIR|SNAPSHOT…] [-o FILE] [--keep changes|all] [--jobs N] [--rules FILE]",
      "Other commands do this by themselves when a run directory's ledger is missing or old.\n\n"
+     "PyTorch's own memory snapshots (torch.cuda.memory._dump_snapshot) are read too, of any size; nothing in them is "
+     "run.\n"
+     "The ledger goes beside the file; all commands take either. Several files are the ranks of one run, by the number\n"
+     "behind \"rank\" in their names, else in the order given. docs/snapshots.md says what a snapshot can't tell.\n\n"
      "A step that does to the byte what an earlier one did is stored once: step.same_as names the one whose rows "
      "speak\n"
      "for it. The first ten steps, the last one and every step that differs are there in full; so is whatever "
@@ -50,7 +54,9 @@ const struct sl_command sl_commands[] = {
      "'shardledger rules' shows kinds, categories and what is in force.",
      "shardledger ingest shardledger-out -o run.sqlite\n"
      "shardledger ingest shardledger-out --keep all\n"
-     "shardledger ingest shardledger-out --rules my.rules",
+     "shardledger ingest shardledger-out --rules my.rules\n"
+     "shardledger ingest snapshot.pickle\n"
+     "shardledger ingest snapshot_rank0.pickle snapshot_rank1.pickle",
      sl_cmd_ingest},
     {"merge", "make one ledger of the run directories of several nodes",
      "DIR… -o FILE [--keep changes|all] [--jobs N] [--rules FILE]",

@@ -6,6 +6,7 @@
 #include "storage/ledger.h"
 #include "storage/log/log_reader.h"
 #include "storage/run/run_directory.h"
+#include "storage/snapshot/snapshot_log.h"
 #include "storage/tables/schema_check.h"
 #include "viewer_sql.h"
 
@@ -257,10 +258,11 @@ int sl_open_run(const char *path, const char *run, struct sl_db **out, struct sl
       return sl_error_set(error, r, "%s: no such file or directory; record a run with 'shardledger run -- CMD'", path);
     return sl_error_set(error, r, "%s: %s", path, strerror(-r));
   }
-  if (!S_ISDIR(status.st_mode) && run)
+  const bool is_recorded = S_ISDIR(status.st_mode) || sl_snapshot_is(path);
+  if (!is_recorded && run)
     return sl_error_set(error, -EINVAL, "%s is the ledger of one run; --run chooses among those of a run directory",
                         path);
-  if (!S_ISDIR(status.st_mode))
+  if (!is_recorded)
     return open_file(path, SL_DB_READ, out, error);
 
   r = sl_ledger_place(path, run, &ledger, error);

@@ -62,6 +62,18 @@ static void *list_reach(void *list, uint32_t *count, uint32_t number, size_t siz
   return grown;
 }
 
+/* C and C++, as PyTorch's own stacks have it: "??" where there is no debug information. */
+static bool is_native(const char *file) {
+  static const char *const ends[] = {".cpp", ".cc", ".cxx", ".c", ".cu", ".cuh", ".h", ".hpp", ".S"};
+  const char *dot = strrchr(file, '.');
+  if (strcmp(file, "??") == 0 || strstr(file, ".so.") || (dot && strcmp(dot, ".so") == 0))
+    return true;
+  for (size_t i = 0; dot && i < sizeof ends / sizeof ends[0]; i++)
+    if (strcmp(dot, ends[i]) == 0)
+      return true;
+  return false;
+}
+
 enum sl_code_of sl_code_of(const char *file) {
   static const struct {
     const char *part;
@@ -74,6 +86,8 @@ enum sl_code_of sl_code_of(const char *file) {
   };
   if (strncmp(file, "<frozen", 7) == 0)
     return SL_CODE_OF_PYTHON;
+  if (is_native(file))
+    return SL_CODE_OF_NATIVE;
   for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
     if (strstr(file, parts[i].part))
       return parts[i].code_of;
@@ -82,7 +96,9 @@ enum sl_code_of sl_code_of(const char *file) {
 
 /* Of the line that its caller's stack has, and its own, the one that names it. */
 static bool names_better(const struct frame *frame, const struct frame *before) {
-  return !before || frame->code_of == SL_CODE_OF_USER ||
+  if (!before || before->code_of == SL_CODE_OF_NATIVE || frame->code_of == SL_CODE_OF_NATIVE)
+    return !before || before->code_of == SL_CODE_OF_NATIVE;
+  return frame->code_of == SL_CODE_OF_USER ||
          (before->code_of != SL_CODE_OF_USER &&
           (frame->code_of == SL_CODE_OF_LIBRARY || before->code_of != SL_CODE_OF_LIBRARY));
 }
@@ -140,7 +156,7 @@ static const char *stack_word(uint32_t stack_of) {
 }
 
 static const char *code_word(enum sl_code_of code_of) {
-  static const char *const words[] = {"user", "library", "pytorch", "python"};
+  static const char *const words[] = {"user", "library", "pytorch", "python", "native"};
   return words[code_of];
 }
 
@@ -161,10 +177,11 @@ int sl_sites_write(const struct sl_sites *sites, struct sl_ledger_writer *writer
   }
   for (uint32_t i = 1; i < sites->site_count && r == 0; i++) {
     const struct site *site = &sites->sites[i];
+    const uint32_t line = site->frame ? sites->frames[site->frame].line : 0;
     const struct sl_site_cells cells = {
         .id = i,
         .frame_id = site->frame,
-        .line_id = site->frame ? sites->frames[site->frame].line : 0,
+        .line_id = sites->frames && sites->frames[line].code_of != SL_CODE_OF_NATIVE ? line : 0,
         .operator_name = site->operator_name,
         .stack_of = site->frame ? stack_word(site->stack_of) : NULL,
     };

@@ -123,6 +123,9 @@ static int processes_find(struct sl_live_run *run, struct sl_error *error) {
   size_t count = 0;
   const char *directory = run->directory;
   int r = sl_run_open(&directory, 1, run->attempt, &found, &run->note, error);
+  if (r == 0 && found.processes[0].is_snapshot)
+    r = sl_error_set(error, -EINVAL, "%s is a memory snapshot, which does not grow; ask 'shardledger peaks %s'",
+                     directory, directory);
   if (r < 0)
     goto finish;
   if (!run->rules_read)

@@ -9,11 +9,11 @@ static void define_place(struct sl_log *log, const struct sl_event_allocator_pla
     log->place_device[place->id] = (uint8_t)place->device;
 }
 
-int sl_definition_take(struct sl_log *log, const struct stream *definition) {
-  switch (definition->type) {
-  case SL_EVENT_string: return sl_log_names_string(&log->names, definition->payload);
-  case SL_EVENT_info: return sl_log_names_info(&log->names, definition->payload);
-  case SL_EVENT_allocator_place: define_place(log, definition->payload); return 0;
+int sl_definition_take(struct sl_log *log, uint8_t type, const void *fields) {
+  switch (type) {
+  case SL_EVENT_string: return sl_log_names_string(&log->names, fields);
+  case SL_EVENT_info: return sl_log_names_info(&log->names, fields);
+  case SL_EVENT_allocator_place: define_place(log, fields); return 0;
   default: return 0;
   }
 }
@@ -21,6 +21,6 @@ int sl_definition_take(struct sl_log *log, const struct stream *definition) {
 int sl_definitions_read(struct sl_log *log) {
   int r = 0;
   while (r == 0 && sl_stream_advance(log, &log->definitions))
-    r = sl_definition_take(log, &log->definitions);
+    r = sl_definition_take(log, log->definitions.type, log->definitions.payload);
   return r;
 }

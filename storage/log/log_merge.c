@@ -241,9 +241,14 @@ static bool is_its_turn(struct sl_log *log, const struct stream *stream) {
 }
 
 int sl_log_next(struct sl_log *log, struct sl_event *event, struct sl_error *error) {
+  if (UNLIKELY(log->source.next != NULL)) {
+    const int r = log->source.next(log->source.context, event, error);
+    log->counts.events += r > 0;
+    return r;
+  }
   if (UNLIKELY(log->in_definitions)) {
     if (sl_stream_advance(log, &log->definitions)) {
-      if (log->following && sl_definition_take(log, &log->definitions) < 0)
+      if (log->following && sl_definition_take(log, log->definitions.type, log->definitions.payload) < 0)
         return sl_error_set(error, -ENOMEM, "out of memory while reading the definitions in %s",
                             log->segments.directory);
       give(log, &log->definitions, event);

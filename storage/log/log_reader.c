@@ -84,15 +84,36 @@ static int read_dropped(struct sl_log *log) {
   return 0;
 }
 
-int sl_log_open(const char *directory, struct sl_log **out, struct sl_error *error) {
+static struct sl_log *log_new(void) {
   struct sl_log *log = calloc(1, sizeof(*log));
-  *out = NULL;
   if (!log)
-    return sl_no_memory(error);
+    return NULL;
   log->waiting_until_ns = log->until_ns = UINT64_MAX;
   log->to_release = NO_DEVICE;
   log->held_max = HELD_MAX;
   memset(log->place_device, NO_DEVICE, sizeof(log->place_device));
+  return log;
+}
+
+struct sl_log *sl_log_of(const struct sl_log_source *source, uint64_t bytes) {
+  struct sl_log *log = log_new();
+  if (!log)
+    return NULL;
+  log->source = *source;
+  log->opened = true;
+  log->counts.bytes = bytes;
+  return log;
+}
+
+int sl_log_make_known(struct sl_log *log, uint8_t type, const void *fields) {
+  return sl_definition_take(log, type, fields);
+}
+
+int sl_log_open(const char *directory, struct sl_log **out, struct sl_error *error) {
+  struct sl_log *log = log_new();
+  *out = NULL;
+  if (!log)
+    return sl_no_memory(error);
   int r = sl_segments_open(directory, &log->segments, error);
   if (r < 0) {
     free(log);
@@ -252,12 +273,14 @@ void sl_log_counts(const struct sl_log *log, struct sl_log_counts *out) {
 }
 
 uint64_t sl_log_bytes_read(const struct sl_log *log) {
-  return log->bytes_read;
+  return log->source.next ? log->source.bytes_read(log->source.context) : log->bytes_read;
 }
 
 struct sl_log *sl_log_close(struct sl_log *log) {
   if (!log)
     return NULL;
+  if (log->source.close)
+    log->source.close(log->source.context);
   for (size_t i = 0; i < log->stream_count; i++) {
     sl_records_free(&log->streams[i]->records);
     free(log->streams[i]);

@@ -54,6 +54,23 @@ struct sl_log_counts {
  */
 int sl_log_open(const char *directory, struct sl_log **out, struct sl_error *error);
 
+/*
+ * Events from elsewhere than a log's files, in the order in which sl_log_next gives them: definitions first, allocator
+ * events of a device by their sequence. Such a log is read from its beginning to its end; it does not grow.
+ */
+struct sl_log_source {
+  void *context; /* of the functions; the log's, once it is made */
+  int (*next)(void *context, struct sl_event *event, struct sl_error *error); /* as sl_log_next */
+  uint64_t (*bytes_read)(void *context);
+  void (*close)(void *context);
+};
+
+/* A log of these events, which come from so many bytes. NULL: no memory, and the source stays the caller's. */
+struct sl_log *sl_log_of(const struct sl_log_source *source, uint64_t bytes);
+
+/* Makes a string, info or allocator_place event of such a log known before its first event. 0 or -ENOMEM. */
+int sl_log_make_known(struct sl_log *log, uint8_t type, const void *fields);
+
 /* Returns 1 with the next event (definitions first), 0 at the end, or a negative errno. */
 int sl_log_next(struct sl_log *log, struct sl_event *event, struct sl_error *error);
 

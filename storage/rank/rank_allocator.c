@@ -354,6 +354,13 @@ int sl_rank_on_allocator_existing(struct sl_rank_builder *b, const struct sl_eve
   return sl_rank_allocation_add(b, event, &made) ? 0 : sl_no_memory(b->error);
 }
 
+void sl_rank_on_existing_site(struct sl_rank_builder *b, const struct sl_event_existing_site *e) {
+  struct sl_block_map *map = e->device < SL_DEVICES_MAX ? b->memory.devices[e->device].map : NULL;
+  struct sl_allocation *a = map ? sl_block_map_find(map, e->address) : NULL;
+  if (a && a->restored && !b->figures_only)
+    sl_rank_sites_existing(&b->sites, a, e->site);
+}
+
 /* The definitions have ended: what was restored is there, and the rank's device is the one that holds most of it. */
 int sl_rank_restore_finish(struct sl_rank_builder *b) {
   struct sl_rank_allocations *all = &b->allocations;
@@ -430,6 +437,11 @@ int sl_rank_on_tag(struct sl_rank_builder *b, const struct sl_event *event) {
   return retagged(b, a);
 }
 
+bool sl_block_totals_are(const struct sl_block_totals *now, const struct sl_event_allocator_stats *stats) {
+  return stats->requested_bytes == now->requested_bytes && stats->allocated_bytes == now->allocated_bytes &&
+         stats->active_bytes == now->active_bytes && stats->reserved_bytes == now->reserved_bytes;
+}
+
 void sl_rank_on_allocator_stats(struct sl_rank_builder *b, const struct sl_event *event) {
   const struct sl_event_allocator_stats *stats = event->payload;
   const int device = b->memory.device;
@@ -437,9 +449,7 @@ void sl_rank_on_allocator_stats(struct sl_rank_builder *b, const struct sl_event
   if (device < 0 || stats->device != (uint32_t)device || stats->sequence != b->memory.devices[device].next_sequence)
     return; /* not at an instant that can be compared */
   const struct sl_block_totals now = sl_rank_memory_now(&b->memory);
-  const bool same = stats->requested_bytes == now.requested_bytes && stats->allocated_bytes == now.allocated_bytes &&
-                    stats->active_bytes == now.active_bytes && stats->reserved_bytes == now.reserved_bytes;
-  *checked = same && *checked != 0;
+  *checked = sl_block_totals_are(&now, stats) && *checked != 0;
 }
 
 uint64_t sl_rank_allocation_containing(void *context, uint64_t address) {

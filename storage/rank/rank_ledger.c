@@ -29,6 +29,24 @@ static int gap_write(struct sl_rank_builder *b, uint64_t at_ns, const char *sour
   return sl_put_gap(b->writer, &cells, b->error);
 }
 
+static bool is_snapshot(const struct sl_rank_builder *b) {
+  const char *fidelity = sl_log_info(b->log, "fidelity");
+  return fidelity && strcmp(fidelity, "snapshot") == 0;
+}
+
+/* A snapshot's sums are what its history has to come to: what does not, on any device, is said first. */
+static int on_allocator_stats(struct sl_rank_builder *b, const struct sl_event *event) {
+  const struct sl_event_allocator_stats *stats = event->payload;
+  sl_rank_on_allocator_stats(b, event);
+  if (!is_snapshot(b) || stats->device >= SL_DEVICES_MAX)
+    return 0;
+  const struct sl_block_map *map = b->memory.devices[stats->device].map;
+  if (sl_block_totals_are(map ? sl_block_map_totals(map) : &(struct sl_block_totals){0}, stats))
+    return 0;
+  return gap_write(b, event->time_ns, "snapshot", 0,
+                   "what the history comes to is not what the snapshot holds: figures before its end may be wrong");
+}
+
 /* Ranges and modules; sl_rank_phase_opened and _closed hear of phases. */
 static int on_phase_event(struct sl_rank_builder *b, const struct sl_event *event) {
   int r = sl_phases_event(b->phases, event, b->clock.at);
@@ -95,7 +113,8 @@ static int on_event(struct sl_rank_builder *b, const struct sl_event *event) {
   case SL_EVENT_allocator_place: return sl_or_no_memory(sl_rank_memory_place_add(&b->memory, payload), b->error);
   case SL_EVENT_allocator_restore: return sl_rank_on_allocator_restore(b, payload);
   case SL_EVENT_allocator_existing: return sl_rank_on_allocator_existing(b, event);
-  case SL_EVENT_allocator_stats: sl_rank_on_allocator_stats(b, event); return 0;
+  case SL_EVENT_existing_site: sl_rank_on_existing_site(b, payload); return 0;
+  case SL_EVENT_allocator_stats: return on_allocator_stats(b, event);
   case SL_EVENT_dropped_allocator:
   case SL_EVENT_kept_block:
   case SL_EVENT_kept_range:
@@ -203,7 +222,7 @@ static int rank_write(struct sl_rank_builder *b, const struct sl_event_device *d
       .events = (int64_t)counts.events,
       .events_lost = (int64_t)(counts.lost + b->memory.unknown),
       .restored_allocations = (int64_t)b->restore.allocations,
-      .clean_exit = b->clean_exit,
+      .clean_exit = is_snapshot(b) ? SL_NONE : b->clean_exit,
       .multiprocessors = info_number(b->log, "multiprocessors"),
       .multiprocessor_threads = info_number(b->log, "multiprocessor_threads"),
       .memory_limit_bytes = sl_known(info_number(b->log, "memory_limit"), 0),

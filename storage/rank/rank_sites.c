@@ -73,3 +73,8 @@ void sl_rank_sites_allocation(struct sl_rank_sites *sites, struct sl_allocation 
   if (!own && of.site)
     a->site_step = of.step;
 }
+
+void sl_rank_sites_existing(struct sl_rank_sites *sites, struct sl_allocation *a, uint32_t site) {
+  a->site = sl_sites_known(sites->known, site);
+  a->site_step = -1;
+}

@@ -34,4 +34,7 @@ int sl_rank_sites_event(struct sl_rank_sites *sites, const struct sl_event *even
 /* Gives a new allocation its site and note; phase: innermost at its time, NULL outside of all. */
 void sl_rank_sites_allocation(struct sl_rank_sites *sites, struct sl_allocation *a, struct sl_phase *phase);
 
+/* The same of one that was there before recording began. */
+void sl_rank_sites_existing(struct sl_rank_sites *sites, struct sl_allocation *a, uint32_t site);
+
 #endif

@@ -4,6 +4,7 @@
 #include "jobs.h"
 #include "storage/log/log_reader.h"
 #include "storage/rank/rank_ledger.h"
+#include "storage/snapshot/snapshot_log.h"
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -77,7 +78,7 @@ static int rank_write(struct job *job, struct sl_ledger_writer *writer, struct s
   options.progress = progress_add;
   options.progress_context = job;
   struct sl_log *log = NULL;
-  int r = sl_log_open(process->path, &log, error);
+  int r = sl_recording_open(process->path, &log, error);
   if (r == 0)
     r = sl_ledger_writer_begin(writer, process->rank, error);
   if (r == 0)

@@ -3,8 +3,10 @@
 
 #include "plugin/format/log_format.h"
 #include "run_attempts.h"
+#include "run_snapshots.h"
 #include "storage/grow.h"
 #include "storage/log/log_reader.h"
+#include "storage/snapshot/snapshot_log.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -19,6 +21,11 @@
 static bool is_log_file(const char *name) {
   const char *suffix = strrchr(name, '.');
   return suffix && (strcmp(suffix, SL_SEGMENT_SUFFIX) == 0 || strcmp(suffix, SL_SEALED_SUFFIX) == 0);
+}
+
+static bool is_snapshot_name(const char *name) {
+  const char *suffix = strrchr(name, '.');
+  return suffix && (strcmp(suffix, ".pickle") == 0 || strcmp(suffix, ".pkl") == 0);
 }
 
 /* What a look at a directory found. */
@@ -77,12 +84,42 @@ static int entry_visit(int parent, const char *directory, const char *name,
   return r;
 }
 
+static int snapshot_visit(const char *path, const struct stat *status, int (*visit)(void *context, const char *path),
+                          void *context, struct found *found) {
+  const uint64_t changed = (uint64_t)status->st_mtim.tv_sec * 1000000000u + (uint64_t)status->st_mtim.tv_nsec;
+  found->processes++;
+  found->changed_ns = changed > found->changed_ns ? changed : found->changed_ns;
+  return visit ? visit(context, path) : 0;
+}
+
+/* Memory snapshots of PyTorch's in an open directory, by their names' ends and how they begin. */
+static int snapshots_visit(DIR *listing, const char *directory, int (*visit)(void *context, const char *path),
+                           void *context, struct found *found) {
+  int r = 0;
+  rewinddir(listing);
+  for (struct dirent *entry; r == 0 && (entry = readdir(listing));) {
+    struct stat status;
+    char *path = NULL;
+    if (!is_snapshot_name(entry->d_name) || fstatat(dirfd(listing), entry->d_name, &status, AT_SYMLINK_NOFOLLOW) < 0 ||
+        !S_ISREG(status.st_mode))
+      continue;
+    if (asprintf(&path, "%s/%s", directory, entry->d_name) < 0)
+      return -ENOMEM;
+    r = sl_snapshot_is(path) ? snapshot_visit(path, &status, visit, context, found) : 0;
+    free(path);
+  }
+  return r;
+}
+
 /* Calls visit for every process directory in directory until it fails; for itself where it is one and holds none. */
 static int processes_visit(const char *directory, int (*visit)(void *context, const char *path), void *context,
                            struct found *found) {
   uint64_t own_ns = 0;
   int r = 0, beside = 0;
+  struct stat status;
   *found = (struct found){0};
+  if (stat(directory, &status) == 0 && S_ISREG(status.st_mode) && sl_snapshot_is(directory))
+    return snapshot_visit(directory, &status, visit, context, found);
   DIR *listing = opendir(directory);
   if (!listing)
     return -errno;
@@ -91,6 +128,8 @@ static int processes_visit(const char *directory, int (*visit)(void *context, co
       r = entry_visit(dirfd(listing), directory, entry->d_name, visit, context, found);
   if (r == 0)
     r = beside = has_log(dirfd(listing), &own_ns);
+  if (r == 0 && !found->processes)
+    r = snapshots_visit(listing, directory, visit, context, found);
   closedir(listing);
   if (r < 0)
     return r;
@@ -122,10 +161,35 @@ static void process_close(struct sl_run_process *process) {
   sl_run_identity_free(&process->identity);
 }
 
+static int process_add(struct opening *opening, struct sl_run_process process, int r) {
+  struct sl_run *run = opening->run;
+  void *grown = sl_list_grow(run->processes, run->count, sizeof *run->processes);
+  if (grown)
+    run->processes = grown;
+  if (r < 0 || !process.path || !grown) {
+    process_close(&process);
+    return sl_no_memory(opening->error);
+  }
+  run->processes[run->count++] = process;
+  return 0;
+}
+
+/* Its name alone is looked at: what it holds may be gigabytes. */
+static int snapshot_open(struct opening *opening, const char *path) {
+  struct stat status;
+  const struct sl_run_process process = {.path = strdup(path),
+                                         .bytes = stat(path, &status) == 0 ? (uint64_t)status.st_size : 0,
+                                         .world_size = -1,
+                                         .directory = opening->directory,
+                                         .is_snapshot = true};
+  return process_add(opening, process, 0);
+}
+
 static int process_open(void *context, const char *path) {
   struct opening *opening = context;
-  struct sl_run *run = opening->run;
   struct sl_log *log = NULL;
+  if (sl_snapshot_is(path))
+    return snapshot_open(opening, path);
   int r = sl_log_open(path, &log, opening->error);
   if (r == -ENODATA) {
     opening->empty++;
@@ -146,15 +210,7 @@ static int process_open(void *context, const char *path) {
   };
   r = sl_run_identity_read(log, world_size, &process.identity);
   log = sl_log_close(log);
-  void *grown = sl_list_grow(run->processes, run->count, sizeof *run->processes);
-  if (grown)
-    run->processes = grown;
-  if (r < 0 || !process.path || !grown) {
-    process_close(&process);
-    return sl_no_memory(opening->error);
-  }
-  run->processes[run->count++] = process;
-  return 0;
+  return process_add(opening, process, r);
 }
 
 /* Adds the processes of one directory. */
@@ -162,8 +218,13 @@ static int directory_open(const char *directory, size_t number, struct sl_run *o
                           struct sl_error *error) {
   struct stat status;
   const size_t before = out->count;
-  if (stat(directory, &status) < 0 || !S_ISDIR(status.st_mode))
+  if (stat(directory, &status) == 0 && S_ISREG(status.st_mode)) {
+    int r = sl_snapshot_check(directory, error); /* what else it is, in a sentence */
+    if (r < 0)
+      return r;
+  } else if (stat(directory, &status) < 0 || !S_ISDIR(status.st_mode)) {
     return sl_error_set(error, -ENOENT, "%s: no such directory", directory);
+  }
   struct opening opening = {out, number, error, 0};
   struct found found;
   int r = processes_visit(directory, process_open, &opening, &found);
@@ -241,6 +302,8 @@ int sl_run_open(const char *const *directories, size_t count, const char *attemp
   note->text[0] = 0;
   for (size_t i = 0; i < count && r == 0; i++)
     r = directory_open(directories[i], i, out, note, error);
+  if (r == 0 && out->processes[0].is_snapshot)
+    return sl_run_of_snapshots(out, directories[0], attempt, error);
   if (r == 0)
     r = sl_run_sort(out, error);
   if (r == 0)

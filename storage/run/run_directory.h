@@ -8,21 +8,23 @@
 #include "run_identity.h"
 #include "storage/error.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 struct sl_run_process {
-  char *path;     /* of the process directory; owned by the run */
+  char *path;     /* of the process directory, or of a memory snapshot of PyTorch's; owned by the run */
   uint32_t rank;  /* unique within the run */
   uint64_t bytes; /* of its log, on disk */
   uint64_t start_ns;
   int64_t world_size; /* -1: unknown */
   size_t directory;   /* which of the directories that were opened it is in */
   size_t attempt;     /* index of sl_run.attempts */
+  bool is_snapshot;
   struct sl_run_identity identity;
 };
 
-enum sl_told_by { SL_TOLD_launcher, SL_TOLD_communicator, SL_TOLD_time };
+enum sl_told_by { SL_TOLD_launcher, SL_TOLD_communicator, SL_TOLD_time, SL_TOLD_user };
 
 /* A start of a job: processes that ran together. */
 struct sl_attempt {
@@ -44,6 +46,8 @@ struct sl_run {
 
 /*
  * Looks into the run or process directories of one job, mostly one; of a job on several nodes there may be one a node.
+ * Where a memory snapshot of PyTorch's is named, or a directory that holds such files and no log, these are the ranks
+ * (run_snapshots.h).
  * No log stays open: there may be more ranks than files that may be open, and each takes memory.
  * attempt: which one, by its number or an id that its launcher gave it; NULL: the newest. note: one sentence about what
  * was left out, or "". -ENOENT, -ENODATA, -EBADMSG, -EPROTO as in ledger.h; -EINVAL: there is no such attempt, or one
@@ -55,7 +59,8 @@ void sl_run_close(struct sl_run *run);
 
 /*
  * Calls visit for every process directory in directory, in no order, until it fails; where there is none, for itself if
- * it is one. Links are not followed. 0 or a negative errno.
+ * it is one, else for every snapshot in it. Of a file that is a snapshot, for itself. Links are not followed. 0 or a
+ * negative errno.
  */
 int sl_run_visit(const char *directory, int (*visit)(void *context, const char *path), void *context);
 

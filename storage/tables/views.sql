@@ -64,7 +64,7 @@ FROM phase i;
 CREATE VIEW rank_ending AS
 SELECT r.rank, CASE WHEN EXISTS (SELECT 1 FROM oom o WHERE o.rank = r.rank AND NOT EXISTS (
     SELECT 1 FROM step s WHERE s.rank = o.rank AND s.start_ns > o.at_ns)) THEN 'out of memory'
-  WHEN r.clean_exit THEN 'clean' ELSE 'cut off' END AS ended
+  WHEN r.fidelity = 'snapshot' THEN 'snapshot' WHEN r.clean_exit THEN 'clean' ELSE 'cut off' END AS ended
 FROM rank r;
 
 -- The step to show of each rank: WHERE asked IS 3 has step 3, WHERE asked IS NULL the one with the highest peak. rows_step is

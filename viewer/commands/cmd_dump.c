@@ -5,6 +5,7 @@
 #include "storage/log/event_table.h"
 #include "storage/log/log_reader.h"
 #include "storage/run/run_directory.h"
+#include "storage/snapshot/snapshot_log.h"
 #include "storage/words.h"
 
 #include <errno.h>
@@ -127,7 +128,7 @@ static int dump_process(const char *directory, struct selection *selection, stru
   struct sl_log *log = NULL;
   struct sl_event event;
   struct sl_log_counts counts;
-  int r = sl_log_open(directory, &log, error);
+  int r = sl_recording_open(directory, &log, error);
   if (r < 0)
     return r;
 

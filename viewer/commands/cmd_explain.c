@@ -107,8 +107,13 @@ static int describe_moment(struct sl_db *db, int64_t rank, int64_t at_ns, char o
   char time[SL_UNIT_CHARS];
   int r = sl_db_ask_first(db, sl_sql_explain_moment, SL_WITH(SL_NUMBER(":rank", rank), SL_NUMBER(":at", at_ns)),
                           &statement, error);
-  if (r == 0)
-    snprintf(out, 120, "before the first step (%s)", sl_format_instant(time, at_ns));
+  if (r == 0) {
+    int64_t any = 0;
+    r = sl_db_int(db, sl_sql_info_has_steps, &any, error);
+    snprintf(out, 120, any ? "before the first step (%s)" : "%s", sl_format_instant(time, at_ns));
+    statement = sl_statement_close(statement);
+    return r;
+  }
   if (r > 0) {
     int64_t step = sl_column_int(statement, 0), start = sl_column_int(statement, 1), end = sl_column_int(statement, 2);
     if (at_ns <= end)
@@ -139,8 +144,11 @@ static int print_birth(struct sl_db *db, struct sl_output *out, struct sl_statem
   int r = describe_moment(db, sl_column_int(s, RANK), sl_column_int(s, ALLOC_NS), moment, error);
   if (r < 0)
     return r;
-  sl_output_line(out, "Made     %s, by thread %" PRId64 " of rank %" PRId64, moment, sl_column_int(s, TID),
-                 sl_column_int(s, RANK));
+  if (sl_column_int(s, TID) == 0) /* a memory snapshot does not tell */
+    sl_output_line(out, "Made     %s, by rank %" PRId64, moment, sl_column_int(s, RANK));
+  else
+    sl_output_line(out, "Made     %s, by thread %" PRId64 " of rank %" PRId64, moment, sl_column_int(s, TID),
+                   sl_column_int(s, RANK));
   if (sl_column_is_null(s, RANGES))
     sl_output_line(out, "In       no range");
   else

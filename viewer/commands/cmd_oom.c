@@ -36,6 +36,7 @@ static int read_end(struct sl_db *db, const struct selection *selection, struct 
         .phase = sl_column_int(statement, 2),
         .ranks = sl_column_int(statement, 3),
         .clean = sl_column_int(statement, 4),
+        .is_snapshot = sl_column_is_null(statement, 4),
         .allocated_bytes = sl_column_int(statement, 5),
     };
   statement = sl_statement_close(statement);
@@ -177,7 +178,10 @@ static int print_headline(struct sl_db *db, struct sl_output *out, const struct 
     snprintf(message, sizeof message, " (its message says %s, the segment for it)",
              sl_format_bytes(segment, death->wanted_bytes, out->exact_bytes));
   sl_output_line(out, "%s", "");
-  if (death->at_ns < 0 && death->clean)
+  if (death->at_ns < 0 && death->is_snapshot)
+    sl_output_styled(out, SL_STYLE_bold, "Rank %" PRId64 "'s memory snapshot has no refused request in its history",
+                     death->rank);
+  else if (death->at_ns < 0 && death->clean)
     sl_output_styled(out, SL_STYLE_bold, "Rank %" PRId64 " ended in order, and no request was refused", death->rank);
   else if (death->at_ns < 0)
     sl_output_styled(out, SL_STYLE_red,
@@ -381,7 +385,9 @@ static int print_in_order(struct sl_db *db, struct sl_output *out, struct sl_err
   struct sl_statement *statement = NULL;
   int r = sl_db_ask_first(db, sl_sql_oom_in_order, NULL, &statement, error);
   sl_output_line(out, "%s", "");
-  if (r > 0 && sl_column_is_null(statement, 0))
+  if (r > 0 && sl_column_int(statement, 1))
+    sl_output_line(out, "No request was refused in what the memory snapshots tell.");
+  else if (r > 0 && sl_column_is_null(statement, 0))
     sl_output_line(out, "No request was refused, and every rank ended in order.");
   else if (r > 0)
     sl_output_line(out,

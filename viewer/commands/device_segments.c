@@ -52,7 +52,10 @@ static int find_instant(struct sl_db *db, enum sl_segments_at at, const struct s
                         : at == SL_SEGMENTS_peak ? "at the peak of allocated memory, in step"
                                                  : "at the end of step";
     if (out->step < 0)
-      snprintf(out->what, sizeof out->what, "where memory ran out, outside of any step");
+      snprintf(out->what, sizeof out->what, "%s",
+               at == SL_SEGMENTS_oom    ? "where memory ran out, outside of any step"
+               : at == SL_SEGMENTS_peak ? "at the peak of allocated memory, in a run without steps"
+                                        : "at the end of a run without steps");
     else
       snprintf(out->what, sizeof out->what, "%s %" PRId64, where, out->step);
   }
@@ -333,8 +336,10 @@ int sl_print_segments(struct sl_db *db, struct sl_output *out, const struct sl_s
   if (r == 0)
     r = question->by_step ? find_instant(db, SL_SEGMENTS_last, question, &instant, error)
                           : resolve(db, question, &instant, error);
-  if (r <= 0)
-    return r < 0 ? r : say_why_not(db, question, error);
+  if (r == 0 || (r > 0 && question->by_step && instant.step < 0))
+    return say_why_not(db, question, error);
+  if (r < 0)
+    return r;
   if (question->by_step)
     return print_steps(db, out, &instant, error);
   r = sl_segment_maps_read(db, instant.rank, instant.device, &instant.at_ns, 1, &map, error);

@@ -11,18 +11,27 @@ WHERE s.step = :step AND (:rank IS NULL OR rank_in(s.rank, :rank)) AND s.end_res
 ORDER BY s.end_reserved_bytes DESC, s.rank LIMIT 1
 
 -- name: segments_at_last
-SELECT s.rank, r.device, (
+-- Without steps, of the one period that there is.
+SELECT * FROM (SELECT s.rank, r.device, (
     SELECT own.end_ns FROM step AS own WHERE own.rank = s.rank AND own.step = coalesce(s.same_as, s.step)),
   coalesce(s.same_as, s.step), s.step FROM step AS s JOIN rank AS r ON r.rank = s.rank
 WHERE (:rank IS NULL OR rank_in(s.rank, :rank)) AND s.end_reserved_bytes IS NOT NULL
-ORDER BY s.step DESC, s.end_reserved_bytes DESC, s.rank LIMIT 1
+ORDER BY s.step DESC, s.end_reserved_bytes DESC, s.rank LIMIT 1)
+UNION ALL
+SELECT * FROM (SELECT p.rank, r.device, p.end_ns, NULL, NULL FROM period AS p JOIN rank AS r ON r.rank = p.rank
+  WHERE p.kind = 'whole' AND (:rank IS NULL OR rank_in(p.rank, :rank)) AND p.end_reserved_bytes IS NOT NULL
+    AND NOT EXISTS (SELECT 1 FROM step) ORDER BY p.end_reserved_bytes DESC, p.rank LIMIT 1)
 
 -- name: segments_at_peak
-SELECT s.rank, r.device, (
+SELECT * FROM (SELECT s.rank, r.device, (
     SELECT own.peak_ns FROM step AS own WHERE own.rank = s.rank AND own.step = coalesce(s.same_as, s.step)),
   coalesce(s.same_as, s.step), s.step FROM step AS s JOIN rank AS r ON r.rank = s.rank
 WHERE (:rank IS NULL OR rank_in(s.rank, :rank)) AND s.peak_reserved_bytes IS NOT NULL
-ORDER BY s.peak_allocated_bytes DESC, s.same_as IS NOT NULL, s.rank, s.step LIMIT 1
+ORDER BY s.peak_allocated_bytes DESC, s.same_as IS NOT NULL, s.rank, s.step LIMIT 1)
+UNION ALL
+SELECT * FROM (SELECT p.rank, r.device, p.peak_ns, NULL, NULL FROM period AS p JOIN rank AS r ON r.rank = p.rank
+  WHERE p.kind = 'whole' AND (:rank IS NULL OR rank_in(p.rank, :rank)) AND p.peak_reserved_bytes IS NOT NULL
+    AND NOT EXISTS (SELECT 1 FROM step) ORDER BY p.peak_allocated_bytes DESC, p.rank LIMIT 1)
 
 -- name: segments_known
 SELECT EXISTS(SELECT 1 FROM step WHERE end_reserved_bytes IS NOT NULL)

@@ -8,7 +8,8 @@ SELECT EXISTS(SELECT 1 FROM module)
 SELECT EXISTS(SELECT 1 FROM allocation)
 
 -- name: info_has_checks
-SELECT EXISTS(SELECT 1 FROM step WHERE checked IS NOT NULL)
+SELECT EXISTS(SELECT 1 FROM step WHERE checked IS NOT NULL) OR EXISTS(
+  SELECT 1 FROM period p JOIN rank r ON r.rank = p.rank WHERE p.checked IS NOT NULL AND r.fidelity = 'snapshot')
 
 -- name: info_has_driver_memory
 SELECT EXISTS(SELECT 1 FROM segment WHERE owner <> 'pytorch')
@@ -31,6 +32,8 @@ SELECT EXISTS(SELECT 1 FROM kernel)
 -- name: info_why
 -- What the record itself says of why a source recorded nothing: NCCL too old for it, or the source's own reason, where it was on
 -- in no rank.
+SELECT 'a memory snapshot of PyTorch does not tell it' WHERE EXISTS(SELECT 1 FROM rank WHERE fidelity = 'snapshot')
+UNION ALL
 SELECT 'NCCL ' || max(nccl_version) || ' has no profiler plugin: it came with 2.23' FROM rank
 WHERE :source = 'nccl_profiler' AND nccl_version LIKE '2.%' AND CAST(substr(nccl_version, 3) AS INTEGER) < 23
 HAVING count(*) > 0
@@ -52,8 +55,9 @@ SELECT NOT EXISTS(SELECT 1 FROM missing_ranks)
 -- name: info_ranks
 SELECT r.rank, host, pid, device, device_name, device_uuid, device_bytes, r.start_ns, r.end_ns, r.end_ns - r.start_ns,
   coalesce(steps, 0), coalesce(steps_in_full, 0), events, events_lost, clean_exit, (SELECT ended FROM rank_ending AS e
-  WHERE e.rank = r.rank), coalesce(steps_agreed, 0), coalesce(steps_differed, 0), CASE WHEN coalesce(steps_agreed +
-  steps_differed, 0) = 0 THEN 'not possible' WHEN steps_differed > 0 THEN steps_differed || ' of ' || (steps_agreed +
+  WHERE e.rank = r.rank), coalesce(steps_agreed, 0), coalesce(steps_differed, 0), CASE WHEN fidelity = 'snapshot' THEN (SELECT CASE
+      min(checked) WHEN 1 THEN 'its end is exact' WHEN 0 THEN 'its end differs' ELSE 'not possible' END FROM period AS p
+    WHERE p.rank = r.rank) WHEN coalesce(steps_agreed + steps_differed, 0) = 0 THEN 'not possible' WHEN steps_differed > 0 THEN steps_differed || ' of ' || (steps_agreed +
   steps_differed) || ' steps differ' WHEN steps_agreed < steps THEN steps_agreed || ' steps exact, ' || (steps -
   steps_agreed) || ' unchecked' ELSE steps_agreed || ' of ' || steps || ' steps exact' END, fidelity, torch_version,
   nccl_version, cuda_version, allocator_backend, allocator_config, world_size, local_rank

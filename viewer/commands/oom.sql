@@ -56,7 +56,7 @@ SELECT f.host, max(d.after_error_ns), rank_ranges(iif(d.after_ns < d.after_error
 FROM death d JOIN death f ON f.place = 1 WHERE d.host IS NOT f.host HAVING count(*) > 0
 
 -- name: oom_in_order
-SELECT rank_ranges(first, last) FROM missing_ranks
+SELECT rank_ranges(first, last), EXISTS(SELECT 1 FROM rank WHERE fidelity = 'snapshot') FROM missing_ranks
 
 -- name: oom_place
 -- The period of an instant outside of steps (NULL: the last one of all) in words, and the step before it.

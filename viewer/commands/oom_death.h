@@ -20,7 +20,7 @@ struct sl_death {
   int64_t requests, ranks;
   int64_t unordered; /* deadly ones whose clocks can't be compared; below 0: this is one of them */
   char source[64], reason[16], place[160]; /* place: outside of steps, the period in words */
-  bool free_known, allocated_known, reserved_known, clean, deadly;
+  bool free_known, allocated_known, reserved_known, clean, deadly, is_snapshot;
 };
 
 /* Makes the view `request` of oom.sql, with its function, and the table `death`. 0 or a negative errno. */

@@ -10,8 +10,9 @@ SELECT (SELECT coalesce(sum(events_lost), 0) FROM rank), (SELECT count(*) FROM g
     FROM (SELECT * FROM missing_ranks ORDER BY first LIMIT 8)),
   (SELECT 'run ' || attempt || ' of ' || (SELECT count(*) FROM attempt) || '; ' FROM attempt
     WHERE is_this AND (SELECT count(*) FROM attempt) > 1),
-  (SELECT 'rehearsal of rank' || iif(count(*) > 1, 's ', ' ') || rank_ranges(rank) || ' of ' || max(world_size) || '; '
-    FROM rank WHERE rehearsal IS NOT NULL HAVING count(*) > 0)
+  coalesce((SELECT 'rehearsal of rank' || iif(count(*) > 1, 's ', ' ') || rank_ranges(rank) || ' of ' || max(world_size)
+      || '; ' FROM rank WHERE rehearsal IS NOT NULL HAVING count(*) > 0), (SELECT 'from PyTorch''s memory snapshot' ||
+      iif(count(*) > 1, 's', '') || '; ' FROM rank WHERE fidelity = 'snapshot' HAVING count(*) > 0))
 FROM whole
 
 -- name: summary_repeated

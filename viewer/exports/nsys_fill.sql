@@ -10,9 +10,9 @@ WITH numbered AS (
   SELECT *, dense_rank() OVER (ORDER BY host) - 1 AS n, row_number() OVER (PARTITION BY pid & 0xffffff ORDER BY rank) AS nth
   FROM ledger.rank),
 shifted AS (
-  SELECT r.*, iif(nth = 1, r.pid & 0xffffff, 0x800000 | r.rank) AS unique_pid,
+  SELECT r.*, iif(nth = 1 AND r.pid IS NOT NULL, r.pid & 0xffffff, 0x800000 | r.rank) AS unique_pid,
     coalesce((SELECT offset_ns FROM host_offset h WHERE h.host IS r.host), 0) AS offset_ns FROM numbered r)
-SELECT rank, unique_pid AS pid, pid & 0xffffff AS own_pid, device, device_name, device_uuid, device_bytes, multiprocessors, pci_bus_id, host, n,
+SELECT rank, unique_pid AS pid, coalesce(pid & 0xffffff, unique_pid) AS own_pid, device, device_name, device_uuid, device_bytes, multiprocessors, pci_bus_id, host, n,
   start_ns, end_ns,
   n / 255 AS hw, 1 + n % 255 AS vm, (((n / 255) << 56) | ((1 + n % 255) << 48)) AS global_vid,
   (((n / 255) << 56) | ((1 + n % 255) << 48) | (unique_pid << 24)) AS global_pid,

@@ -11,9 +11,10 @@ function showCoverage(run, ranks) {
   const lost = run.ranks.reduce((sum, rank) => sum + rank.lost, 0), {bytes: unattributed, whole} = unattributedOf(ranks);
   const line = document.getElementById("coverage");
   const reduced = run.ranks.filter((rank) => rank.fidelity === "history").length;
+  const taken = run.ranks.some((rank) => rank.fidelity === "snapshot");
   const some = reduced < run.ranks.length ? ` on ${reduced} of ${plural(run.ranks.length, "rank")}` : "";
   const {run: which, missing: absent, rehearsal} = run.coverage[0], all = Math.max(...run.ranks.map((rank) => rank.world_size));
-  line.textContent = `${which ? `${which}; ` : ""}${rehearsal ? `${rehearsal}; ` : ""}${absent ? `${run.ranks.length} of ${plural(all, "rank")}, missing: ${absent}; ` : ""}${reduced ? `reduced: allocations read from PyTorch's history${some}; ` : ""}${plural(lost, "event")} lost, ${plural(run.gaps.length, "gap")}; ${formatBytes(unattributed)} (${
+  line.textContent = `${which ? `${which}; ` : ""}${rehearsal ? `${rehearsal}; ` : ""}${taken ? "from PyTorch's memory snapshot; " : ""}${absent ? `${run.ranks.length} of ${plural(all, "rank")}, missing: ${absent}; ` : ""}${reduced ? `reduced: allocations read from PyTorch's history${some}; ` : ""}${plural(lost, "event")} lost, ${plural(run.gaps.length, "gap")}; ${formatBytes(unattributed)} (${
     whole ? formatShare(unattributed, whole) : "0.0%"}) unattributed at the peak`;
   line.classList.toggle("loss", Boolean(absent) || reduced > 0 || lost > 0 || run.gaps.length > 0 || unattributed > 0);
 }
@@ -77,6 +78,9 @@ function showAlerts(run, app) {
   if (blind.length)
     box.append(element("div", {class: "alert"}, element("b", {}, `${rankWords(blind)}: allocations of tensors were not recorded.`),
                        " What is missing, and why, is at the end of this page."));
+  const taken = run.ranks.filter((rank) => rank.fidelity === "snapshot");
+  if (taken.length)
+    box.append(element("div", {class: "alert"}, `${rankWords(taken)}: read from PyTorch’s own memory snapshot, which tells no steps, no modules and not what tensors are.`));
   if (coarse.length)
     box.append(element("div", {class: "alert"}, `${rankWords(coarse)}: allocations were read from PyTorch’s history at step ends, without their thread.`));
   const [unchecked] = run.unchecked;

@@ -12,7 +12,7 @@ class Story {
     this.box.hidden = !row;
     if (!row) return this.box.replaceChildren();
     const {app} = this, module = app.modules.name(row.module);
-    const facts = [["Made", `${this.moment(row.alloc)}, by thread ${row.tid} of rank ${row.rank}`], ["In", this.part.phases.get(row.phase)?.replaceAll(" > ", " › ") || "no range"],
+    const facts = [["Made", `${this.moment(row.alloc)}, by ${row.tid ? `thread ${row.tid} of ` : ""}rank ${row.rank}`], ["In", this.part.phases.get(row.phase)?.replaceAll(" > ", " › ") || "no range"],
                    ["Size", this.size(row)], ["Where", `0x${row.address.toString(16)}, ${row.stream ? `stream 0x${row.stream.toString(16)}` : "the default stream"}, ${row.pool ? `pool ${row.pool}` : "the shared pool"}`],
                    ...this.code(row), row.note ? ["Note", row.note] : null, ...this.freed(row), ["Why", `rule ${row.decided_by}: ${app.run.rules[row.decided_by] || "a rule that this version does not know"}`]].filter(Boolean);
     this.box.replaceChildren(
@@ -25,6 +25,7 @@ class Story {
   // "step 3, 12.30 ms after its start", in the words of the command.
   moment(at) {
     const {view} = this.app, i = lastNotAbove(view.steps.length, (n) => view.steps[n].start, at), step = view.steps[i];
+    if (!view.steps.length) return `${formatTime(at)} into the run`;
     if (!step) return `before the first step (${formatTime(at)} into the run)`;
     return at <= step.end ? `step ${step.step}, ${formatTime(at - step.start)} after its start` : `after step ${step.step}, ${formatTime(at - step.end)} after its end`;
   }

@@ -409,6 +409,8 @@ SELECT
         )
     )
     THEN 'out of memory'
+    WHEN r.fidelity = 'snapshot'
+    THEN 'snapshot'
     WHEN r.clean_exit <> 0
     THEN 'clean'
     ELSE 'cut off'

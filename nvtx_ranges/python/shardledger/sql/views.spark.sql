@@ -433,6 +433,8 @@ SELECT
       ) > 0
     )
     THEN 'out of memory'
+    WHEN r.fidelity = 'snapshot'
+    THEN 'snapshot'
     WHEN r.clean_exit <> 0
     THEN 'clean'
     ELSE 'cut off'

@@ -1,0 +1,69 @@
+/* The opcodes of Python's pickle format, protocols 2 to 5, by the names that pickletools has for them. */
+#ifndef SHARDLEDGER_PICKLE_OPCODES_H
+#define SHARDLEDGER_PICKLE_OPCODES_H
+
+enum sl_pickle_opcode {
+  SL_PICKLE_MARK = '(',
+  SL_PICKLE_STOP = '.',
+  SL_PICKLE_POP = '0',
+
+  SL_PICKLE_NONE = 'N',
+  SL_PICKLE_NEWTRUE = 0x88,
+  SL_PICKLE_NEWFALSE = 0x89,
+  SL_PICKLE_BININT = 'J',
+  SL_PICKLE_BININT1 = 'K',
+  SL_PICKLE_BININT2 = 'M',
+  SL_PICKLE_LONG1 = 0x8a,
+  SL_PICKLE_LONG4 = 0x8b,
+  SL_PICKLE_BINFLOAT = 'G',
+
+  SL_PICKLE_SHORT_BINSTRING = 'U',
+  SL_PICKLE_BINSTRING = 'T',
+  SL_PICKLE_SHORT_BINUNICODE = 0x8c,
+  SL_PICKLE_BINUNICODE = 'X',
+  SL_PICKLE_BINUNICODE8 = 0x8d,
+  SL_PICKLE_SHORT_BINBYTES = 'C',
+  SL_PICKLE_BINBYTES = 'B',
+  SL_PICKLE_BINBYTES8 = 0x8e,
+  SL_PICKLE_BYTEARRAY8 = 0x96,
+
+  SL_PICKLE_EMPTY_DICT = '}',
+  SL_PICKLE_DICT = 'd',
+  SL_PICKLE_SETITEM = 's',
+  SL_PICKLE_SETITEMS = 'u',
+  SL_PICKLE_EMPTY_LIST = ']',
+  SL_PICKLE_LIST = 'l',
+  SL_PICKLE_APPEND = 'a',
+  SL_PICKLE_APPENDS = 'e',
+  SL_PICKLE_EMPTY_TUPLE = ')',
+  SL_PICKLE_TUPLE = 't',
+  SL_PICKLE_TUPLE1 = 0x85,
+  SL_PICKLE_TUPLE2 = 0x86,
+  SL_PICKLE_TUPLE3 = 0x87,
+
+  SL_PICKLE_BINPUT = 'q',
+  SL_PICKLE_LONG_BINPUT = 'r',
+  SL_PICKLE_MEMOIZE = 0x94,
+  SL_PICKLE_BINGET = 'h',
+  SL_PICKLE_LONG_BINGET = 'j',
+
+  SL_PICKLE_PROTO = 0x80,
+  SL_PICKLE_FRAME = 0x95,
+
+  /* What runs code of the reader's when Python loads it: never carried out here. */
+  SL_PICKLE_GLOBAL = 'c',
+  SL_PICKLE_STACK_GLOBAL = 0x93,
+  SL_PICKLE_INST = 'i',
+  SL_PICKLE_OBJ = 'o',
+  SL_PICKLE_NEWOBJ = 0x81,
+  SL_PICKLE_NEWOBJ_EX = 0x92,
+  SL_PICKLE_REDUCE = 'R',
+  SL_PICKLE_BUILD = 'b',
+  SL_PICKLE_EXT1 = 0x82,
+  SL_PICKLE_EXT2 = 0x83,
+  SL_PICKLE_EXT4 = 0x84,
+  SL_PICKLE_PERSID = 'P',
+  SL_PICKLE_BINPERSID = 'Q',
+};
+
+#endif

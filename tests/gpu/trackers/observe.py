@@ -1,0 +1,119 @@
+"""One job under one tracker: what the tracker says at every point, beside what PyTorch's allocator counts there."""
+
+import dataclasses
+import gc
+
+import torch
+
+POINTS = ("entered", "forward", "backward", "step", "cleared")
+
+
+@dataclasses.dataclass
+class Seen:
+    current: dict  # point → {word: bytes}, of the last iteration
+    allocated: dict  # point → bytes that the allocator counts since the job began
+    peak: dict  # {word: bytes}
+    allocated_peak: int  # max_memory_allocated since the tracker was entered, without what was there before the job
+    modules: dict  # (fqn, state, call) → {word: bytes}, of the last iteration
+    hooks: dict  # (fqn, state, call) → bytes that the allocator counts when a hook of ours is called there
+    kind: str  # the class that answered
+
+
+def words(snapshot, device):
+    """{word: bytes} of a tracker's snapshot: its keys are members of an enum, and "Total"."""
+    return {getattr(key, "value", key): size for key, size in snapshot.get(device, {}).items()}
+
+
+def module_states(tracker, device):
+    return {(stats.mod_fqn, state.value, call): words(snapshot, device)
+            for stats in tracker.memory_tracking.values()
+            for state, snapshots in stats.snapshots.items() for call, snapshot in enumerate(snapshots)}
+
+
+class _Hooks:
+    """Allocated bytes where modules' forwards begin and end: first and last of their hooks, between which nothing is allocated."""
+
+    def __init__(self, model, kind, allocated):
+        self.seen, self.allocated = {}, allocated
+        before, after = ("Before Pre-Forward", "After Post-Forward") if kind == "fsdp" else ("Pre-Forward", "Post-Forward")
+        self.names = {id(module): type(model).__name__ + ("." + name if name else "") for name, module in model.named_modules()}
+        self.handles = []
+        for module in model.modules():
+            self.handles.append(module.register_forward_pre_hook(self._noting(before), prepend=True))
+            self.handles.append(module.register_forward_hook(self._noting(after)))
+
+    def _noting(self, state):
+        def hook(module, *_):
+            # What runs again in backward is of other states, whose calls are counted by themselves.
+            if torch._C._current_graph_task_id() == -1:
+                name = self.names[id(module)]
+                call = sum(1 for fqn, known, _ in self.seen if (fqn, known) == (name, state))
+                self.seen[name, state, call] = self.allocated()
+
+        return hook
+
+    def remove(self):
+        for handle in self.handles:
+            handle.remove()
+
+
+def workspaces(device):
+    """Has cuBLAS made what it keeps, on both threads, before anything is counted."""
+    linear = torch.nn.Linear(768, 768, device=device)
+    for dtype in (torch.float32, torch.float16, torch.bfloat16):
+        linear.to(dtype)(torch.randn(1, 768, device=device, dtype=dtype)).sum().backward()
+
+
+def observe(make, kind, trackers, device, iterations=2):
+    """trackers: (MemTracker, FSDPMemTracker), PyTorch's or ours."""
+    cuda = device.type == "cuda"
+    if cuda:
+        workspaces(device)
+        gc.collect()
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+    before = torch.cuda.memory_allocated(device) if cuda else 0
+
+    def allocated():
+        return torch.cuda.memory_allocated(device) - before if cuda else None
+
+    torch.manual_seed(0)
+    made = make(device)
+    if kind == "fsdp":
+        tracker = trackers[1](made.model, made.optimizer)
+        tracker.track_inputs((made.inputs,))
+    else:
+        tracker = trackers[0]()
+        tracker.track_external(made.model, made.optimizer, made.inputs)
+    current, counted = {}, {}
+
+    def ask(point):
+        counted[point] = allocated()
+        current[point] = words(tracker.get_tracker_snapshot("current"), device)
+
+    if cuda:
+        torch.cuda.reset_peak_memory_stats(device)
+    with tracker:
+        ask("entered")
+        for iteration in range(iterations):
+            hooks = _Hooks(made.model, kind, allocated) if iteration == iterations - 1 else None
+            loss = made.forward()
+            ask("forward")
+            loss.backward()
+            del loss
+            ask("backward")
+            made.optimizer.step()
+            ask("step")
+            made.optimizer.zero_grad()
+            ask("cleared")
+            if hooks:
+                hooks.remove()
+            else:
+                tracker.reset_mod_stats()
+        highest = torch.cuda.max_memory_allocated(device) - before if cuda else None
+    delegate = getattr(tracker, "handed_over_to", None)
+    seen = Seen(current, counted, words(tracker.get_tracker_snapshot("peak"), device), highest, module_states(tracker, device),
+                hooks.seen, type(delegate or tracker).__module__ + "." + type(delegate or tracker).__name__)
+    del made, tracker, hooks
+    gc.collect()
+    return seen

@@ -1,0 +1,101 @@
+"""ShardLedger's trackers against PyTorch's and against PyTorch's allocator, on one GPU.
+
+    shardledger run -o DIR -- python tests/gpu/trackers/trackers.py [--group nccl|fake|none] [--world N] [--json FILE] [JOB …]
+
+Each job runs twice in one process, under PyTorch's tracker and under ours. Totals, now, at the highest point and at modules'
+forwards, are held against the allocator's own count, owners against PyTorch's tracker, without a tolerance. Exits 1 where one
+differs. Where nothing is recorded or there is no GPU, both answers are PyTorch's, and nothing but the plumbing is tested.
+
+--group nccl is a real group of one rank; --group fake pretends to be rank 0 of --world ranks: collectives move nothing, memory
+is as in a real job. As pytest: `shardledger run -- python -m pytest tests/gpu/trackers/trackers_test.py`.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import socket
+import sys
+import time
+
+os.environ.setdefault("SHARDLEDGER_MODULES", "all")  # PyTorch's MemTracker follows all of them
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+
+import torch  # noqa: E402
+import torch.distributed as dist  # noqa: E402
+from compare import compare, table  # noqa: E402
+from jobs import JOBS  # noqa: E402
+from observe import observe  # noqa: E402
+
+UNEVEN = ("uneven",)  # blocks are larger than their requests: PyTorch's tracker does not see that
+
+
+def begin_group(group, world, device):
+    if group == "none" or dist.is_initialized():
+        return
+    if group == "fake":
+        from torch.testing._internal.distributed.fake_pg import FakeStore
+
+        dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=world)
+        return
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    backend = "nccl" if device.type == "cuda" else "gloo"
+    options = {"device_id": device} if device.type == "cuda" else {}
+    dist.init_process_group(backend, init_method=f"tcp://127.0.0.1:{port}", rank=0, world_size=1, **options)
+
+
+def both_trackers():
+    """(PyTorch's, ours), each (MemTracker, FSDPMemTracker)."""
+    from torch.distributed._tools.fsdp2_mem_tracker import FSDPMemTracker as TorchFSDP
+    from torch.distributed._tools.mem_tracker import MemTracker as TorchModule
+
+    from shardledger import FSDPMemTracker, MemTracker
+
+    return (TorchModule, TorchFSDP), (MemTracker, FSDPMemTracker)
+
+
+def check(name, device):
+    """(rows, the class that answered in our tracker's place)."""
+    kind, make = JOBS[name]
+    torchs, ours = both_trackers()
+    theirs = observe(make, kind, torchs, device)
+    mine = observe(make, kind, ours, device)
+    return compare(kind, mine, theirs, name not in UNEVEN), mine.kind
+
+
+def main():
+    p = argparse.ArgumentParser()
+    p.add_argument("jobs", nargs="*", metavar="JOB", help=", ".join(JOBS))
+    p.add_argument("--group", choices=("nccl", "fake", "none"), default="nccl")
+    p.add_argument("--world", type=int, default=2)
+    p.add_argument("--json")
+    a = p.parse_args()
+    device = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+        torch.cuda.init()
+    begin_group(a.group, a.world, device)
+    failed, results = [], {}
+    for name in a.jobs or JOBS:
+        began = time.perf_counter()
+        rows, answered = check(name, device)
+        bad = [row for row in rows if not row.passed]
+        if device.type == "cuda" and not answered.startswith("shardledger."):
+            bad.append(f"{answered} answered: is the job recorded?")
+        failed += [name] * bool(bad)
+        results[name] = {"seconds": time.perf_counter() - began, "answered": answered, "failed": [str(row) for row in bad],
+                         "rows": [[row.check, row.where, row.ours, row.truth] for row in rows]}
+        print("\n".join(table(name, rows)), f"\n{name:24} {'FAILED' if bad else 'passed'}, answered by {answered}", flush=True)
+    if a.json:
+        pathlib.Path(a.json).write_text(json.dumps(results, indent=1))
+    if dist.is_initialized():
+        dist.destroy_process_group()
+    print(f"{len(results) - len(failed)} of {len(results)} jobs passed" + (f"; failed: {', '.join(failed)}" if failed else ""))
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

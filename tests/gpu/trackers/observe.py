@@ -64,19 +64,30 @@ def workspaces(device):
         linear.to(dtype)(torch.randn(1, 768, device=device, dtype=dtype)).sum().backward()
 
 
-def observe(make, kind, trackers, device, iterations=2):
-    """trackers: (MemTracker, FSDPMemTracker), PyTorch's or ours."""
-    cuda = device.type == "cuda"
-    if cuda:
+class Allocator:
+    """PyTorch's own, on a GPU: what it counts above what was there before the job."""
+
+    def __init__(self, device):
+        self.device = device
         workspaces(device)
         gc.collect()
         torch.cuda.synchronize()
         torch.cuda.empty_cache()
-    before = torch.cuda.memory_allocated(device) if cuda else 0
+        self.before = torch.cuda.memory_allocated(device)
 
-    def allocated():
-        return torch.cuda.memory_allocated(device) - before if cuda else None
+    def now(self):
+        return torch.cuda.memory_allocated(self.device) - self.before
 
+    def reset_peak(self):
+        torch.cuda.reset_peak_memory_stats(self.device)
+
+    def peak(self):
+        return torch.cuda.max_memory_allocated(self.device) - self.before
+
+
+def observe(make, kind, trackers, device, allocator, key=None, iterations=2):
+    """trackers: (MemTracker, FSDPMemTracker), PyTorch's or ours. key: the device in their answers, where it is not the job's."""
+    key = key or device
     torch.manual_seed(0)
     made = make(device)
     if kind == "fsdp":
@@ -88,15 +99,14 @@ def observe(make, kind, trackers, device, iterations=2):
     current, counted = {}, {}
 
     def ask(point):
-        counted[point] = allocated()
-        current[point] = words(tracker.get_tracker_snapshot("current"), device)
+        counted[point] = allocator.now()
+        current[point] = words(tracker.get_tracker_snapshot("current"), key)
 
-    if cuda:
-        torch.cuda.reset_peak_memory_stats(device)
+    allocator.reset_peak()
     with tracker:
         ask("entered")
         for iteration in range(iterations):
-            hooks = _Hooks(made.model, kind, allocated) if iteration == iterations - 1 else None
+            hooks = _Hooks(made.model, kind, allocator.now) if iteration == iterations - 1 else None
             loss = made.forward()
             ask("forward")
             loss.backward()
@@ -110,10 +120,10 @@ def observe(make, kind, trackers, device, iterations=2):
                 hooks.remove()
             else:
                 tracker.reset_mod_stats()
-        highest = torch.cuda.max_memory_allocated(device) - before if cuda else None
-    delegate = getattr(tracker, "handed_over_to", None)
-    seen = Seen(current, counted, words(tracker.get_tracker_snapshot("peak"), device), highest, module_states(tracker, device),
-                hooks.seen, type(delegate or tracker).__module__ + "." + type(delegate or tracker).__name__)
+        highest = allocator.peak()
+    answered = type(getattr(tracker, "handed_over_to", None) or tracker)
+    seen = Seen(current, counted, words(tracker.get_tracker_snapshot("peak"), key), highest, module_states(tracker, key),
+                hooks.seen, f"{answered.__module__}.{answered.__name__}")
     del made, tracker, hooks
     gc.collect()
     return seen

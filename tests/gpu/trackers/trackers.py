@@ -4,7 +4,7 @@
 
 Each job runs twice in one process, under PyTorch's tracker and under ours. Totals, now, at the highest point and at modules'
 forwards, are held against the allocator's own count, owners against PyTorch's tracker, without a tolerance. Exits 1 where one
-differs. Where nothing is recorded or there is no GPU, both answers are PyTorch's, and nothing but the plumbing is tested.
+differs, or where ShardLedger's tracker handed over to PyTorch's. Without a GPU, tests/python/trackers_test.py does the same.
 
 --group nccl is a real group of one rank; --group fake pretends to be rank 0 of --world ranks: collectives move nothing, memory
 is as in a real job. As pytest: `shardledger run -- python -m pytest tests/gpu/trackers/trackers_test.py`.
@@ -26,7 +26,7 @@ import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 from compare import compare, table  # noqa: E402
 from jobs import JOBS  # noqa: E402
-from observe import observe  # noqa: E402
+from observe import Allocator, observe  # noqa: E402
 
 UNEVEN = ("uneven",)  # blocks are larger than their requests: PyTorch's tracker does not see that
 
@@ -42,9 +42,7 @@ def begin_group(group, world, device):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    backend = "nccl" if device.type == "cuda" else "gloo"
-    options = {"device_id": device} if device.type == "cuda" else {}
-    dist.init_process_group(backend, init_method=f"tcp://127.0.0.1:{port}", rank=0, world_size=1, **options)
+    dist.init_process_group("nccl", init_method=f"tcp://127.0.0.1:{port}", rank=0, world_size=1, device_id=device)
 
 
 def both_trackers():
@@ -61,8 +59,8 @@ def check(name, device):
     """(rows, the class that answered in our tracker's place)."""
     kind, make = JOBS[name]
     torchs, ours = both_trackers()
-    theirs = observe(make, kind, torchs, device)
-    mine = observe(make, kind, ours, device)
+    theirs = observe(make, kind, torchs, device, Allocator(device))
+    mine = observe(make, kind, ours, device, Allocator(device))
     return compare(kind, mine, theirs, name not in UNEVEN), mine.kind
 
 
@@ -73,17 +71,16 @@ def main():
     p.add_argument("--world", type=int, default=2)
     p.add_argument("--json")
     a = p.parse_args()
-    device = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
-        torch.cuda.init()
+    device = torch.device("cuda", 0)
+    torch.cuda.set_device(device)
+    torch.cuda.init()
     begin_group(a.group, a.world, device)
     failed, results = [], {}
     for name in a.jobs or JOBS:
         began = time.perf_counter()
         rows, answered = check(name, device)
         bad = [row for row in rows if not row.passed]
-        if device.type == "cuda" and not answered.startswith("shardledger."):
+        if not answered.startswith("shardledger."):
             bad.append(f"{answered} answered: is the job recorded?")
         failed += [name] * bool(bad)
         results[name] = {"seconds": time.perf_counter() - began, "answered": answered, "failed": [str(row) for row in bad],

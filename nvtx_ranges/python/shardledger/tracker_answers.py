@@ -1,0 +1,227 @@
+"""What a memory tracker would say, read from the ledger of one process: SQL in, plain dicts out.
+
+The instants that matter (a tracker is entered or left, is asked) are marks in the log. The ledger numbers the events of the
+device's allocator in the order of its lock, so a mark is a number: that of the last event before it. A period with a mark of its
+own name repeats no other, so all of its events are there.
+
+What counts: all that was made in a scope; and of what was there before, what has a known owner (parameters, buffers, gradients,
+optimizer state, inputs), and what the user has named. The rest of it, such as cuBLAS's workspaces, is not the tracker's. A total is
+then what the allocator counts without that.
+
+Most periods of a job repeat an earlier one, and the ledger has the rows of that one only. Their events are the same in the same
+order, so those of the one, moved by the distance of their first events, are those of the other.
+"""
+
+import collections
+import pathlib
+import sqlite3
+import weakref
+
+OWNED = ("sharded_param", "unsharded_param", "param", "buffer", "sharded_grad", "unsharded_grad", "gradient", "optstate", "input")
+
+_END = 1 << 62  # no event has this number
+
+# made_at, gone_at: numbers of events. What was there before recording has no number, and comes before all.
+_LIFE = f"""CREATE TEMP VIEW life AS
+SELECT id, address, bytes, category, coalesce(alloc_event, 0) AS made_at, iif(free_ns IS NULL, {_END}, coalesce(free_event, 0)) AS gone_at,
+  alloc_ns AS made_ns, coalesce(free_ns, {_END}) AS gone_ns
+FROM allocation WHERE rank = (SELECT rank FROM rank) AND device = (SELECT device FROM rank)"""
+
+_UNCOUNTED = "CREATE TEMP TABLE uncounted(id INTEGER PRIMARY KEY, bytes, category, gone_at, gone_ns, named)"
+
+# A period's last event is the one before the next one's first.
+_PERIODS = """
+SELECT p.period, p.kind, p.step, coalesce(p.same_as, p.period) AS rows_of, s.step AS step_of_rows, p.start_ns, p.end_ns,
+  p.first_allocator_event AS first, lead(p.first_allocator_event, 1, :end) OVER (ORDER BY p.period) - 1 AS last,
+  p.first_allocator_event - s.first_allocator_event AS shift, p.peak_allocated_bytes AS peak
+FROM period p JOIN period s ON s.period = coalesce(p.same_as, p.period)
+WHERE p.first_allocator_event IS NOT NULL ORDER BY p.period"""
+
+# The highest total after an event of a period, from what was alive before it. Of what does not count, a free changes nothing.
+_HIGHEST = """
+WITH change(event, bytes) AS (
+  SELECT made_at + :shift, bytes FROM life WHERE made_at BETWEEN :low - :shift AND :high - :shift
+  UNION ALL SELECT gone_at + :shift, -bytes FROM life WHERE gone_at BETWEEN :low - :shift AND :high - :shift
+  UNION ALL SELECT gone_at, bytes FROM uncounted WHERE gone_at BETWEEN :low AND :high
+  UNION ALL SELECT :low - 1, 0)
+SELECT event, total FROM (SELECT event, sum(sum(bytes)) OVER (ORDER BY event) AS total FROM change GROUP BY event)
+ORDER BY total DESC, event LIMIT 1"""
+
+_ALIVE = "SELECT category, sum(bytes) FROM life WHERE made_at <= :at AND gone_at > :at GROUP BY category"
+
+Scope = collections.namedtuple("Scope", "begin end")  # marks, and within Answers numbers of events; end None: it goes on
+
+Named = collections.namedtuple("Named", "address at")  # a storage that the user named at this mark
+
+
+class Missing(Exception):
+    """The ledger does not have what is asked about; the text says what, and what to do."""
+
+
+class Answers:
+    """Of a ledger's connection, which gets temporary tables. words: the column of `category` with the tracker's words.
+
+    scopes: in order; the last one is asked about. until: the mark that is "now". named_word: what the tracker calls what the user
+    has named."""
+
+    def __init__(self, connection, words, scopes, until, named=(), named_word="Other"):
+        self._db, self._named_word = connection, named_word
+        weakref.finalize(self, connection.close)
+        (self.device,) = connection.execute("SELECT device FROM rank").fetchone()  # the GPU that the process uses, by its index
+        self._word = dict(connection.execute(f"SELECT name, {words} FROM category"))
+        self._db.execute(_LIFE)
+        self._db.execute(_UNCOUNTED)
+        self._until = self._event(until)
+        scopes = [Scope(self._event(scope.begin), scope.end and self._event(scope.end)) for scope in scopes]
+        self._scope = scopes[-1]
+        self._find_uncounted(scopes, [Named(one.address, self._event(one.at)) for one in named])
+
+    def _event(self, mark):
+        """The number of the allocator's last event before a mark."""
+        at_ns = self._instant(mark)
+        (number,) = self._db.execute("SELECT max(coalesce(max(iif(made_ns <= :at, made_at, 0)), 0), "
+                                     "coalesce(max(iif(gone_ns <= :at, gone_at, 0)), 0)) FROM life", {"at": at_ns}).fetchone()
+        return number
+
+    def _instant(self, mark):
+        found = self._db.execute("SELECT at_ns FROM mark WHERE name = ?", (mark,)).fetchone()
+        if found is None:
+            raise Missing(f"the mark {mark!r} is not in the record, which has reached its limit or was switched off")
+        return found[0]
+
+    def _find_uncounted(self, scopes, named):
+        """And what counts by its name only, of which the word is the user's."""
+        marks = ",".join("?" * len(OWNED))
+        where = "made_at <= ? AND gone_at > ?"
+        self._db.execute(f"INSERT INTO uncounted SELECT id, bytes, category, gone_at, gone_ns, 0 FROM life WHERE {where} "
+                         f"AND category NOT IN ({marks})", (self._scope.begin, self._scope.begin, *OWNED))
+        for scope in scopes[:-1]:
+            self._db.execute("DELETE FROM uncounted WHERE id IN (SELECT id FROM life WHERE made_at > ? AND made_at <= ?)",
+                             (scope.begin, scope.end))
+        for address, at in named:
+            self._db.execute(f"UPDATE uncounted SET named = 1 WHERE id IN (SELECT id FROM life WHERE address = ? AND {where})",
+                             (address, at, at))
+        self._db.execute("CREATE TEMP TABLE named AS SELECT * FROM uncounted WHERE named")
+        self._db.execute("DELETE FROM uncounted WHERE named")
+
+    # ---- sums ----
+
+    def _in_words(self, categories, at, column="gone_at"):
+        """{word: bytes} of {category: bytes} then; at: a number of an event, or with column gone_ns an instant."""
+        sums = collections.Counter()
+        for category, size in categories:
+            sums[self._word.get(category, "Other")] += size
+        for table, word in (("uncounted", None), ("named", self._named_word)):
+            for category, size in self._db.execute(f"SELECT category, sum(bytes) FROM {table} WHERE {column} > ? GROUP BY category",
+                                                   (at,)):
+                sums[self._word.get(category, "Other")] -= size
+                if word:
+                    sums[word] += size
+        return {word: size for word, size in sums.items() if size}
+
+    def allocated(self):
+        """All bytes of the allocator now, as torch.cuda.memory_allocated counts them."""
+        return sum(size for _, size in self._db.execute(_ALIVE, {"at": self._until}))
+
+    def _last(self):
+        return self._until if self._scope.end is None else min(self._scope.end, self._until)
+
+    def current(self):
+        """{word: bytes} now. Once the scope has ended: of what was there at its end what is there still."""
+        alive = self._db.execute("SELECT category, sum(bytes) FROM life WHERE made_at <= ? AND gone_at > ? GROUP BY category",
+                                 (self._last(), self._until))
+        return self._in_words(alive, self._until)
+
+    def peak(self):
+        """{word: bytes} at the highest total of the scope. The categories are those that the ledger knows by now."""
+        begin, end = self._scope.begin, self._last()
+        best = None
+        for period in self._periods():
+            low, high = max(period["first"], begin + 1), min(period["last"], end)
+            if low > high + 1 or period["first"] > end or period["last"] < begin:
+                continue
+            found = self._highest(period, low, high)
+            if best is None or found[0] > best[0]:
+                best = (*found, period)
+        if best is None:
+            return self._in_words(self._db.execute(_ALIVE, {"at": begin}), begin)
+        total, at, period = best
+        if at is None:  # of a whole period the total was known before the event
+            total, at, _ = self._within(period, period["first"], period["last"])
+        words = self._in_words(self._db.execute(_ALIVE, {"at": at - period["shift"]}), at)
+        if sum(words.values()) != total or total != best[0]:
+            raise ValueError(f"the highest point adds up to {sum(words.values())} bytes by category, and its period has {best[0]}")
+        return words
+
+    def _periods(self):
+        cursor = self._db.execute(_PERIODS, {"end": _END})
+        names = [column[0] for column in cursor.description]
+        return [dict(zip(names, row)) for row in cursor]
+
+    def _highest(self, period, low, high):
+        """(total, event or None)"""
+        whole = (low, high) == (period["first"], period["last"])
+        (frees,) = self._db.execute("SELECT count(*) FROM uncounted WHERE gone_at BETWEEN ? AND ?", (low, high)).fetchone()
+        if whole and not frees and period["peak"] is not None:
+            (away,) = self._db.execute("SELECT coalesce(sum(bytes), 0) FROM uncounted WHERE gone_at >= ?", (low,)).fetchone()
+            return period["peak"] - away, None
+        return self._within(period, low, high)[:2]
+
+    def _within(self, period, low, high):
+        shift = period["shift"]
+        before = sum(size for _, size in self._db.execute(_ALIVE, {"at": low - 1 - shift}))
+        (away,) = self._db.execute("SELECT coalesce(sum(bytes), 0) FROM uncounted WHERE gone_at >= ?", (low,)).fetchone()
+        event, change = self._db.execute(_HIGHEST, {"shift": shift, "low": low, "high": high}).fetchone()
+        return before - away + change, event, period
+
+    # ---- modules ----
+
+    def module_states(self, since, until):
+        """{(module's id in its process, state): [{word: bytes}]}, in the order of time, of the steps between the two marks.
+
+        since, until: names of marks; None: no end. A step that repeats another one shares its dicts."""
+        begin = self._instant(since)
+        end = self._instant(until) if until else _END
+        states, of_step = collections.defaultdict(list), {}
+        for period in self._periods():
+            if period["kind"] != "step" or period["end_ns"] < begin or period["start_ns"] > end:
+                continue
+            rows_of = period["rows_of"]
+            if period["period"] == rows_of:
+                taken = self._states_of(period["step"], lambda at: at)
+            elif rows_of in of_step:
+                taken = of_step[rows_of]
+            else:
+                taken = self._states_of(period["step_of_rows"], lambda at, start=period["start_ns"]: start)
+            if begin <= period["start_ns"]:
+                of_step[rows_of] = taken
+            own = period["period"] == rows_of
+            for key, at_ns, words in taken:
+                if not own or begin <= at_ns <= end:
+                    states[key].append(words)
+        return dict(states)
+
+    def _states_of(self, step, instant):
+        """[((module, state), at_ns, {word: bytes})] of a step with rows of its own. FSDPMemTracker keeps one Peak Forward a step."""
+        rows = self._db.execute("SELECT module_id, state, call_index, at_ns, category, bytes FROM snapshot WHERE step = ? "
+                                "ORDER BY module_id, state, call_index", (step,)).fetchall()
+        groups = {}
+        for module, state, call, at_ns, category, size in rows:
+            groups.setdefault((module & ((1 << 40) - 1), state, call), (at_ns, []))[1].append((category, size))
+        taken, highest = [], {}
+        for (module, state, _), (at_ns, categories) in groups.items():
+            entry = ((module, state), at_ns, self._in_words(categories, instant(at_ns), "gone_ns"))
+            if state != "Peak Forward":
+                taken.append(entry)
+            elif module not in highest or sum(entry[2].values()) > sum(highest[module][2].values()):
+                highest[module] = entry
+        return taken + list(highest.values())
+
+    def blocks(self):
+        """{address: bytes of the block} of what is alive now."""
+        return dict(self._db.execute("SELECT address, bytes FROM life WHERE made_at <= ? AND gone_at > ?", (self._until, self._until)))
+
+
+def connect(path):
+    """To a ledger's file, for reading."""
+    return sqlite3.connect(pathlib.Path(path).resolve().as_uri() + "?mode=ro", uri=True)

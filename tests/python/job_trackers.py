@@ -14,6 +14,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "gpu" / "tr
 
 import torch
 import torch.distributed as dist
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.distributed._tools.common_utils import get_untyped_storages
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
@@ -46,8 +47,13 @@ class MadeUp(TorchDispatchMode):
         if any(kind == torch.distributed.tensor.DTensor for kind in types):
             return NotImplemented
         result = func(*args, **(kwargs or {}))
-        tree_map_only(torch.Tensor, lambda t: [self.made(storage) for storage in get_untyped_storages(t)], result)
+        tree_map_only(torch.Tensor, self.seen, result)
         return result
+
+    def seen(self, tensor):
+        if not isinstance(tensor, FakeTensor):
+            for storage in get_untyped_storages(tensor):
+                self.made(storage)
 
     def made(self, storage):
         if storage in self.blocks or storage.nbytes() < BLOCK:

@@ -217,6 +217,18 @@ def alive():
     return [(module, entry) for module, entry in found if module is not None and entry is not None]
 
 
+def roots():
+    """Of the registered models that there still are."""
+    found = [(known.module(), known) for known in list(_known.values())]
+    return [module for module, known in found if module is not None and known.entry is not None and known.entry.parent is None and not known.alias]
+
+
+def root_of(entry):
+    while entry.parent is not None:
+        entry = entry.parent
+    return entry
+
+
 def fsdp2_parameters():
     """(entry, name, FSDP2's own object) of every parameter of the units of FSDP2."""
     for module, _ in alive():

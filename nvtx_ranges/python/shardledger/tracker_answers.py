@@ -4,9 +4,9 @@ The instants that matter (a tracker is entered or left, is asked) are marks in t
 device's allocator in the order of its lock, so a mark is a number: that of the last event before it. A period with a mark of its
 own name repeats no other, so all of its events are there.
 
-What counts: all that was made in a scope; and of what was there before, what has a known owner (parameters, buffers, gradients,
-optimizer state, inputs), and what the user has named. The rest of it, such as cuBLAS's workspaces, is not the tracker's. A total is
-then what the allocator counts without that.
+What counts: all that was made in a scope; and of what was there before, parameters, buffers, gradients, optimizer state and inputs
+of the models that the tracker follows, and what the user has named. The rest of it, such as cuBLAS's workspaces, is not the
+tracker's. A total is then what the allocator counts without that.
 
 Most periods of a job repeat an earlier one, and the ledger has the rows of that one only. Their events are the same in the same
 order, so those of the one, moved by the distance of their first events, are those of the other.
@@ -23,8 +23,9 @@ _END = 1 << 62  # no event has this number
 
 # made_at, gone_at: numbers of events. What was there before recording has no number, and comes before all.
 _LIFE = f"""CREATE TEMP VIEW life AS
-SELECT id, address, bytes, category, coalesce(alloc_event, 0) AS made_at, iif(free_ns IS NULL, {_END}, coalesce(free_event, 0)) AS gone_at,
-  alloc_ns AS made_ns, coalesce(free_ns, {_END}) AS gone_ns
+SELECT id, address, bytes, category, coalesce(alloc_event, 0) AS made_at,
+  iif(free_ns IS NULL, {_END}, coalesce(free_event, 0)) AS gone_at,
+  module_id, alloc_ns AS made_ns, coalesce(free_ns, {_END}) AS gone_ns
 FROM allocation WHERE rank = (SELECT rank FROM rank) AND device = (SELECT device FROM rank)"""
 
 _UNCOUNTED = "CREATE TEMP TABLE uncounted(id INTEGER PRIMARY KEY, bytes, category, gone_at, gone_ns, named)"
@@ -61,10 +62,11 @@ class Missing(Exception):
 class Answers:
     """Of a ledger's connection, which gets temporary tables. words: the column of `category` with the tracker's words.
 
-    scopes: in order; the last one is asked about. until: the mark that is "now". named_word: what the tracker calls what the user
+    followed: numbers of models' roots in their process; calls: and those that are called in the scope. scopes: in order; the last one is asked about. until: the mark that is "now". named_word: what the tracker calls what the user
     has named."""
 
-    def __init__(self, connection, words, scopes, until, named=(), named_word="Other"):
+    def __init__(self, connection, words, scopes, until, followed=(), calls=True, named=(),
+                 named_word="Other"):
         self._db, self._named_word = connection, named_word
         weakref.finalize(self, connection.close)
         (self.device,) = connection.execute("SELECT device FROM rank").fetchone()  # the GPU that the process uses, by its index
@@ -72,9 +74,11 @@ class Answers:
         self._db.execute(_LIFE)
         self._db.execute(_UNCOUNTED)
         self._until = self._event(until)
+        first = scopes[-1].begin
         scopes = [Scope(self._event(scope.begin), scope.end and self._event(scope.end)) for scope in scopes]
         self._scope = scopes[-1]
-        self._find_uncounted(scopes, [Named(one.address, self._event(one.at)) for one in named])
+        roots = set(followed) | (self._called(self._instant(first)) if calls else set())
+        self._find_uncounted(scopes, roots, [Named(one.address, self._event(one.at)) for one in named])
 
     def _event(self, mark):
         """The number of the allocator's last event before a mark."""
@@ -89,12 +93,20 @@ class Answers:
             raise Missing(f"the mark {mark!r} is not in the record, which has reached its limit or was switched off")
         return found[0]
 
-    def _find_uncounted(self, scopes, named):
+    def _called(self, since_ns):
+        """Roots of the models that were called since."""
+        rows = self._db.execute("SELECT DISTINCT m.root_id FROM phase p JOIN module m ON m.id = p.module_id "
+                                "WHERE p.kind IN ('forward', 'eval') AND p.start_ns >= ?", (since_ns,))
+        return {_number(root) for root, in rows}
+
+    def _find_uncounted(self, scopes, roots, named):
         """And what counts by its name only, of which the word is the user's."""
-        marks = ",".join("?" * len(OWNED))
+        self._db.create_function("is_followed", 1, lambda root: root is None or _number(root) in roots, deterministic=True)
         where = "made_at <= ? AND gone_at > ?"
-        self._db.execute(f"INSERT INTO uncounted SELECT id, bytes, category, gone_at, gone_ns, 0 FROM life WHERE {where} "
-                         f"AND category NOT IN ({marks})", (self._scope.begin, self._scope.begin, *OWNED))
+        self._db.execute(f"INSERT INTO uncounted SELECT l.id, bytes, category, gone_at, gone_ns, 0 FROM life l "
+                         f"LEFT JOIN module m ON m.id = l.module_id WHERE {where} "
+                         f"AND NOT (category IN ({','.join('?' * len(OWNED))}) AND is_followed(m.root_id))",
+                         (self._scope.begin, self._scope.begin, *OWNED))
         for scope in scopes[:-1]:
             self._db.execute("DELETE FROM uncounted WHERE id IN (SELECT id FROM life WHERE made_at > ? AND made_at <= ?)",
                              (scope.begin, scope.end))
@@ -207,7 +219,7 @@ class Answers:
                                 "ORDER BY module_id, state, call_index", (step,)).fetchall()
         groups = {}
         for module, state, call, at_ns, category, size in rows:
-            groups.setdefault((module & ((1 << 40) - 1), state, call), (at_ns, []))[1].append((category, size))
+            groups.setdefault((_number(module), state, call), (at_ns, []))[1].append((category, size))
         taken, highest = [], {}
         for (module, state, _), (at_ns, categories) in groups.items():
             entry = ((module, state), at_ns, self._in_words(categories, instant(at_ns), "gone_ns"))
@@ -220,6 +232,11 @@ class Answers:
     def blocks(self):
         """{address: bytes of the block} of what is alive now."""
         return dict(self._db.execute("SELECT address, bytes FROM life WHERE made_at <= ? AND gone_at > ?", (self._until, self._until)))
+
+
+def _number(module_id):
+    """A module's in its process: the ledger's ids are unique over all ranks."""
+    return module_id & ((1 << 40) - 1)
 
 
 def connect(path):

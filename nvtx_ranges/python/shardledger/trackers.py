@@ -93,12 +93,14 @@ class _Tracker:
     """What both have in common. handed_over_to: PyTorch's tracker that answers in this one's place, or None."""
 
     _words = _named_word = ""  # column of the ledger's `category`; word of what the user has named
+    _calls = True  # models that are called are followed, too
 
     def __init__(self):
         self.handed_over_to = None
         self._depth, self._scopes = 0, []
         self._since = None  # mark from which on modules' states count
         self._given = []  # what the user registered: (method, weak references), until it is known who answers
+        self._models = []  # weak references to those that were given
         self._named = []  # tracker_answers.Named
         self._passing = {}  # module's number → bytes of its last call's inputs and outputs
         self._reading = None  # (the allocator's events at that time, Answers)
@@ -188,11 +190,11 @@ class _Tracker:
     def _know_one(self, given):
         import torch
 
-        from . import forward, modules, moved, tags
+        from . import modules, tags
 
         if isinstance(given, torch.nn.Module):
-            if modules.find(given) is None:
-                forward._first_call(given)
+            self._models.append(weakref.ref(given))
+            tags.not_called_yet(given)
             for parameter in modules.parameters_of(given):
                 if parameter.grad is not None:
                     tags.gradient_of(parameter, parameter.grad)
@@ -201,6 +203,14 @@ class _Tracker:
             tags.gradients(given)
         elif (where := tags.address_of(given)) is not None:
             self._named.append(tracker_answers.Named(where[1], _mark("named")))
+
+    def _followed(self):
+        """Numbers of the roots of the models that were given. A part of one may be all that is called."""
+        from . import modules
+
+        known = [modules.find(part) for reference in self._models if (model := reference()) is not None
+                 for _, part, _, _ in modules.walk(model)]
+        return {modules.root_of(one.entry).id for one in known if one is not None and one.entry is not None}
 
     def _give(self, method, things):
         if self.handed_over_to is not None:
@@ -242,8 +252,6 @@ class _Tracker:
 
     def _answers(self, now=True):
         """now: of this instant; else of the scope, which may have ended."""
-        from . import tags
-
         if not native.recording():
             raise TrackerError("recording has ended, and with it the tracker's answers; 'shardledger info' says why")
         torch = sys.modules["torch"]
@@ -257,7 +265,7 @@ class _Tracker:
         connection = _ingest()
         try:
             answers = tracker_answers.Answers(connection, self._words, self._scopes or [tracker_answers.Scope(until, None)], until,
-                                              self._named, self._named_word)
+                                              self._followed(), self._calls, self._named, self._named_word)
         except tracker_answers.Missing as error:
             raise TrackerError(f"{error}: 'shardledger info {follower.own_directory()}' says why") from None
         told = answers.allocated()
@@ -294,7 +302,8 @@ class _Tracker:
             raise ValueError(f"Invalid type {type}: it is 'current' or 'peak'")
         if type == "peak" and not self._scopes:
             return {}
-        self._know()
+        if not self._scopes:
+            self._know()
         answers = self._answers(now=type == "current")
         return self._snapshot(answers.current() if type == "current" else answers.peak(), answers.device)
 
@@ -330,7 +339,7 @@ class _Tracker:
         by_module = {}
         for (number, state), snapshots in states.items():
             by_module.setdefault(number, {})[state] = snapshots
-        for root in self._roots():
+        for root in modules.roots():
             names = {}  # id(module) → its name; that of the outermost module that was called begins with its class
             wrapped = {id(known.entry) for _, module, _, _ in modules.walk(root) if (known := modules.find(module)) and known.alias}
             for _, module, parent, attribute in modules.walk(root):
@@ -343,13 +352,6 @@ class _Tracker:
                 if taken and self._follows(module):
                     is_wrapper = id(known.entry) in wrapped and not known.alias
                     yield module, names[id(module)], known.entry.id, self._taken(taken, is_wrapper)
-
-    @staticmethod
-    def _roots():
-        from . import modules
-
-        return [module for known in list(modules._known.values())
-                if (module := known.module()) is not None and known.entry is not None and known.entry.parent is None and not known.alias]
 
     def display_snapshot(self, type: str = "current", units: str = "B", tabulate: bool = False) -> None:
         """Prints get_tracker_snapshot(type). units: B, KiB, MiB or GiB, else ValueError. tabulate: as a table, which needs the
@@ -454,7 +456,10 @@ class MemTracker(_Tracker):
 
     def called(self, number, args, kwargs, output):
         """The companion tells of a module's call. Not for users."""
-        self._passing[number] = tuple(sum(map(_rounded_bytes, _storages(things))) for things in ((args, kwargs), output))
+        try:
+            self._passing[number] = tuple(sum(map(_rounded_bytes, _storages(things))) for things in ((args, kwargs), output))
+        except Exception as error:  # of tensors in name only, say: the call's bytes are not known then
+            guard.say_once("tracker inputs", f"a module's inputs can't be measured ({guard.describe(error)})")
 
     def _fill(self, stats, module, number, answers):
         blocks = answers.blocks()
@@ -491,7 +496,7 @@ class FSDPMemTracker(_Tracker):
     the CPU, PyTorch's class answers, which is said once; handed_over_to is that then. What differs: docs/integrations.md.
     """
 
-    _words, _named_word = "fsdp_word", "Inputs"
+    _words, _named_word, _calls = "fsdp_word", "Inputs", False
 
     def __init__(self, mod: torch.nn.Module, optm: torch.optim.Optimizer | None = None) -> None:
         from torch.distributed.fsdp import FSDPModule
@@ -557,4 +562,5 @@ class FSDPMemTracker(_Tracker):
     def _follows(self, module):
         from . import modules
 
-        return modules.is_fsdp2(module) and any(module is own for own in self._root.modules())
+        # A unit all of whose parameters are those of units in it shards nothing.
+        return modules.is_fsdp2(module) and bool(modules.fsdp_parameters(module)) and any(module is own for own in self._root.modules())

@@ -11,7 +11,7 @@ import dataclasses
 
 OWNERS = {
     "module": ("Parameter", "Buffer", "Gradient", "Optstate"),
-    "fsdp": ("Sharded Param", "Unsharded Param", "Buffer", "Sharded Grad", "OptState", "Inputs"),
+    "fsdp": ("Sharded Param", "Unsharded Param", "Buffer", "Sharded Grad", "OptState"),
 }
 # In these states backward has not begun, or has ended: nothing is on its way from one word to another there.
 SETTLED = ("Pre-Forward", "Post-Forward", "Before Pre-Forward", "After Post-Forward")
@@ -42,6 +42,9 @@ def compare(kind, ours, theirs, blocks_are_requests=True):
         rows += _sums(point, snapshot)
         for word in OWNERS[kind] if blocks_are_requests else ():
             rows.append(Row("owner", f"{word}, {point}", snapshot.get(word), theirs.current[point].get(word)))
+    if kind == "fsdp":  # while the model is called, what FSDP casts them to are inputs, too: a label
+        rows += [Row("owner", f"Inputs, {point}", ours.current[point].get("Inputs"), theirs.current[point].get("Inputs"))
+                 for point in ("entered", "cleared")]
     rows.append(Row("exact", "Total, peak", ours.peak.get("Total"), ours.allocated_peak))
     rows += _sums("peak", ours.peak)
     for missing in sorted(ours.modules.keys() ^ theirs.modules.keys()):

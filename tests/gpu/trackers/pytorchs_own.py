@@ -73,8 +73,6 @@ def in_this_process(group, world):
     common_distributed.MultiProcessTestCase.join_or_run = run
     common_distributed.MultiProcessTestCase._spawn_processes = lambda self, *_: None
     common_distributed.skip_if_lt_x_gpu = lambda *_, **__: lambda test: test
-    torch.cuda.device_count = lambda: world if group == "fake" else 1
-    common_fsdp.DEVICE_COUNT = torch.cuda.device_count()
 
 
 def ask_a_tracker(module, tracker_class):
@@ -146,6 +144,9 @@ def main():
         module = load(path)
         if hasattr(module, "TestFullyShardMemory") and not a.theirs:
             ask_a_tracker(module, mem_tracker.MemTracker)
+        for case in vars(module).values():
+            if isinstance(case, type) and issubclass(case, common_fsdp.FSDPTest):
+                case.world_size = a.world if a.group == "fake" else 1
         suite.addTests(loader.loadTestsFromModule(module))
     result = unittest.TextTestRunner(verbosity=2, stream=sys.stdout).run(suite)
     return 0 if result.wasSuccessful() and result.testsRun else 1

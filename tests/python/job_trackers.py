@@ -9,6 +9,7 @@ import os
 import pathlib
 import sys
 import types
+import warnings
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "gpu" / "trackers"))
 
@@ -110,8 +111,13 @@ from trackers import both_trackers  # noqa: E402
 
 compare_with, ours = both_trackers()
 for name in sys.argv[1:]:
-    kind, make = JOBS[name]
-    with allocator:
+    kind, whole = JOBS[name]
+
+    def make(device):
+        return whole(device, **({"width": 256, "rows": 64} if kind == "module" else {}))
+
+    with allocator, warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
         kept = torch.ones(3 * BLOCK)  # of nobody's
         bridge._allocator = "bridge"
         theirs = observe(make, kind, compare_with, CPU, allocator.begin())
@@ -121,5 +127,6 @@ for name in sys.argv[1:]:
     rows = compare.compare(kind, mine, theirs)
     print(json.dumps({"job": name, "answered": mine.kind, "counts": {c: sum(row.check == c for row in rows) for c in
                                                                      ("exact", "sum", "owner", "states", "label")},
-                      "failed": [str(row) for row in rows if not row.passed], "peak": mine.peak}), flush=True)
+                      "failed": [str(row) for row in rows if not row.passed], "members": [mine.members, theirs.members],
+                      "warned": [str(one.message) for one in warned if issubclass(one.category, RuntimeWarning)]}), flush=True)
     print("\n".join(compare.table(name, rows)), file=sys.stderr)

@@ -15,7 +15,7 @@ OWNERS = {
 }
 # In these states backward has not begun, or has ended: nothing is on its way from one word to another there.
 SETTLED = ("Pre-Forward", "Post-Forward", "Before Pre-Forward", "After Post-Forward")
-ALLOCATORS = 512  # PyTorch's trackers count what was asked for, rounded up to this
+SHOWN = 4  # of the labels that differ
 
 
 @dataclasses.dataclass
@@ -58,6 +58,10 @@ def compare(kind, ours, theirs, blocks_are_requests=True):
                      if word != "Unsharded Param"]  # Activation until the pre-forward has ended: a label
         rows += [Row("label", f"{word}, {where}", mine.get(word, 0), other.get(word, 0))
                  for word in sorted(mine.keys() | other.keys()) if mine.get(word, 0) != other.get(word, 0)]
+    if blocks_are_requests:
+        rows += [Row("owner", f"{what}, {name}", ours.members[name][place], theirs.members[name][place])
+                 for name in sorted(ours.members.keys() & theirs.members.keys())
+                 for place, what in enumerate(("parameter_mem", "buffer_mem", "input_mem", "output_mem"))]
     for (name, state, call), allocated in ours.hooks.items():
         # fully_shard renames classes, and the wrapper of a module has its states.
         found = [snapshot for (fqn, s, c), snapshot in ours.modules.items()
@@ -77,6 +81,6 @@ def table(name, rows):
             lines += [f"    {row.where}: {row.ours}, and the truth is {row.truth}" for row in of if not row.passed][:20]
         elif of:
             lines.append(f"{name:24} label   {len(of):5} other words")
-            worst = sorted(of, key=lambda row: -abs(row.ours - row.truth))[:4]
+            worst = sorted(of, key=lambda row: -abs(row.ours - row.truth))[:SHOWN]
             lines += [f"    {row.where}: {row.ours}, PyTorch's tracker {row.truth}" for row in worst]
     return lines

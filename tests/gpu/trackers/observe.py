@@ -16,6 +16,7 @@ class Seen:
     allocated_peak: int  # max_memory_allocated since the tracker was entered, without what was there before the job
     modules: dict  # (fqn, state, call) → {word: bytes}, of the last iteration
     hooks: dict  # (fqn, state, call) → bytes that the allocator counts when a hook of ours is called there
+    members: dict  # fqn → [bytes of parameters, buffers, inputs, outputs], which MemTracker has
     kind: str  # the class that answered
 
 
@@ -28,6 +29,11 @@ def module_states(tracker, device):
     return {(stats.mod_fqn, state.value, call): words(snapshot, device)
             for stats in tracker.memory_tracking.values()
             for state, snapshots in stats.snapshots.items() for call, snapshot in enumerate(snapshots)}
+
+
+def members(tracker):
+    return {stats.mod_fqn: [stats.parameter_mem, stats.buffer_mem, stats.input_mem, stats.output_mem]
+            for stats in tracker.memory_tracking.values() if hasattr(stats, "parameter_mem")}
 
 
 class _Hooks:
@@ -123,7 +129,7 @@ def observe(make, kind, trackers, device, allocator, key=None, iterations=2):
         highest = allocator.peak()
     answered = type(getattr(tracker, "handed_over_to", None) or tracker)
     seen = Seen(current, counted, words(tracker.get_tracker_snapshot("peak"), key), highest, module_states(tracker, key),
-                hooks.seen, f"{answered.__module__}.{answered.__name__}")
+                hooks.seen, members(tracker), f"{answered.__module__}.{answered.__name__}")
     del made, tracker, hooks
     gc.collect()
     return seen

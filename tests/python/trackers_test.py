@@ -23,17 +23,15 @@ pytestmark = pytest.mark.skipif(not COMMAND.exists() or not os.path.exists(PLUGI
 @pytest.fixture(scope="module")
 def jobs(start_job):
     """{job: what job_trackers.py printed}; two processes beside each other."""
-    names = (["plain", "recompute", "fsdp", "fsdp-keeps-gathered"], ["fsdp-mixed", "fsdp-recompute-wrapper", "fsdp-recompute-in-place",
-                                                                     "fsdp-unit-alone"])
+    names = ["plain", "recompute", "fsdp"], ["fsdp-mixed", "fsdp-recompute-in-place", "fsdp-unit-alone"]
     waiting = [start_job("job_trackers.py", *some, ranks=1, SHARDLEDGER_MODULES="all") for some in names]
     lines = [json.loads(line) for wait in waiting for line in wait().check().output[0].out.splitlines()]
     return {line["job"]: line for line in lines}
 
 
 @pytest.mark.parametrize("job, tracker", [
-    ("plain", "MemTracker"), ("recompute", "MemTracker"), ("fsdp", "FSDPMemTracker"), ("fsdp-keeps-gathered", "FSDPMemTracker"),
-    ("fsdp-mixed", "FSDPMemTracker"), ("fsdp-recompute-wrapper", "FSDPMemTracker"), ("fsdp-recompute-in-place", "FSDPMemTracker"),
-    ("fsdp-unit-alone", "FSDPMemTracker")])
+    ("plain", "MemTracker"), ("recompute", "MemTracker"), ("fsdp", "FSDPMemTracker"), ("fsdp-mixed", "FSDPMemTracker"),
+    ("fsdp-recompute-in-place", "FSDPMemTracker"), ("fsdp-unit-alone", "FSDPMemTracker")])
 def test_totals_are_the_allocators_and_owners_are_pytorchs(jobs, job, tracker):
     line = jobs[job]
     assert line["answered"] == f"shardledger.trackers.{tracker}"
@@ -203,7 +201,7 @@ def test_what_is_not_recorded_is_handed_over_and_said_once(unsaid, capsys):
     ours.display_snapshot("peak", units="KiB")
     said = capsys.readouterr()
     assert said.err.count("PyTorch's memory tracker answers in MemTracker's place") == 1
-    assert "not used yet" in said.err
+    assert "this process is not recorded" in said.err
     theirs.display_snapshot("peak", units="KiB")
     assert said.out == capsys.readouterr().out
     ours.reset_mod_stats()
@@ -323,6 +321,15 @@ def test_bad_questions_get_one_sentence(recorded, monkeypatch):
         with pytest.raises(RuntimeError, match="recording has ended"):
             tracker.get_tracker_snapshot()
     assert recorded.guard.on
+
+
+def test_the_pages_example_runs_anywhere():
+    page = (DATA.parents[1] / "docs" / "integrations.md").read_text()
+    code = page.partition("This example runs anywhere:\n```py\n")[2].partition("```")[0]
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True,
+                          env={**os.environ, "PYTHONPATH": os.path.join(LIBRARIES, "python")})
+    assert "Module:  Sequential" in done.stdout and "KiB" in done.stdout
+    assert done.stderr.count("PyTorch's memory tracker answers") == 1
 
 
 def test_they_are_there_without_being_imported():

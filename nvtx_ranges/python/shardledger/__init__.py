@@ -48,6 +48,10 @@ def __getattr__(name):
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
+def __dir__():
+    return sorted({*globals(), *__all__})
+
+
 def step() -> None:
     """Ends the running step and starts the next. From the first call on, steps begin and end only here.
 

@@ -55,13 +55,13 @@ def _mark(what):
 
 def _why_not():
     """Why a tracker of this process can't be answered from its ledger; None: it can."""
-    torch = sys.modules.get("torch")
-    if torch is None or not torch.cuda.is_initialized():
-        return "CUDA was not used yet"
     native.load()
     native.find_plugin()
     if not native.recording():
         return "this process is not recorded (shardledger run -- python …)"
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return "CUDA was not used yet"
     if not guard.on:
         return "the companion is off (SHARDLEDGER_PYTHON, or it failed)"
     from . import bridge

@@ -34,11 +34,11 @@ class MadeUp(TorchDispatchMode):
 
     def __init__(self):
         super().__init__()
-        self.blocks, self.allocated, self.highest, self.before = WeakIdKeyDictionary(), 0, 0, 0
+        self.alive, self.allocated, self.highest, self.before = WeakIdKeyDictionary(), 0, 0, 0
         resize = torch.UntypedStorage.resize_
 
         def resize_(storage, size):
-            self.gone(self.blocks.pop(storage, None))
+            self.gone(self.alive.pop(storage, None))
             resize(storage, size)
             self.made(storage)
 
@@ -57,12 +57,12 @@ class MadeUp(TorchDispatchMode):
                 self.made(storage)
 
     def made(self, storage):
-        if storage in self.blocks or storage.nbytes() < BLOCK:
+        if storage in self.alive or storage.nbytes() < BLOCK:
             return
         block = types.SimpleNamespace(address=storage.data_ptr(), bytes=-(-storage.nbytes() // BLOCK) * BLOCK)
         assert block.bytes == storage.nbytes(), "sizes of these jobs are multiples of a block"
         block.reference = weakref.ref(storage, lambda _, block=block: self.gone(block))
-        self.blocks[storage] = block
+        self.alive[storage] = block
         for action in (SEGMENT_ALLOC, ALLOC):
             native.allocator_event(0, action, block.address, block.bytes, 0, 0, 0)
         self.allocated += block.bytes
@@ -81,6 +81,9 @@ class MadeUp(TorchDispatchMode):
     def begin(self):
         self.before = self.allocated
         return self
+
+    def blocks(self):
+        return {block.address: (block.bytes, block.bytes) for block in self.alive.values()}
 
     def now(self):
         return self.allocated - self.before
@@ -125,8 +128,7 @@ for name in sys.argv[1:]:
     for told in (theirs.peak, *theirs.current.values(), *theirs.modules.values()):
         told.update((word, size - size % BLOCK) for word, size in told.items())  # the scalars, of which Adam has some
     rows = compare.compare(kind, mine, theirs)
-    print(json.dumps({"job": name, "answered": mine.kind, "counts": {c: sum(row.check == c for row in rows) for c in
-                                                                     ("exact", "sum", "owner", "states", "label")},
+    print(json.dumps({"job": name, "answered": mine.kind, "counts": {check: sum(row.check == check for row in rows) for check in compare.CHECKS},
                       "failed": [str(row) for row in rows if not row.passed], "members": [mine.members, theirs.members],
                       "warned": [str(one.message) for one in warned if issubclass(one.category, RuntimeWarning)]}), flush=True)
     print("\n".join(compare.table(name, rows)), file=sys.stderr)

@@ -36,7 +36,7 @@ def test_totals_are_the_allocators_and_owners_are_pytorchs(jobs, job, tracker):
     line = jobs[job]
     assert line["answered"] == f"shardledger.trackers.{tracker}"
     assert line["failed"] == []
-    assert line["counts"]["exact"] >= 6 and line["counts"]["owner"] >= 20
+    assert line["counts"]["exact"] >= 6 and line["counts"]["owner"] == 20 and line["counts"]["tracker"] > 20
     assert line["warned"] == []
 
 

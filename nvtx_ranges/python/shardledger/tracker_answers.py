@@ -55,8 +55,8 @@ Scope = collections.namedtuple("Scope", "begin end")  # marks, and within Answer
 Named = collections.namedtuple("Named", "address at")  # a storage that the user named at this mark
 
 
-class Missing(Exception):
-    """The ledger does not have what is asked about; the text says what, and what to do."""
+class TrackerError(RuntimeError):
+    """A question that has no answer; the text says why, and what to do."""
 
 
 class Answers:
@@ -90,7 +90,7 @@ class Answers:
     def _instant(self, mark):
         found = self._db.execute("SELECT at_ns FROM mark WHERE name = ?", (mark,)).fetchone()
         if found is None:
-            raise Missing(f"the mark {mark!r} is not in the record, which has reached its limit or was switched off")
+            raise TrackerError(f"the record has no {mark!r}, so it was dropped or cut off: 'shardledger info' says why")
         return found[0]
 
     def _called(self, since_ns):
@@ -162,7 +162,8 @@ class Answers:
             total, at, _ = self._within(period, period["first"], period["last"])
         words = self._in_words(self._db.execute(_ALIVE, {"at": at - period["shift"]}), at)
         if sum(words.values()) != total or total != best[0]:
-            raise ValueError(f"the highest point adds up to {sum(words.values())} bytes by category, and its period has {best[0]}")
+            raise TrackerError(f"the highest point adds up to {sum(words.values())} bytes by category, and its period has {best[0]}: "
+                               "please report it, with the run's directory")
         return words
 
     def _periods(self):

@@ -23,6 +23,7 @@ import weakref
 from . import follower, guard, native, tracker_answers
 from .kinds import KIND
 from .layout import find_command
+from .tracker_answers import TrackerError
 
 if typing.TYPE_CHECKING:
     import torch
@@ -41,10 +42,6 @@ _AGAIN = ("Pre-Forward-AC", "Post-Forward-AC")
 
 if "_numbers" not in globals():  # a reloaded module goes on counting
     _numbers = itertools.count(1)  # of marks: a period with one whose name is its own repeats no other
-
-
-class TrackerError(RuntimeError):
-    """A question that has no answer; the text says why, and what to do."""
 
 
 def _mark(what):
@@ -263,11 +260,8 @@ class _Tracker:
         until = _mark("asked")
         same = allocated == self._allocated()
         connection = _ingest()
-        try:
-            answers = tracker_answers.Answers(connection, self._words, self._scopes or [tracker_answers.Scope(until, None)], until,
-                                              self._followed(), self._calls, self._named, self._named_word)
-        except tracker_answers.Missing as error:
-            raise TrackerError(f"{error}: 'shardledger info {follower.own_directory()}' says why") from None
+        answers = tracker_answers.Answers(connection, self._words, self._scopes or [tracker_answers.Scope(until, None)], until,
+                                          self._followed(), self._calls, self._named, self._named_word)
         told = answers.allocated()
         if same and answers.device is not None and told != allocated.get(answers.device, 0):
             warnings.warn(f"the ledger has {told} allocated bytes and PyTorch {allocated.get(answers.device, 0)}: "
@@ -278,7 +272,8 @@ class _Tracker:
     @staticmethod
     def _allocated():
         torch = sys.modules["torch"]
-        return {device: torch.cuda.memory_allocated(device) for device in range(torch.cuda.device_count())}
+        used = (device for device in range(torch.cuda.device_count()) if native.allocator_sequence(device))
+        return {device: torch.cuda.memory_allocated(device) for device in used}
 
     def _snapshot(self, words, device):
         """{device: {key: bytes}} with PyTorch's keys; {} where there is nothing."""

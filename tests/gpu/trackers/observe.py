@@ -12,6 +12,7 @@ POINTS = ("entered", "forward", "backward", "step", "cleared")
 class Seen:
     current: dict  # point → {word: bytes}, of the last iteration
     allocated: dict  # point → bytes that the allocator counts since the job began
+    owners: dict  # point → {word: (bytes of the blocks, of their requests rounded up)}, of the tensors that model and optimizer hold
     peak: dict  # {word: bytes}
     allocated_peak: int  # max_memory_allocated since the tracker was entered, without what was there before the job
     modules: dict  # (fqn, state, call) → {word: bytes}, of the last iteration
@@ -70,6 +71,25 @@ def workspaces(device):
         linear.to(dtype)(torch.randn(1, 768, device=device, dtype=dtype)).sum().backward()
 
 
+OWNERS = {
+    "module": ("Parameter", "Buffer", "Gradient", "Optstate"),
+    "fsdp": ("Sharded Param", "Buffer", "Sharded Grad", "OptState"),
+}
+
+
+def owners(made, kind, blocks):
+    """{word: (bytes, requested)} by asking the objects themselves. blocks: the allocator's, {address: (bytes, requested)}."""
+    parameters = [parameter for group in made.optimizer.param_groups for parameter in group["params"]]
+    held = (parameters, list(made.model.buffers()), [p.grad for p in parameters if p.grad is not None],
+            [value for state in made.optimizer.state.values() for value in state.values() if isinstance(value, torch.Tensor)])
+    found = {}
+    for word, tensors in zip(OWNERS[kind], held):
+        addresses = {getattr(tensor, "_local_tensor", tensor).untyped_storage().data_ptr() for tensor in tensors}
+        theirs = [blocks[address] for address in addresses if address in blocks]
+        found[word] = sum(size for size, _ in theirs), sum(-(-requested // 512) * 512 for _, requested in theirs)
+    return found
+
+
 class Allocator:
     """PyTorch's own, on a GPU: what it counts above what was there before the job."""
 
@@ -87,6 +107,10 @@ class Allocator:
     def reset_peak(self):
         torch.cuda.reset_peak_memory_stats(self.device)
 
+    def blocks(self):
+        return {block["address"]: (block["size"], block["requested_size"]) for segment in torch.cuda.memory_snapshot()
+                for block in segment["blocks"] if block["state"] == "active_allocated"}
+
     def peak(self):
         return torch.cuda.max_memory_allocated(self.device) - self.before
 
@@ -102,10 +126,11 @@ def observe(make, kind, trackers, device, allocator, key=None, iterations=2):
     else:
         tracker = trackers[0]()
         tracker.track_external(made.model, made.optimizer, made.inputs)
-    current, counted = {}, {}
+    current, counted, held = {}, {}, {}
 
     def ask(point):
         counted[point] = allocator.now()
+        held[point] = owners(made, kind, allocator.blocks())
         current[point] = words(tracker.get_tracker_snapshot("current"), key)
 
     allocator.reset_peak()
@@ -128,7 +153,7 @@ def observe(make, kind, trackers, device, allocator, key=None, iterations=2):
                 tracker.reset_mod_stats()
         highest = allocator.peak()
     answered = type(getattr(tracker, "handed_over_to", None) or tracker)
-    seen = Seen(current, counted, words(tracker.get_tracker_snapshot("peak"), key), highest, module_states(tracker, key),
+    seen = Seen(current, counted, held, words(tracker.get_tracker_snapshot("peak"), key), highest, module_states(tracker, key),
                 hooks.seen, members(tracker), f"{answered.__module__}.{answered.__name__}")
     del made, tracker, hooks
     gc.collect()

@@ -230,13 +230,13 @@ def test_under_fake_tensors_pytorchs_answers(unsaid, capsys):
 def recorded(companion, monkeypatch):
     """A process that looks as if it were recorded, up to its allocator."""
     import torch
-    from shardledger import bridge, native, trackers
+    from shardledger import bridge, native, tracker_base
 
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(native, "recording", lambda: 1)
     monkeypatch.setattr(bridge, "_allocator", "bridge")
     monkeypatch.setattr(bridge, "tag_workspaces_now", lambda: None)
-    monkeypatch.setattr(trackers, "find_command", lambda: "shardledger")
+    monkeypatch.setattr(tracker_base, "find_command", lambda: "shardledger")
     return companion
 
 
@@ -298,7 +298,7 @@ def test_a_tensor_that_died_before_is_not_tracked(recorded):
 
 def test_bad_questions_get_one_sentence(recorded, monkeypatch):
     import torch
-    from shardledger import native, trackers
+    from shardledger import native, tracker_base
 
     import shardledger
 
@@ -311,7 +311,7 @@ def test_bad_questions_get_one_sentence(recorded, monkeypatch):
         tracker._mod_tracker
     with pytest.raises(AssertionError, match="takes a model of fully_shard, and this is a Linear"):
         shardledger.FSDPMemTracker(torch.nn.Linear(2, 2))
-    monkeypatch.setattr(trackers, "find_command", lambda: "/bin/false")
+    monkeypatch.setattr(tracker_base, "find_command", lambda: "/bin/false")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 0)
     with tracker:
@@ -321,6 +321,27 @@ def test_bad_questions_get_one_sentence(recorded, monkeypatch):
         with pytest.raises(RuntimeError, match="recording has ended"):
             tracker.get_tracker_snapshot()
     assert recorded.guard.on
+
+
+REPLACED = """
+import torch
+from torch.distributed._tools import mem_tracker
+{first}
+import shardledger
+mem_tracker.MemTracker = shardledger.MemTracker
+tracker = mem_tracker.MemTracker()
+with tracker:
+    torch.ones(100)
+assert type(tracker.handed_over_to).__module__ == "torch.distributed._tools.mem_tracker"
+"""
+
+
+def test_a_program_may_put_them_into_pytorchs_module():
+    environment = {**os.environ, "PYTHONPATH": os.path.join(LIBRARIES, "python")}
+    subprocess.run([sys.executable, "-c", REPLACED.format(first="")], check=True, env=environment, capture_output=True)
+    gone = "from shardledger import tracker_base; tracker_base._found.clear()"
+    done = subprocess.run([sys.executable, "-c", REPLACED.format(first=gone)], env=environment, capture_output=True, text=True)
+    assert "was replaced before shardledger.MemTracker was imported: import that first" in done.stderr.splitlines()[-1]
 
 
 def test_the_pages_example_runs_anywhere():

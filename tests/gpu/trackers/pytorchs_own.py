@@ -19,9 +19,16 @@ import os
 import pathlib
 import socket
 import sys
+import types
 import unittest
 
 os.environ.setdefault("SHARDLEDGER_MODULES", "all")
+
+try:  # torch.testing._internal wants it for expected outputs, which these tests have none of
+    import expecttest  # noqa: F401
+except ImportError:
+    sys.modules["expecttest"] = types.ModuleType("expecttest")
+    sys.modules["expecttest"].TestCase = unittest.TestCase
 
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
@@ -41,6 +48,7 @@ def without_tolerance():
     loose = unittest.TestCase.assertAlmostEqual
 
     def exact(self, first, second, places=None, msg=None, delta=None):
+        print(f"{first!r} for {second!r}", end=" ")
         loose(self, first, second, msg=msg, delta=0 if delta is not None else None, places=places)
 
     unittest.TestCase.assertAlmostEqual = exact

@@ -12,6 +12,7 @@ Most periods of a job repeat an earlier one, and the ledger has the rows of that
 order, so those of the one, moved by the distance of their first events, are those of the other.
 """
 
+import bisect
 import collections
 import pathlib
 import sqlite3
@@ -35,7 +36,7 @@ _PERIODS = """
 SELECT p.period, p.kind, p.step, coalesce(p.same_as, p.period) AS rows_of, s.step AS step_of_rows, p.start_ns, p.end_ns,
   p.first_allocator_event AS first, lead(p.first_allocator_event, 1, :end) OVER (ORDER BY p.period) - 1 AS last,
   p.first_allocator_event - s.first_allocator_event AS shift, p.peak_allocated_bytes AS peak
-FROM period p JOIN period s ON s.period = coalesce(p.same_as, p.period)
+FROM period p JOIN period s ON s.rank = p.rank AND s.period = coalesce(p.same_as, p.period)
 WHERE p.first_allocator_event IS NOT NULL ORDER BY p.period"""
 
 # The highest total after an event of a period, from what was alive before it. Of what does not count, a free changes nothing.
@@ -59,11 +60,30 @@ class TrackerError(RuntimeError):
     """A question that has no answer; the text says why, and what to do."""
 
 
+class _Leaving:
+    """Bytes by category of what is there, and goes bit by bit."""
+
+    def __init__(self, db, table, column):
+        rows = db.execute(f"SELECT {column}, category, bytes FROM {table} ORDER BY 1").fetchall()
+        self._when = [when for when, _, _ in rows]
+        self._rest = [collections.Counter()]  # from the last one to the first
+        for _, category, size in reversed(rows):
+            self._rest.append(self._rest[-1] + collections.Counter({category: size}))
+        self._rest.reverse()
+
+    def after(self, when):
+        return self._rest[bisect.bisect_right(self._when, when)]
+
+    def between(self, low, high):
+        """Whether something goes then."""
+        return bisect.bisect_left(self._when, low) < bisect.bisect_right(self._when, high)
+
+
 class Answers:
     """Of a ledger's connection, which gets temporary tables. words: the column of `category` with the tracker's words.
 
-    followed: numbers of models' roots in their process; calls: and those that are called in the scope. scopes: in order; the last one is asked about. until: the mark that is "now". named_word: what the tracker calls what the user
-    has named."""
+    scopes: in order; the last one is asked about. until: the mark that is "now". followed: numbers of models' roots in their process;
+    calls: and of those that are called in the scope. named: what the user has named, and named_word the tracker's word for it."""
 
     def __init__(self, connection, words, scopes, until, followed=(), calls=True, named=(),
                  named_word="Other"):
@@ -115,6 +135,9 @@ class Answers:
                              (address, at, at))
         self._db.execute("CREATE TEMP TABLE named AS SELECT * FROM uncounted WHERE named")
         self._db.execute("DELETE FROM uncounted WHERE named")
+        # Each by what tells when it goes: numbers of events, or instants.
+        self._left_out = {column: _Leaving(self._db, "uncounted", column) for column in ("gone_at", "gone_ns")}
+        self._by_name = {column: _Leaving(self._db, "named", column) for column in ("gone_at", "gone_ns")}
 
     # ---- sums ----
 
@@ -123,12 +146,11 @@ class Answers:
         sums = collections.Counter()
         for category, size in categories:
             sums[self._word.get(category, "Other")] += size
-        for table, word in (("uncounted", None), ("named", self._named_word)):
-            for category, size in self._db.execute(f"SELECT category, sum(bytes) FROM {table} WHERE {column} > ? GROUP BY category",
-                                                   (at,)):
-                sums[self._word.get(category, "Other")] -= size
-                if word:
-                    sums[word] += size
+        for category, size in self._left_out[column].after(at).items():
+            sums[self._word.get(category, "Other")] -= size
+        for category, size in self._by_name[column].after(at).items():
+            sums[self._word.get(category, "Other")] -= size
+            sums[self._named_word] += size
         return {word: size for word, size in sums.items() if size}
 
     def allocated(self):
@@ -174,18 +196,19 @@ class Answers:
     def _highest(self, period, low, high):
         """(total, event or None)"""
         whole = (low, high) == (period["first"], period["last"])
-        (frees,) = self._db.execute("SELECT count(*) FROM uncounted WHERE gone_at BETWEEN ? AND ?", (low, high)).fetchone()
-        if whole and not frees and period["peak"] is not None:
-            (away,) = self._db.execute("SELECT coalesce(sum(bytes), 0) FROM uncounted WHERE gone_at >= ?", (low,)).fetchone()
-            return period["peak"] - away, None
+        if whole and not self._left_out["gone_at"].between(low, high) and period["peak"] is not None:
+            return period["peak"] - self._uncounted_before(low), None
         return self._within(period, low, high)[:2]
+
+    def _uncounted_before(self, event):
+        """Bytes that don't count and are there until then."""
+        return sum(self._left_out["gone_at"].after(event - 1).values())
 
     def _within(self, period, low, high):
         shift = period["shift"]
         before = sum(size for _, size in self._db.execute(_ALIVE, {"at": low - 1 - shift}))
-        (away,) = self._db.execute("SELECT coalesce(sum(bytes), 0) FROM uncounted WHERE gone_at >= ?", (low,)).fetchone()
         event, change = self._db.execute(_HIGHEST, {"shift": shift, "low": low, "high": high}).fetchone()
-        return before - away + change, event, period
+        return before - self._uncounted_before(low) + change, event, period
 
     # ---- modules ----
 

@@ -113,7 +113,33 @@ from observe import observe  # noqa: E402
 from trackers import both_trackers  # noqa: E402
 
 compare_with, ours = both_trackers()
+
+
+def many_steps(steps=30):
+    """Under one tracker that is never reset; most of them repeat each other in the ledger."""
+    tracker = shardledger.MemTracker()
+    made = JOBS["plain"][1](CPU, width=256, rows=64)
+    tracker.track_external(made.model, made.optimizer, made.inputs)
+    allocator.begin().reset_peak()
+    with tracker:
+        for _ in range(steps):
+            made.forward().backward()
+            made.optimizer.step()
+            made.optimizer.zero_grad()
+    peak, highest = tracker.get_tracker_snapshot("peak")[GPU]["Total"], allocator.peak()
+    states = tracker.memory_tracking[made.model].snapshots
+    (repeated,), = tracker._reading[1]._db.execute("SELECT count(*) FROM period WHERE same_as IS NOT NULL")
+    held = sum(t.untyped_storage().nbytes() for t in (*made.model.parameters(), *made.model.buffers(), made.inputs))
+    print(json.dumps({"job": "many steps", "repeated": repeated, "calls": [len(calls) for calls in states.values()],
+                      "peak": peak, "allocated_peak": highest + held}), flush=True)
+
+
 for name in sys.argv[1:]:
+    if name == "many steps":
+        with allocator:
+            bridge._allocator = "bridge"
+            many_steps()
+        continue
     kind, whole = JOBS[name]
 
     def make(device):

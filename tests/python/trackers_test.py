@@ -23,14 +23,14 @@ pytestmark = pytest.mark.skipif(not COMMAND.exists() or not os.path.exists(PLUGI
 @pytest.fixture(scope="module")
 def jobs(start_job):
     """{job: what job_trackers.py printed}; two processes beside each other."""
-    names = ["plain", "recompute", "fsdp"], ["fsdp-mixed", "fsdp-recompute-in-place", "fsdp-unit-alone"]
+    names = ["plain", "recompute", "many steps"], ["fsdp-mixed", "fsdp-recompute-in-place", "fsdp-unit-alone"]
     waiting = [start_job("job_trackers.py", *some, ranks=1, SHARDLEDGER_MODULES="all") for some in names]
     lines = [json.loads(line) for wait in waiting for line in wait().check().output[0].out.splitlines()]
     return {line["job"]: line for line in lines}
 
 
 @pytest.mark.parametrize("job, tracker", [
-    ("plain", "MemTracker"), ("recompute", "MemTracker"), ("fsdp", "FSDPMemTracker"), ("fsdp-mixed", "FSDPMemTracker"),
+    ("plain", "MemTracker"), ("recompute", "MemTracker"), ("fsdp-mixed", "FSDPMemTracker"),
     ("fsdp-recompute-in-place", "FSDPMemTracker"), ("fsdp-unit-alone", "FSDPMemTracker")])
 def test_totals_are_the_allocators_and_owners_are_pytorchs(jobs, job, tracker):
     line = jobs[job]
@@ -38,6 +38,13 @@ def test_totals_are_the_allocators_and_owners_are_pytorchs(jobs, job, tracker):
     assert line["failed"] == []
     assert line["counts"]["exact"] >= 6 and line["counts"]["owner"] == 20 and line["counts"]["tracker"] > 20
     assert line["warned"] == []
+
+
+def test_any_number_of_steps_is_one_scope(jobs):
+    line = jobs["many steps"]
+    assert line["repeated"] > 10  # whose rows are others'
+    assert line["calls"] == [30] * 6  # of each state that the model reaches
+    assert line["peak"] == line["allocated_peak"]
 
 
 def test_inputs_outputs_and_parameters_of_a_module_are_pytorchs(jobs):
@@ -323,25 +330,19 @@ def test_bad_questions_get_one_sentence(recorded, monkeypatch):
     assert recorded.guard.on
 
 
-REPLACED = """
-import torch
-from torch.distributed._tools import mem_tracker
-{first}
-import shardledger
-mem_tracker.MemTracker = shardledger.MemTracker
-tracker = mem_tracker.MemTracker()
-with tracker:
-    torch.ones(100)
-assert type(tracker.handed_over_to).__module__ == "torch.distributed._tools.mem_tracker"
-"""
+def test_a_program_may_put_them_into_pytorchs_module(monkeypatch):
+    from shardledger import tracker_base
+    from torch.distributed._tools import mem_tracker
 
+    import shardledger
 
-def test_a_program_may_put_them_into_pytorchs_module():
-    environment = {**os.environ, "PYTHONPATH": os.path.join(LIBRARIES, "python")}
-    subprocess.run([sys.executable, "-c", REPLACED.format(first="")], check=True, env=environment, capture_output=True)
-    gone = "from shardledger import tracker_base; tracker_base._found.clear()"
-    done = subprocess.run([sys.executable, "-c", REPLACED.format(first=gone)], env=environment, capture_output=True, text=True)
-    assert "was replaced before shardledger.MemTracker was imported: import that first" in done.stderr.splitlines()[-1]
+    torchs = tracker_base._pytorchs("MemTracker")
+    monkeypatch.setattr(mem_tracker, "MemTracker", shardledger.MemTracker)
+    with mem_tracker.MemTracker() as tracker:
+        assert type(tracker.handed_over_to) is torchs
+    monkeypatch.setattr(tracker_base, "_found", {})
+    with pytest.raises(RuntimeError, match="was replaced before shardledger.MemTracker was imported: import that first"):
+        mem_tracker.MemTracker().__enter__()
 
 
 def test_the_pages_example_runs_anywhere():

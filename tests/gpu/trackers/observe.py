@@ -136,21 +136,22 @@ def observe(make, kind, trackers, device, allocator, key=None, iterations=2):
     allocator.reset_peak()
     with tracker:
         ask("entered")
-        for iteration in range(iterations):
-            hooks = _Hooks(made.model, kind, allocator.now) if iteration == iterations - 1 else None
-            loss = made.forward()
-            ask("forward")
-            loss.backward()
-            del loss
-            ask("backward")
+        for _ in range(iterations - 1):
+            made.forward().backward()
             made.optimizer.step()
-            ask("step")
             made.optimizer.zero_grad()
-            ask("cleared")
-            if hooks:
-                hooks.remove()
-            else:
-                tracker.reset_mod_stats()
+            tracker.reset_mod_stats()
+        hooks = _Hooks(made.model, kind, allocator.now)
+        loss = made.forward()
+        ask("forward")
+        loss.backward()
+        del loss
+        ask("backward")
+        made.optimizer.step()
+        ask("step")
+        made.optimizer.zero_grad()
+        ask("cleared")
+        hooks.remove()
         highest = allocator.peak()
     answered = type(getattr(tracker, "handed_over_to", None) or tracker)
     seen = Seen(current, counted, held, words(tracker.get_tracker_snapshot("peak"), key), highest, module_states(tracker, key),

@@ -107,9 +107,9 @@ facts.device = facts.ranks = bridge.step_ended = lambda: None
 bridge.tag_workspaces_now = lambda: None
 dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=int(os.environ["WORLD_SIZE"]))
 
-import compare  # noqa: E402
-from jobs import JOBS  # noqa: E402
-from observe import observe  # noqa: E402
+import tracker_compared as compare  # noqa: E402
+from tracker_jobs import JOBS  # noqa: E402
+from tracker_observed import observe  # noqa: E402
 from trackers import both_trackers  # noqa: E402
 
 compare_with, ours = both_trackers()

@@ -1,6 +1,7 @@
 """Runs PyTorch's own tests of its memory trackers with ShardLedger's in their place, and their tolerances at zero.
 
-    shardledger run -o DIR -- python tests/gpu/trackers/pytorchs_own.py [--group nccl|fake] [--world N] [--theirs] FILE …
+    SHARDLEDGER_MODULES=all shardledger run -o DIR -- \\
+        python tests/gpu/trackers/pytorchs_own.py [--group nccl|fake] [--world N] [--theirs] [-k NAME] FILE …
 
 FILE: test_mem_tracker.py, test_fsdp2_mem_tracker.py (test/distributed/_tools) or test_fully_shard_memory.py
 (test/distributed/_composable/fsdp) of PyTorch 2.11's sources, unmodified; they are in no wheel. What is changed is changed from

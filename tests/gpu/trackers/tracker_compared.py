@@ -11,7 +11,7 @@ label    rows of modules' states that PyTorch's tracker has under another word o
 
 import dataclasses
 
-from observe import OWNERS
+from tracker_observed import OWNERS
 
 # In these states backward has not begun, or has ended: nothing is on its way from one word to another there.
 SETTLED = ("Pre-Forward", "Post-Forward", "Before Pre-Forward", "After Post-Forward")

@@ -1,4 +1,5 @@
-"""trackers.py as tests, for a process that is recorded: shardledger run -- python -m pytest tests/gpu/trackers/trackers_test.py"""
+"""trackers.py as tests, for a process that is recorded: SHARDLEDGER_MODULES=all shardledger run -- python -m
+pytest tests/gpu/trackers/trackers_on_gpu_test.py"""
 
 import pathlib
 import sys
@@ -26,7 +27,7 @@ def recorded():
     return trackers, device
 
 
-from jobs import JOBS  # noqa: E402
+from tracker_jobs import JOBS  # noqa: E402
 
 
 @pytest.mark.parametrize("name", JOBS)

@@ -4,6 +4,7 @@ An allocator is made up: whatever storage an operator returns is a block of 512 
 the storage dies. The plugin, its log, and the command that reads it are the real ones. Prints one JSON object a job.
 """
 
+import contextlib
 import json
 import os
 import pathlib
@@ -127,6 +128,12 @@ def many_steps(steps=30):
             made.optimizer.step()
             made.optimizer.zero_grad()
     peak, highest = tracker.get_tracker_snapshot("peak")[GPU]["Total"], allocator.peak()
+    for inside in (False, True):  # three more steps, of which it does not know, and two again under it
+        with tracker if inside else contextlib.nullcontext():
+            for _ in range(2 if inside else 3):
+                made.forward().backward()
+                made.optimizer.step()
+                made.optimizer.zero_grad()
     states = tracker.memory_tracking[made.model].snapshots
     (repeated,), = tracker._reading[1]._db.execute("SELECT count(*) FROM period WHERE same_as IS NOT NULL")
     held = sum(t.untyped_storage().nbytes() for t in (*made.model.parameters(), *made.model.buffers(), made.inputs))

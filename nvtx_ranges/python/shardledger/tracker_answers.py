@@ -72,7 +72,11 @@ class _Leaving:
         self._rest.reverse()
 
     def after(self, when):
-        return self._rest[bisect.bisect_right(self._when, when)]
+        return self._rest[self.gone(when)]
+
+    def gone(self, when):
+        """How many are, by then."""
+        return bisect.bisect_right(self._when, when)
 
     def between(self, low, high):
         """Whether something goes then."""
@@ -95,6 +99,7 @@ class Answers:
         self._db.execute(_UNCOUNTED)
         self._until = self._event(until)
         first = scopes[-1].begin
+        self._spans = [(self._instant(scope.begin), self._instant(scope.end) if scope.end else _END) for scope in scopes]
         scopes = [Scope(self._event(scope.begin), scope.end and self._event(scope.end)) for scope in scopes]
         self._scope = scopes[-1]
         roots = set(followed) | (self._called(self._instant(first)) if calls else set())
@@ -212,29 +217,26 @@ class Answers:
 
     # ---- modules ----
 
-    def module_states(self, since, until):
-        """{(module's id in its process, state): [{word: bytes}]}, in the order of time, of the steps between the two marks.
-
-        since, until: names of marks; None: no end. A step that repeats another one shares its dicts."""
-        begin = self._instant(since)
-        end = self._instant(until) if until else _END
+    def module_states(self, since):
+        """{(module's number in its process, state): [{word: bytes}]}, in the order of time, of what modules reached in the scopes,
+        from this mark on. Steps that repeat the same one share their dicts."""
+        from_ns = self._instant(since)
+        spans = [(max(begin, from_ns), end) for begin, end in self._spans if end > from_ns]
         states, of_step = collections.defaultdict(list), {}
         for period in self._periods():
-            if period["kind"] != "step" or period["end_ns"] < begin or period["start_ns"] > end:
+            start, end, rows_of = period["start_ns"], period["end_ns"], period["rows_of"]
+            if period["kind"] != "step" or not any(start <= last and end >= first for first, last in spans):
                 continue
-            rows_of = period["rows_of"]
-            if period["period"] == rows_of:
-                taken = self._states_of(period["step"], lambda at: at)
-            elif rows_of in of_step:
-                taken = of_step[rows_of]
+            if period["period"] == rows_of:  # a mark may lie in it
+                taken = [one for one in self._states_of(period["step"], lambda at_ns: at_ns)
+                         if any(first <= one[1] <= last for first, last in spans)]
             else:
-                taken = self._states_of(period["step_of_rows"], lambda at, start=period["start_ns"]: start)
-            if begin <= period["start_ns"]:
-                of_step[rows_of] = taken
-            own = period["period"] == rows_of
-            for key, at_ns, words in taken:
-                if not own or begin <= at_ns <= end:
-                    states[key].append(words)
+                same = rows_of, self._left_out["gone_ns"].gone(start)
+                if same not in of_step:
+                    of_step[same] = self._states_of(period["step_of_rows"], lambda _, start=start: start)
+                taken = of_step[same]
+            for key, _, words in taken:
+                states[key].append(words)
         return dict(states)
 
     def _states_of(self, step, instant):

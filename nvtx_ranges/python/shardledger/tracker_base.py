@@ -223,6 +223,7 @@ class Tracker:
         self._given.append((method, [weakref.ref(thing) for thing in things]))
         if self._depth:
             self._know()
+            self._reading = None
 
     # ---- the scope ----
 
@@ -256,13 +257,13 @@ class Tracker:
 
     def _answers(self, now=True):
         """now: of this instant; else of the scope, which may have ended."""
-        if not native.recording():
-            raise TrackerError("recording has ended, and with it the tracker's answers; 'shardledger info' says why")
         torch = sys.modules["torch"]
         events = tuple(native.allocator_sequence(device) for device in range(torch.cuda.device_count()))
         of = events if now or not self._scopes or self._scopes[-1].end is None else None
         if self._reading is not None and (of is None or self._reading[0] == of):
             return self._reading[1]
+        if not native.recording():
+            raise TrackerError("recording has ended, and with it the tracker's answers; 'shardledger info' says why")
         allocated = self._allocated()
         until = _mark("asked")
         same = allocated == self._allocated()
@@ -322,7 +323,7 @@ class Tracker:
         if not self._scopes:
             return found
         answers = self._answers(now=False)
-        states = answers.module_states(self._since, self._scopes[-1].end)
+        states = answers.module_states(self._since)
         for module, name, number, taken in self._modules_with(states):
             stats = self._stats(name)
             for state in self._states():

@@ -99,6 +99,7 @@ def companion(monkeypatch):
     monkeypatch.setattr(cycle, "_is_new", False)
     monkeypatch.setattr(cycle, "_missed", 0)
     monkeypatch.setattr(steps, "_sites", {})
+    monkeypatch.setattr(forward, "watchers", [])
     tags.held.clear()
     tags._named.clear()
     moved._models.clear()

@@ -11,6 +11,9 @@ expensive; without the plugin every call is a no-op:
     shardledger.tag(cache, "kv_cache")
     shardledger.step()            # only where a step is not one optimizer step
     writer.log(shardledger.metrics())
+    with shardledger.FSDPMemTracker(model, optimizer) as tracker:  # PyTorch's, at no cost: docs/integrations.md
+        train_step()
+    tracker.display_snapshot("peak", units="MiB")
 
 Importing this package imports neither torch nor pandas, and records nothing.
 """
@@ -31,8 +34,22 @@ if _typing.TYPE_CHECKING:
     import torch
 
     from .ledger import Ledger
+    from .trackers import FSDPMemTracker, MemTracker
 
-__all__ = ["__version__", "attach", "mark", "metrics", "open", "range", "step", "tag"]
+__all__ = ["FSDPMemTracker", "MemTracker", "__version__", "attach", "mark", "metrics", "open", "range", "step", "tag"]
+
+
+def __getattr__(name):
+    """PyTorch's memory trackers, answered from the ledger. Not imported before they are asked for."""
+    if name in ("FSDPMemTracker", "MemTracker"):
+        from . import trackers
+
+        return getattr(trackers, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__():
+    return sorted({*globals(), *__all__})
 
 
 def step() -> None:

@@ -38,6 +38,7 @@ class _Thread(threading.local):
 
 if "_thread" not in globals():  # a reloaded module keeps what is open
     _thread = _Thread()
+    watchers = []  # memory trackers that are entered, and want to know what modules are called with
 
 
 def _is_read():
@@ -172,6 +173,8 @@ def _leave(known, args, kwargs, output):
             if arrival is not None:
                 arrival.handle.remove()
         if guard.on and _backward_task() == -1:
+            for watcher in watchers:
+                watcher.called(known.entry.id, args, kwargs, output)
             if not stack:
                 tags.inputs(known.entry, *(arrival.inputs if arrival is not None and arrival.inputs else (args, kwargs)))
                 steps.part_ended()

@@ -190,7 +190,7 @@ def size(tensor):
         return 0
 
 
-def _fsdp_parameters(module):
+def fsdp_parameters(module):
     """FSDP2's own objects for the parameters of a unit."""
     state = module._get_fsdp_state()
     groups = getattr(state, "_fsdp_param_groups", None) or [state._fsdp_param_group]
@@ -201,7 +201,7 @@ def _sharded_parameters(module):
     """{(module, name): parameter} of an FSDP2 unit: the shards, which its modules do not hold while it is unsharded."""
     found = {}
     try:
-        for parameter in _fsdp_parameters(module):
+        for parameter in fsdp_parameters(module):
             where = parameter._module_info
             found[id(where.module), where.param_name] = parameter.sharded_param
             for tied in zip(where.shared_modules, where.shared_param_names):
@@ -217,12 +217,24 @@ def alive():
     return [(module, entry) for module, entry in found if module is not None and entry is not None]
 
 
+def roots():
+    """Of the registered models that there still are."""
+    found = [(known.module(), known) for known in list(_known.values())]
+    return [module for module, known in found if module is not None and known.entry is not None and known.entry.parent is None and not known.alias]
+
+
+def root_of(entry):
+    while entry.parent is not None:
+        entry = entry.parent
+    return entry
+
+
 def fsdp2_parameters():
     """(entry, name, FSDP2's own object) of every parameter of the units of FSDP2."""
     for module, _ in alive():
         if not is_fsdp2(module):
             continue
-        for parameter in _fsdp_parameters(module):
+        for parameter in fsdp_parameters(module):
             where = parameter._module_info
             holder = find(where.module)
             if holder is not None and holder.entry is not None:

@@ -122,6 +122,21 @@ def model(root, only_new=False):
     return places, keys
 
 
+@unseen
+def not_called_yet(root):
+    """Tags a model of which nothing is registered, for whoever asks before its first call. That gives it its modules: registered
+    earlier it might get another root than FSDP's own ranges take for one."""
+    members = [(part, path) for path, part, _, _ in modules.walk(root)]
+    if any(modules.find(part) is not None for part, _ in members):
+        return
+    is_sharded = any(modules.is_fsdp2(part) for part, _ in members)
+    for _, path, name, parameter in modules.parameters_with_modules(members):
+        category = "sharded_param" if is_sharded and modules.local(parameter) is not parameter else "param"
+        tag(parameter, category, 0, f"{path}.{name}" if path else name)
+    for path, name, buffer in modules.buffers(members):
+        tag(buffer, "buffer", 0, f"{path}.{name}" if path else name)
+
+
 def _storages_of_others(members):
     """Of the tensors that the known models hold now, without these modules: a dead model's addresses are others' by now."""
     own = {id(module) for module, _ in members}

@@ -7,7 +7,8 @@
  *   - entries of the CUDA caching allocator's trace. They arrive under the allocator's lock: nothing here may take the
  *     GIL, call PyTorch or call CUDA.
  * And PyTorch's table of workspaces for cuBLAS, read when asked for; requests that the allocator refuses, handed to
- * Python where its lock can be waited for; and where in the code memory is asked for (torch_sites.h).
+ * Python where its lock can be waited for; where in the code memory is asked for (torch_sites.h); and the functions that
+ * Python calls at every range and module (torch_calls.h).
  * Nothing throws out of here, and neither source can be detached again: that is the caller's functions' business.
  *
  * SHARDLEDGER_ALLOCATOR is defined when torch has CUDA and the CUDA headers were found, SHARDLEDGER_WORKSPACES when
@@ -17,6 +18,7 @@
 #include "kinds.h"
 #include "ranges.h"
 #include "shardledger.h"
+#include "torch_calls.h"
 #include "torch_sites.h"
 
 #include <ATen/record_function.h>
@@ -300,6 +302,23 @@ SLB_API int slb_start_ranges(slr_push_fn *push_fn, slr_pop_fn *pop_fn, slr_start
   push = push_fn, pop = pop_fn, start = start_fn, end = end_fn;
   return guarded(
       [] { at::addGlobalCallback(at::RecordFunctionCallback(enter, leave).scopes({at::RecordScope::USER_SCOPE})); });
+}
+
+/*
+ * From now on slb_python_function has functions, whose ranges go to these. 0, or -1 and slb_error where this Python
+ * lacks what they need. The GIL is held here and there.
+ */
+SLB_API int slb_start_calls(slr_push_fn *push_fn, slr_pop_fn *pop_fn, slr_start_fn *start_fn, slr_end_fn *end_fn) {
+  calls::push = push_fn, calls::pop = pop_fn, calls::start = start_fn, calls::end = end_fn;
+  if (calls::python.load())
+    return 0;
+  failure = "this Python lacks a function of its stable interface";
+  return -1;
+}
+
+/* A new reference to the function of torch_calls.h of this name; NULL where there is none. */
+SLB_API void *slb_python_function(const char *name) {
+  return calls::function(name);
 }
 
 /*

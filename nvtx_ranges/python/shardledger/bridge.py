@@ -52,9 +52,9 @@ def _load(path):
     bound = bind("torch_bridge.cpp", ctypes.PyDLL(path), ctypes.CDLL(path))
     library = types.SimpleNamespace(**{symbol.removeprefix("slb_"): function for symbol, function in bound})
     if native.ranges is not None:
-        functions = [native.address(native.ranges, name) for name in ("slr_push", "slr_pop", "slr_start", "slr_end")]
-        if library.start_ranges(*functions) != 0:
+        if library.start_ranges(*(native.address(*function) for function in native.range_functions())) != 0:
             raise OSError(library.error().decode("utf-8", "replace"))
+        native.call_through(library)
     return library
 
 

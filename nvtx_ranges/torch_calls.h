@@ -1,9 +1,9 @@
 /*
  * Calls: functions of this bridge that Python calls without ctypes. Part of torch_bridge.cpp, which includes this once.
  *
- * They are Python's own builtins, made from tables of its stable interface, so that one file serves every version: ranges, and
- * what is around the calls of modules. A call through ctypes takes a microsecond or more where training has emptied the
- * processor's caches, and a frame of Python's half of one.
+ * They are Python's own builtins, made from tables of its stable interface, so that one file serves every version:
+ * ranges, and what is around the calls of modules. A call through ctypes takes a microsecond or more where training has
+ * emptied the processor's caches, and a frame of Python's half of one.
  *
  * Modules: forward.py says what a range begins and ends with. What is the same at every call of a module, it leaves to
  * what is here, and is asked for the rest:
@@ -13,8 +13,8 @@
  *                   ├── settled (forward.py has seen it), inside of another one ───► range, its Known
  *                   └── else ──────────────────────────────────────────────────────► forward._enter
  *
- * The open modules of a thread are in one list, forward.py's own. Everything here runs with the GIL held, which guards the
- * table; a Python without one does not get these functions.
+ * The open modules of a thread are in one list, forward.py's own. Everything here runs with the GIL held, which guards
+ * the table; a Python without one does not get these functions.
  */
 #ifndef SHARDLEDGER_TORCH_CALLS_H
 #define SHARDLEDGER_TORCH_CALLS_H
@@ -155,8 +155,8 @@ std::unordered_map<Object *, Unit> &units() { /* never destroyed; few a bucket: 
 /* What forward.py hands over in prepare(). */
 struct Forward {
   Object *enter = nullptr, *leave = nullptr;
-  Object *guard = nullptr, *guard_on = nullptr;             /* a dictionary, and a key in it */
-  Object *compiler = nullptr, *compiler_flag = nullptr;     /* likewise */
+  Object *guard = nullptr, *guard_on = nullptr;            /* a dictionary, and a key in it */
+  Object *compiler = nullptr, *compiler_flag = nullptr;    /* likewise */
   Object *get_callback = nullptr, *set_callback = nullptr; /* of the thread's compiler; the first since torch 2.6 */
 };
 Forward forward;
@@ -169,7 +169,8 @@ struct Open {
 thread_local Open open_here;
 
 Object *open_list() {
-  return open_here.list && open_here.thread_number == python.thread_number(python.thread_state()) ? open_here.list : nullptr;
+  return open_here.list && open_here.thread_number == python.thread_number(python.thread_state()) ? open_here.list
+                                                                                                  : nullptr;
 }
 
 Unit *unit_of(Object *module) {
@@ -187,14 +188,14 @@ bool recomputes() {
   return torch::autograd::get_current_graph_task_id() != -1;
 }
 
-/* Inside of what is compiled there are no ranges, also where its graph is broken, nor in what is traced. 1, 0, or -1 with an
- * error. */
+/* Inside of what is compiled there are no ranges, also where its graph is broken, nor in what is traced. 1, 0, or -1
+ * with an error. */
 int is_read() {
   if (torch::jit::tracer::isTracing() || python.dictionary_item(forward.compiler, forward.compiler_flag) != python.no)
     return 1;
   const bool asks = forward.get_callback != python.none;
-  Object *callback = asks ? python.call(forward.get_callback, nullptr)
-                          : python.call(forward.set_callback, python.none, nullptr);
+  Object *callback =
+      asks ? python.call(forward.get_callback, nullptr) : python.call(forward.set_callback, python.none, nullptr);
   if (!callback)
     return -1;
   Object *back = asks ? nullptr : python.call(forward.set_callback, callback, nullptr);
@@ -240,8 +241,8 @@ Object *leave(Object *, Object *const *given, ssize_t count) {
   const ssize_t depth = list ? python.list_size(list) : 0;
   const Unit *unit = unit_of(given[0]);
   const bool is_innermost = unit && unit->known == known && depth && python.list_item(list, depth - 1) == known;
-  if (is_innermost && (recomputes() || (depth > 1 && (unit->is_quiet || output == python.none ||
-                                                      !c10::GradMode::is_enabled())))) {
+  if (is_innermost &&
+      (recomputes() || (depth > 1 && (unit->is_quiet || output == python.none || !c10::GradMode::is_enabled())))) {
     if (python.list_set_slice(list, depth - 1, depth, nullptr) != 0)
       return nullptr;
     pop();

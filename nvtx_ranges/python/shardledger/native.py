@@ -8,6 +8,7 @@ Where there is a torch bridge, what is called for every range and module is a fu
 """
 
 import ctypes
+import functools
 import os
 import re
 import sys
@@ -116,6 +117,7 @@ def address(library, symbol):
     return _pointer(library, symbol)
 
 
+@functools.lru_cache(maxsize=None)
 def _pointer(library, symbol):
     return ctypes.cast(getattr(library, symbol), ctypes.c_void_p)
 

@@ -143,28 +143,22 @@ def _is_checkpointed():
 
 class _Arrival:
     """The last pre-hook of a root that has any, for one call: sees what they, such as FSDP's, made of the inputs, and is
-    gone before the forward begins. Put into the tables by hand, since torch's handle of a hook costs more than the hook."""
+    gone before the forward begins."""
 
-    def __init__(self, attributes):
+    def __init__(self, module):
         self.thread = threading.get_ident()
         self.inputs = None
-        self.tables = attributes["_forward_pre_hooks"], attributes["_forward_pre_hooks_with_kwargs"]
-        self.tables[0][self] = self
-        self.tables[1][self] = True
-
-    def remove(self):
-        for table in self.tables:
-            table.pop(self, None)
+        self.handle = torch.nn.Module.register_forward_pre_hook(module, self, with_kwargs=True)
 
     @classmethod
     def of(cls, module):
         attributes = modules.attributes(module)
         # A compiled call reads the table of hooks.
-        return cls(attributes) if attributes.get("_forward_pre_hooks") and module._compiled_call_impl is None else None
+        return cls(module) if attributes.get("_forward_pre_hooks") and module._compiled_call_impl is None else None
 
     def __call__(self, module, args, kwargs):
         if threading.get_ident() == self.thread:
-            self.remove()
+            self.handle.remove()
             self.inputs = args, kwargs
 
 
@@ -179,7 +173,7 @@ def _leave(module, known, args, kwargs, output):
         if not stack:
             arrival, _thread.arrival = _thread.arrival, None
             if arrival is not None:
-                arrival.remove()
+                arrival.handle.remove()
         if guard.on and _backward_task() == -1:
             if not stack:
                 tags.inputs(known.entry, *(arrival.inputs if arrival is not None and arrival.inputs else (args, kwargs)))

@@ -67,6 +67,12 @@ static void push_pop(nvtxDomainHandle_t domain, int device, int index) {
   nvtxDomainRangePop(domain);
 }
 
+/* The same by the plugin's own functions, as the torch bridge and the companion call them. */
+static void direct_push_pop(nvtxDomainHandle_t domain, int device, int index) {
+  sl_range_push(2, "layers.12.self_attention", (uint64_t)index);
+  sl_range_pop();
+}
+
 /* ---- what CUPTI hands over ---- */
 
 static struct {
@@ -150,6 +156,7 @@ static const struct {
     {"clock_gettime", clock_only},
     {"sl_allocator_event", allocator_event},
     {"nvtx push+pop", push_pop},
+    {"push+pop without NVTX", direct_push_pop},
     {"launch of NCCL, two callbacks", launch_of_nccl},
     {"launch of others, two callbacks", launch_of_others},
     {"kernel record of NCCL", kernel_of_nccl},

@@ -7,8 +7,9 @@
  *   - entries of the CUDA caching allocator's trace. They arrive under the allocator's lock: nothing here may take the
  *     GIL, call PyTorch or call CUDA.
  * And PyTorch's table of workspaces for cuBLAS, read when asked for; requests that the allocator refuses, handed to
- * Python where its lock can be waited for; and where in the code memory is asked for (torch_sites.h).
- * Nothing throws out of here, and neither source can be detached again: that is the caller's functions' business.
+ * Python where its lock can be waited for; where in the code memory is asked for (torch_sites.h); and the functions
+ * that Python calls at every range and module (torch_calls.h). Nothing throws out of here, and neither source can be
+ * detached again: that is the caller's functions' business.
  *
  * SHARDLEDGER_ALLOCATOR is defined when torch has CUDA and the CUDA headers were found, SHARDLEDGER_WORKSPACES when
  * those of its libraries were found too.
@@ -17,6 +18,7 @@
 #include "kinds.h"
 #include "ranges.h"
 #include "shardledger.h"
+#include "torch_calls.h"
 #include "torch_sites.h"
 
 #include <ATen/record_function.h>
@@ -34,6 +36,7 @@
 
 #ifdef SHARDLEDGER_ALLOCATOR
 #include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAFunctions.h>
 #endif
 #ifdef SHARDLEDGER_WORKSPACES
 #include <ATen/cuda/CUDAContextLight.h>
@@ -45,6 +48,7 @@ typedef decltype(sl_allocator_event) slb_allocator_fn;
 typedef decltype(sl_allocator_sequence) slb_sequence_fn;
 typedef decltype(sl_allocator_restore) slb_restore_fn;
 typedef decltype(sl_allocator_existing) slb_existing_fn;
+typedef decltype(sl_allocator_stats) slb_stats_fn;
 typedef decltype(sl_tag) slb_tag_fn;
 typedef decltype(sl_frame) slb_frame_fn;
 typedef decltype(sl_site) slb_site_fn;
@@ -303,6 +307,23 @@ SLB_API int slb_start_ranges(slr_push_fn *push_fn, slr_pop_fn *pop_fn, slr_start
 }
 
 /*
+ * From now on slb_python_function has functions, whose ranges go to these. 0, or -1 and slb_error where this Python
+ * lacks what they need. The GIL is held here and there.
+ */
+SLB_API int slb_start_calls(slr_push_fn *push_fn, slr_pop_fn *pop_fn, slr_start_fn *start_fn, slr_end_fn *end_fn) {
+  calls::push = push_fn, calls::pop = pop_fn, calls::start = start_fn, calls::end = end_fn;
+  if (calls::python.load())
+    return 0;
+  failure = "this Python lacks a function of its stable interface";
+  return -1;
+}
+
+/* A new reference to the function of torch_calls.h of this name; NULL where there is none. */
+SLB_API void *slb_python_function(const char *name) {
+  return calls::function(name);
+}
+
+/*
  * Every entry of the allocator's trace goes to event_fn, what the program said of it to note_fn before. 0 when that is
  * so, also from an earlier call; 1 when the allocator is not initialised yet: call again later; -1 and slb_error when
  * it can't be.
@@ -423,18 +444,36 @@ SLB_API_WAITS int64_t slb_restore(slb_sequence_fn *sequence_fn, slb_restore_fn *
 #endif
 }
 
-/* Current requested, allocated, active and reserved bytes of a device, all pools. Takes the allocator's lock. */
-SLB_API_WAITS int slb_allocator_stats(int device, uint64_t out[4]) {
+/*
+ * PyTorch's current figures of every device that has allocated, all pools, go to stats_fn, each at an instant between
+ * two allocator events. Returns the allocated bytes of all; -1 where a device's could not be read, as other threads
+ * kept allocating. Takes the allocator's lock.
+ */
+SLB_API_WAITS int64_t slb_allocator_stats(slb_sequence_fn *sequence_fn, slb_stats_fn *stats_fn) {
 #ifdef SHARDLEDGER_ALLOCATOR
-  return guarded([&] {
-    auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(static_cast<c10::DeviceIndex>(device));
-    /* Index 0 is the aggregate of all pools in every version; only the enumeration's place moved. */
-    out[0] = static_cast<uint64_t>(stats.requested_bytes[0].current);
-    out[1] = static_cast<uint64_t>(stats.allocated_bytes[0].current);
-    out[2] = static_cast<uint64_t>(stats.active_bytes[0].current);
-    out[3] = static_cast<uint64_t>(stats.reserved_bytes[0].current);
+  int64_t allocated = 0;
+  bool all = true;
+  int r = guarded([&] {
+    for (int device = 0; device < c10::cuda::device_count() && device < SL_DEVICES_MAX; device++) {
+      uint32_t before = sequence_fn(device);
+      bool taken = before == 0;
+      for (int tries = 0; !taken && tries < 3; tries++, before = sequence_fn(device)) {
+        const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(static_cast<c10::DeviceIndex>(device));
+        taken = sequence_fn(device) == before;
+        if (!taken)
+          continue;
+        /* Index 0 is the aggregate of all pools in every version; only the enumeration's place moved. */
+        const auto current = [](const auto &stat) { return static_cast<uint64_t>(stat[0].current); };
+        stats_fn(device, before, current(stats.requested_bytes), current(stats.allocated_bytes),
+                 current(stats.active_bytes), current(stats.reserved_bytes));
+        allocated += stats.allocated_bytes[0].current;
+      }
+      all = all && taken;
+    }
   });
+  return r != 0 || !all ? -1 : allocated;
 #else
+  (void)sequence_fn, (void)stats_fn;
   failure = "built without the CUDA headers";
   return -1;
 #endif

@@ -52,6 +52,13 @@ JOB = """
     assert c["slb_follow_sites"](0) == 0
     assert x.data_ptr() in uses, "the product did not use its factor"
     assert b"aten::mm" in sites.values() or any(b"mm" in name for name in sites.values()), sites
+    pushed = []
+    ranges = (ctypes.PYFUNCTYPE(None, u32, text, ctypes.c_uint64)(lambda *given: pushed.append(given)), ctypes.PYFUNCTYPE(None)(lambda: None),
+              ctypes.PYFUNCTYPE(ctypes.c_uint64, u32, text, ctypes.c_uint64)(lambda *given: 2**63), ctypes.PYFUNCTYPE(None, ctypes.c_uint64)(lambda id: None))
+    assert c["slb_start_calls"](*(ctypes.cast(function, ctypes.c_void_p) for function in ranges)) == 0, c["slb_error"]()
+    call = {name: ctypes.cast(c["slb_python_function"](name.encode()), ctypes.py_object).value for name in native._RANGE_CALLS + native._BRIDGES_CALLS}
+    call["push"](2, b"name", 2**64 - 1)
+    assert pushed == [(2, b"name", 2**64 - 1)] and call["pop"]() is None and call["start"](1, b"step", 0) == 2**63
     print("loaded", os.path.basename(path), "torch", torch.__version__, "Python", sys.version.split()[0])
 """
 

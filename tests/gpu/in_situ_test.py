@@ -43,6 +43,36 @@ def test_a_call_reaches_the_real_function_and_is_timed(native):
 
 
 def test_the_table_adds_up_to_the_share_of_a_step():
-    lines = in_situ.table({"allocator": (600, 100.0), "pop": (0, 0.0)}, {"forward._enter": (10, 2000.0)}, 10, 2.6).splitlines()
+    lines = in_situ.table({"allocator": (600, 100.0), "pop": (0, 0.0)}, {"backward._begin": (10, 2000.0)}, {}, 10, 2.6).splitlines()
     assert lines[1].split()[-3:] == ["60.0", "100", "6.0"]
     assert lines[-1].split()[-5:] == ["8.0,", "0.31%", "of", "2.6", "ms"]
+
+
+def test_of_a_modules_call_what_the_companion_adds_is_told():
+    class Module:
+        def call(self, *args):
+            return self._call_impl(*args)
+
+        def __call__(self, *args):
+            time.sleep(0.002)
+            try:
+                return self._call_impl(*args)
+            finally:
+                time.sleep(0.004)
+
+        __call__.__wrapped__ = call
+
+        def _call_impl(self, inside=None):
+            time.sleep(0.001)
+            return inside() if inside else "result"
+
+    root, other = Module(), Module()
+    modules = in_situ.Modules(Module, {id(root): "the root"})
+    for modules.watched in (True, False, True, False):
+        assert root(other) == "result"
+    taken = modules.taken()
+    assert {name: count for name, (count, _) in taken.items()} == {
+        f"forward of {word}, {part}": 4 for word in ("the root", "any other module") for part in ("begin", "end")}
+    for name, (_, ns) in taken.items():
+        expected = 2e6 if name.endswith("begin") else 4e6
+        assert expected * 0.9 < ns < expected + 2e6

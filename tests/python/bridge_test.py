@@ -156,10 +156,12 @@ def test_the_bridge_compiles_cleanly_with_and_without_cuda(tmp_path, cuda):
         assert library.slb_start_allocator(event, event) == -1
         assert library.slb_error() == b"built without the CUDA headers"
         assert library.slb_restore(event, event, event) == -1
+        assert library.slb_allocator_stats(event, event) == -1
         assert library.slb_observe_refusals(event, event, event) == -1
     elif not torch.cuda.is_available():
         assert library.slb_start_allocator(event, event) == 1, "an allocator that is not initialised is asked again later"
         assert library.slb_restore(event, event, event) == 0, "it holds nothing"
+        assert library.slb_allocator_stats(event, event) == 0, "no device, no bytes"
         assert library.slb_observe_refusals(event, event, event) == 0
 
 

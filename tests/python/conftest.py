@@ -4,6 +4,7 @@ Two ways to see what it does: `companion`, which installs it in this process wit
 (fast, for rules), and `run_job`, which starts processes with the real plugin and reads their logs back (for the whole).
 """
 
+import ctypes
 import os
 import subprocess
 import sys
@@ -119,6 +120,34 @@ def companion(monkeypatch):
     yield types.SimpleNamespace(calls=calls, guard=guard, native=native, forward=forward)
     assert not forward._thread.open, "a forward range was left open"
     guard.on = False
+
+
+@pytest.fixture(params=["without the bridge", "with the bridge"])
+def either_way(request, companion, monkeypatch):
+    """The companion, with modules' calls seen by Python alone, and by functions of the bridge's."""
+    if request.param == "without the bridge":
+        yield companion
+        return
+    import torch
+    from shardledger import compiler, modules
+    from shardledger.signatures import bind
+
+    forward, native = companion.forward, companion.native
+    path = compiler.build()
+    bridge = dict(bind("torch_bridge.cpp", ctypes.PyDLL(path), ctypes.CDLL(path)))
+    u32, u64, text = ctypes.c_uint32, ctypes.c_uint64, ctypes.c_char_p
+    kept = (ctypes.PYFUNCTYPE(None, u32, text, u64)(lambda *arguments: native.push(*arguments) and None),
+            ctypes.PYFUNCTYPE(None)(lambda: native.pop() and None),
+            ctypes.PYFUNCTYPE(u64, u32, text, u64)(lambda *arguments: native.start(*arguments)),
+            ctypes.PYFUNCTYPE(None, u64)(lambda id: native.end(id) and None))
+    assert bridge["slb_start_calls"](*(ctypes.cast(function, ctypes.c_void_p) for function in kept)) == 0
+    for name in native._BRIDGES_CALLS:
+        monkeypatch.setattr(native, name, ctypes.cast(bridge["slb_python_function"](name.encode()), ctypes.py_object).value)
+    enter, leave = forward.bridged()
+    assert enter is native.enter
+    monkeypatch.setattr(torch.nn.Module, "__call__", forward._ranged(torch.nn.Module.__call__.__wrapped__, enter, leave))
+    yield companion
+    modules.ranged.clear()
 
 
 class Event(dict):

@@ -13,6 +13,11 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 
+@pytest.fixture
+def companion(either_way):
+    return either_way
+
+
 class Block(nn.Module):
     def __init__(self):
         super().__init__()
@@ -47,6 +52,18 @@ WHOLE = ["start step step 0", "+forward Model", "+forward first", "+forward firs
 def test_without_fsdp_modules_to_depth_two_have_ranges(companion):
     Model()(x())
     assert companion.calls.ranges() == WHOLE
+
+
+def test_at_a_second_call_the_bridge_asks_python_for_the_root_alone(companion, monkeypatch, request):
+    model, asked = Model(), []
+    begin = companion.forward._begin
+    monkeypatch.setattr(companion.forward, "_begin", lambda module, stack: asked.append(module) or begin(module, stack))
+    with torch.no_grad():
+        model(x())
+        first = len(asked)
+        model(x())
+    assert first == 5 and companion.calls.ranges()[:10] == companion.calls.ranges()[10:]
+    assert asked[first:] == ([model] if "with the bridge" in request.node.name else asked[:first])
 
 
 @pytest.mark.parametrize("selection, names", [

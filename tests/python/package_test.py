@@ -142,7 +142,7 @@ def test_the_wheels_libraries_offer_and_need_what_those_of_a_build_by_hand_do(in
 def test_the_wheel_has_licences_and_what_compiles_the_bridge(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     assert [name for name in names if re.search(r"dist-info/licenses/(LICENSE|NOTICE)$", name)]
-    for name in ("torch_bridge.cpp", "torch_sites.h", "torch_frames.h", "torch_uses.h", "shardledger.h", "ranges.h", "kinds.h", "kinds.def", "events.h", "events.def"):
+    for name in ("torch_bridge.cpp", "torch_calls.h", "torch_sites.h", "torch_frames.h", "torch_uses.h", "shardledger.h", "ranges.h", "kinds.h", "kinds.def", "events.h", "events.def"):
         assert f"shardledger/native/{name}" in names
 
 

@@ -52,9 +52,9 @@ def _load(path):
     bound = bind("torch_bridge.cpp", ctypes.PyDLL(path), ctypes.CDLL(path))
     library = types.SimpleNamespace(**{symbol.removeprefix("slb_"): function for symbol, function in bound})
     if native.ranges is not None:
-        functions = [native.address(native.ranges, name) for name in ("slr_push", "slr_pop", "slr_start", "slr_end")]
-        if library.start_ranges(*functions) != 0:
+        if library.start_ranges(*(native.address(*function) for function in native.range_functions())) != 0:
             raise OSError(library.error().decode("utf-8", "replace"))
+        native.call_through(library)
     return library
 
 
@@ -148,8 +148,9 @@ def _step_ended():
         history.read()
     elif _allocator == "bridge":
         _tag_workspaces()
-        allocated = [_statistics(device) for device in range(torch.cuda.device_count()) if native.allocator_sequence(device)]
-        return None if None in allocated else sum(allocated)
+        allocated = _library.allocator_stats(*(native.address(native.plugin, name)
+                                               for name in ("sl_allocator_sequence", "sl_allocator_stats")))
+        return allocated if allocated >= 0 else None
     return None
 
 
@@ -165,17 +166,3 @@ def tag_workspaces_now():
             _tag_workspaces(waits=False)
         finally:
             _step_ends.release()
-
-
-def _statistics(device):
-    """PyTorch's figures at an instant between two allocator events; skipped while other threads allocate. Returns the allocated
-    bytes, or None where they are skipped."""
-    figures = (ctypes.c_uint64 * 4)()
-    for _ in range(3):
-        sequence = native.allocator_sequence(device)
-        if _library.allocator_stats(device, figures) != 0:
-            break
-        if native.allocator_sequence(device) == sequence:
-            native.allocator_stats(device, sequence, *figures)
-            return figures[1]
-    return None

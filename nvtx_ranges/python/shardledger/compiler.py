@@ -25,7 +25,7 @@ from .kinds import source
 
 COMPILE_SECONDS = 180  # of one compilation; waiting ranks allow for two
 # What is compiled, and then what it includes.
-BRIDGE = ("torch_bridge.cpp", "torch_sites.h", "torch_frames.h", "torch_uses.h", "shardledger.h",
+BRIDGE = ("torch_bridge.cpp", "torch_calls.h", "torch_sites.h", "torch_frames.h", "torch_uses.h", "shardledger.h",
           "ranges.h", "kinds.h", "kinds.def", "events.h", "events.def")
 MIRROR = ("mirror_group.cpp",)
 

@@ -14,6 +14,7 @@ from torch._C._dynamo import eval_frame  # C alone: torch._dynamo is imported by
 
 is_traced = torch.compiler.is_dynamo_compiling
 set_callback = eval_frame.set_eval_frame  # of this thread; gives the one that was there
+get_callback = getattr(eval_frame, "get_eval_frame_callback", None)  # since torch 2.6
 
 
 def skipped(function):

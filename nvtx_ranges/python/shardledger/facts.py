@@ -70,9 +70,9 @@ def device():
 
 def _tell_device(index):
     global _processors_told, _limit_changes
-    properties = torch.cuda.get_device_properties(index)
     if not _processors_told:
         _processors_told = True
+        properties = torch.cuda.get_device_properties(index)
         info("multiprocessors", properties.multi_processor_count)
         info("multiprocessor_threads", getattr(properties, "max_threads_per_multi_processor", None))
         if hasattr(properties, "pci_bus_id"):  # older torch has it not
@@ -83,5 +83,5 @@ def _tell_device(index):
         return
     _limit_changes += index in _limits
     _limits[index] = share
-    info("memory_limit", int(share * properties.total_memory) if share < 1 else 0)
+    info("memory_limit", int(share * torch.cuda.get_device_properties(index).total_memory) if share < 1 else 0)
     info("memory_limit_changes", _limit_changes)

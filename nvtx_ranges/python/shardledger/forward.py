@@ -5,6 +5,8 @@ copies and scripts take them along, and a hook lies among others' while the wrap
 called from outside any other is a root: it is walked at its first call, and it and selected modules inside get ranges. The
 other modules inside pay for the wrapper only, which is a few instructions of Python's.
 
+Where there is a bridge, its enter and leave stand before those here, and answer what is the same at every call (torch_calls.h).
+
 A module that is called from outside during backward is one that activation checkpointing runs again: `recompute`. One that
 is called from outside without gradients is `eval`: always in evaluation mode, in training mode between steps.
 """
@@ -46,27 +48,23 @@ def _is_read():
     return _is_compiling() or _is_tracing()
 
 
-def _ranged(call):
+def _ranged(call, enter, leave):
     """nn.Module.__call__ with ranges around. Its frame takes the place of torch's own, so calls nest as deep as without."""
     is_known = call.__code__.co_names == ("_compiled_call_impl", "_call_impl")  # torch's, and nothing that it does not do here
     inner = _call_of_module if is_known else call.__get__
-    ranged, thread = modules.ranged, _thread
 
     @functools.wraps(call)
     def _wrapped_call_impl(self, *args, **kwargs):  # torch.compile knows this name
-        if is_traced() or not guard.on or (thread.open and id(self) not in ranged):
+        if is_traced() or (known := enter(self)) is None:
             if is_known and self._compiled_call_impl is None:  # the way of most calls
                 return self._call_impl(*args, **kwargs)
-            return inner(self)(*args, **kwargs)
-        known = _enter(self)
-        if known is None:
             return inner(self)(*args, **kwargs)
         output = None
         try:
             output = inner(self)(*args, **kwargs)
             return output
         finally:
-            _leave(known, args, kwargs, output)
+            leave(self, known, args, kwargs, output)
 
     _wrapped_call_impl._is_shardledgers = True
     return compiling.skipped(_wrapped_call_impl)
@@ -82,6 +80,8 @@ def _call_of_module(module):
 @compiling.skipped
 def _enter(module):
     """Opens the module's range where it gets one, and returns what to leave."""
+    if not guard.on or (_thread.open and id(module) not in modules.ranged):
+        return None
     callback = _set_callback(None)
     try:
         # Inside of what is compiled there are no ranges, also where its graph is broken: they would depend on that.
@@ -123,6 +123,9 @@ def _begin(module, stack):
     name = known.entry.name + _INSIDE_WRAPPER if known.alias and recomputing else known.entry.name
     native.push(kind, name, known.entry.id)
     stack.append(known)
+    native.stack_is(stack)
+    if not known.alias:
+        native.settle(module, known, name, known.entry.id, known.entry.fsdp2)
     return known
 
 
@@ -161,7 +164,7 @@ class _Arrival:
 
 
 @compiling.hidden
-def _leave(known, args, kwargs, output):
+def _leave(module, known, args, kwargs, output):
     try:
         stack = _thread.open
         if known not in stack:
@@ -227,7 +230,16 @@ def is_installed():
     return hasattr(torch.nn.Module.__call__, "_is_shardledgers")
 
 
+def bridged():
+    """_enter and _leave behind the bridge's own; as they are where there is none."""
+    flag = "_is_compiling_flag"  # all that torch.compiler.is_compiling looks at outside of scripts
+    if native.prepare is native.nothing or flag not in vars(torch.compiler):
+        return _enter, _leave
+    native.prepare(_enter, _leave, vars(guard), "on", vars(torch.compiler), flag, compiling.get_callback, _set_callback)
+    return native.enter, native.leave
+
+
 def install():
     torchs = torch.nn.Module.__call__
-    torch.nn.Module.__call__ = _ranged(torchs)
+    torch.nn.Module.__call__ = _ranged(torchs, *bridged())
     compiling.stands_for_modules_call(torch.nn.Module.__call__, torchs)

@@ -27,9 +27,26 @@ _WRAPPERS = {
 
 _BLOCKS_MAX = 512  # of a model
 
+
+class Ranged(set):
+    """ids of modules; the bridge knows them too."""
+
+    def add(self, key):
+        super().add(key)
+        native.module_has_ranges(key)
+
+    def discard(self, key):
+        super().discard(key)
+        native.module_has_no_ranges(key)
+
+    def clear(self):
+        while self:
+            self.discard(next(iter(self)))
+
+
 if "_known" not in globals():  # a reloaded module keeps what it knows
     _known = {}  # id(module) → Known
-    ranged = set()  # ids of the modules that have ranges wherever they are called: selected ones, and what was a root
+    ranged = Ranged()  # the modules that have ranges wherever they are called: selected ones, and what was a root
     _next_id = 1
 
 
@@ -64,6 +81,7 @@ def remember(module, entry=None, alias=False):
         known.module = weakref.ref(module, lambda _, key=id(module): _forget(key))
         _known[id(module)] = known
     known.entry, known.alias = entry, alias
+    native.module_changed(id(module))
     return known
 
 
@@ -273,7 +291,9 @@ def members(root):
 
 def give_ranges(root):
     """To a module that is called, and to those selected in it."""
-    ranged.update(id(module) for module, entry in members(root) if entry.selected)
+    for module, entry in members(root):
+        if entry.selected:
+            ranged.add(id(module))
     ranged.add(id(root))
 
 

@@ -4,11 +4,14 @@ Their functions are this module's, without the prefix: push is slr_push of range
 Before load(), and for whatever is not there, every function is a no-op that returns 0. Strings are passed as bytes.
 The functions that never block are called with the GIL held (PyDLL): giving it up would cost more than they do, and may
 lose it to another thread for milliseconds. Those that call the CUDA driver or wait release it.
+Where there is a torch bridge, what is called for every range and module is a function of its own (torch_calls.h), without ctypes.
 """
 
 import ctypes
+import functools
 import os
 import re
+import sys
 
 from .kinds import read
 from .layout import library_directories
@@ -17,9 +20,11 @@ from .signatures import bind, signatures
 API_VERSION = int(re.search(r"#define SL_API_VERSION (\d+)", read("shardledger.h"))[1])
 PLUGIN = "libshardledger.so"
 RANGES = "libshardledger_nvtx.so"
+_RANGE_CALLS = "push", "pop", "start", "end"
+_BRIDGES_CALLS = "prepare", "enter", "leave", "stack_is", "module_has_ranges", "module_has_no_ranges", "module_changed", "settle"
 
 
-def _nothing(*args):
+def nothing(*args):
     return 0
 
 
@@ -29,7 +34,8 @@ def _name(symbol):
 
 if "plugin" not in globals():  # a reloaded module keeps its libraries
     for _file in ("ranges.h", "shardledger.h"):
-        globals().update((_name(symbol), _nothing) for symbol, *_ in signatures(_file))
+        globals().update((_name(symbol), nothing) for symbol, *_ in signatures(_file))
+    globals().update((_call, nothing) for _call in _BRIDGES_CALLS)
     plugin = None  # libshardledger.so when it is in the process
     ranges = None  # libshardledger_nvtx.so
     _loaded = False
@@ -108,4 +114,25 @@ def _hand_ranges_on():
 
 def address(library, symbol):
     """A function's address, for the torch bridge to call without Python."""
+    return _pointer(library, symbol)
+
+
+@functools.lru_cache(maxsize=None)
+def _pointer(library, symbol):
     return ctypes.cast(getattr(library, symbol), ctypes.c_void_p)
+
+
+def range_functions():
+    """[(library, symbol)] of what ranges go to. Where the plugin is NVTX's tool they need not go through NVTX."""
+    is_tool = plugin is not None and not _handed_on
+    return [(plugin, f"sl_range_{what}") if is_tool else (ranges, f"slr_{what}") for what in _RANGE_CALLS]
+
+
+def call_through(bridge):
+    """From now on what is called for every range and module is a function of the bridge's."""
+    if not getattr(sys, "_is_gil_enabled", lambda: True)():  # which guards their tables
+        return
+    if bridge.start_calls(*(_pointer(*function) for function in range_functions())) != 0:
+        return
+    for name in _RANGE_CALLS + _BRIDGES_CALLS:
+        globals()[name] = ctypes.cast(bridge.python_function(name.encode()), ctypes.py_object).value

@@ -125,9 +125,10 @@ int sl_ledger_writer_share(struct sl_ledger_writer *writer, struct sl_ledger_wri
     r = sl_rank_share_settle(&writer->share, shared, writer->rank, &ledger->known, writer->db, &has_rows, &same, error);
     if (r == 0 && has_rows)
       r = sl_put_rank_rows(writer,
-                           &(struct sl_rank_rows_cells){.tables = sl_shared_word(shared),
-                                                        .same_as = same.rank,
-                                                        .later_ns = writer->share.base_ns - same.base_ns},
+                           &(struct sl_rank_rows_cells){
+                               .tables = sl_shared_word(shared),
+                               .same_as = same.rank,
+                               .later_ns = shared == SL_SHARED_timed ? writer->share.base_ns - same.base_ns : 0},
                            error);
   }
   return r;

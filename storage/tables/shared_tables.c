@@ -35,7 +35,7 @@ static void view_add(FILE *sql, const struct sl_shared_table *shared) {
     fputs(i ? ", " : " SELECT ", sql);
     column_add(sql, &table->columns[i]);
   }
-  fprintf(sql, "\nFROM rank_rows s CROSS JOIN own_%s o ON o.rank = s.same_as WHERE s.tables = '%s'%s;\n", table->name,
+  fprintf(sql, "\nFROM rank_rows s JOIN own_%s o ON o.rank = s.same_as WHERE s.tables = '%s'%s;\n", table->name,
           sl_shared_word(shared->shared), shared->has_id ? " AND s.same_as <> s.rank" : "");
 }
 

@@ -68,8 +68,8 @@ struct sl_known_ranks { /* zero-initialise; free list */
 };
 
 /*
- * Which rank's rows stand for this one's, of all that are in known: itself, which is known from then on, or another
- * one, of which db then has no rows of this rank. *later_ns: as in rank_rows. false: it has no such rows at all.
+ * *same: which rank's rows stand for this one's, of all that are in known: itself, which is known from then on, or
+ * another one; db then has no rows of this rank. Where it has none anyhow, *has_rows is false.
  */
 int sl_rank_share_settle(struct sl_rank_share *share, enum sl_shared shared, uint32_t rank,
                          struct sl_known_ranks *known, struct sl_db *db, bool *has_rows, struct sl_known_rank *same,

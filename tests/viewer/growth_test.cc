@@ -154,7 +154,8 @@ TEST_F(Growth, OfAJobWithoutStepsItIsToldByCall) {
             "eval|" + std::to_string(late - early));
   EXPECT_TRUE(contains(survivors(), " a call on average, from call 2 to 19 (")) << survivors();
   EXPECT_EQ(check("100KiB/step").status, 1);
-  EXPECT_TRUE(contains(check("100KiB/step").out, " a call on average, from call 2 to 19: ")) << check("100KiB/step").out;
+  EXPECT_TRUE(contains(check("100KiB/step").out, " a call on average, from call 2 to 19: "))
+      << check("100KiB/step").out;
   EXPECT_EQ(check("10MiB/step").status, 0);
 }
 
@@ -214,7 +215,8 @@ TEST_F(Growth, OneLossAStepIsSmall) {
     grown = job.grown(2, 14);
   });
   expect_growth(grown, 2, 14);
-  EXPECT_TRUE(contains(survivors(), "Grows 512 B a step on average: small (6.0 KiB in all from step 2 to 14); most of it: "))
+  EXPECT_TRUE(
+      contains(survivors(), "Grows 512 B a step on average: small (6.0 KiB in all from step 2 to 14); most of it: "))
       << survivors();
   EXPECT_EQ(check("512/step").status, 0);
   EXPECT_EQ(check("511/step").status, 1);

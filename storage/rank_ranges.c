@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 int sl_rank_ranges_add(struct sl_rank_ranges *ranges, int64_t first, int64_t last) {
   struct sl_rank_range *grown;
@@ -67,4 +68,18 @@ char *sl_rank_ranges_text(struct sl_rank_ranges *ranges, size_t limit) {
     return text;
   free(text);
   return NULL;
+}
+
+bool sl_rank_ranges_has(const char *text, int64_t rank) {
+  if (!text)
+    return true;
+  for (char *end; *text; text = *end ? end + 1 : end) {
+    const long long first = strtoll(text, &end, 10);
+    const long long last = *end == '-' ? strtoll(end + 1, &end, 10) : first;
+    if (rank >= first && rank <= last)
+      return true;
+    if (*end && *end != ',')
+      return false;
+  }
+  return false;
 }

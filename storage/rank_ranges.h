@@ -2,6 +2,7 @@
 #ifndef SHARDLEDGER_RANK_RANGES_H
 #define SHARDLEDGER_RANK_RANGES_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -25,5 +26,8 @@ void sl_rank_ranges_join(struct sl_rank_ranges *ranges);
  * limit 0: all. Owned by the caller; NULL: no memory.
  */
 char *sl_rank_ranges_text(struct sl_rank_ranges *ranges, size_t limit);
+
+/* Whether a text such as "0-3,7", which has been checked, has this rank. NULL: it has all. */
+bool sl_rank_ranges_has(const char *text, int64_t rank);
 
 #endif

@@ -226,7 +226,7 @@ const struct sl_command sl_commands[] = {
      "assistant's client starts this command; docs/serve.md has its configuration. --skill prints SKILL.md instead: for\n"
      "assistants that run commands, what to ask which.",
      "shardledger mcp --skill\nshardledger mcp shardledger-out", sl_cmd_mcp},
-    {"dump", "print the log's records as text", "[DIR] [--type NAME] [--run RUN] [--limit N]",
+    {"dump", "print the log's records as text", "[DIR] [--type NAME] [--run RUN] [--rank RANKS] [--limit N]",
      "One line a record: time, thread, event, field=value …", "shardledger dump shardledger-out --type gap",
      sl_cmd_dump},
     {"doctor", "what this machine can record, and what to do about what it can't", "[-o DIR] [options]", NULL,

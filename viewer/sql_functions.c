@@ -32,22 +32,9 @@ static void rank_ranges_end(sqlite3_context *context) {
   free(ranges->list);
 }
 
-/* "0-3,7", which the command line has checked; a number is that rank. */
-static bool is_in_ranges(sqlite3_int64 rank, const char *ranges) {
-  for (char *end; *ranges; ranges = *end ? end + 1 : end) {
-    const long long first = strtoll(ranges, &end, 10);
-    const long long last = *end == '-' ? strtoll(end + 1, &end, 10) : first;
-    if (rank >= first && rank <= last)
-      return true;
-    if (*end && *end != ',')
-      return false;
-  }
-  return false;
-}
-
 static void rank_in(sqlite3_context *context, int count, sqlite3_value **values) {
   const char *ranges = (const char *)sqlite3_value_text(values[1]);
-  sqlite3_result_int(context, !ranges || is_in_ranges(sqlite3_value_int64(values[0]), ranges));
+  sqlite3_result_int(context, sl_rank_ranges_has(ranges, sqlite3_value_int64(values[0])));
 }
 
 /* "train.py:88": of an installed package's file the path within the packages. */

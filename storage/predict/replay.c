@@ -424,16 +424,26 @@ static int player_begin(struct player *p) {
   return r < 0 ? r : restore(p);
 }
 
+static bool differs(const struct sl_tape *tape, const struct sl_replay *replay, size_t period) {
+  return memcmp(&replay->peaks[period], &tape->periods[period].peak, sizeof *replay->peaks) != 0 ||
+         memcmp(&replay->ends[period], &tape->periods[period].last, sizeof *replay->ends) != 0;
+}
+
 int sl_replay_run(const struct sl_tape *tape, const struct sl_replay_options *options, struct sl_replay *out) {
   struct player p = {.tape = tape, .options = options, .out = out};
   *out = (struct sl_replay){.open_from = {SIZE_MAX, SIZE_MAX, SIZE_MAX, SIZE_MAX}};
   int r = player_begin(&p);
-  for (size_t i = 0; i < tape->period_count && r == 0 && !out->stop.is_one;) {
-    const size_t skipped = skip(&p, i);
-    i += skipped;
-    if (!skipped)
-      r = play_period(&p, i++);
+  size_t i = 0, off = 0;
+  while (i < tape->period_count && r == 0 && !out->stop.is_one && off < SL_REPLAY_OFF) {
+    size_t count = skip(&p, i);
+    if (!count) {
+      r = play_period(&p, i);
+      count = 1;
+    }
+    for (; count && off < SL_REPLAY_OFF; count--, i++)
+      off += is_unchanged(&p) && differs(tape, out, i);
   }
+  out->played = off < SL_REPLAY_OFF ? tape->period_count : i;
   if (p.chooser)
     out->retries = sl_chooser_retries(p.chooser);
   p.chooser = sl_chooser_free(p.chooser);
@@ -458,9 +468,8 @@ void sl_replay_free(struct sl_replay *replay) {
 
 size_t sl_replay_differences(const struct sl_tape *tape, const struct sl_replay *replay, size_t *first) {
   size_t count = 0;
-  for (size_t i = tape->period_count; i-- > 0;)
-    if (memcmp(&replay->peaks[i], &tape->periods[i].peak, sizeof *replay->peaks) != 0 ||
-        memcmp(&replay->ends[i], &tape->periods[i].last, sizeof *replay->ends) != 0) {
+  for (size_t i = replay->played; i-- > 0;)
+    if (differs(tape, replay, i)) {
       count++;
       *first = i;
     }

@@ -34,6 +34,8 @@ struct sl_replay_options {
   const uint8_t *sweeps; /* enum sl_sweep of each sl_tape.segments, from an unchanged replay; NULL: this is one */
 };
 
+enum { SL_REPLAY_OFF = 64 }; /* what follows so many periods that are not as recorded tells nothing more */
+
 struct sl_replay_peak {
   uint64_t bytes;
   size_t period;     /* of sl_tape.periods */
@@ -58,14 +60,16 @@ struct sl_replay {
     bool was_served;           /* a request that had failed in the recorded run: what follows it was never recorded */
     size_t period, allocation; /* SIZE_MAX: of a request that the tape knows no allocation of */
     uint64_t bytes, reserved_bytes;
-  } stop; /* played until here */
+  } stop;        /* played until here */
+  size_t played; /* periods, from the first: all, but where an unchanged one is off in SL_REPLAY_OFF of them */
 };
 
 /* Free it with sl_replay_free. 0 or -ENOMEM. */
 int sl_replay_run(const struct sl_tape *tape, const struct sl_replay_options *options, struct sl_replay *out);
 void sl_replay_free(struct sl_replay *replay);
 
-/* In how many periods one of the peaks or ends is not as recorded; *first is the first of them, of sl_tape.periods. */
+/* In how many periods that were played one of the peaks or ends is not as recorded; *first is the first of them, of
+ * sl_tape.periods. */
 size_t sl_replay_differences(const struct sl_tape *tape, const struct sl_replay *replay, size_t *first);
 
 #endif

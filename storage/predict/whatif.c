@@ -92,9 +92,10 @@ static int check_unchanged(const struct sl_tape *tape, struct sl_whatif *out) {
   if (off)
     return refuse(
         out,
-        "played unchanged, %zu of %zu periods are not as recorded, the first %s: the record does not tell all "
+        "played unchanged, %zu of %s%zu periods are not as recorded, the first %s: the record does not tell all "
         "that the allocator did",
-        off, tape->period_count, period_words(&tape->periods[first], where));
+        off, out->before.played < tape->period_count ? "the first " : "", out->before.played,
+        period_words(&tape->periods[first], where));
   if (out->before.unmatched)
     return refuse(out, "of %" PRIu64 " of the allocator's events the record does not tell what they are of",
                   out->before.unmatched);

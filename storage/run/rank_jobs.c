@@ -9,6 +9,9 @@
 #include <pthread.h>
 #include <stdbool.h>
 
+/* From so many ranks on they share rows. A small job's ledger takes little room, and has plain tables. */
+enum { SHARING_RANKS = 16 };
+
 struct jobs {
   struct sl_run *run;
   struct sl_ledger_writer *ledger; /* of the thread whose rank's turn it is */
@@ -98,12 +101,19 @@ static void rank_make(struct jobs *jobs, size_t at, bool is_turn) {
   int r;
   if (is_turn) {
     r = rank_write(&job, jobs->ledger, &error);
+    if (r == 0)
+      r = sl_ledger_writer_share(jobs->ledger, jobs->ledger, &error);
   } else {
     r = sl_ledger_writer_open_aside(&aside, &error);
+    if (r == 0 && jobs->run->count >= SHARING_RANKS)
+      sl_ledger_writer_compare(aside);
     if (r == 0)
       r = rank_write(&job, aside, &error);
-    if (turn_wait(jobs, at) == 0 && r == 0)
-      r = sl_ledger_writer_move(aside, jobs->ledger, &error);
+    if (turn_wait(jobs, at) == 0 && r == 0) {
+      r = sl_ledger_writer_share(aside, jobs->ledger, &error);
+      if (r == 0)
+        r = sl_ledger_writer_move(aside, jobs->ledger, &error);
+    }
     aside = sl_ledger_writer_close(aside);
   }
   turn_end(jobs, r, &error);
@@ -125,6 +135,8 @@ int sl_rank_jobs_run(struct sl_run *run, struct sl_ledger_writer *ledger, const 
                       .mutex = PTHREAD_MUTEX_INITIALIZER,
                       .turned = PTHREAD_COND_INITIALIZER,
                       .error = error};
+  if (run->count >= SHARING_RANKS)
+    sl_ledger_writer_compare(ledger);
   for (size_t i = 0; i < run->count; i++)
     jobs.total += run->processes[i].bytes;
   sl_jobs_run(sl_job_count(options->jobs, run->count), ranks_make, &jobs);

@@ -10,6 +10,7 @@
 #include "ledger_writer.h"
 #include "rank_sums.h"
 #include "rows.h"
+#include "shared_tables.h"
 
 #include <errno.h>
 
@@ -23,6 +24,8 @@ struct sl_ledger_writer {
   uint32_t rank;
   uint64_t ids[SL_LEDGER_tables]; /* last one of this rank, of tables that number their rows themselves */
   struct sl_rank_sums sums;
+  struct sl_rank_share share;
+  struct sl_known_ranks known;           /* of a ledger: the ranks whose rows others may share */
   int64_t kernels_before;                /* kernel.rowid of the last row of other ranks */
   bool computes;                         /* kernels other than NCCL's were written for this rank */
   struct sl_row row;                     /* being put together */

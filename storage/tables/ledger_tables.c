@@ -36,6 +36,7 @@ int sl_ledger_writer_put_row(struct sl_ledger_writer *writer, const struct sl_ro
   struct sl_row *bound = &writer->bound[row->table];
   if (!writer->db)
     return 0;
+  sl_rank_share_row(&writer->share, writer->rank, row);
   for (int i = 0; i < row->count; i++) {
     const enum sl_cell_kind kind = sl_row_kind(row, i);
     if (kind != SL_CELL_text && kind == sl_row_kind(bound, i) && row->cells[i].number == bound->cells[i].number)
@@ -68,6 +69,8 @@ static int row_end(struct sl_ledger_writer *writer, struct sl_rows *to, struct s
 #define PUT_module_always(column) sl_row_put_number(&writer->row, id_of(writer, cells->column))
 #define PUT_number(column) sl_row_put_number(&writer->row, cells->column)
 #define PUT_maybe(column) put_maybe(writer, cells->column)
+#define PUT_time(column) sl_row_put_number(&writer->row, cells->column)
+#define PUT_maybe_time(column) put_maybe(writer, cells->column)
 #define PUT_later(column) ((void)0)
 #define PUT_later_share(column) ((void)0)
 #define PUT_text(column) sl_row_put_text(&writer->row, cells->column)

@@ -51,6 +51,8 @@ static inline int64_t sl_known(int64_t value, int64_t unknown) {
 #define SL_FIELD_module_always(column) uint64_t column;
 #define SL_FIELD_number(column) int64_t column;
 #define SL_FIELD_maybe(column) int64_t column;
+#define SL_FIELD_time(column) int64_t column;
+#define SL_FIELD_maybe_time(column) int64_t column;
 #define SL_FIELD_later(column)
 #define SL_FIELD_later_share(column)
 #define SL_FIELD_text(column) const char *column;

@@ -91,6 +91,8 @@ struct sl_ledger_writer *sl_ledger_writer_close(struct sl_ledger_writer *writer)
     writer->inserts[i] = sl_statement_close(writer->inserts[i]);
   writer->db = sl_db_close(writer->db);
   sl_rank_sums_clear(&writer->sums);
+  sl_rank_share_free(&writer->share);
+  free(writer->known.list);
   free(writer);
   return NULL;
 }
@@ -101,12 +103,35 @@ int sl_ledger_writer_begin(struct sl_ledger_writer *writer, uint32_t rank, struc
   memset(writer->ids, 0, sizeof writer->ids);
   sl_rank_sums_clear(&writer->sums);
   int r = sl_db_int(writer->db, "SELECT coalesce(max(rowid), 0) FROM kernel", &writer->kernels_before, error);
+  if (r == 0)
+    r = sl_rank_share_begin(&writer->share, writer->db, error);
   return r < 0 ? r : sl_db_execute(writer->db, "BEGIN", error);
 }
 
 int sl_ledger_writer_commit(struct sl_ledger_writer *writer, struct sl_error *error) {
   int r = sl_write_rank_sums(writer, error);
   return r < 0 ? r : sl_db_execute(writer->db, "COMMIT", error);
+}
+
+void sl_ledger_writer_compare(struct sl_ledger_writer *writer) {
+  writer->share.on = true;
+}
+
+int sl_ledger_writer_share(struct sl_ledger_writer *writer, struct sl_ledger_writer *ledger, struct sl_error *error) {
+  int r = 0;
+  for (enum sl_shared shared = 0; shared < SL_SHARED_count && r == 0; shared++) {
+    struct sl_known_rank same;
+    bool has_rows;
+    r = sl_rank_share_settle(&writer->share, shared, writer->rank, &ledger->known, writer->db, &has_rows, &same, error);
+    if (r == 0 && has_rows)
+      r = sl_put_rank_rows(writer,
+                           &(struct sl_rank_rows_cells){
+                               .tables = sl_shared_word(shared),
+                               .same_as = same.rank,
+                               .later_ns = shared == SL_SHARED_timed ? writer->share.base_ns - same.base_ns : 0},
+                           error);
+  }
+  return r;
 }
 
 int sl_ledger_writer_finish(struct sl_ledger_writer *writer, struct sl_error *error) {

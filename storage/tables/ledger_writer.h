@@ -51,6 +51,15 @@ int sl_ledger_writer_listen(const struct sl_ledger_listener *listener, struct sl
 int sl_ledger_writer_begin(struct sl_ledger_writer *writer, uint32_t rank, struct sl_error *error);
 int sl_ledger_writer_commit(struct sl_ledger_writer *writer, struct sl_error *error);
 
+/* Ranks to come may share rows with one another (shared_tables.h). Before the first begin. */
+void sl_ledger_writer_compare(struct sl_ledger_writer *writer);
+
+/*
+ * After a rank's commit, by order of rank, the one or the other in the writer (it may be the ledger itself): which
+ * rank's rows stand for it. Those that it need not have are gone then.
+ */
+int sl_ledger_writer_share(struct sl_ledger_writer *writer, struct sl_ledger_writer *ledger, struct sl_error *error);
+
 /* Indexes and views, after the last rank; checks the file and leaves it readable by one file alone. */
 int sl_ledger_writer_finish(struct sl_ledger_writer *writer, struct sl_error *error);
 

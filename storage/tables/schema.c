@@ -2,6 +2,8 @@
 #include "schema.h"
 
 #include "db.h"
+#include "schema_check.h"
+#include "shared_tables.h"
 #include "sql_text.h"
 #include "storage/rules/categories.h"
 
@@ -11,16 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-struct column {
-  const char *name, *kind, *type, *meaning;
-};
-
-struct table {
-  const char *name, *verb, *meaning, *constraints, *options;
-  const struct column *columns;
-  size_t column_count;
-};
 
 #define SQL_rank "INTEGER NOT NULL REFERENCES rank(rank)"
 #define SQL_key_rank "INTEGER PRIMARY KEY"
@@ -34,14 +26,38 @@ struct table {
 #define SQL_module_always "INTEGER NOT NULL REFERENCES module(id)"
 #define SQL_number "INTEGER NOT NULL"
 #define SQL_maybe "INTEGER"
+#define SQL_time "INTEGER NOT NULL"
+#define SQL_maybe_time "INTEGER"
 #define SQL_later "INTEGER"
 #define SQL_later_share "REAL"
 #define SQL_text "TEXT NOT NULL"
 #define SQL_key_text "TEXT PRIMARY KEY"
 #define SQL_word "TEXT"
 
-#define TABLE_BEGIN(table, verb, meaning) static const struct column table##_columns[] = {
-#define COLUMN(kind, column, meaning) {#column, #kind, SQL_##kind, meaning},
+#define SHIFT_rank SL_SHIFT_rank
+#define SHIFT_key_rank SL_SHIFT_rank
+#define SHIFT_id SL_SHIFT_id
+#define SHIFT_next_id SL_SHIFT_id
+#define SHIFT_module SL_SHIFT_id
+#define SHIFT_phase SL_SHIFT_id
+#define SHIFT_allocation SL_SHIFT_id
+#define SHIFT_frame SL_SHIFT_id
+#define SHIFT_site SL_SHIFT_id
+#define SHIFT_module_always SL_SHIFT_id
+#define SHIFT_number SL_SHIFT_none
+#define SHIFT_maybe SL_SHIFT_none
+#define SHIFT_time SL_SHIFT_instant
+#define SHIFT_maybe_time SL_SHIFT_instant
+#define SHIFT_later SL_SHIFT_none
+#define SHIFT_later_share SL_SHIFT_none
+#define SHIFT_text SL_SHIFT_none
+#define SHIFT_key_text SL_SHIFT_none
+#define SHIFT_word SL_SHIFT_none
+
+#define LATER(kind) (#kind[0] == 'l' && #kind[1] == 'a')
+
+#define TABLE_BEGIN(table, verb, meaning) static const struct sl_column table##_columns[] = {
+#define COLUMN(kind, column, meaning) {#column, SQL_##kind, meaning, SHIFT_##kind, LATER(kind)},
 #define TABLE_END(table, constraints, options)                                                                         \
   }                                                                                                                    \
   ;
@@ -50,7 +66,7 @@ struct table {
 #undef COLUMN
 #undef TABLE_END
 
-static const struct table tables[SL_LEDGER_tables] = {
+static const struct sl_table tables[SL_LEDGER_tables] = {
 #define TABLE_BEGIN(table, verb, meaning) [SL_LEDGER_##table] = {#table, #verb, meaning,
 #define COLUMN(kind, column, meaning)
 #define TABLE_END(table, constraints, options)                                                                         \
@@ -63,9 +79,8 @@ static const struct table tables[SL_LEDGER_tables] = {
 #undef TABLE_END
 };
 
-/* No row has it when it is inserted. */
-static bool is_later(const struct column *column) {
-  return strncmp(column->kind, "later", strlen("later")) == 0;
+const struct sl_table *sl_ledger_table(enum sl_ledger_table table) {
+  return &tables[table];
 }
 
 const char *sl_ledger_table_name(enum sl_ledger_table table) {
@@ -80,11 +95,11 @@ static int text_take(struct sl_db *db, sqlite3_str *text, struct sl_statement **
   return r;
 }
 
-static int table_create(struct sl_db *db, const struct table *table, struct sl_error *error) {
+static int table_create(struct sl_db *db, const struct sl_table *table, struct sl_error *error) {
   sqlite3_str *text = sqlite3_str_new(NULL);
   sqlite3_str_appendf(text, "CREATE TABLE %s( -- %s\n", table->name, table->meaning);
   for (size_t i = 0; i < table->column_count; i++) {
-    const struct column *column = &table->columns[i];
+    const struct sl_column *column = &table->columns[i];
     const bool is_last = i + 1 == table->column_count && !*table->constraints;
     sqlite3_str_appendf(text, "  %s %s%s%s%s\n", column->name, column->type, is_last ? "" : ",",
                         *column->meaning ? " -- " : "", column->meaning);
@@ -103,12 +118,12 @@ int sl_schema_create(struct sl_db *db, struct sl_error *error) {
 }
 
 int sl_schema_insert(struct sl_db *db, enum sl_ledger_table number, struct sl_statement **out, struct sl_error *error) {
-  const struct table *table = &tables[number];
+  const struct sl_table *table = &tables[number];
   sqlite3_str *text = sqlite3_str_new(NULL), *values = sqlite3_str_new(NULL);
   const char *separator = "";
   sqlite3_str_appendf(text, "%s INTO %s(", table->verb, table->name);
   for (size_t i = 0; i < table->column_count; i++)
-    if (!is_later(&table->columns[i])) {
+    if (!table->columns[i].is_later) {
       sqlite3_str_appendf(text, "%s%s", separator, table->columns[i].name);
       sqlite3_str_appendf(values, "%s:%s", separator, table->columns[i].name);
       separator = ", ";
@@ -171,6 +186,10 @@ int sl_schema_finish(struct sl_db *db, struct sl_error *error) {
   if (r == 0)
     r = categories_insert(db, error);
   if (r == 0)
+    r = sl_shared_tables_finish(db, error);
+  if (r == 0)
     r = views_create(db, error);
+  if (r == 0)
+    r = sl_schema_check(db, sl_db_path(db), error);
   return r < 0 ? r : sl_db_execute(db, sl_meetings_sql, error);
 }

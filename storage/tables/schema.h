@@ -2,9 +2,31 @@
 #ifndef SHARDLEDGER_SCHEMA_H
 #define SHARDLEDGER_SCHEMA_H
 
+#include <stdbool.h>
+#include <stddef.h>
+
 struct sl_db;
 struct sl_error;
 struct sl_statement;
+
+enum sl_shift {                  /* what another rank with the same row has in this column */
+                SL_SHIFT_none,   /* the same */
+                SL_SHIFT_rank,   /* its number */
+                SL_SHIFT_id,     /* the same number in the rank */
+                SL_SHIFT_instant /* some time later, or earlier */
+};
+
+struct sl_column {
+  const char *name, *type, *meaning;
+  enum sl_shift shift;
+  bool is_later; /* no row has it when it is inserted */
+};
+
+struct sl_table {
+  const char *name, *verb, *meaning, *constraints, *options;
+  const struct sl_column *columns;
+  size_t column_count;
+};
 
 /* The ledger's tables, in the order of tables.def. */
 enum sl_ledger_table {
@@ -33,6 +55,7 @@ char *sl_schema_views(void);
 /* What follows the last row: indexes, the rows of `category`, the views, and which calls of NCCL met. */
 int sl_schema_finish(struct sl_db *db, struct sl_error *error);
 
+const struct sl_table *sl_ledger_table(enum sl_ledger_table table);
 const char *sl_ledger_table_name(enum sl_ledger_table table);
 
 #endif

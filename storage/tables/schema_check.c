@@ -2,26 +2,31 @@
 #include "schema_check.h"
 
 #include "schema.h"
+#include "shared_tables.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* What has the name of a table of this version and is none; no row where all is well. */
+/* What has the name of a table of this version and is neither that nor, to the letter, the view of those that ranks
+ * share. */
 static const char *const no_table_sql =
-    "SELECT name FROM main.sqlite_schema WHERE (type = 'view' OR sql LIKE 'CREATE VIRTUAL%') AND lower(name) = :table";
+    "SELECT name FROM main.sqlite_schema WHERE lower(name) IN (:table, 'own_' || :table)"
+    " AND (sql LIKE 'CREATE VIRTUAL%' OR type = 'view' AND (lower(name) <> :table OR instr(:shared, sql || ';') = 0))";
 
 /* Whether a view is not, to the letter, one of this version's. */
 static const char *const other_views_sql =
-    "SELECT EXISTS(SELECT 1 FROM main.sqlite_schema WHERE type = 'view' AND instr(:views, sql) = 0)";
+    "SELECT EXISTS(SELECT 1 FROM main.sqlite_schema WHERE type = 'view' AND instr(:views, sql) = 0"
+    " AND instr(:shared, sql) = 0)";
 
 /* 1, 0 or a negative errno. */
-static int has_other_views(struct sl_db *db, const char *views, struct sl_error *error) {
+static int has_other_views(struct sl_db *db, const char *views, const char *shared, struct sl_error *error) {
   struct sl_statement *answer = NULL;
   int r = sl_db_prepare(db, other_views_sql, &answer, error);
   if (r < 0)
     return r;
   sl_bind_named_text(answer, ":views", views);
+  sl_bind_named_text(answer, ":shared", shared);
   r = sl_statement_step(answer, error);
   if (r > 0)
     r = sl_column_int(answer, 0) != 0;
@@ -50,9 +55,11 @@ static int views_replace(struct sl_db *db, const char *views, struct sl_error *e
 }
 
 /* Refuses a ledger that has something else by the name of a table. */
-static int tables_check(struct sl_db *db, const char *path, struct sl_error *error) {
+static int tables_check(struct sl_db *db, const char *path, const char *shared, struct sl_error *error) {
   struct sl_statement *answer = NULL;
   int r = sl_db_prepare(db, no_table_sql, &answer, error);
+  if (r == 0)
+    sl_bind_named_text(answer, ":shared", shared);
   for (int i = 0; i < SL_LEDGER_tables && r == 0; i++) {
     sl_bind_named_text(answer, ":table", sl_ledger_table_name((enum sl_ledger_table)i));
     r = sl_statement_step(answer, error);
@@ -65,21 +72,25 @@ static int tables_check(struct sl_db *db, const char *path, struct sl_error *err
 }
 
 int sl_schema_check(struct sl_db *db, const char *path, struct sl_error *error) {
-  int r = tables_check(db, path, error);
-  if (r < 0)
-    return r;
-  char *views = sl_schema_views();
-  r = views ? has_other_views(db, views, error) : sl_no_memory(error);
+  char *views = sl_schema_views(), *shared = sl_shared_views();
+  int r = views && shared ? tables_check(db, path, shared, error) : sl_no_memory(error);
+  if (r == 0)
+    r = sl_shared_tables_open(db, error);
+  /* Views in the file know nothing of tables that are not. */
+  if (r == 0)
+    r = has_other_views(db, views, shared, error);
   if (r > 0)
     r = views_replace(db, views, error);
   free(views);
+  free(shared);
   return r;
 }
 
 int sl_schema_check_views(struct sl_db *db, struct sl_error *error) {
-  char *views = sl_schema_views();
-  int r = views ? has_other_views(db, views, error) : sl_no_memory(error);
+  char *views = sl_schema_views(), *shared = sl_shared_views();
+  int r = views && shared ? has_other_views(db, views, shared, error) : sl_no_memory(error);
   free(views);
+  free(shared);
   return r > 0
              ? sl_error_set(error, -EBADMSG,
                             "%s has views that this version did not make; make it again with 'shardledger ingest DIR'",

@@ -247,9 +247,9 @@ SELECT g.rank, g.step, coalesce(m.name, '') AS module, g.phase, g.category, g.de
 FROM (SELECT a.rank, a.step, a.module_id, p.kind AS phase, a.category, a.detail, a.decided_by, a.bytes AS size_bytes,
     sum(a.bytes) AS bytes, count(*) AS allocations, sum(CASE WHEN a.last_step = l.step THEN a.bytes ELSE 0 END) AS kept_bytes
   FROM (SELECT rank, last_step AS step FROM rank_steps) l
-  CROSS JOIN allocation a INDEXED BY allocation_survivor ON a.rank = l.rank
+  CROSS JOIN allocation a ON a.rank = l.rank
   LEFT JOIN made_in p ON p.id = a.phase_id
-  WHERE a.last_step > a.step
+  WHERE a.last_step > a.step AND a.step >= 0 -- as all are; so SQLite takes the index of survivors
   GROUP BY a.rank, a.step, a.module_id, p.kind, a.category, a.detail, a.decided_by, a.bytes) g
 LEFT JOIN module_name m ON m.id = g.module_id;
 
@@ -280,7 +280,7 @@ spans AS MATERIALIZED (
 held AS MATERIALIZED (
   SELECT s.rank, s.early, s.last, s.half, s.last_period, a.category, a.detail, a.module_id, a.phase_id,
     coalesce(a.period, 0) AS period, a.bytes, a.last_step >= s.last AS made
-  FROM spans s CROSS JOIN allocation a INDEXED BY allocation_by_end ON a.rank = s.rank AND a.last_step >= s.early
+  FROM spans s CROSS JOIN allocation a ON a.rank = s.rank AND a.last_step >= s.early
   JOIN rank r ON r.rank = s.rank AND a.device = r.device
   WHERE iif(a.last_step >= s.last, a.period > s.early_period AND a.period <= s.last_period,
     coalesce(a.period, 0) <= s.early_period)),

@@ -91,6 +91,27 @@ TEST_P(Replay, UnchangedIsAsRecorded) {
   }
 }
 
+TEST_P(Replay, EndsWhereTooManyPeriodsAreNotAsRecorded) {
+  for (uint32_t rank : ranks()) {
+    struct sl_tape tape;
+    if (!read(rank, &tape))
+      continue;
+    const size_t right = tape.period_count / 8;
+    for (size_t i = right; i < tape.period_count; i++)
+      tape.periods[i].last.requested_bytes++; /* as if it had been recorded so */
+    struct sl_replay_options options = {};
+    struct sl_replay replay;
+    ASSERT_EQ(sl_replay_run(&tape, &options, &replay), 0);
+    size_t first = 0;
+    const size_t off = std::min<size_t>(tape.period_count - right, SL_REPLAY_OFF);
+    EXPECT_EQ(sl_replay_differences(&tape, &replay, &first), off) << "rank " << rank;
+    EXPECT_EQ(first, right);
+    EXPECT_EQ(replay.played, off < SL_REPLAY_OFF ? tape.period_count : right + off);
+    sl_replay_free(&replay);
+    sl_tape_free(&tape);
+  }
+}
+
 TEST_P(Replay, NeedsNoLessThanTheFloorAndNoMoreThanThePlan) {
   for (uint32_t rank : ranks()) {
     struct sl_tape tape;

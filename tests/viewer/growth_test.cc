@@ -122,7 +122,7 @@ TEST_F(Growth, OfSizesThatVaryTheOwnerIsToldAndTheSlopeIsThatOfTheStepEnds) {
     grown = job.grown(2, 15);
   });
   expect_growth(grown, 2, 15);
-  EXPECT_TRUE(contains(survivors(), " a step from step 2 to 15 (")) << survivors();
+  EXPECT_TRUE(contains(survivors(), " a step on average, from step 2 to 15 (")) << survivors();
   EXPECT_TRUE(contains(survivors(), "; most of it: other/survivor of Model.head from forward (")) << survivors();
   EXPECT_EQ(ask("SELECT allocations, births, late_births, gone_births FROM owner_growth WHERE grows"), "13|12|6|0");
   EXPECT_EQ(check("10KiB/step").status, 1);
@@ -152,9 +152,10 @@ TEST_F(Growth, OfAJobWithoutStepsItIsToldByCall) {
             "2|19|" + std::to_string(late - early));
   EXPECT_EQ(ask("SELECT phase, sum(bytes) FROM owner_growth_by_call WHERE grows"),
             "eval|" + std::to_string(late - early));
-  EXPECT_TRUE(contains(survivors(), " a call from call 2 to 19 (")) << survivors();
+  EXPECT_TRUE(contains(survivors(), " a call on average, from call 2 to 19 (")) << survivors();
   EXPECT_EQ(check("100KiB/step").status, 1);
-  EXPECT_TRUE(contains(check("100KiB/step").out, " a call from call 2 to 19: ")) << check("100KiB/step").out;
+  EXPECT_TRUE(contains(check("100KiB/step").out, " a call on average, from call 2 to 19: "))
+      << check("100KiB/step").out;
   EXPECT_EQ(check("10MiB/step").status, 0);
 }
 
@@ -200,7 +201,8 @@ TEST_F(Growth, WhatOnlyEveryTenthStepKeepsIsFound) {
   });
   EXPECT_EQ(grown, int64_t(6 * 1024 * kib));
   expect_growth(grown, 2, 59);
-  EXPECT_TRUE(contains(survivors(), "Grows 107.8 KiB a step from step 2 to 59 (6.0 MiB in all); most of it: "))
+  EXPECT_TRUE(
+      contains(survivors(), "Grows 107.8 KiB a step on average, from step 2 to 59 (6.0 MiB in all); most of it: "))
       << survivors();
   EXPECT_TRUE(contains(check("64KiB/step").out, "43.8 KiB over the budget of 64.0 KiB a step"))
       << check("64KiB/step").out;
@@ -213,7 +215,8 @@ TEST_F(Growth, OneLossAStepIsSmall) {
     grown = job.grown(2, 14);
   });
   expect_growth(grown, 2, 14);
-  EXPECT_TRUE(contains(survivors(), "Grows 512 B a step: small (6.0 KiB in all from step 2 to 14); most of it: "))
+  EXPECT_TRUE(
+      contains(survivors(), "Grows 512 B a step on average: small (6.0 KiB in all from step 2 to 14); most of it: "))
       << survivors();
   EXPECT_EQ(check("512/step").status, 0);
   EXPECT_EQ(check("511/step").status, 1);
@@ -266,7 +269,8 @@ TEST_F(Growth, ALargeLastBatchIsNotTakenForTheLeak) {
   });
   EXPECT_EQ(ask("SELECT bytes, allocated_bytes FROM rank_growth"),
             std::to_string(9 * 16 * kib) + "|" + std::to_string(grown));
-  EXPECT_TRUE(contains(survivors(), "Grows 16.0 KiB a step from step 2 to 11 (144.0 KiB in all); most of it: "))
+  EXPECT_TRUE(
+      contains(survivors(), "Grows 16.0 KiB a step on average, from step 2 to 11 (144.0 KiB in all); most of it: "))
       << survivors();
   EXPECT_TRUE(
       contains(survivors(), "That is what stays; including what comes and goes, allocated bytes changed by +4.1 MiB\n"))

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 namespace {
 
 constexpr uint64_t MiB = 1 << 20;
@@ -50,6 +52,37 @@ TEST_F(ManyRanks, AreToldInOneLineAGroupAndTheMissingOnesByName) {
   CommandResult result = shardledger({"ranks", ledger()});
   EXPECT_EQ(result.status, 0);
   EXPECT_TRUE(contains(result.out, std::string(lines) + "missing: 100-102,255 (4 of 256)\n")) << result.out;
+}
+
+TEST_F(ManyRanks, AreAskedForByRanges) {
+  const std::string told = shardledger({"ranks", "--rank", "60-65,137", ledger()}).out;
+  EXPECT_TRUE(contains(told, "\n     137 (gpu-node-17) ") && contains(told, "\n     64-71 = all of gpu-node-08 "))
+      << told;
+  EXPECT_FALSE(contains(told, "180-243") || contains(told, "20 (gpu-node-02)")) << told;
+  EXPECT_TRUE(contains(shardledger({"ranks", "--rank", "0-9", ledger()}).out, "\n     0-9: alike\n"));
+  const std::string hosts = shardledger({"ranks", "--by", "host", "--rank", "60-65", ledger(), "--csv"}).out;
+  EXPECT_TRUE(contains(hosts, "\ngpu-node-08,2,64-65,") && contains(hosts, "\ngpu-node-07,4,60-63,")) << hosts;
+  const std::string info = shardledger({"info", "--rank", "60-65,137", ledger(), "--csv", "--table", "ranks"}).out;
+  EXPECT_EQ(std::count(info.begin(), info.end(), '\n'), 1 + 7) << info;
+  for (const char *command : {"ranks", "info"})
+    EXPECT_EQ(shardledger({command, "--rank", "100-102", ledger()}).status, 2) << command; /* were not recorded */
+}
+
+TEST_F(ManyRanks, AreDumpedAndWatchedByRanges) {
+  const std::string run = directory->path + "/run";
+  const CommandResult dumped = shardledger({"dump", "--rank", "60-61", "--type", "process_end", "--limit", "all", run});
+  EXPECT_EQ(dumped.status, 0) << dumped.error;
+  EXPECT_TRUE(contains(dumped.error, "gpu-node-07-1060-1") && contains(dumped.error, "gpu-node-07-1061-1"));
+  EXPECT_EQ(std::count(dumped.error.begin(), dumped.error.end(), '\n'), 2) << dumped.error;
+  EXPECT_EQ(shardledger({"dump", "--rank", "100-102", run}).status, 2);
+  EXPECT_TRUE(contains(shardledger({"watch", "--once", "--rank", "60-70", run}).out, "Alive on rank 64"));
+  EXPECT_EQ(shardledger({"watch", "--once", "--rank", "100-102", run}).status, 2);
+}
+
+TEST_F(ManyRanks, GrowOnAverageAndSinceTheyBeganTo) {
+  const std::string text = shardledger({"survivors", ledger()}).out;
+  EXPECT_TRUE(contains(text, " a step on average, from step ")) << text;
+  EXPECT_TRUE(contains(text, "\nNext to most ranks: +4.0 MiB/step other/survivor, step, since step 6\n")) << text;
 }
 
 TEST_F(ManyRanks, AreTheHeadOfPeaksAndInfo) {

@@ -64,7 +64,7 @@ TEST_F(Survivors, WhatEveryStepAddsIsGrowthWithItsBytesAStep) {
   std::string text = shardledger({"survivors", path}).out;
   EXPECT_TRUE(contains(
       text,
-      "Grows 2.0 MiB a step from step 1 to 4 (6.0 MiB in all); most of it: other of Model.head from forward (6.0 MiB)\n"))
+      "Grows 2.0 MiB a step on average, from step 1 to 4 (6.0 MiB in all); most of it: other of Model.head from forward (6.0 MiB)\n"))
       << text;
   EXPECT_TRUE(contains(text, "From every step: some of this size, never freed\n")) << text;
   EXPECT_TRUE(contains(text, "+2.0 MiB"));
@@ -167,7 +167,7 @@ TEST_F(Survivors, OptionsNarrowWhatIsShownAndNotWhatIsTold) {
   EXPECT_TRUE(contains(rank, "growth,1,"));
   EXPECT_FALSE(contains(rank, "optstate")) << rank;
   std::string text = shardledger({"survivors", path}).out;
-  EXPECT_TRUE(contains(text, "Grows 1.3 MiB a step from step 0 to 3 (4.0 MiB in all)")) << text;
+  EXPECT_TRUE(contains(text, "Grows 1.3 MiB a step on average, from step 0 to 3 (4.0 MiB in all)")) << text;
   EXPECT_TRUE(contains(text, "Rank 1 of 2, the one that grows most; the others with --rank R\n")) << text;
   EXPECT_TRUE(contains(shardledger({"survivors", path, "--step", "9"}).error, "there is no step 9"));
 }

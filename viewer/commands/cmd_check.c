@@ -201,7 +201,7 @@ static int check_growth(struct sl_db *db, int64_t limit, struct verdicts *verdic
     v->rank = sl_column_int(statement, RANK);
     v->bytes = sl_column_int(statement, EACH);
     snprintf(v->reason, sizeof(v->reason),
-             "rank %lld grows %s a %.8s from %.8s %lld to %lld: %s a %.8s; %s, %s in all, is %.300s"
+             "rank %lld grows %s a %.8s on average, from %.8s %lld to %lld: %s a %.8s; %s, %s in all, is %.300s"
              " ('shardledger survivors' shows all)",
              (long long)v->rank, sl_format_bytes(bytes, v->bytes, false), unit, unit,
              (long long)sl_column_int(statement, FIRST), (long long)sl_column_int(statement, LAST),

@@ -4,6 +4,7 @@
 #include "plugin/format/events.h"
 #include "storage/log/event_table.h"
 #include "storage/log/log_reader.h"
+#include "storage/rank_ranges.h"
 #include "storage/run/run_directory.h"
 #include "storage/snapshot/snapshot_log.h"
 #include "storage/words.h"
@@ -184,13 +185,13 @@ static int find_type(const char *name) {
   return -EINVAL;
 }
 
-/* The process directories to dump: those of one run, in the order of their ranks, or all. Their number, or a negative
- * errno, which has been said. */
-static int processes_list(const char *directory, const char *run, char ***out) {
+/* The process directories to dump: those of one run and of these ranks, in their order, or all. Their number, or a
+ * negative errno, which has been said. */
+static int processes_list(const char *directory, const char *run, const char *ranks, char ***out) {
   struct sl_run chosen = {0};
   struct sl_error note = {{0}}, error = {{0}};
   int count = 0, r = 0;
-  if (!run) {
+  if (!run && !ranks) {
     count = sl_list_processes(directory, out);
     if (count < 0)
       sl_complain("%s: %s; name a run directory or a process directory", directory, strerror(-count));
@@ -200,11 +201,16 @@ static int processes_list(const char *directory, const char *run, char ***out) {
   char **paths = r < 0 ? NULL : calloc(chosen.count, sizeof *paths);
   if (r == 0 && !paths)
     r = sl_no_memory(&error);
-  for (; r == 0 && count < (int)chosen.count; count++)
-    if (!(paths[count] = strdup(chosen.processes[count].path)))
-      break;
-  if (r == 0 && count < (int)chosen.count)
-    r = sl_no_memory(&error);
+  for (size_t i = 0; r == 0 && i < chosen.count; i++) {
+    if (!sl_rank_ranges_has(ranks, chosen.processes[i].rank))
+      continue;
+    if ((paths[count] = strdup(chosen.processes[i].path)))
+      count++;
+    else
+      r = sl_no_memory(&error);
+  }
+  if (r == 0 && chosen.count && !count)
+    r = sl_error_set(&error, -ENOENT, "there is no rank %s; 'shardledger info' lists those that were recorded", ranks);
   if (r < 0) {
     sl_complain("%s", error.text);
     sl_free_names(paths, count);
@@ -217,12 +223,13 @@ static int processes_list(const char *directory, const char *run, char ***out) {
 
 int sl_cmd_dump(const struct sl_command *command, int argc, char **argv) {
   struct selection selection = {0, 0};
-  const char *type = NULL, *run = NULL;
+  const char *type = NULL, *run = NULL, *ranks = NULL;
   const struct sl_argument arguments[] = {
       {"type", 0, "NAME", "only events of this type", SL_ARGUMENT_TEXT, &type},
       {"limit", 0, "N|all", "stop after this many lines (default: 40)", SL_ARGUMENT_LIMIT, &selection.limit},
       {"run", 0, "RUN", "of several runs in DIR this one alone: its number or id (docs/runs.md)", SL_ARGUMENT_TEXT,
        &run},
+      {"rank", 0, "RANKS", "these ranks only, such as 7 or 0-3,7", SL_ARGUMENT_RANKS, &ranks},
   };
   const char *directory = sl_default_directory();
   struct sl_error error = {{0}};
@@ -238,7 +245,7 @@ int sl_cmd_dump(const struct sl_command *command, int argc, char **argv) {
   }
 
   sl_output_open(&out, SL_FORMAT_text, false);
-  int count = processes_list(directory, run, &processes);
+  int count = processes_list(directory, run, ranks, &processes);
   if (count < 0)
     return SL_EXIT_USAGE;
   if (count == 0)

@@ -143,7 +143,10 @@ static int print_missing(struct sl_db *db, struct sl_output *out, struct sl_erro
 }
 
 static int print_info(struct sl_db *db, struct sl_output *out, void *context, struct sl_error *error) {
-  int r = sl_print_coverage(db, out, error);
+  struct sl_ranks *ranks = context;
+  int r = sl_check_selection(db, ranks, -1, error);
+  if (r == 0)
+    r = sl_print_coverage(db, out, error);
   if (r == 0)
     r = sl_print_summary(db, out, true, error);
   if (r == 0)
@@ -151,14 +154,19 @@ static int print_info(struct sl_db *db, struct sl_output *out, void *context, st
   sl_output_document(out);
   sl_output_line(out, "%s", "");
   for (size_t i = 0; i < sizeof tables / sizeof tables[0] && r >= 0; i++)
-    r = (int)sl_print_listing(db, out, &tables[i], NULL, error);
+    r = (int)sl_print_listing(db, out, &tables[i], SL_WITH(SL_RANKS(ranks)), error);
   return r < 0 ? r : print_missing(db, out, error);
 }
 
 int sl_cmd_info(const struct sl_command *command, int argc, char **argv) {
   struct sl_output_arguments format = {0};
-  const struct sl_argument arguments[] = {SL_OUTPUT_ARGUMENTS(format)};
+  struct sl_ranks ranks = {0};
+  const struct sl_argument arguments[] = {
+      {"rank", 0, "RANKS", "list these ranks alone, and what is said of each, such as 7 or 0-3,7", SL_ARGUMENT_RANKS,
+       &ranks.text},
+      SL_OUTPUT_ARGUMENTS(format),
+  };
   const char *path = NULL;
   int r = sl_parse(command, arguments, sizeof(arguments) / sizeof(arguments[0]), argc, argv, &path, 1);
-  return r < 0 ? sl_parse_exit(r) : sl_print_report(path, &format, print_info, NULL);
+  return r < 0 ? sl_parse_exit(r) : sl_print_report(path, &format, print_info, &ranks);
 }

@@ -31,7 +31,12 @@ static const struct sl_column group_columns[] = {
 /* Only what a screen has: --csv and --json have all. */
 #define MOST_ROWS 32
 
-static int print_by(struct sl_db *db, struct sl_output *out, enum by by, struct sl_error *error) {
+struct question {
+  int by; /* enum by */
+  struct sl_ranks ranks;
+};
+
+static int print_by(struct sl_db *db, struct sl_output *out, const struct question *question, struct sl_error *error) {
   static const struct {
     const char *name, *header, *sql, *none;
   } kinds[] = {
@@ -39,6 +44,7 @@ static int print_by(struct sl_db *db, struct sl_output *out, enum by by, struct 
       {"communicator", "Communicator", sl_sql_ranks_by_communicator, "no communicator was recorded"},
       {"mesh", "Mesh", sl_sql_ranks_by_mesh, "no DeviceMesh was recorded: the program made none while it was recorded"},
   };
+  const int by = question->by;
   const struct sl_column columns[] = {
       {kinds[by].name, kinds[by].header, SL_UNIT_text, 0},
       {"rank_count", "Count", SL_UNIT_number, 0},
@@ -50,7 +56,7 @@ static int print_by(struct sl_db *db, struct sl_output *out, enum by by, struct 
       {"different_ranks", "They are", SL_UNIT_text, SL_COLUMN_HIDE_EMPTY},
   };
   const struct sl_listing listing = {kinds[by].name, SL_COLUMNS(columns), kinds[by].sql, .most = MOST_ROWS};
-  const int64_t rows = sl_print_listing(db, out, &listing, NULL, error);
+  const int64_t rows = sl_print_listing(db, out, &listing, SL_WITH(SL_RANKS(&question->ranks)), error);
   if (rows == 0)
     sl_complain("%s", kinds[by].none);
   return rows < 0 ? (int)rows : 0;
@@ -71,16 +77,18 @@ static int print_missing(struct sl_db *db, struct sl_output *out, struct sl_erro
 }
 
 static int print_ranks(struct sl_db *db, struct sl_output *out, void *context, struct sl_error *error) {
-  const enum by by = (enum by) * (const int *)context;
-  int r = sl_print_coverage(db, out, error);
+  const struct question *question = context;
+  int r = sl_check_selection(db, &question->ranks, -1, error);
+  if (r == 0)
+    r = sl_print_coverage(db, out, error);
   if (r < 0)
     return r;
   sl_output_line(out, "%s", "");
-  if (by != BY_group)
-    return print_by(db, out, by, error);
+  if (question->by != BY_group)
+    return print_by(db, out, question, error);
   if (out->format != SL_FORMAT_text) {
     const struct sl_listing listing = {"groups", SL_COLUMNS(group_columns), sl_sql_ranks_data, .heading = NULL};
-    const int64_t rows = sl_print_listing(db, out, &listing, NULL, error);
+    const int64_t rows = sl_print_listing(db, out, &listing, SL_WITH(SL_RANKS(&question->ranks)), error);
     return rows < 0 ? (int)rows : 0;
   }
   int64_t ranks = 0;
@@ -90,18 +98,20 @@ static int print_ranks(struct sl_db *db, struct sl_output *out, void *context, s
                    ranks ? "One rank: there is none to compare it with"
                          : "No allocations were recorded, so ranks can't be compared; 'shardledger info' says why");
   if (r == 0)
-    r = sl_print_rank_lines(db, out, error);
+    r = sl_print_rank_lines(db, out, &question->ranks, error);
   return r < 0 ? r : print_missing(db, out, error);
 }
 
 int sl_cmd_ranks(const struct sl_command *command, int argc, char **argv) {
   struct sl_output_arguments format = {0};
-  int by = BY_group;
+  struct question question = {.by = BY_group};
   const struct sl_argument arguments[] = {
-      {"by", 0, "host|communicator|mesh", "one line each of these", SL_ARGUMENT_CHOICE, &by},
+      {"by", 0, "host|communicator|mesh", "one line each of these", SL_ARGUMENT_CHOICE, &question.by},
+      {"rank", 0, "RANKS", "the groups that these are in, such as 7 or 0-3,7; with --by these alone", SL_ARGUMENT_RANKS,
+       &question.ranks.text},
       SL_OUTPUT_ARGUMENTS(format),
   };
   const char *path = NULL;
   int r = sl_parse(command, arguments, sizeof(arguments) / sizeof(arguments[0]), argc, argv, &path, 1);
-  return r < 0 ? sl_parse_exit(r) : sl_print_report(path, &format, print_ranks, &by);
+  return r < 0 ? sl_parse_exit(r) : sl_print_report(path, &format, print_ranks, &question);
 }

@@ -1,5 +1,6 @@
 #include "ask_ledger.h"
 #include "command.h"
+#include "commands/rank_lines.h"
 #include "commands/summary.h"
 #include "commands/survivors.h"
 #include "output/units.h"
@@ -56,8 +57,8 @@ static void print_heading(struct sl_output *out, const char *pattern) {
 enum { G_RANK, G_FIRST, G_LAST, G_BYTES, G_ALLOCATED, G_UNIT, G_EACH, G_LARGEST, G_WHOSE, G_RANKS, G_RANGES };
 
 /*
- * "Grows 62.4 MiB a step from step 2 to 15 (811.2 MiB in all); most of it: …", and what is meant where that isn't what
- * the allocated bytes grew by. statement is at the row of survivors_growth.
+ * "Grows 62.4 MiB a step on average, from step 2 to 15 (811.2 MiB in all); most of it: …", and what is meant where that
+ * isn't what the allocated bytes grew by. statement is at the row of survivors_growth.
  */
 static void print_headline(struct sl_output *out, struct sl_statement *statement) {
   char each[SL_UNIT_CHARS], all[SL_UNIT_CHARS], most[SL_UNIT_CHARS], allocated[SL_UNIT_CHARS];
@@ -70,9 +71,9 @@ static void print_headline(struct sl_output *out, struct sl_statement *statement
   sl_format_bytes(each, each_bytes, out->exact_bytes);
   sl_format_bytes(all, bytes, out->exact_bytes);
   if (small)
-    snprintf(span, sizeof span, ": small (%s in all from %.8s %lld to %lld)", all, unit, from, to);
+    snprintf(span, sizeof span, " on average: small (%s in all from %.8s %lld to %lld)", all, unit, from, to);
   else
-    snprintf(span, sizeof span, " from %.8s %lld to %lld (%s in all)", unit, from, to, all);
+    snprintf(span, sizeof span, " on average, from %.8s %lld to %lld (%s in all)", unit, from, to, all);
   sl_output_styled(out, small ? SL_STYLE_bold : SL_STYLE_red, "Grows %s a %s%s; %s: %s (%s)", each, unit, span,
                    2 * largest > bytes ? "most of it" : "the largest part", sl_column_text(statement, G_WHOSE),
                    sl_format_bytes(most, largest, out->exact_bytes));
@@ -118,6 +119,7 @@ static int print_growth_line(struct sl_db *db, struct sl_output *out, const stru
     *rank = sl_column_int(statement, G_RANK);
     print_headline(out, statement);
     print_growing(out, statement, of_ranks, ranks->text != NULL);
+    r = sl_print_rank_difference(db, out, *rank, error); /* of a leak with its slope since it began */
   } else if (steps >= 4 || calls >= 4) {
     sl_output_line(out, "Nothing grows (%lld %s)", (long long)(steps >= 4 ? steps : calls),
                    steps >= 4 ? "steps" : "calls: the outermost ranges of a job without steps");
@@ -127,7 +129,7 @@ static int print_growth_line(struct sl_db *db, struct sl_output *out, const stru
                    (long long)there, steps || !calls ? "step" : "outermost range", there == 1 ? "" : "s");
   }
   statement = sl_statement_close(statement);
-  return 0;
+  return r < 0 ? r : 0;
 }
 
 /* The owners that grow on a rank which does. */

@@ -157,7 +157,7 @@ static void draw(const struct sl_live_run *run, struct sl_watch_view *view, cons
   else if (r < 0)
     print_line(file, "%s", error->text);
   if (run->count && print_text(file, run, view, like) == -ENOENT)
-    print_line(file, "Rank %lld is not there yet.", (long long)view->rank);
+    print_line(file, "Rank %s is not there yet.", view->ranks);
   if (fclose(file) == 0)
     put_screen(text, &size);
   free(text);
@@ -275,7 +275,7 @@ static int once(struct sl_live_run *run, struct sl_watch_view *view, struct sl_m
   if (sl_metrics_sink_is_open(sink)) /* instead of the picture */
     return tell_metrics(sink, run, r, &error, true) < 0 ? SL_EXIT_USAGE : SL_EXIT_OK;
   if (sl_watch_print(out, run, view) == -ENOENT) {
-    sl_complain("watch: %s has no rank %lld", run->directory, (long long)view->rank);
+    sl_complain("watch: %s has no rank %s", run->directory, view->ranks);
     return SL_EXIT_USAGE;
   }
   return sl_output_close(out) < 0 ? SL_EXIT_USAGE : SL_EXIT_OK;
@@ -283,15 +283,16 @@ static int once(struct sl_live_run *run, struct sl_watch_view *view, struct sl_m
 
 int sl_cmd_watch(const struct sl_command *command, int argc, char **argv) {
   struct sl_output_arguments format = {0};
-  struct sl_watch_view view = {.rank = -1};
+  struct sl_watch_view view = {0};
   int64_t interval = 1;
   bool only_once = false;
   const char *metrics = NULL;
   const struct sl_argument arguments[] = {
       {"once", 0, NULL, "print what there is now, and end", SL_ARGUMENT_FLAG, &only_once},
       {"interval", 0, "S", "seconds between two looks (default: 1)", SL_ARGUMENT_NUMBER, &interval},
-      {"rank", 0, "R", "the rank to show in detail (default: that of the highest peak)", SL_ARGUMENT_NUMBER,
-       &view.rank},
+      {"rank", 0, "RANKS",
+       "show the one of these in detail that has the highest peak, such as 7 or 0-3,7 (default: of all)",
+       SL_ARGUMENT_RANKS, &view.ranks},
       {"metrics", 0, "FILE|ADDRESS",
        "figures for Prometheus: a file of its textfile collector, or an address to be scraped, such as :9401, which is "
        "this machine only; with --once a file, or - for stdout",

@@ -61,7 +61,7 @@ SELECT r.rank, host, pid, device, device_name, device_uuid, device_bytes, r.star
   steps_differed) || ' steps differ' WHEN steps_agreed < steps THEN steps_agreed || ' steps exact, ' || (steps -
   steps_agreed) || ' unchecked' ELSE steps_agreed || ' of ' || steps || ' steps exact' END, fidelity, torch_version,
   nccl_version, cuda_version, allocator_backend, allocator_config, world_size, local_rank
-FROM rank AS r LEFT JOIN rank_steps AS k ON k.rank = r.rank ORDER BY r.rank
+FROM rank AS r LEFT JOIN rank_steps AS k ON k.rank = r.rank WHERE rank_in(r.rank, :rank) ORDER BY r.rank
 
 -- name: info_versions
 SELECT 'ranks recorded', count(*) || coalesce(' of ' || max(world_size), '') ||
@@ -81,23 +81,24 @@ SELECT 'allocator', group_concat(DISTINCT allocator_backend || iif(coalesce(allo
     allocator_config || ')')) FROM rank HAVING count(allocator_backend) > 0
 UNION ALL
 SELECT 'recording began late', sum(restored_allocations) || ' allocations were there before, on rank' ||
-  iif(count(*) > 1, 's ', ' ') || group_concat(rank, ', ') FROM rank WHERE restored_allocations > 0 HAVING count(*) > 0
+  iif(count(*) > 1, 's ', ' ') || rank_ranges(rank) FROM rank WHERE restored_allocations > 0 HAVING count(*) > 0
 UNION ALL
 SELECT 'steps renumbered', count(*) || ' on rank' || iif(count(DISTINCT rank) > 1, 's ', ' ') ||
-  group_concat(DISTINCT rank) || ': their number, or a higher one, was used before' FROM renumbered_step
+  rank_ranges(rank) || ': their number, or a higher one, was used before' FROM renumbered_step
 HAVING count(*) > 0
 UNION ALL
 SELECT replace(key, '_', ' '), iif(key = 'keep', CASE value WHEN 'changes' THEN 'rows of steps that differ' WHEN 'all'
     THEN 'rows of all steps' ELSE value END, value) FROM meta
 
 -- name: info_sources
-SELECT iif(count(DISTINCT rank) = (SELECT count(*) FROM rank), 'all', group_concat(DISTINCT rank)), source, state,
-  reason FROM source GROUP BY source, state, reason ORDER BY source, min(at_ns)
+SELECT iif(count(DISTINCT rank) = (SELECT count(*) FROM rank), 'all', rank_ranges(rank)), source, state,
+  reason FROM source WHERE rank_in(rank, :rank) GROUP BY source, state, reason ORDER BY source, min(at_ns)
 
 -- name: info_gaps
-SELECT rank, source, count(*), sum(lost), min(at_ns), reason FROM gap GROUP BY rank, source, reason
+SELECT rank, source, count(*), sum(lost), min(at_ns), reason FROM gap WHERE rank_in(rank, :rank)
+GROUP BY rank, source, reason
 ORDER BY rank, min(at_ns)
 
 -- name: info_retries
 SELECT rank, count(*), count(DISTINCT step), sum(served_ns - at_ns), sum(bytes), sum(freed_bytes), min(at_ns) FROM retry
-GROUP BY rank ORDER BY rank
+WHERE rank_in(rank, :rank) GROUP BY rank ORDER BY rank

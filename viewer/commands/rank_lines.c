@@ -154,12 +154,13 @@ static void flush_lines(struct sl_output *out, struct lines *lines) {
   *lines = (struct lines){.count = 0};
 }
 
-static int print_differences(struct sl_db *db, struct sl_output *out, int most, struct sl_error *error) {
+static int print_differences(struct sl_db *db, struct sl_output *out, int most, const struct sl_ranks *ranks,
+                             struct sl_error *error) {
   enum { ROOM = sizeof((struct lines *)0)->items / sizeof((struct lines *)0)->items[0] };
   struct sl_statement *row = NULL;
   struct lines lines = {.count = 0};
   int64_t left_out = 0;
-  int r = sl_db_ask(db, sl_sql_ranks_differences, SL_WITH(SL_NUMBER(":first", most > 0)), &row, error);
+  int r = sl_db_ask(db, sl_sql_ranks_differences, SL_WITH(SL_NUMBER(":first", most > 0), SL_RANKS(ranks)), &row, error);
   while (r >= 0 && (r = sl_statement_step(row, error)) > 0) {
     if (most > 0 && sl_column_int(row, GROUP) > most) {
       left_out++;
@@ -179,6 +180,8 @@ static int print_differences(struct sl_db *db, struct sl_output *out, int most, 
     free(clean);
   }
   row = sl_statement_close(row);
+  if (r == 0 && ranks->text && !lines.count)
+    sl_output_line(out, "     %s: alike", ranks->text);
   flush_lines(out, &lines);
   if (left_out)
     sl_output_line(out, "     and %lld more group%s: 'shardledger ranks' lists all", (long long)left_out,
@@ -188,7 +191,8 @@ static int print_differences(struct sl_db *db, struct sl_output *out, int most, 
 
 /* most: groups, each with its first fact; 0: all with all facts. least: the fewest ranks of which it says that they are
  * all alike. */
-static int print_lines(struct sl_db *db, struct sl_output *out, int most, int64_t least, struct sl_error *error) {
+static int print_lines(struct sl_db *db, struct sl_output *out, int most, int64_t least, const struct sl_ranks *asked,
+                       struct sl_error *error) {
   struct sl_statement *row = NULL;
   char peak[SL_UNIT_CHARS];
   int r = sl_db_ask_first(db, sl_sql_ranks_count, NULL, &row, error);
@@ -204,7 +208,7 @@ static int print_lines(struct sl_db *db, struct sl_output *out, int most, int64_
     else
       sl_output_line(out, "%lld ranks in %lld groups; %lld alike (%s)", (long long)grouped, (long long)groups,
                      (long long)alike, peak);
-    r = groups > 1 ? print_differences(db, out, most, error) : 0;
+    r = groups > 1 ? print_differences(db, out, most, asked, error) : 0;
     if (r >= 0 && grouped < ranks)
       sl_output_line(out, "     no allocations were recorded on: %s", sl_column_text(row, 6));
   }
@@ -212,12 +216,14 @@ static int print_lines(struct sl_db *db, struct sl_output *out, int most, int64_
   return r < 0 ? r : 0;
 }
 
-int sl_print_rank_lines(struct sl_db *db, struct sl_output *out, struct sl_error *error) {
-  return out->format == SL_FORMAT_text ? print_lines(db, out, 0, 2, error) : 0;
+int sl_print_rank_lines(struct sl_db *db, struct sl_output *out, const struct sl_ranks *ranks, struct sl_error *error) {
+  return out->format == SL_FORMAT_text ? print_lines(db, out, 0, 2, ranks, error) : 0;
 }
 
 int sl_print_rank_heading(struct sl_db *db, struct sl_output *out, struct sl_error *error) {
-  return out->format == SL_FORMAT_text ? print_lines(db, out, HEADING_GROUPS, SL_RANKS_SIDE_BY_SIDE + 1, error) : 0;
+  const struct sl_ranks all = {0};
+  return out->format == SL_FORMAT_text ? print_lines(db, out, HEADING_GROUPS, SL_RANKS_SIDE_BY_SIDE + 1, &all, error)
+                                       : 0;
 }
 
 int sl_print_rank_difference(struct sl_db *db, struct sl_output *out, int64_t rank, struct sl_error *error) {

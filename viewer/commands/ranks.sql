@@ -8,6 +8,7 @@ FROM (SELECT g.group_number, rank_ranges(g.rank) AS list, count(*) AS ranks, min
   FROM rank_group g JOIN rank k USING (rank) GROUP BY g.group_number) g
 JOIN life l ON l.rank = g.representative LEFT JOIN rank_difference d USING (group_number)
 LEFT JOIN period_place w ON w.rank = g.representative AND w.period = d.period
+WHERE g.group_number IN (SELECT group_number FROM rank_group WHERE rank_in(rank, :rank))
 ORDER BY g.group_number, d.place
 
 -- name: ranks_recorded
@@ -22,7 +23,8 @@ SELECT (SELECT count(*) FROM rank), count(*), count(DISTINCT group_number), sum(
 FROM rank_group
 
 -- name: ranks_differences
--- Every fact in which a group differs from the largest one, in the order in which they are told. :first: one a group.
+-- Every fact in which a group differs from the largest one, in the order in which they are told; of groups with any of :rank.
+-- :first: one a group.
 WITH member AS MATERIALIZED (
   SELECT g.group_number, count(*) AS ranks, rank_ranges(g.rank) AS list, min(g.representative) AS representative,
     iif(count(DISTINCT k.host) = 1, min(k.host), NULL) AS host
@@ -32,7 +34,7 @@ SELECT m.group_number, m.list, m.ranks, m.representative, m.host, d.is_all_of, d
   w.place, d.place
 FROM member m JOIN rank_difference d USING (group_number)
 LEFT JOIN period_place w ON w.rank = m.representative AND w.period = d.period
-WHERE NOT :first OR d.place = 0
+WHERE (NOT :first OR d.place = 0) AND m.group_number IN (SELECT group_number FROM rank_group WHERE rank_in(rank, :rank))
 ORDER BY m.group_number, d.place
 
 -- name: ranks_difference_of
@@ -51,7 +53,7 @@ SELECT (SELECT max(world_size) FROM rank), rank_ranges(first, last), coalesce(su
 -- name: ranks_by_host
 SELECT k.host AS name, count(*), rank_ranges(k.rank), min(l.peak_allocated_bytes), max(l.peak_allocated_bytes),
   sum(l.peak_allocated_bytes), sum(g.group_number > 0) AS differ, rank_ranges(iif(g.group_number > 0, k.rank, NULL))
-FROM rank k JOIN life l USING (rank) LEFT JOIN rank_group g USING (rank) GROUP BY k.host
+FROM rank k JOIN life l USING (rank) LEFT JOIN rank_group g USING (rank) WHERE rank_in(k.rank, :rank) GROUP BY k.host
 ORDER BY differ DESC, min(k.rank)
 
 -- name: ranks_by_communicator
@@ -59,12 +61,13 @@ SELECT coalesce(min(c.name), printf('0x%x', c.comm)), count(*), rank_ranges(c.ra
   max(l.peak_allocated_bytes), sum(l.peak_allocated_bytes), sum(g.group_number > 0) AS differ,
   rank_ranges(iif(g.group_number > 0, c.rank, NULL))
 FROM (SELECT rank, comm, min(name) AS name FROM communicator GROUP BY rank, comm) c JOIN life l USING (rank)
-LEFT JOIN rank_group g USING (rank) GROUP BY c.comm
+LEFT JOIN rank_group g USING (rank) WHERE rank_in(c.rank, :rank) GROUP BY c.comm
 ORDER BY differ * 1.0 / count(*) DESC, differ DESC, min(c.rank), count(*) DESC, 1
 
 -- name: ranks_by_mesh
 SELECT iif((SELECT max(mesh) FROM mesh) > 0, 'mesh ' || m.mesh || ': ', '') || m.dim || '=' || m.coordinate, count(*),
   rank_ranges(m.rank), min(l.peak_allocated_bytes), max(l.peak_allocated_bytes), sum(l.peak_allocated_bytes),
   sum(g.group_number > 0) AS differ, rank_ranges(iif(g.group_number > 0, m.rank, NULL))
-FROM mesh m JOIN life l USING (rank) LEFT JOIN rank_group g USING (rank) GROUP BY m.mesh, m.place, m.coordinate
+FROM mesh m JOIN life l USING (rank) LEFT JOIN rank_group g USING (rank)
+WHERE rank_in(m.rank, :rank) GROUP BY m.mesh, m.place, m.coordinate
 ORDER BY m.mesh, differ = count(*) DESC, m.place, m.coordinate

@@ -52,7 +52,7 @@ WITH growing AS (
     (SELECT c.end_ns FROM outermost_call c WHERE c.rank = g.rank AND c.call = g.from_call)
   FROM owner_growth_by_call g WHERE rank = :rank AND grows)
 SELECT module, phase, category, detail, bytes, CAST(round(each_bytes) AS INTEGER), allocations, births, iif(g.last_ns IS NULL,
-  (SELECT l.file || coalesce(':' || l.line, '') FROM allocation a INDEXED BY allocation_by_end JOIN site_line l ON l.site_id = a.site_id
+  (SELECT l.file || coalesce(':' || l.line, '') FROM allocation a JOIN site_line l ON l.site_id = a.site_id
     WHERE a.rank = g.rank AND a.last_step >= g.last_step AND a.category = g.category AND a.detail IS g.detail
       AND a.module_id IS g.module_id AND a.period > g.after_period
     GROUP BY l.file, l.line ORDER BY sum(a.bytes) DESC LIMIT 1),

@@ -514,8 +514,10 @@ size_t sl_watch_detail(const struct sl_live_run *run, const struct sl_watch_view
   size_t detail = run->count;
   uint64_t highest = 0;
   for (size_t i = 0; i < run->count && state; i++) {
+    if (!sl_rank_ranges_has(view->ranks, run->processes[i].rank))
+      continue;
     sl_live_rank_state(run->processes[i].live, state);
-    if (view->rank < 0 ? detail == run->count || state->peak.bytes > highest : run->processes[i].rank == view->rank) {
+    if (detail == run->count || state->peak.bytes > highest) {
       detail = i;
       highest = state->peak.bytes;
     }

@@ -6,9 +6,9 @@
 #include "storage/live/live_run.h"
 
 struct sl_watch_view {
-  int64_t rank;    /* whose memory is shown in detail; -1: that of the highest peak */
-  uint64_t now_ns; /* CLOCK_REALTIME */
-  size_t limit;    /* so many ranks fit, in text; 0: all */
+  const char *ranks; /* of these the one with the highest peak is shown in detail; NULL: of all */
+  uint64_t now_ns;   /* CLOCK_REALTIME */
+  size_t limit;      /* so many ranks fit, in text; 0: all */
 };
 
 /* A rank whose log has not grown for this long is called silent: a line comes every second. */
@@ -17,10 +17,10 @@ struct sl_watch_view {
 /* Of more ranks than this `watch --once` reads the figures alone, but for the one that is shown in detail. */
 enum { SL_WATCH_WHOLE = 16 };
 
-/* The process whose memory is shown in detail; run->count: there is no such rank (yet). */
+/* The process whose memory is shown in detail; run->count: there is none of these ranks (yet). */
 size_t sl_watch_detail(const struct sl_live_run *run, const struct sl_watch_view *view);
 
-/* Prints one view. -ENOENT: there is no such rank (yet), which was not said. */
+/* Prints one view. -ENOENT: there is none of these ranks (yet), which was not said. */
 int sl_watch_print(struct sl_output *out, const struct sl_live_run *run, const struct sl_watch_view *view);
 
 /* All ranks of the job are there, and have ended in order. */

@@ -13,7 +13,7 @@ WITH grown AS MATERIALIZED (
 made AS MATERIALIZED (
   SELECT s.rank, a.category, a.detail, a.module_id, a.phase_id, a.site_id, a.bytes
   FROM (SELECT DISTINCT rank, early_period, last_period, to_step FROM grown) s
-  CROSS JOIN allocation a INDEXED BY allocation_by_end ON a.rank = s.rank AND a.last_step >= s.to_step
+  CROSS JOIN allocation a ON a.rank = s.rank AND a.last_step >= s.to_step
   JOIN rank r ON r.rank = s.rank AND a.device = r.device WHERE a.period > s.early_period AND a.period <= s.last_period),
 made_in AS MATERIALIZED (
   SELECT n.id, n.kind FROM (SELECT DISTINCT phase_id AS id FROM made) asked JOIN phase_named n ON n.id = asked.id)

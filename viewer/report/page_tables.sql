@@ -3,14 +3,20 @@
 -- name: page_held
 -- Steps whose phases, collectives and module peaks are always there, :step (asked for, or -1) among them. Of a kind that has
 -- more than 60000 rows in the drawn ranks the page holds those of these steps alone.
-CREATE TEMP TABLE held AS SELECT k.rank, s.step FROM drawn k CROSS JOIN step s ON s.rank = k.rank
-WHERE s.step = :step
-  OR s.step IN (SELECT step FROM step WHERE rank = k.rank ORDER BY step LIMIT 3)
-  OR s.step IN (SELECT same_as FROM step WHERE rank = k.rank GROUP BY same_as ORDER BY count(*) DESC LIMIT 20)
-  OR s.step = (SELECT max(step) FROM step WHERE rank = k.rank)
-  OR s.step IN (SELECT coalesce(same_as, step) FROM step WHERE rank = k.rank
-    ORDER BY peak_allocated_bytes DESC, step LIMIT 1)
-  OR s.step = (SELECT step FROM step WHERE rank = k.rank ORDER BY peak_allocated_bytes DESC, step LIMIT 1)
+CREATE TEMP TABLE held AS
+WITH known AS MATERIALIZED (
+  SELECT s.rank, s.step, s.same_as, row_number() OVER (PARTITION BY s.rank ORDER BY s.step) AS nth,
+    row_number() OVER (PARTITION BY s.rank ORDER BY s.step DESC) AS nth_last,
+    row_number() OVER (PARTITION BY s.rank ORDER BY s.peak_allocated_bytes DESC, s.step) AS nth_highest
+  FROM drawn k CROSS JOIN step s ON s.rank = k.rank),
+speaking AS (
+  SELECT rank, same_as AS step, row_number() OVER (PARTITION BY rank ORDER BY count(*) DESC, same_as) AS nth
+  FROM known GROUP BY rank, same_as)
+SELECT rank, step FROM known WHERE step = :step OR nth <= 3 OR nth_last = 1 OR nth_highest = 1
+UNION
+SELECT rank, same_as FROM known WHERE nth_highest = 1 AND same_as IS NOT NULL
+UNION
+SELECT rank, step FROM speaking WHERE nth <= 20 AND step IS NOT NULL
 
 -- name: page_meta
 SELECT key, value FROM meta WHERE key IN ('shardledger_version', 'source_directory') ORDER BY key

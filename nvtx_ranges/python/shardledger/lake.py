@@ -50,11 +50,10 @@ def export(ledger, directory, run=None):
         name = _file_name(ranks)
         with _writing(directory):
             replaced = {name, *_files_of(database, os.path.join(directory, "rank", f"run={run}"), ranks)}
-            tables = [table for (table,) in database.execute(
-                "SELECT table_name FROM duckdb_tables() WHERE database_name = 'ledger'").fetchall()]
-            for table in tables:
-                _keep_columns(database, directory, table)
-            _replace(database, directory, run, name, replaced, {table: f"FROM ledger.{table}" for table in tables})
+            queries = _queries(database)
+            for table, query in queries.items():
+                _keep_columns(database, directory, table, query)
+            _replace(database, directory, run, name, replaced, queries)
             for file in _VIEWS:
                 part = _part(directory, file)
                 shutil.copyfile(os.path.join(_SQL, file), part)
@@ -190,18 +189,27 @@ def _copy(database, query, path):
     return rows
 
 
-def _keep_columns(database, directory, table):
+def _queries(database):
+    """{table: query} of a ledger. What ranks share is asked for in our words, and not in those of views in anybody's file."""
+    found = database.execute("SELECT table_name FROM duckdb_tables() WHERE database_name = 'ledger'").fetchall()
+    shared = dict(re.findall(r"^(\w+): (.*?);$", _read(os.path.join(_SQL, "shared.duckdb.sql")), flags=re.M | re.S))
+    own = {table for (table,) in found if table.removeprefix("own_") in shared and table.startswith("own_")}
+    return {**{table: f"FROM ledger.{table}" for (table,) in found if table not in own},
+            **{table.removeprefix("own_"): shared[table.removeprefix("own_")] for table in own}}
+
+
+def _keep_columns(database, directory, table, query):
     """The file that has no rows; one that is there tells of which version the lake is."""
     place = os.path.join(directory, table, _NONE)
     path = os.path.join(place, "none.parquet")
     if not os.path.exists(path):
         os.makedirs(place, exist_ok=True)
         part = _part(place, "none.parquet")
-        _copy(database, f"SELECT * FROM ledger.{table} LIMIT 0", part)
+        _copy(database, f"SELECT * FROM ({query}) LIMIT 0", part)
         os.replace(part, path)
     columns = "SELECT column_name, column_type FROM (DESCRIBE {})"
     theirs = database.execute(columns.format(f"FROM read_parquet({_text(path)}, hive_partitioning = false)")).fetchall()
-    if theirs != database.execute(columns.format(f"FROM ledger.{table}")).fetchall():
+    if theirs != database.execute(columns.format(query)).fetchall():
         raise LedgerError(f"{directory} was written by another version of ShardLedger, whose table {table} has other "
                           "columns; begin a new lake")
 

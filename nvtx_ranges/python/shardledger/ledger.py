@@ -103,7 +103,9 @@ class Ledger:
 
     def table(self, name, **where):
         """A table or view as a DataFrame; where: only rows whose column has the value (None: that have none)."""
-        types = dict(self._execute("SELECT name, type FROM pragma_table_info(?)", (name,)))
+        # Of a table that ranks share, the view has no types of its own.
+        types = dict(self._execute("SELECT name, type FROM pragma_table_info(iif(EXISTS (SELECT 1 FROM sqlite_schema "
+                                   "WHERE name = 'own_' || ?1), 'own_' || ?1, ?1))", (name,)))
         columns = list(types)
         if not columns:
             raise LedgerError(f"there is no table or view {name!r}; .tables lists them")

@@ -18,6 +18,10 @@ CREATE OR REPLACE VIEW rank AS SELECT rank, world_size, local_rank, host, pid, d
 FROM read_parquet(getvariable('lake') || '/rank/*/*.parquet', hive_partitioning = true, hive_types = {'run': VARCHAR})
 WHERE run = getvariable('run');
 
+CREATE OR REPLACE VIEW rank_rows AS SELECT DISTINCT tables, rank, same_as, later_ns
+FROM read_parquet(getvariable('lake') || '/rank_rows/*/*.parquet', hive_partitioning = true, hive_types = {'run': VARCHAR})
+WHERE run = getvariable('run');
+
 CREATE OR REPLACE VIEW gap AS SELECT rank, at_ns, source, lost, reason
 FROM read_parquet(getvariable('lake') || '/gap/*/*.parquet', hive_partitioning = true, hive_types = {'run': VARCHAR})
 WHERE run = getvariable('run');
@@ -1023,7 +1027,7 @@ FROM (
   LEFT JOIN made_in AS p
     ON p.id = a.phase_id
   WHERE
-    a.last_step > a.step
+    a.last_step > a.step AND a.step >= 0
   GROUP BY
     a.rank,
     a.step,

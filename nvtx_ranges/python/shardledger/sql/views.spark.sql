@@ -22,6 +22,11 @@ USING parquet OPTIONS (path '${lake}/rank');
 
 CREATE OR REPLACE TEMPORARY VIEW rank AS SELECT rank, world_size, local_rank, host, pid, device, device_name, device_uuid, device_bytes, start_ns, end_ns, clean_exit, events, events_lost, torch_version, nccl_version, cuda_version, allocator_backend, allocator_config, fidelity, restored_allocations, multiprocessors, multiprocessor_threads, memory_limit_bytes, memory_limit_changes, rehearsal, rehearsal_bytes FROM lake_rank WHERE run = '${run}';
 
+CREATE OR REPLACE TEMPORARY VIEW lake_rank_rows(tables STRING, rank BIGINT, same_as BIGINT, later_ns BIGINT, run STRING)
+USING parquet OPTIONS (path '${lake}/rank_rows');
+
+CREATE OR REPLACE TEMPORARY VIEW rank_rows AS SELECT DISTINCT tables, rank, same_as, later_ns FROM lake_rank_rows WHERE run = '${run}';
+
 CREATE OR REPLACE TEMPORARY VIEW lake_gap(rank BIGINT, at_ns BIGINT, source STRING, lost BIGINT, reason STRING, run STRING)
 USING parquet OPTIONS (path '${lake}/gap');
 
@@ -1018,7 +1023,7 @@ FROM (
   LEFT JOIN made_in AS p
     ON p.id = a.phase_id
   WHERE
-    a.last_step > a.step
+    a.last_step > a.step AND a.step >= 0
   GROUP BY
     a.rank,
     a.step,

@@ -484,8 +484,7 @@ def compare_looks(ledger, truth, trace, device):
     events = looks_of(trace)
     if truth["job"] == "skipped" or not events:
         return
-    kept_itself = 1  # the last one is the snapshot that was kept
-    looks = [look["devices"][device] for look in truth["looks"]][len(truth["looks"]) - len(events) + kept_itself:]
+    looks = [look["devices"][device] for look in truth["looks"]][len(truth["looks"]) - len(events):]
     quantities = ("allocated", "reserved") if truth["job"].endswith(("ring", "late")) else ("allocated", "active", "requested", "reserved")
     for event, look in zip(events, looks):
         now = sums_at(ledger, device, event)

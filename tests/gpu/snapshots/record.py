@@ -4,8 +4,7 @@
 
 DIR/NAME.pickle.xz is the snapshot, DIR/NAME.json the statistics: one entry a look, in the order in which the looks were taken. A
 look takes a snapshot, too, which PyTorch's history tells as an entry `snapshot`: so the n-th of these in the trace is the instant of
-the n-th look. The last entry in the trace is the snapshot that was kept. Put into tests/data/snapshots/, they are compared
-byte by byte.
+the n-th look. The snapshot that is kept is not in its own trace. Put into tests/data/snapshots/, they are compared byte by byte.
 """
 
 import argparse

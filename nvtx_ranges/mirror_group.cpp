@@ -24,12 +24,11 @@
  * It is compiled against the installed torch, as the bridge is, and needs neither Python's headers nor CUDA's: an
  * operator puts a backend into a ProcessGroup that Python has made (mirror.py).
  */
+#include "mirror_work.h"
+
 #include <ATen/ATen.h>
 #include <ATen/core/LegacyTypeDispatch.h>
-#include <ATen/core/ivalue.h>
-#include <ATen/core/jit_type.h>
 #include <c10/core/DeviceGuard.h>
-#include <c10/core/Event.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
@@ -40,7 +39,6 @@
 #include <cmath>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -50,7 +48,9 @@ namespace {
 
 using c10d::OpType;
 using c10d::ReduceOp;
-using Tensors = std::vector<at::Tensor>;
+using mirror::MirrorWork;
+using mirror::Shelf;
+using mirror::Tensors;
 using WorkPointer = c10::intrusive_ptr<c10d::Work>;
 using Clock = std::chrono::steady_clock;
 
@@ -76,84 +76,6 @@ template <typename Options> auto is_async(const Options &options, int) -> declty
 template <typename Options> bool is_async(const Options &, long) {
   return true;
 }
-
-/* What must not be freed while a call may still use it. */
-class Shelf {
-public:
-  void add(const Tensors &tensors) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    tensors_.insert(tensors_.end(), tensors.begin(), tensors.end());
-  }
-  void clear() {
-    Tensors gone; /* freed outside of the lock */
-    const std::lock_guard<std::mutex> lock(mutex_);
-    gone.swap(tensors_);
-  }
-
-private:
-  std::mutex mutex_;
-  Tensors tensors_;
-};
-
-class MirrorWork : public c10d::Work {
-public:
-  MirrorWork(int rank, OpType type, Tensors outputs, std::shared_ptr<Shelf> shelf)
-      : Work(rank, type), outputs_(std::move(outputs)), shelf_(std::move(shelf)) {
-    std::vector<c10::Device> devices;
-    if (!outputs_.empty() && outputs_[0].defined() && !outputs_[0].device().is_cpu()) {
-      device_ = outputs_[0].device();
-      devices.push_back(*device_);
-      event_.emplace(device_->type());
-      event_->record(c10::impl::VirtualGuardImpl(device_->type()).getStream(*device_));
-    }
-    future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()), devices);
-    future_->markCompleted(c10::IValue(outputs_));
-  }
-  bool isCompleted() {
-    return !event_ || event_->query();
-  }
-  bool isSuccess() const {
-    return true;
-  }
-  int sourceRank() const {
-    return 0;
-  }
-  Tensors result() {
-    return outputs_;
-  }
-  void synchronize() {
-    if (event_)
-      event_->block(c10::impl::VirtualGuardImpl(device_->type()).getStream(*device_));
-    shelf_->clear();
-  }
-  void blockCurrentStream() {
-    synchronize();
-  }
-  bool wait(std::chrono::milliseconds) {
-    synchronize();
-    return true;
-  }
-  c10::intrusive_ptr<c10::ivalue::Future> getFuture() {
-    return future_;
-  }
-  c10::intrusive_ptr<c10::ivalue::Future> getFutureResult() {
-    auto result = c10::make_intrusive<c10::ivalue::Future>(c10::IntType::get());
-    result->markCompleted(c10::IValue(0)); /* c10d::WorkResult::SUCCESS */
-    return result;
-  }
-  uint64_t getSequencenumber() const {
-    return sequence;
-  }
-
-  uint64_t sequence = 0;
-
-private:
-  Tensors outputs_;
-  std::shared_ptr<Shelf> shelf_;
-  std::optional<c10::Device> device_;
-  std::optional<c10::Event> event_;
-  c10::intrusive_ptr<c10::ivalue::Future> future_;
-};
 
 /* The group's own arithmetic is no operator of the program's: neither autograd nor a dispatch mode sees it. */
 class Unseen {
@@ -240,19 +162,13 @@ enum Use { USE_RING = 1, USE_SEND = 2, USE_RECEIVE = 4 };
 
 Use use_of(OpType type, bool is_root) {
   switch (type) {
-  case OpType::SEND:
-    return USE_SEND;
-  case OpType::RECV:
-    return USE_RECEIVE;
+  case OpType::SEND: return USE_SEND;
+  case OpType::RECV: return USE_RECEIVE;
   case OpType::ALLTOALL:
-  case OpType::ALLTOALL_BASE:
-    return static_cast<Use>(USE_SEND | USE_RECEIVE);
-  case OpType::GATHER:
-    return is_root ? USE_RECEIVE : USE_SEND;
-  case OpType::SCATTER:
-    return is_root ? USE_SEND : USE_RECEIVE;
-  default:
-    return USE_RING;
+  case OpType::ALLTOALL_BASE: return static_cast<Use>(USE_SEND | USE_RECEIVE);
+  case OpType::GATHER: return is_root ? USE_RECEIVE : USE_SEND;
+  case OpType::SCATTER: return is_root ? USE_SEND : USE_RECEIVE;
+  default: return USE_RING;
   }
 }
 

@@ -33,7 +33,8 @@ const struct sl_command sl_commands[] = {
      "shardledger rehearse --world-size 512 --rank 0,last --device-memory 80GiB -- python train.py\n"
      "shardledger rehearse --world-size 16 --steps 5 -o sixteen -- torchrun --nproc-per-node 8 train.py",
      sl_cmd_rehearse},
-    {"ingest", "make the ledger of a recorded run", "[DIR|SNAPSHOT…] [-o FILE] [--keep changes|all] [--jobs N] [--rules FILE]",
+    {"ingest", "make the ledger of a recorded run",
+     "[DIR|SNAPSHOT…] [-o FILE] [--keep changes|all] [--jobs N] [--rules FILE]",
      "Other commands do this by themselves when a run directory's ledger is missing or old.\n\n"
      "PyTorch's own memory snapshots (torch.cuda.memory._dump_snapshot) are read too, of any size; nothing in them is "
      "run.\n"

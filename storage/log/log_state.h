@@ -140,7 +140,7 @@ bool sl_dropped_has_record(const struct sl_log *log, const struct stream *stream
 /* ---- log_definitions.c ---- */
 
 int sl_definition_take(struct sl_log *log, uint8_t type, const void *fields); /* 0 or -ENOMEM */
-int sl_definitions_read(struct sl_log *log);                                 /* all that there are: the same */
+int sl_definitions_read(struct sl_log *log);                                  /* all that there are: the same */
 
 /* ---- log_merge.c: sl_log_next, and ---- */
 

@@ -1,6 +1,6 @@
 /*
- * A memory snapshot of PyTorch's that anybody may have written: a pickle, made into a ledger or refused with one sentence
- * that names the file; and what was made can be asked.
+ * A memory snapshot of PyTorch's that anybody may have written: a pickle, made into a ledger or refused with one
+ * sentence that names the file; and what was made can be asked.
  */
 #include "commands.h"
 #include "fuzz.h"

@@ -386,7 +386,8 @@ TEST_F(DeviceBalance, TheReferenceRunLineByLine) {
   EXPECT_EQ(bytes["nccl"], std::stoll(rows("SELECT sum(device_bytes) FROM communicator WHERE rank = 0")[0][0]));
   EXPECT_EQ(bytes["unexplained"], 0);
   bytes["used"] *= -1;
-  EXPECT_EQ(std::accumulate(bytes.begin(), bytes.end(), int64_t{}, [](auto sum, auto &one) { return sum + one.second; }), 0);
+  EXPECT_EQ(
+      std::accumulate(bytes.begin(), bytes.end(), int64_t{}, [](auto sum, auto &one) { return sum + one.second; }), 0);
 }
 
 } // namespace

@@ -83,7 +83,8 @@ TEST_F(Rehearsal, NCCLsMemoryIsEstimatedBesideTheFigures) {
 TEST_F(Rehearsal, WithoutASampleOfTheDeviceNothingIsSaidToFit) {
   change("DELETE FROM device_owner");
   const std::string reserved = ledger_rows(ledger, "SELECT max(peak_reserved_bytes) FROM period WHERE rank = 0")[0];
-  EXPECT_TRUE(contains(info(), "Rank 0: " + reserved + " of 150109880320 reserved by PyTorch; the device was not sampled"))
+  EXPECT_TRUE(
+      contains(info(), "Rank 0: " + reserved + " of 150109880320 reserved by PyTorch; the device was not sampled"))
       << info();
 }
 

@@ -23,8 +23,8 @@ protected:
   /* The row that CSV should have: this figure of rank 0 as two recorded runs had it. */
   std::string row(const std::string &figure, const std::string &before, const std::string &after) {
     const std::string highest = "SELECT max(peak_" + figure + "_bytes) FROM period WHERE rank = 0";
-    return "0," + figure + "," + ledger_rows(ledger(before), highest)[0] + "," + ledger_rows(ledger(after), highest)[0] +
-           ",";
+    return "0," + figure + "," + ledger_rows(ledger(before), highest)[0] + "," +
+           ledger_rows(ledger(after), highest)[0] + ",";
   }
   TemporaryDirectory directory;
 };
@@ -174,7 +174,8 @@ TEST_F(Whatif, APartOfWhatWasGatheredStays) {
 TEST_F(Whatif, WorkspacesAreLeftOut) {
   CommandResult result = shardledger({"whatif", ledger("predictions/plain"), "--no-workspaces", "--csv"});
   EXPECT_EQ(result.status, 0) << result.error;
-  EXPECT_TRUE(contains(result.out, row("requested", "predictions/plain", "predictions/plain-no-workspaces"))) << result.out;
+  EXPECT_TRUE(contains(result.out, row("requested", "predictions/plain", "predictions/plain-no-workspaces")))
+      << result.out;
 }
 
 TEST_F(Whatif, OtherNumbersOfRanksSplitParametersDifferently) {

@@ -27,7 +27,7 @@ COMPILE_SECONDS = 180  # of one compilation; waiting ranks allow for two
 # What is compiled, and then what it includes.
 BRIDGE = ("torch_bridge.cpp", "torch_calls.h", "torch_sites.h", "torch_frames.h", "torch_uses.h", "shardledger.h",
           "ranges.h", "kinds.h", "kinds.def", "events.h", "events.def")
-MIRROR = ("mirror_group.cpp",)
+MIRROR = ("mirror_group.cpp", "mirror_work.h")
 
 
 class Unavailable(Exception):

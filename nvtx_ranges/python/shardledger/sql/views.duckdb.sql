@@ -14,7 +14,7 @@ CREATE OR REPLACE VIEW category AS SELECT DISTINCT name, fsdp_word, tracker_word
 FROM read_parquet(getvariable('lake') || '/category/*/*.parquet', hive_partitioning = true, hive_types = {'run': VARCHAR})
 WHERE run = getvariable('run');
 
-CREATE OR REPLACE VIEW rank AS SELECT rank, world_size, local_rank, host, pid, device, device_name, device_uuid, device_bytes, start_ns, end_ns, clean_exit, events, events_lost, torch_version, nccl_version, cuda_version, allocator_backend, allocator_config, fidelity, restored_allocations, multiprocessors, multiprocessor_threads, memory_limit_bytes, memory_limit_changes, rehearsal, rehearsal_bytes
+CREATE OR REPLACE VIEW rank AS SELECT rank, world_size, local_rank, host, pid, device, device_name, device_uuid, device_bytes, start_ns, end_ns, clean_exit, events, events_lost, torch_version, nccl_version, cuda_version, allocator_backend, allocator_config, fidelity, restored_allocations, multiprocessors, multiprocessor_threads, memory_limit_bytes, memory_limit_changes, rehearsal, rehearsal_bytes, pci_bus_id
 FROM read_parquet(getvariable('lake') || '/rank/*/*.parquet', hive_partitioning = true, hive_types = {'run': VARCHAR})
 WHERE run = getvariable('run');
 
@@ -148,6 +148,10 @@ WHERE run = getvariable('run');
 
 CREATE OR REPLACE VIEW mesh AS SELECT rank, mesh, place, dim, size, coordinate
 FROM read_parquet(getvariable('lake') || '/mesh/*/*.parquet', hive_partitioning = true, hive_types = {'run': VARCHAR})
+WHERE run = getvariable('run');
+
+CREATE OR REPLACE VIEW rehearsed_group AS SELECT rank, number, nranks, rings, sends, receives
+FROM read_parquet(getvariable('lake') || '/rehearsed_group/*/*.parquet', hive_partitioning = true, hive_types = {'run': VARCHAR})
 WHERE run = getvariable('run');
 
 CREATE OR REPLACE VIEW rank_steps AS SELECT rank, steps, steps_in_full, steps_agreed, steps_differed, first_step, last_step
@@ -1800,6 +1804,54 @@ WHERE
     WHERE
       NOT rehearsal IS NULL
   );
+
+CREATE OR REPLACE VIEW nccl_estimate AS
+SELECT
+  rank,
+  group_number,
+  comm,
+  nranks,
+  rings,
+  sends,
+  receives,
+  recorded_bytes,
+  1048576 * (
+    4 + 32 * 6 + rings * 24 * (
+      2 + 10
+    ) + sends * 32 * 2 + receives * 32 * 10
+  ) AS estimated_bytes
+FROM (
+  SELECT
+    rank,
+    number AS group_number,
+    NULL AS comm,
+    nranks,
+    rings,
+    sends,
+    receives,
+    NULL AS recorded_bytes
+  FROM rehearsed_group
+  UNION ALL
+  SELECT
+    c.rank,
+    NULL,
+    c.comm,
+    ANY_VALUE(c.nranks) AS nranks,
+    MAX(COALESCE(CAST(k.operation IN ('AllGather', 'AllReduce', 'Broadcast', 'Reduce', 'ReduceScatter') AS BIGINT), 0)),
+    MAX(COALESCE(CAST(k.operation IN ('AlltoAll', 'Send') AS BIGINT), 0)),
+    MAX(COALESCE(CAST(k.operation IN ('AlltoAll', 'Recv') AS BIGINT), 0)),
+    ANY_VALUE(c.device_bytes) AS device_bytes
+  FROM communicator AS c
+  LEFT JOIN collective AS k
+    ON k.rank = c.rank AND k.comm = c.comm
+  WHERE
+    c.nranks > 1 AND c.device_bytes > 0
+  GROUP BY
+    c.rank,
+    c.comm
+) AS u
+WHERE
+  nranks > 1;
 
 CREATE OR REPLACE VIEW rehearsal_need AS
 SELECT

@@ -17,10 +17,10 @@ USING parquet OPTIONS (path '${lake}/category');
 
 CREATE OR REPLACE TEMPORARY VIEW category AS SELECT DISTINCT name, fsdp_word, tracker_word, place, layer, letter, colour, meaning FROM lake_category WHERE run = '${run}';
 
-CREATE OR REPLACE TEMPORARY VIEW lake_rank(rank BIGINT, world_size BIGINT, local_rank BIGINT, host STRING, pid BIGINT, device BIGINT, device_name STRING, device_uuid STRING, device_bytes BIGINT, start_ns BIGINT, end_ns BIGINT, clean_exit BIGINT, events BIGINT, events_lost BIGINT, torch_version STRING, nccl_version STRING, cuda_version STRING, allocator_backend STRING, allocator_config STRING, fidelity STRING, restored_allocations BIGINT, multiprocessors BIGINT, multiprocessor_threads BIGINT, memory_limit_bytes BIGINT, memory_limit_changes BIGINT, rehearsal STRING, rehearsal_bytes BIGINT, run STRING)
+CREATE OR REPLACE TEMPORARY VIEW lake_rank(rank BIGINT, world_size BIGINT, local_rank BIGINT, host STRING, pid BIGINT, device BIGINT, device_name STRING, device_uuid STRING, device_bytes BIGINT, start_ns BIGINT, end_ns BIGINT, clean_exit BIGINT, events BIGINT, events_lost BIGINT, torch_version STRING, nccl_version STRING, cuda_version STRING, allocator_backend STRING, allocator_config STRING, fidelity STRING, restored_allocations BIGINT, multiprocessors BIGINT, multiprocessor_threads BIGINT, memory_limit_bytes BIGINT, memory_limit_changes BIGINT, rehearsal STRING, rehearsal_bytes BIGINT, pci_bus_id STRING, run STRING)
 USING parquet OPTIONS (path '${lake}/rank');
 
-CREATE OR REPLACE TEMPORARY VIEW rank AS SELECT rank, world_size, local_rank, host, pid, device, device_name, device_uuid, device_bytes, start_ns, end_ns, clean_exit, events, events_lost, torch_version, nccl_version, cuda_version, allocator_backend, allocator_config, fidelity, restored_allocations, multiprocessors, multiprocessor_threads, memory_limit_bytes, memory_limit_changes, rehearsal, rehearsal_bytes FROM lake_rank WHERE run = '${run}';
+CREATE OR REPLACE TEMPORARY VIEW rank AS SELECT rank, world_size, local_rank, host, pid, device, device_name, device_uuid, device_bytes, start_ns, end_ns, clean_exit, events, events_lost, torch_version, nccl_version, cuda_version, allocator_backend, allocator_config, fidelity, restored_allocations, multiprocessors, multiprocessor_threads, memory_limit_bytes, memory_limit_changes, rehearsal, rehearsal_bytes, pci_bus_id FROM lake_rank WHERE run = '${run}';
 
 CREATE OR REPLACE TEMPORARY VIEW lake_rank_rows(tables STRING, rank BIGINT, same_as BIGINT, later_ns BIGINT, run STRING)
 USING parquet OPTIONS (path '${lake}/rank_rows');
@@ -186,6 +186,11 @@ CREATE OR REPLACE TEMPORARY VIEW lake_mesh(rank BIGINT, mesh BIGINT, place BIGIN
 USING parquet OPTIONS (path '${lake}/mesh');
 
 CREATE OR REPLACE TEMPORARY VIEW mesh AS SELECT rank, mesh, place, dim, size, coordinate FROM lake_mesh WHERE run = '${run}';
+
+CREATE OR REPLACE TEMPORARY VIEW lake_rehearsed_group(rank BIGINT, number BIGINT, nranks BIGINT, rings BIGINT, sends BIGINT, receives BIGINT, run STRING)
+USING parquet OPTIONS (path '${lake}/rehearsed_group');
+
+CREATE OR REPLACE TEMPORARY VIEW rehearsed_group AS SELECT rank, number, nranks, rings, sends, receives FROM lake_rehearsed_group WHERE run = '${run}';
 
 CREATE OR REPLACE TEMPORARY VIEW lake_rank_steps(rank BIGINT, steps BIGINT, steps_in_full BIGINT, steps_agreed BIGINT, steps_differed BIGINT, first_step BIGINT, last_step BIGINT, run STRING)
 USING parquet OPTIONS (path '${lake}/rank_steps');
@@ -1633,6 +1638,54 @@ WHERE
     WHERE
       NOT rehearsal IS NULL
   );
+
+CREATE OR REPLACE TEMPORARY VIEW nccl_estimate AS
+SELECT
+  rank,
+  group_number,
+  comm,
+  nranks,
+  rings,
+  sends,
+  receives,
+  recorded_bytes,
+  1048576 * (
+    4 + 32 * 6 + rings * 24 * (
+      2 + 10
+    ) + sends * 32 * 2 + receives * 32 * 10
+  ) AS estimated_bytes
+FROM (
+  SELECT
+    rank,
+    number AS group_number,
+    NULL AS comm,
+    nranks,
+    rings,
+    sends,
+    receives,
+    NULL AS recorded_bytes
+  FROM rehearsed_group
+  UNION ALL
+  SELECT
+    c.rank,
+    NULL,
+    c.comm,
+    ANY_VALUE(c.nranks) AS nranks,
+    MAX(COALESCE(CAST(k.operation IN ('AllGather', 'AllReduce', 'Broadcast', 'Reduce', 'ReduceScatter') AS BIGINT), 0)),
+    MAX(COALESCE(CAST(k.operation IN ('AlltoAll', 'Send') AS BIGINT), 0)),
+    MAX(COALESCE(CAST(k.operation IN ('AlltoAll', 'Recv') AS BIGINT), 0)),
+    ANY_VALUE(c.device_bytes) AS device_bytes
+  FROM communicator AS c
+  LEFT JOIN collective AS k
+    ON k.rank = c.rank AND k.comm = c.comm
+  WHERE
+    c.nranks > 1 AND c.device_bytes > 0
+  GROUP BY
+    c.rank,
+    c.comm
+) AS u
+WHERE
+  nranks > 1;
 
 CREATE OR REPLACE TEMPORARY VIEW rehearsal_need AS
 SELECT

@@ -62,11 +62,11 @@ static void *list_reach(void *list, uint32_t *count, uint32_t number, size_t siz
   return grown;
 }
 
-/* C and C++, as PyTorch's own stacks have it: "??" where there is no debug information. */
+/* C and C++, as PyTorch's own stacks have it: "??" or nothing where there is no debug information. */
 static bool is_native(const char *file) {
   static const char *const ends[] = {".cpp", ".cc", ".cxx", ".c", ".cu", ".cuh", ".h", ".hpp", ".S"};
   const char *dot = strrchr(file, '.');
-  if (strcmp(file, "??") == 0 || strstr(file, ".so.") || (dot && strcmp(dot, ".so") == 0))
+  if (!*file || strcmp(file, "??") == 0 || strstr(file, ".so.") || (dot && strcmp(dot, ".so") == 0))
     return true;
   for (size_t i = 0; dot && i < sizeof ends / sizeof ends[0]; i++)
     if (strcmp(dot, ends[i]) == 0)

@@ -288,7 +288,7 @@ def test_ranges_of_two_threads_that_cross_leave_what_is_made_in_both_without_one
 
 def test_frames_of_cpp_stay_in_the_stack_and_name_no_line(tmp_path):
     """stacks="all": the innermost frames are PyTorch's C++, and threads without Python have nothing else."""
-    cpp = [{"name": "at::empty(...)", "filename": "??", "line": 0},
+    cpp = [{"name": "at::empty(...)", "filename": "??", "line": 0}, {"name": "at::detail::empty(...)", "filename": "", "line": 0},
            {"name": "torch::autograd::run", "filename": "/src/engine.cpp", "line": 40}]
     allocator = Allocator()
     allocator.malloc(1000, frames=cpp + MAIN)
@@ -297,7 +297,7 @@ def test_frames_of_cpp_stay_in_the_stack_and_name_no_line(tmp_path):
     ledger = ingested(tmp_path, snapshot([allocator]))
     stacks = rows(ledger, "SELECT requested_bytes, i.depth, i.code_of, f.file, f.line FROM allocation a JOIN site s ON s.id = a.site_id"
                           " JOIN frame i ON i.id = s.frame_id LEFT JOIN frame f ON f.id = s.line_id ORDER BY 1")
-    assert stacks == [(1000, 4, "native", "/job/model.py", 12), (2000, 1, "native", None, None), (3000, 2, "native", "/job/train.py", 40)]
+    assert stacks == [(1000, 5, "native", "/job/model.py", 12), (2000, 2, "native", None, None), (3000, 2, "native", "/job/train.py", 40)]
 
 
 def test_a_refused_request_is_named_with_its_line(tmp_path):

@@ -18,9 +18,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-SHARDLEDGER = ROOT / "build" / "release" / "bin" / "shardledger"
-MIB = 1 << 20
+from checks.harness import MIB, SHARDLEDGER
+
 GPUS = 2
 EACH = "grab"  # all-gather, reduce-scatter, all-reduce, broadcast
 ONE_HOST = (1, GPUS)

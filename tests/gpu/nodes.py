@@ -24,7 +24,8 @@ import sys
 import time
 from pathlib import Path
 
-SHARDLEDGER = Path(__file__).resolve().parents[2] / "build" / "release" / "bin" / "shardledger"
+from checks.harness import SHARDLEDGER
+
 AHEAD_S = 60
 SLEEP_S = 0.040
 STEPS = 31

@@ -43,6 +43,16 @@ def test_the_estimate_is_what_recorded_communicators_took(estimates):
     assert all(estimated >= recorded for rows in wrong.values() for estimated, recorded in rows)
 
 
+def test_a_rehearsed_rank_has_the_communicator_of_its_only_mesh(tmp_path):
+    """FSDP2 as ranks 0 and 15 of 16: one group of all, for all-gathers and reduce-scatters, as fsdp2-2rank really has one of two."""
+    subprocess.run([SHARDLEDGER, "ingest", DATA / "rehearsed", "-o", tmp_path / "run.sqlite"], check=True, capture_output=True)
+    with sqlite3.connect(tmp_path / "run.sqlite") as db:
+        assert db.execute("SELECT * FROM rehearsed_group ORDER BY rank").fetchall() == [(0, 1, 16, 1, 0, 0), (15, 1, 16, 1, 0, 0)]
+        estimated = db.execute("SELECT estimated_bytes FROM nccl_estimate").fetchall()
+    real = MEASURED["all-gather, reduce-scatter"]["communicators"][0]["bytes"]
+    assert estimated == [(real,), (real,)]
+
+
 def parts(channels, single=0, buffer=4, rings=True):
     """MiB by the parts that docs/nccl.md names. single: channels of sends and receives, at least as many as channels."""
     receive = 2 * -(-(buffer + 5.4) // 2)

@@ -183,6 +183,13 @@ def test_a_gpu_has_its_multiprocessors_where_they_were_recorded(tmp_path):
         assert rows(nsys, "SELECT numMultiprocessors FROM TARGET_INFO_CUDA_DEVICE ORDER BY gpuId") == told
 
 
+def test_a_gpu_has_its_place_on_the_bus_where_it_was_recorded(tmp_path):
+    """nvidia-smi on the machine of that run said 00000000:00:06.0."""
+    for run, place in (("rehearsed", "0000:00:06.0"), ("fsdp2-2rank", None)):
+        _, nsys = export(run, tmp_path, "nsys", f"{place}.sqlite")
+        assert {told for (told,) in rows(nsys, "SELECT busLocation FROM TARGET_INFO_GPU")} == {place}
+
+
 def test_marks_are_marks_of_their_domains(tmp_path):
     ledger, nsys = export_marks(tmp_path, "nsys", "run.sqlite")
     marks = rows(nsys, """

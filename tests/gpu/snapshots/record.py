@@ -1,4 +1,4 @@
-"""Records small jobs in PyTorch's own memory snapshots on a GPU, and beside each what PyTorch's statistics said. Half a minute.
+"""Records small jobs in PyTorch's own memory snapshots on a GPU, and beside each what PyTorch's statistics said. A few minutes.
 
     python tests/gpu/snapshots/record.py DIR [--only NAME]…      no ShardLedger is needed; jobs for two GPUs are left out on one
 

@@ -174,6 +174,19 @@ static int range_popped(struct sl_collectives *c, const struct sl_event *event, 
   return sl_calls_batch_end(c, thread, error);
 }
 
+/* A stretch of the thread's events is missing: its ranges end here, and what a call launched then is not known. */
+static int stretch_lost(struct sl_collectives *c, uint32_t number, struct sl_error *error) {
+  struct thread *thread;
+  HASH_FIND(hh, c->threads, &number, sizeof number, thread);
+  if (!thread)
+    return 0;
+  thread->depth = 0;
+  thread->last = (struct range){0};
+  thread->last_is_open = false;
+  work_changed(c, thread);
+  return thread->batch ? sl_calls_batch_end(c, thread, error) : 0;
+}
+
 static int payload_come(struct sl_collectives *c, const struct sl_event *event, struct sl_error *error) {
   const struct sl_event_range_payload *e = event->payload;
   struct sl_nccl_payload payload;
@@ -293,6 +306,10 @@ int sl_collectives_event(struct sl_collectives *c, const struct sl_event *event,
     return is_nccl(c, ((const struct sl_event_range_pop *)payload)->domain) ? range_popped(c, event, error) : 0;
   case SL_EVENT_range_payload:
     return is_nccl(c, ((const struct sl_event_range_payload *)payload)->domain) ? payload_come(c, event, error) : 0;
+  case SL_EVENT_gap: {
+    const char *source = sl_log_string(c->log, ((const struct sl_event_gap *)payload)->source);
+    return strcmp(source, "log") == 0 ? stretch_lost(c, event->thread, error) : 0;
+  }
   case SL_EVENT_launch: return launched(c, event, error);
   case SL_EVENT_kernel: {
     const struct sl_event_kernel *kernel = payload;

@@ -142,6 +142,17 @@ static void popped(struct sl_call_counts *counts, const struct sl_event *event, 
   *keep = thread->making = thread->last && thread->last->is_making;
 }
 
+/* A stretch of the thread's events is missing: its ranges end here, as the ledger takes it. */
+static void stretch_lost(struct sl_call_counts *counts, uint32_t number) {
+  struct thread *thread;
+  HASH_FIND(hh, counts->threads, &number, sizeof number, thread);
+  if (!thread)
+    return;
+  thread->depth = 0;
+  thread->last = NULL;
+  thread->making = false;
+}
+
 static int payload_come(struct sl_call_counts *counts, const struct sl_event *event, bool *keep) {
   const struct sl_event_range_payload *e = event->payload;
   struct sl_nccl_payload payload;
@@ -192,6 +203,10 @@ int sl_call_counts_event(struct sl_call_counts *counts, const struct sl_event *e
   case SL_EVENT_range_payload:
     return is_nccl(counts, ((const struct sl_event_range_payload *)payload)->domain) ? payload_come(counts, event, keep)
                                                                                      : 0;
+  case SL_EVENT_gap:
+    if (strcmp(sl_log_string(counts->log, ((const struct sl_event_gap *)payload)->source), "log") == 0)
+      stretch_lost(counts, event->thread);
+    return 0;
   case SL_EVENT_nccl_call: return called(counts, event);
   case SL_EVENT_kept_calls: {
     const struct sl_event_kept_calls *e = payload;

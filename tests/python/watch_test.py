@@ -190,7 +190,8 @@ def test_it_follows_a_job_from_before_its_start_to_its_end(tmp_path):
         # The last picture stays, on the screen that was there before, and the cursor is back.
         assert watch.screen.other is None and watch.screen.cursor_visible
         assert "The job has ended" in watch.screen.text
-        assert len(re.findall(r"(?m)^ +[01]  ended +4 .*205\.5 MiB .*step 1, backward", watch.screen.text)) == 2
+        peak = json.loads((RUN / "truth.rank0").read_text().splitlines()[1])["allocated_peak"]
+        assert len(re.findall(rf"(?m)^ +[01]  ended +4 .*{peak / 2**20:.1f} MiB .*step 1, backward", watch.screen.text)) == 2
         assert set(contents(run)) == set(before) | {path for path in contents(run) if path.name == "sealed.slogz"}
 
 

@@ -306,10 +306,7 @@ int sl_collectives_event(struct sl_collectives *c, const struct sl_event *event,
     return is_nccl(c, ((const struct sl_event_range_pop *)payload)->domain) ? range_popped(c, event, error) : 0;
   case SL_EVENT_range_payload:
     return is_nccl(c, ((const struct sl_event_range_payload *)payload)->domain) ? payload_come(c, event, error) : 0;
-  case SL_EVENT_gap: {
-    const char *source = sl_log_string(c->log, ((const struct sl_event_gap *)payload)->source);
-    return strcmp(source, "log") == 0 ? stretch_lost(c, event->thread, error) : 0;
-  }
+  case SL_EVENT_gap: return sl_log_is_lost_stretch(c->log, payload) ? stretch_lost(c, event->thread, error) : 0;
   case SL_EVENT_launch: return launched(c, event, error);
   case SL_EVENT_kernel: {
     const struct sl_event_kernel *kernel = payload;

@@ -262,6 +262,10 @@ const char *sl_log_string(const struct sl_log *log, uint32_t id) {
   return text ? text : "";
 }
 
+bool sl_log_is_lost_stretch(const struct sl_log *log, const struct sl_event_gap *gap) {
+  return strcmp(sl_log_string(log, gap->source), "log") == 0;
+}
+
 const char *sl_log_info(const struct sl_log *log, const char *key) {
   return sl_log_names_fact(&log->names, key);
 }

@@ -100,6 +100,9 @@ uint64_t sl_log_held(const struct sl_log *log);
 /* Text of a string id; "" for 0 and for ids that were never written. Owned by the log, valid until sl_log_close. */
 const char *sl_log_string(const struct sl_log *log, uint32_t id);
 
+/* Whether the gap is a stretch of its thread's events that the log lacks: what the thread had open then ends there. */
+bool sl_log_is_lost_stretch(const struct sl_log *log, const struct sl_event_gap *gap);
+
 /* The last value of an `info` key, or NULL. Owned by the log. */
 const char *sl_log_info(const struct sl_log *log, const char *key);
 

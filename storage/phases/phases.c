@@ -188,12 +188,10 @@ static void thread_lost(struct sl_phases *phases, const struct sl_event *event, 
 
 static int event_take(struct sl_phases *phases, const struct sl_event *event, uint64_t at) {
   switch (event->type) {
-  case SL_EVENT_gap: {
-    const struct sl_event_gap *gap = event->payload;
-    if (strcmp(sl_log_string(phases->log, gap->source), "log") == 0)
+  case SL_EVENT_gap:
+    if (sl_log_is_lost_stretch(phases->log, event->payload))
       thread_lost(phases, event, at);
     return 0;
-  }
   case SL_EVENT_module: return sl_module_table_add(phases->modules, event->payload, phases->rules);
   case SL_EVENT_nvtx_domain: {
     const struct sl_event_nvtx_domain *domain = event->payload;

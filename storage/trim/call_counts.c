@@ -204,7 +204,7 @@ int sl_call_counts_event(struct sl_call_counts *counts, const struct sl_event *e
     return is_nccl(counts, ((const struct sl_event_range_payload *)payload)->domain) ? payload_come(counts, event, keep)
                                                                                      : 0;
   case SL_EVENT_gap:
-    if (strcmp(sl_log_string(counts->log, ((const struct sl_event_gap *)payload)->source), "log") == 0)
+    if (sl_log_is_lost_stretch(counts->log, payload))
       stretch_lost(counts, event->thread);
     return 0;
   case SL_EVENT_nccl_call: return called(counts, event);

@@ -15,6 +15,7 @@ Prints a line a test; exits 1 where one fails.
 """
 
 import argparse
+import gc
 import importlib.util
 import os
 import pathlib
@@ -85,39 +86,45 @@ def in_this_process(group, world):
 
 
 def ask_a_tracker(module, tracker_class):
-    """test_fully_shard_memory's two questions go to a tracker, which is entered when the test first asks, and again where
-    the test resets the allocator's peaks. Each answer is held against the allocator's."""
+    """test_fully_shard_memory's two questions go to a tracker, which is entered as the test begins, and again where it resets the
+    allocator's peaks. Each answer is held against the allocator's."""
     case = module.TestFullyShardMemory
     reset, state = torch.cuda.reset_peak_memory_stats, {}
     device = torch.device("cuda", 0)
 
-    def tracker():
-        if "tracker" not in state:
-            state["before"] = torch.cuda.memory_stats()["allocated_bytes.all.current"]
-            reset()
-            state["tracker"] = tracker_class()
-            state["tracker"].__enter__()
-        return state["tracker"]
+    def enter():
+        state["before"] = torch.cuda.memory_stats()["allocated_bytes.all.current"]
+        reset()
+        state["tracker"] = tracker_class()
+        state["tracker"].__enter__()
+
+    def leave():
+        if "tracker" in state:
+            state.pop("tracker").__exit__(None, None, None)
 
     def answer(self, kind, key):
-        total = tracker().get_tracker_snapshot(kind).get(device, {}).get("Total", 0) + state["before"]
-        self.assertEqual(total, torch.cuda.memory_stats()[key])
+        total = state["tracker"].get_tracker_snapshot(kind).get(device, {}).get("Total", 0) + state["before"]
+        truth = torch.cuda.memory_stats()[key]
+        print(f"{total} for {truth}", end=" ")
+        self.assertEqual(total, truth)
         return round(total / 1e6)
 
     def reset_both(*arguments):
         if "tracker" in state:
-            state["tracker"].__exit__(None, None, None)
-            state["tracker"].__enter__()
+            leave()
+            enter()
         reset(*arguments)
 
     whole = case._test_fully_shard_training_memory
 
     def with_tracker(self, **options):
+        gc.collect()  # what an earlier one left is not to be freed while the tracker counts
+        torch.cuda.empty_cache()
+        enter()
         try:
             whole(self, **options)
         finally:
-            if "tracker" in state:
-                state.pop("tracker").__exit__(None, None, None)
+            leave()
 
     torch.cuda.reset_peak_memory_stats = reset_both
     case._test_fully_shard_training_memory = with_tracker

@@ -30,8 +30,9 @@ JOB = """
     sys.path.insert(0, os.environ["SHARDLEDGER_PACKAGE"])
     os.environ["CXX"] = "/nowhere/c++"
     import ctypes, torch
-    from shardledger import built_ahead, native
-    from shardledger.signatures import bind
+    from shardledger._companion import native
+    from shardledger._companion.allocations import built_ahead
+    from shardledger._companion.signatures import bind
     path = built_ahead.find()
     assert path, torch.__version__
     c = dict(bind("torch_bridge.cpp", ctypes.PyDLL(path), ctypes.CDLL(path)))
@@ -97,7 +98,7 @@ def newer_than_wheels_may_need(path):
 
 def build(version, abi, out, libraries):
     """The path, or the compiler's words."""
-    from shardledger import built_ahead, compiler
+    from shardledger._companion.allocations import built_ahead, compiler
 
     cuda = compiler.find_cuda_include()
     path = out / built_ahead.name(version, abi)

@@ -81,7 +81,7 @@ class Hooks:
     """The clocks around the companion's hooks. To be made before it installs them. What they call is in their time."""
 
     def __init__(self):
-        from shardledger import backward, optimizers
+        from shardledger._companion.hooks import backward, optimizers
 
         self.times = {}
         self.clock_ns = self._clock_ns()
@@ -185,7 +185,7 @@ def main():
         raise SystemExit(f"in_situ.py: {a.library} is missing; build it: cmake --build build/release --target timed_calls")
     sys.path.append(str(PLUGIN.parent / "python"))
     import shardledger
-    from shardledger import native
+    from shardledger._companion import native
 
     calls, hooks = Calls(a.library, native), Hooks()
     shardledger.attach()  # on a CPU nobody else does

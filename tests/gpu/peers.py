@@ -41,7 +41,7 @@ class Ledger:
     """
 
     def __init__(self):
-        from shardledger import guard
+        from shardledger._companion import guard
 
         self.library, self.companion = ctypes.CDLL(os.environ["CUDA_INJECTION64_PATH"]), guard
         assert self.companion.on

@@ -12,9 +12,9 @@ import torch
 
 import shardledger
 from conftest import PLUGIN, read_log
-from shardledger import native
+from shardledger._companion import native
 
-attach_module = sys.modules["shardledger.attach"]
+attach_module = sys.modules["shardledger._companion.attach"]
 
 
 @pytest.fixture
@@ -69,15 +69,15 @@ def test_an_import_that_fails_is_waited_for_no_longer(installs, monkeypatch):
 BEFORE_TORCH = """
 import sys
 import shardledger
-from shardledger import native
+from shardledger._companion import native
 native._loaded, native.plugin = True, object()
 assert shardledger.attach() and shardledger.attach()
-assert "shardledger.install" not in sys.modules
+assert "shardledger._companion.install" not in sys.modules
 import importlib.util
 assert importlib.util.find_spec("torch").loader.get_filename("torch").endswith("__init__.py")  # only asks if it is there
 import torch
-assert "shardledger.install" in sys.modules
-from shardledger import imports
+assert "shardledger._companion.install" in sys.modules
+from shardledger._companion import imports
 assert "torch" not in imports._waiting and all("." in name for name in imports._waiting), "parts of libraries are waited for"
 assert not type(torch.__loader__).__module__.startswith("shardledger")
 assert not type(torch.__spec__.loader).__module__.startswith("shardledger")
@@ -100,13 +100,13 @@ import ctypes
 import os
 import time
 import shardledger
-from shardledger import guard
+from shardledger._companion import guard
 with shardledger.range("before CUDA"):
     pass
 assert not shardledger.attach()
 ctypes.CDLL(os.environ["CUDA_INJECTION64_PATH"]).InitializeInjection()
 for _ in range(20_000):  # the interpreter calls it on the main thread, soon
-    if any(type(finder).__module__ == "shardledger.imports" for finder in sys.meta_path):
+    if any(type(finder).__module__ == "shardledger._companion.imports" for finder in sys.meta_path):
         break
     time.sleep(0.001)
 else:
@@ -163,7 +163,7 @@ def test_a_first_nvtx_call_attaches_where_cuda_can_not(tmp_path, by):
 
 
 def test_cuda_is_not_asked_for_before_the_job_uses_it(monkeypatch):
-    from shardledger import facts
+    from shardledger._companion import facts
 
     def spoil():
         raise AssertionError("workers that are forked after this could not use CUDA")
@@ -232,7 +232,7 @@ class Bridge:
 
 @pytest.fixture
 def allocator(companion, monkeypatch):
-    bridge = sys.modules["shardledger.bridge"]
+    bridge = sys.modules["shardledger._companion.allocations.bridge"]
     monkeypatch.setattr(bridge, "_allocator", None)
     monkeypatch.setattr(torch.cuda, "_queued_calls", [])
     monkeypatch.setattr(native, "address", lambda library, symbol: symbol)

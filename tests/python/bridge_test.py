@@ -10,9 +10,9 @@ import types
 import pytest
 import torch
 
-from shardledger import compiler
+from shardledger._companion.allocations import compiler
 from shardledger.kinds import KIND
-from shardledger.signatures import bind
+from shardledger._companion.signatures import bind
 
 COMPILER = """#!/bin/sh
 # Notes each call; compiles by copying a file, slowly.

@@ -5,7 +5,7 @@ import types
 
 import pytest
 
-from shardledger import built_ahead
+from shardledger._companion.allocations import built_ahead
 
 
 @pytest.fixture

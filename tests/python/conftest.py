@@ -69,9 +69,13 @@ def companion(monkeypatch):
     """The companion, installed in this process without bridge, with noted natives and as if just attached."""
     monkeypatch.setenv("SHARDLEDGER_TORCH", "off")
     import torch
-    from shardledger import attach, cycle, forward, guard, modules, moved, native, optimizers, shards, sites, steps, tags, uncalled
+    from shardledger import attach
+    from shardledger._companion import guard, native
+    from shardledger._companion.allocations import sites
+    from shardledger._companion.hooks import cycle, forward, modules, optimizers, steps
+    from shardledger._companion.tagging import moved, shards, tags, uncalled
 
-    attach_module = sys.modules["shardledger.attach"]
+    attach_module = sys.modules["shardledger._companion.attach"]
     calls = Calls()
     for name in _NATIVES:
         monkeypatch.setattr(native, name, calls.note(name))
@@ -129,8 +133,9 @@ def either_way(request, companion, monkeypatch):
         yield companion
         return
     import torch
-    from shardledger import compiler, modules
-    from shardledger.signatures import bind
+    from shardledger._companion.allocations import compiler
+    from shardledger._companion.hooks import modules
+    from shardledger._companion.signatures import bind
 
     forward, native = companion.forward, companion.native
     path = compiler.build()

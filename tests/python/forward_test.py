@@ -356,7 +356,7 @@ def test_a_model_is_not_kept_alive(companion):
 
     gc.collect()
     assert gone() is None
-    from shardledger import modules
+    from shardledger._companion.hooks import modules
 
     assert not modules._known
 

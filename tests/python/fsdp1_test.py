@@ -7,7 +7,7 @@ import torch
 from conftest import sharded_models
 from torch import nn
 
-from shardledger import refusals
+from shardledger._companion.tagging import refusals
 
 FSDP = pytest.importorskip("torch.distributed.fsdp").FullyShardedDataParallel
 ShardingStrategy = pytest.importorskip("torch.distributed.fsdp").ShardingStrategy

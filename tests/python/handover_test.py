@@ -14,7 +14,7 @@ def handovers(companion):
 def pretend_cuda(monkeypatch):
     import sys
 
-    monkeypatch.setattr(sys.modules["shardledger.handover"], "_wants_cuda", lambda profile: True)
+    monkeypatch.setattr(sys.modules["shardledger._companion.hooks.handover"], "_wants_cuda", lambda profile: True)
 
 
 def test_a_profile_of_the_cpu_leaves_cupti_where_it_is(companion):

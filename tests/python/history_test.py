@@ -16,7 +16,7 @@ ENTRIES = [
 
 
 def test_entries_become_allocator_events_in_order(companion):
-    history = sys.modules["shardledger.history"]
+    history = sys.modules["shardledger._companion.allocations.history"]
     for at_ns, entry in enumerate(ENTRIES):
         history.emit(1, entry, at_ns)
     assert companion.calls == [
@@ -31,7 +31,7 @@ def test_entries_of_all_devices_come_by_time_each_device_in_its_own_order(compan
     import time
     import torch
 
-    history = sys.modules["shardledger.history"]
+    history = sys.modules["shardledger._companion.allocations.history"]
     entry = lambda address, **time_us: {"action": "alloc", "addr": address, "size": 1, "stream": 0, **time_us}
     traces = [[entry(1, time_us=5), entry(2, time_us=9)], [entry(3, time_us=4), entry(4, time_us=7), entry(5, time_us=7)]]
     monkeypatch.setattr(torch.cuda.memory, "_snapshot", lambda: {"device_traces": traces})
@@ -50,7 +50,7 @@ def test_entries_of_all_devices_come_by_time_each_device_in_its_own_order(compan
 def test_what_was_read_is_cleared_and_not_read_again(companion, monkeypatch):
     import torch
 
-    history = sys.modules["shardledger.history"]
+    history = sys.modules["shardledger._companion.allocations.history"]
     recorded = []
     monkeypatch.setattr(torch.cuda.memory, "_snapshot", lambda: {"device_traces": [[], ENTRIES[:2]]})
     monkeypatch.setattr(torch.cuda.memory, "_record_memory_history", lambda **options: recorded.append(options))
@@ -73,7 +73,7 @@ SEGMENTS = [
 def test_what_was_there_before_is_restored_once_and_what_led_to_it_skipped(companion, monkeypatch):
     import torch
 
-    history = sys.modules["shardledger.history"]
+    history = sys.modules["shardledger._companion.allocations.history"]
     earlier, later = ENTRIES[0], ENTRIES[1]
     traces = [[later], [earlier, {"action": "snapshot", "addr": 0, "size": 0, "stream": 0}, later]]
     monkeypatch.setattr(torch.cuda.memory, "_snapshot", lambda: {"segments": SEGMENTS, "device_traces": traces})
@@ -101,7 +101,7 @@ def test_what_was_there_before_is_restored_once_and_what_led_to_it_skipped(compa
 
 @pytest.fixture
 def sites(companion, monkeypatch):
-    found = sys.modules["shardledger.history_sites"]
+    found = sys.modules["shardledger._companion.allocations.history_sites"]
     for name, value in (("_frames", {}), ("_sites", {}), ("_ended", 0), ("_is_said", False)):
         monkeypatch.setattr(found, name, value)
     return found
@@ -113,11 +113,11 @@ def framed(*frames):
 
 
 def test_an_entrys_frames_become_a_site_that_is_told_once(companion, sites):
-    history = sys.modules["shardledger.history"]
+    history = sys.modules["shardledger._companion.allocations.history"]
     stack = (os.getcwd() + "/model.py", 7, "forward"), ("/opt/train.py", 40, "main")
     for _ in range(2):
         history.emit(1, framed(*stack), 5)
-    own = (sites._OWN_FILES + "history.py", 3, "read"), *stack
+    own = (sites.OWN_FILES + "history.py", 3, "read"), *stack
     history.emit(1, framed(*own), 6)
     assert companion.calls.named("frame", "site", "allocator_site") == [
         ("frame", 1, 0, "/opt/train.py", "main", 40), ("frame", 2, 1, "model.py", "forward", 7), ("site", 1, 2, "", 0),
@@ -130,7 +130,7 @@ def test_an_entrys_frames_become_a_site_that_is_told_once(companion, sites):
 def test_stacks_are_asked_for_in_the_steps_that_are_followed(companion, sites, monkeypatch, option, steps):
     import torch
 
-    history = sys.modules["shardledger.history"]
+    history = sys.modules["shardledger._companion.allocations.history"]
     asked = []
     monkeypatch.setenv("SHARDLEDGER_STACKS", option)
     monkeypatch.setattr(torch.cuda.memory, "_snapshot", lambda: {"segments": [], "device_traces": []})
@@ -142,7 +142,7 @@ def test_stacks_are_asked_for_in_the_steps_that_are_followed(companion, sites, m
 
 
 def test_the_programs_own_word_comes_right_before_its_allocation(companion):
-    history = sys.modules["shardledger.history"]
+    history = sys.modules["shardledger._companion.allocations.history"]
     for action, note in (("segment_alloc", "kv pool"), ("alloc", "kv pool"), ("alloc", ""), ("free_requested", "kv pool")):
         history.emit(0, {"action": action, "addr": 4096, "size": 100, "stream": 0, "user_metadata": note}, 5)
     told = [call[:3] for call in companion.calls if call[0] in ("allocator_note", "allocator_event_at")]

@@ -51,7 +51,7 @@ def test_the_runs_rules_decide_categories_for_one_of_its_processes_too(tmp_path)
 @pytest.mark.parametrize("name", RUNS)
 def test_the_ledgers_figures_are_those_of_the_last_step_that_ended(name, tmp_path):
     """Of each process by itself, as a job asks; the truth is SQL over the ledger of all."""
-    from shardledger import figures
+    from shardledger._companion.answers import figures
     from shardledger.kinds import KIND
 
     run = shutil.copytree(DATA / name, tmp_path / name)
@@ -112,7 +112,7 @@ def test_a_job_gets_its_figures_while_it_runs_and_its_reader_ends_with_it(start_
 @pytest.fixture
 def recorded(tmp_path, monkeypatch):
     """As if this process had recorded a run: its figures are made up, the run and the report of it are real."""
-    from shardledger import figures, follower
+    from shardledger._companion.answers import figures, follower
 
     run = shutil.copytree(DATA / "fsdp2-2rank", tmp_path / "run")
     (process,) = run.glob("vm-713-*/")
@@ -237,7 +237,7 @@ def test_huggingface_logs_to_tensorboard_and_wandb_and_attaches_the_report(track
 @pytest.mark.filterwarnings("ignore")
 def test_huggingface_says_when_the_callback_comes_after_the_loggers(trackers, recorded, capsys, monkeypatch):
     pytest.importorskip("transformers", reason="transformers is not installed")
-    from shardledger import guard, options
+    from shardledger._companion import guard, options
     from shardledger.integrations.huggingface import ShardLedgerCallback
 
     monkeypatch.setattr(options, "verbosity", lambda: "info")

@@ -91,7 +91,7 @@ BLOCKS = dict(how=("method", "wrapper"), fullgraph=(True, False))
 def select_modules(selection):
     """SHARDLEDGER_MODULES for the next model, where the companion is here; the environment is read once."""
     if "shardledger" in sys.modules:
-        from shardledger import options
+        from shardledger._companion import options
 
         options.module_selection = lambda: int(selection) if selection.isdigit() else selection
 
@@ -461,7 +461,7 @@ def main():
     for name, function in programs.items():
         run(name, function)
     if PLUGIN:
-        from shardledger import guard
+        from shardledger._companion import guard
 
         assert guard.on, "the companion is off"
 

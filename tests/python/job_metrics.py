@@ -10,7 +10,7 @@ import types
 import torch
 
 import shardledger
-from shardledger import figures, follower
+from shardledger._companion.answers import figures, follower
 
 # In the place of PyTorch's figures, which a process without a GPU does not have.
 cuda = types.SimpleNamespace(is_initialized=lambda: True, current_device=lambda: 0,

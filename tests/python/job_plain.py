@@ -28,4 +28,4 @@ for step in range(2):
         optimizer.zero_grad()
         model(torch.randn(2, 4)).sum().backward()
         optimizer.step()
-print("attached" if ATTACHED else "not attached", "shardledger.install" in sys.modules)
+print("attached" if ATTACHED else "not attached", "shardledger._companion.install" in sys.modules)

@@ -23,7 +23,9 @@ from torch.utils._pytree import tree_map_only
 from torch.utils.weak import WeakIdKeyDictionary, weakref
 
 import shardledger
-from shardledger import bridge, facts, native, tags
+from shardledger._companion import facts, native
+from shardledger._companion.allocations import bridge
+from shardledger._companion.tagging import tags
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
 BLOCK = 512

@@ -5,6 +5,8 @@ import inspect
 import json
 import os
 import pathlib
+import pkgutil
+import pydoc
 import re
 import shutil
 import sqlite3
@@ -15,8 +17,8 @@ import pandas
 import pytest
 import shardledger
 from conftest import BUILD, LIBRARIES, PLUGIN
+from shardledger._companion.answers.report import Report
 from shardledger.ledger import LedgerError
-from shardledger.report import Report
 
 DATA = pathlib.Path(__file__).resolve().parents[1] / "data"
 COMMAND = os.path.join(BUILD, "bin", "shardledger")
@@ -114,6 +116,16 @@ def test_the_package_says_its_version_and_that_it_is_typed():
     assert shardledger.__version__ in done.stdout.split()
     assert [name for name in dir(shardledger) if not name.startswith("_") and not inspect.ismodule(getattr(shardledger, name))
             and name != "annotations"] == sorted(set(shardledger.__all__) - {"__version__"})
+
+
+def test_help_lists_what_is_for_users_and_one_package_that_is_not():
+    shown = pydoc.render_doc(shardledger, renderer=pydoc.plaintext)
+    contents = shown.partition("PACKAGE CONTENTS\n")[2].partition("\n\n")[0].split("\n")
+    assert [line.strip() for line in contents] == [
+        "__main__", "_companion (package)", "integrations (package)", "kinds", "lake", "ledger", "trackers"]
+    assert "_companion" not in dir(shardledger) and "_guard" not in dir(shardledger)
+    internal = {name for _, name, _ in pkgutil.walk_packages(shardledger.__path__, "shardledger.") if "._" in name}
+    assert len(internal) > 40 and {"shardledger._companion.hooks.steps", "shardledger._companion.tagging.tags"} < internal
 
 
 def test_parameters_go_in_by_place_or_name(ledger):

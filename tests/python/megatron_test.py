@@ -151,7 +151,7 @@ def test_state_that_was_there_before_the_models_first_call_gets_its_names_in_the
 
 
 def test_results_are_the_same_with_and_without(companion, two_ranks):
-    from shardledger import guard
+    from shardledger._companion import guard
 
     def weights():
         torch.manual_seed(0)

@@ -11,7 +11,7 @@ from torch import nn
 
 from small_model import Model, address
 
-from shardledger import moved, tags
+from shardledger._companion.tagging import moved, tags
 
 
 def tagged(calls, *categories):

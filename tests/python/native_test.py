@@ -9,11 +9,12 @@ import sys
 import pytest
 from conftest import LIBRARIES, PLUGIN
 
-from shardledger import kinds, signatures
+from shardledger import kinds
+from shardledger._companion import signatures
 
 OPTIONS = """
 import json
-from shardledger import native, options
+from shardledger._companion import native, options
 native.load()
 print(json.dumps([native.plugin is not None, options.torch_source(), options.module_selection(), options.verbosity()]))
 """

@@ -11,7 +11,8 @@ import pytest
 import torch
 from torch import nn
 
-from shardledger import imports, outside
+from shardledger._companion import imports
+from shardledger._companion.hooks import outside
 
 
 def ranges(calls):

@@ -225,7 +225,7 @@ def test_jobs_of_other_environments_get_the_companion_too(installed, tmp_path):
 
 
 def test_ranges_work_without_the_plugin(installed):
-    program = "import shardledger, shardledger.native as n; assert not shardledger.attach(); print(n.ranges._name)"
+    program = "import shardledger, shardledger._companion.native as n; assert not shardledger.attach(); print(n.ranges._name)"
     assert run(installed.python, "-c", program).strip() == str(installed.prefix / "lib" / "libshardledger_nvtx.so")
 
 

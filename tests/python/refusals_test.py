@@ -6,7 +6,8 @@ import threading
 import torch
 from torch import nn
 
-from shardledger import cycle, refusals
+from shardledger._companion.hooks import cycle
+from shardledger._companion.tagging import refusals
 
 
 def addresses(calls, category):

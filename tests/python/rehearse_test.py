@@ -260,7 +260,7 @@ def uses(tensor):
 def nccl():
     """A group as NCCL's would be, rank 1 of 3, whose tensors are the CPU's."""
     import torch
-    from shardledger import mirror
+    from shardledger._companion.rehearsing import mirror
 
     mirror.load()
     group = torch._C._distributed_c10d.ProcessGroup(torch._C._distributed_c10d.HashStore(), 1, 3)
@@ -289,7 +289,7 @@ def test_what_a_group_is_used_for_is_told_when_it_is_new(nccl):
     import ctypes
 
     import torch
-    from shardledger import mirror
+    from shardledger._companion.rehearsing import mirror
 
     told, function = [], ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_int, ctypes.c_int)
     note = function(lambda _, ranks, uses: told.append((ranks, uses)))
@@ -348,7 +348,7 @@ def test_what_another_rank_has_not_written_is_a_number(nccl):
 
 
 def test_the_group_compiles_cleanly(tmp_path):
-    from shardledger import compiler
+    from shardledger._companion.allocations import compiler
 
     command = compiler._command(compiler.MIRROR, compiler.find_compiler(), None, "c++17", str(tmp_path / "mirror.so"))
     command[command.index("-w")] = "-Wall"

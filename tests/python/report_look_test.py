@@ -7,7 +7,7 @@ import shutil
 import pytest
 from exported import pytestmark  # noqa: F401
 from report_test import attacked, browser, driver, reported  # noqa: F401
-from shardledger.report import Report
+from shardledger._companion.answers.report import Report
 
 
 def test_light_and_dark_follow_the_system_and_the_button(reported, browser):

@@ -12,8 +12,8 @@ import pytest
 import torch
 from torch import nn
 
-from shardledger import bridge, compiler, sites
-from shardledger.signatures import bind
+from shardledger._companion.allocations import bridge, compiler, sites
+from shardledger._companion.signatures import bind
 
 OFF, STACKS, OPERATORS, BETWEEN = range(4)
 CALLER, FORWARD, WAITING = range(3)

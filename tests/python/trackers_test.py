@@ -107,7 +107,7 @@ def instants(path):
 
 @pytest.mark.parametrize("run", ["fsdp2-2rank-long", "fsdp2-2rank-recompute", "life/leak-varied", "matrix/late-attach"])
 def test_any_stretch_has_the_sums_of_the_whole_ledger(run, tmp_path):
-    from shardledger import tracker_answers
+    from shardledger._companion.answers import tracker_answers
 
     process = next(path for path in sorted((DATA / run).iterdir()) if path.is_dir() and any(path.glob("*.slog*")))
     short, whole = ingest(process, tmp_path / "short"), ingest(process, tmp_path / "whole", "--keep", "all")
@@ -133,7 +133,7 @@ def test_a_run_that_repeats_itself_is_among_them(tmp_path):
 @pytest.mark.parametrize("run", ["fsdp2-2rank", "fsdp2-2rank-mixed-precision", "fsdp2-2rank-recompute"])
 def test_owners_at_recorded_states_are_those_of_pytorchs_tracker(run, tmp_path):
     """To the byte, once what blocks have more than the requests that PyTorch's counts is taken away."""
-    from shardledger import tracker_answers
+    from shardledger._companion.answers import tracker_answers
 
     for path in sorted((DATA / run).glob("truth.tracker.rank*")):
         rank = int(path.name.removeprefix("truth.tracker.rank"))
@@ -166,7 +166,7 @@ def test_owners_at_recorded_states_are_those_of_pytorchs_tracker(run, tmp_path):
 
 @pytest.fixture
 def unsaid(monkeypatch):
-    from shardledger import guard
+    from shardledger._companion import guard
 
     monkeypatch.setattr(guard, "_said", set())
     monkeypatch.setenv("LOCAL_RANK", "0")
@@ -237,7 +237,9 @@ def test_under_fake_tensors_pytorchs_answers(unsaid, capsys):
 def recorded(companion, monkeypatch):
     """A process that looks as if it were recorded, up to its allocator."""
     import torch
-    from shardledger import bridge, native, tracker_base
+    from shardledger._companion import native
+    from shardledger._companion.allocations import bridge
+    from shardledger._companion.answers import tracker_base
 
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(native, "recording", lambda: 1)
@@ -249,7 +251,7 @@ def recorded(companion, monkeypatch):
 
 def test_a_model_on_the_processor_is_pytorchs(recorded, unsaid, monkeypatch, capsys):
     import torch
-    from shardledger import tags
+    from shardledger._companion.tagging import tags
 
     import shardledger
 
@@ -305,7 +307,8 @@ def test_a_tensor_that_died_before_is_not_tracked(recorded):
 
 def test_bad_questions_get_one_sentence(recorded, monkeypatch):
     import torch
-    from shardledger import native, tracker_base
+    from shardledger._companion import native
+    from shardledger._companion.answers import tracker_base
 
     import shardledger
 
@@ -331,7 +334,7 @@ def test_bad_questions_get_one_sentence(recorded, monkeypatch):
 
 
 def test_a_program_may_put_them_into_pytorchs_module(monkeypatch):
-    from shardledger import tracker_base
+    from shardledger._companion.answers import tracker_base
     from torch.distributed._tools import mem_tracker
 
     import shardledger

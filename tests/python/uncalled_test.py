@@ -9,7 +9,7 @@ from torch import nn
 
 from small_model import Model, address
 
-from shardledger import uncalled
+from shardledger._companion.tagging import uncalled
 
 
 def owners(calls):

@@ -248,7 +248,7 @@ def test_it_prints_blocks_where_there_is_no_terminal(tmp_path):
 LIVE_JOB = """
 import sys, threading, time
 import shardledger
-from shardledger import native
+from shardledger._companion import native
 from shardledger.kinds import KIND
 ALLOC, FREE, COMPLETED, SEGMENT = 1, 2, 3, 4  # enum sl_allocator_action
 native.load()

@@ -1,6 +1,6 @@
 /*
  * Runs a job on one GPU as rank R of N, for each rank that is asked for, one after the other. The environment says
- * which; the companion puts a process group of its own in NCCL's place (nvtx_ranges/python/shardledger/rehearsal.py)
+ * which; the companion puts a process group of its own in NCCL's place (nvtx_ranges/python/shardledger/_companion/rehearsing/)
  * and ends the job after some steps. How it ended comes back in a file, because launchers have exit statuses of their
  * own.
  */

@@ -22,11 +22,11 @@ from __future__ import annotations
 
 import typing as _typing
 
-from . import guard
-from .attach import attach
-from .ranges import is_compiling as _is_compiling
-from .ranges import mark, range
-from .version import __version__
+from ._companion import guard as _guard
+from ._companion.attach import attach
+from ._companion.ranges import is_compiling as _is_compiling
+from ._companion.ranges import mark, range
+from ._companion.version import __version__
 
 if _typing.TYPE_CHECKING:
     import os
@@ -49,23 +49,23 @@ def __getattr__(name):
 
 
 def __dir__():
-    return sorted({*globals(), *__all__})
+    return sorted({*(name for name in globals() if name.startswith("__") or not name.startswith("_")), *__all__})
 
 
 def step() -> None:
     """Ends the running step and starts the next. From the first call on, steps begin and end only here.
 
     Inside of what torch.compile compiles it does nothing, as range, mark and tag do."""
-    if not _is_compiling() and guard.on:
-        from . import steps
+    if not _is_compiling() and _guard.on:
+        from ._companion.hooks import steps
 
         steps.manual_step()
 
 
 def tag(tensor: torch.Tensor, category: str, name: str = "") -> None:
     """Says what the storage of a tensor is for: a category of ShardLedger, or a word of your own."""
-    if not _is_compiling() and guard.on:
-        from . import tags
+    if not _is_compiling() and _guard.on:
+        from ._companion.tagging import tags
 
         tags.tag_by_user(tensor, category, name)
 
@@ -78,7 +78,7 @@ def metrics(wait: bool = False) -> dict[str, float]:
     waits for it. Empty where nothing is recorded or CUDA was not used yet."""
     if _is_compiling():
         return {}
-    from . import figures
+    from ._companion.answers import figures
 
     return figures.metrics(wait)
 

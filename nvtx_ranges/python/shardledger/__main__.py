@@ -3,7 +3,7 @@
 import os
 import sys
 
-from .layout import find_command
+from ._companion.layout import find_command
 
 
 def main():

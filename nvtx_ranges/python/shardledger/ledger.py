@@ -6,8 +6,8 @@ import pathlib
 import sqlite3
 import subprocess
 
-from .layout import find_command
-from .report import Report
+from ._companion.answers.report import Report
+from ._companion.layout import find_command
 
 _OLDEST_SQLITE = (3, 35)  # the views use what it brought
 

@@ -9,9 +9,9 @@ import itertools
 import math
 import typing
 
-from . import guard
-from .tracker_answers import TrackerError
-from .tracker_base import Tracker
+from ._companion import guard
+from ._companion.answers.tracker_answers import TrackerError
+from ._companion.answers.tracker_base import Tracker
 
 if typing.TYPE_CHECKING:
     import torch
@@ -79,7 +79,7 @@ class MemTracker(Tracker):
         return {state: snapshots for state, snapshots in plain.items() if not (is_wrapper and state in _AGAIN)}
 
     def _watch(self, on):
-        from . import forward
+        from ._companion.hooks import forward
 
         forward.watchers = [watcher for watcher in forward.watchers if watcher is not self] + [self] * on
 
@@ -99,8 +99,8 @@ class MemTracker(Tracker):
 
 
 def _storages(things):
-    from . import tags
-    from .tensors import leaves
+    from ._companion.tagging import tags
+    from ._companion.tensors import leaves
 
     return [storage for tensor in leaves(things) if (storage := tags.storage_of(tensor)) is not None]
 
@@ -163,7 +163,8 @@ class FSDPMemTracker(Tracker):
 
     def _runs_on_device(self):
         """Parameters may be offloaded to the host: where they are gathered counts."""
-        from . import modules, tags
+        from ._companion.hooks import modules
+        from ._companion.tagging import tags
 
         units = [module for module in self._root.modules() if modules.is_fsdp2(module)]
         return any(parameter.device.type in tags.DEVICES for unit in units for parameter in modules.fsdp_parameters(unit))
@@ -184,7 +185,7 @@ class FSDPMemTracker(Tracker):
         return _FSDPModState
 
     def _follows(self, module):
-        from . import modules
+        from ._companion.hooks import modules
 
         # A unit all of whose parameters are those of units in it shards nothing.
         return modules.is_fsdp2(module) and bool(modules.fsdp_parameters(module)) and any(module is own for own in self._root.modules())

@@ -25,7 +25,7 @@ BLOCK = 3  # steps
 
 def say(mode):
     """none: stacks are off everywhere, as while the program records a history of its own. auto: no step is sampled. all."""
-    from shardledger import sites
+    from shardledger._companion.allocations import sites
 
     assert sites._library is not None, "call stacks are not recorded here"
     sites._users_history = mode == "none"

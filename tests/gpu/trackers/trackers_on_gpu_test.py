@@ -19,7 +19,7 @@ def recorded():
     device = torch.device("cuda", 0)
     torch.cuda.set_device(device)
     torch.zeros(1, device=device)
-    from shardledger import figures
+    from shardledger._companion.answers import figures
 
     if not figures.is_recorded():
         pytest.skip("this process is not recorded: shardledger run -- python -m pytest …")

@@ -13,7 +13,7 @@ def _prepare():
     root = os.path.dirname(os.path.dirname(_HERE))
     if root not in sys.path:
         sys.path.append(root)  # an installed package comes before the one beside the library, as when the plugin attaches
-    from shardledger import rehearsal
+    from shardledger._companion.rehearsing import rehearsal
 
     rehearsal.prepare()
 

@@ -4,8 +4,9 @@ import sys
 
 from transformers import TrainerCallback
 
-from .. import guard, metrics
-from . import artifact
+from .. import metrics
+from .._companion import guard
+from .._companion.answers import artifact
 
 
 class ShardLedgerCallback(TrainerCallback):

@@ -10,7 +10,7 @@ else:
     from lightning.pytorch.loggers import WandbLogger
 
 from .. import metrics
-from . import artifact
+from .._companion.answers import artifact
 
 
 class ShardLedgerCallback(Callback):

@@ -1,0 +1,1 @@
+"""Ranges: what wraps PyTorch so that modules, steps, optimizers and what runs between them show."""

@@ -1,0 +1,1 @@
+"""Rehearsals: one process stands for a rank of many."""

@@ -1,0 +1,1 @@
+"""Tags: which tensor an allocation holds."""

@@ -4,9 +4,11 @@ import functools
 
 import pytest
 import torch
+from conftest import sharded_models
 from torch import nn
 
 import shardledger
+from shardledger._companion.hooks import outside
 
 
 class Model(nn.Module):
@@ -472,3 +474,43 @@ def test_an_optimizer_that_steps_without_the_first_takes_its_place(companion):
         loss(model).backward()
         optimizer.step()
     assert outline(companion.calls) == "[0 fwd bwd opt1 ] [1 fwd bwd opt2 ] [2 fwd bwd opt2 ] [3 fwd bwd opt2 ]"
+
+
+@pytest.mark.parametrize("clears_first", [True, False])
+def test_gradients_that_fsdp2_keeps_unreduced_in_another_dtype_are_not_gone(companion, two_ranks, clears_first):
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+    model = Model()
+    sharded_models.append(model)
+    fully_shard(model, mesh=init_device_mesh("cpu", (2,)), mp_policy=MixedPrecisionPolicy(torch.bfloat16, torch.float32))
+    optimizer = sgd(model)
+    for _ in range(2):
+        if clears_first:
+            optimizer.zero_grad()
+        for micro_batch in range(3):
+            model.set_requires_gradient_sync(micro_batch == 2)
+            loss(model).backward()
+        optimizer.step()
+        if not clears_first:
+            optimizer.zero_grad()
+    one = " ".join(["fwd bwd"] * 3) + " opt1 ]"
+    assert outline(companion.calls).replace("FSDPModel", "Model") == f"[0 {one} [1 {one}"
+
+
+def test_what_cuda_graphs_are_made_of_is_no_step(companion):
+    model = Model()
+
+    def make_graphed_callables():
+        for _ in range(3):
+            torch.autograd.grad(loss(model), model.parameters())
+
+    outside._tries(make_graphed_callables)()
+    assert "[" not in outline(companion.calls)
+    optimizer = sgd(model)
+    for _ in range(2):
+        optimizer.zero_grad()
+        loss(model).backward()
+        optimizer.step()
+    assert [word for word in outline(companion.calls).split() if word[0] in "[]"] == ["[0", "]", "[1", "]"]
+    assert torch.cuda.make_graphed_callables._is_shardledgers and torch.cuda.graphs.make_graphed_callables._is_shardledgers

@@ -66,6 +66,11 @@ def ends_steps():
     return _last is not None or bool(_stepped)
 
 
+def began_it():
+    """The running step began with an optimizer's zero_grad: so one steps in it."""
+    return _beginner is not None
+
+
 def has_stepped():
     return bool(_stepped)
 

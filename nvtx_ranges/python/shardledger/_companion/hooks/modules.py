@@ -259,6 +259,19 @@ def fsdp2_parameters():
                 yield holder.entry, where.param_name, parameter
 
 
+def whole_gradients():
+    """(entry, name, gradient) of FSDP2's gradients that are not reduced yet: of the backward that runs, and of those before where
+    it reduces later."""
+    try:
+        for entry, name, parameter in fsdp2_parameters():
+            gathered_one = getattr(parameter, "_unsharded_param", None)  # made at the first gathering
+            for gradient in (getattr(gathered_one, "grad", None), parameter.unsharded_accumulated_grad):
+                if gradient is not None:
+                    yield entry, name, gradient
+    except AttributeError:  # another version's names: then nothing is known of them
+        pass
+
+
 def parameters_with_modules(members):
     """(module, entry, name, parameter) of each parameter of [(module, entry)]; FSDP2's as shards, also while unsharded."""
     sharded = {}

@@ -1,7 +1,8 @@
 """Ranges of what runs between steps: `load` and `save` of state dicts and their files, and transformers' `generate`.
 
 One wrapper around each function; of calls within each other the outermost has the range. What another library brings is
-wrapped when that is imported, and what it has no more is left out.
+wrapped when that is imported, and what it has no more is left out. torch.cuda.make_graphed_callables, which runs modules
+forward and backward to record them, has no range, and what it runs is no step.
 """
 
 import functools
@@ -13,6 +14,7 @@ import torch
 from ...kinds import KIND
 from .. import compiling, guard, imports, native
 from ..compiling import is_traced
+from . import steps
 
 _LOAD, _SAVE, _GENERATE = KIND["load"], KIND["save"], KIND["generate"]
 
@@ -83,6 +85,29 @@ def _close():
         native.pop()
 
 
+def _tries(function):
+    @functools.wraps(function)
+    def wrapper(*args, **kwargs):
+        steps.trial_begins()
+        try:
+            return function(*args, **kwargs)
+        finally:
+            steps.trial_ends()
+
+    wrapper._is_shardledgers = True
+    return compiling.skipped(wrapper)
+
+
+def _wrap_trials():
+    graphs = sys.modules.get("torch.cuda.graphs")
+    function = getattr(graphs, "make_graphed_callables", None)
+    if function is None or hasattr(function, "_is_shardledgers"):
+        return
+    wrapper = graphs.make_graphed_callables = _tries(function)
+    if getattr(torch.cuda, "make_graphed_callables", None) is function:
+        torch.cuda.make_graphed_callables = wrapper
+
+
 def _wrap(holder, functions, also, is_method):
     for name, kind in functions.items():
         function = vars(holder).get(name)
@@ -105,6 +130,7 @@ def _wrap_in(module, kind, functions, also):
 
 
 def install():
+    _wrap_trials()
     for module, kind, functions, also in _FUNCTIONS:
         wrap = functools.partial(_wrap_in, module, kind, functions, also)
         if module in sys.modules:

@@ -34,6 +34,7 @@ if "number" not in globals():  # a reloaded module goes on counting
     _saw_backward = _saw_step_in_backward = False
     _is_cleared = False  # gradients were, after backward and without an optimizer's step
     _closures = _repeated_closures = 0  # that optimizers are running; for the second time and more in one step of theirs
+    _trials = 0  # calls that run modules to see what they do
     _boundary = threading.Lock()
 
 
@@ -90,7 +91,7 @@ def _end():
 def forward(root):
     """A root's forward with gradients begins."""
     global _zero_grad_begins
-    if not _manual:
+    if not _manual and not _trials:
         if _range is not None and not _repeated_closures and (
                 _saw_step_in_backward or _is_cleared or (_saw_backward and _is_over(root))):
             _finish()
@@ -103,10 +104,11 @@ def forward(root):
 @unseen
 def _is_over(root):
     """For jobs that update parameters themselves: gradients that are gone have been used."""
-    if _closures or cycle.ends_steps():
+    if _closures or cycle.ends_steps() or cycle.began_it():
         return False
     try:
-        return all(p.grad is None for p in modules.parameters_of(root) if p.requires_grad)
+        return (all(p.grad is None for p in modules.parameters_of(root) if p.requires_grad)
+                and not any(True for _ in modules.whole_gradients()))
     except Exception:  # parameters in name only, which tell nothing
         return False
 
@@ -160,6 +162,8 @@ def _call_site():
 
 def backward():
     global _saw_backward, _is_cleared
+    if _trials:
+        return
     if not _manual and _range is None:
         _begin()  # a model that no hook sees, such as one compiled whole
     _saw_backward, _is_cleared = True, False
@@ -180,6 +184,17 @@ def optimizer_stepped(optimizer, in_backward):
         cycle.stepped_between(optimizer)
     elif cycle.stepped(optimizer):
         _finish()
+
+
+def trial_begins():
+    """Until it ends, forwards and backwards are no training: no step begins or ends with them."""
+    global _trials
+    _trials += 1
+
+
+def trial_ends():
+    global _trials
+    _trials -= 1
 
 
 def closure_begins(is_repeated):

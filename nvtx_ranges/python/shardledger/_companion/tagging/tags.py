@@ -159,15 +159,8 @@ def gathered():
 
 @unseen
 def whole_gradients():
-    """FSDP2's gradients that are not reduced yet: of the backward that runs, and of those before where it reduces later."""
-    try:
-        for entry, name, parameter in modules.fsdp2_parameters():
-            gathered_one = getattr(parameter, "_unsharded_param", None)  # made at the first gathering
-            for gradient in (getattr(gathered_one, "grad", None), parameter.unsharded_accumulated_grad):
-                if gradient is not None:
-                    _tag_in(entry, name, gradient, "unsharded_grad")
-    except AttributeError:  # as above
-        pass
+    for entry, name, gradient in modules.whole_gradients():
+        _tag_in(entry, name, gradient, "unsharded_grad")
 
 
 def _tag_in(entry, name, tensor, category):

@@ -77,6 +77,11 @@ class Installed:
         self.command = prefix / "bin" / "shardledger"
         self.python = prefix / "bin" / "python"
 
+    @property
+    def package(self):
+        (found,) = self.prefix.rglob("lib/python*/site-packages/shardledger")
+        return found
+
 
 @pytest.fixture(scope="module")
 def installed(wheel, tmp_path_factory):
@@ -151,11 +156,17 @@ def test_the_wheel_brings_the_bridge_for_jobs_without_a_compiler(installed, brid
     import torch
 
     version = ".".join(torch.__version__.split(".")[:2])
-    done = bridges[0].job(sys.executable, installed.prefix / "lib" / "python")
+    done = bridges[0].job(sys.executable, installed.package / "elsewhere")
     assert done.returncode == 0 and f"loaded bridge-{version}-abi1.so" in done.stdout, done.stdout + done.stderr
     out = run(installed.command, "doctor", "--json", "--python", sys.executable, status=(0, 1), CXX="/nowhere/c++")
     found = {check["what"]: check for check in json.loads(out)}["torch bridge"]
     assert found["found"] == "built ahead for this version of PyTorch; no compiler is needed", found
+
+
+def test_the_environment_has_one_copy_of_the_package_and_all_of_its_files_once(installed):
+    assert [path.parent for path in installed.prefix.rglob("kinds.def")] == [installed.package / "native", installed.prefix / "include" / "shardledger"]
+    for name in ("shardledger/__init__.py", "steps.py", "torch_bridge.cpp", "*-abi1.so"):
+        assert [path.is_relative_to(installed.package) for path in installed.prefix.rglob(name)] == [True], name
 
 
 def test_manual_and_completion_come_along(installed):
@@ -213,15 +224,18 @@ def test_a_torch_job_is_recorded_by_what_the_environment_has(installed, bridges,
         link.unlink()
 
 
-def test_jobs_of_other_environments_get_the_companion_too(installed, tmp_path):
+def test_jobs_of_other_environments_get_the_companion_and_nothing_else_of_this_one(installed, tmp_path):
     other = tmp_path / "other"
     venv.create(other)
+    (installed.package.parent / "only_here.py").write_text("")
     program = ("import ctypes, os; ctypes.CDLL(os.environ['CUDA_INJECTION64_PATH']).InitializeInjection()\n"
                "for i in range(1000): pass\n"  # where Python runs what waits for it
-               "import shardledger; print(shardledger.__file__)")
+               "import shardledger, importlib.util; print(shardledger.__file__, importlib.util.find_spec('only_here'))\n"
+               "from shardledger import trackers\n")
     out = run(other / "bin" / "python", "-c", program, SHARDLEDGER_DIR=str(tmp_path / "log"),
               CUDA_INJECTION64_PATH=str(installed.prefix / "lib" / "libshardledger.so"))
-    assert out.strip() == str(installed.prefix / "lib" / "python" / "shardledger" / "__init__.py")
+    (installed.package.parent / "only_here.py").unlink()
+    assert out.strip() == f"{installed.package / '__init__.py'} None"
 
 
 def test_ranges_work_without_the_plugin(installed):

@@ -119,6 +119,41 @@ def test_pypi_knows_the_classifiers_and_its_page_has_no_links_into_the_repositor
     assert "pip install shardledger" in page and not re.findall(r"\]\((?!https?:)", page)
 
 
+@pytest.mark.parametrize("remote, environment, said", [
+    ("https://user:secret@code.example.org/team/ledger.git", {}, "Source, https://code.example.org/team/ledger"),
+    ("git@code.example.org:team/ledger.git", {}, "Source, https://code.example.org/team/ledger"),
+    ("ssh://git@code.example.org:2222/team/ledger/", {}, "Source, https://code.example.org/team/ledger"),
+    ("http://code.example.org:8080/ledger", {}, "Source, http://code.example.org:8080/ledger"),
+    ("/srv/git/ledger.git", {}, None), ("../ledger.d/x.y", {}, None), ("file:///srv/git.example.org/ledger", {}, None),
+    ("git@build:ledger.git", {}, None), ("http://localhost/ledger", {}, None), ("https://10.1.2.3/ledger.git", {}, None),
+    ("https://git.cluster.local/ledger", {}, None), (None, {}, None),
+    ("/srv/git/ledger.git", {"SHARDLEDGER_PROJECT_URL": "https://me:pw@example.org/x"}, "Source, https://example.org/x"),
+    ("https://code.example.org/ledger", {"SHARDLEDGER_PROJECT_URL": ""}, None)])
+def test_the_wheel_names_where_its_source_came_from_if_that_looks_public(tmp_path, remote, environment, said):
+    if importlib.util.find_spec("scikit_build_core") is None:
+        pytest.skip("scikit_build_core is not installed; scripts/setup --tests does it")
+    outer, source = tmp_path, tmp_path / "source"
+    for name in ("pyproject.toml", "CMakeLists.txt", "LICENSE", "NOTICE", "docs/pypi.md", "scripts/project_urls.py"):
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, source / name)
+    for place, address in ((outer, "https://code.example.org/around/it"), (source, remote)):
+        if address:
+            run("git", "init", "-q", cwd=place)
+            run("git", "remote", "add", "origin", address, cwd=place)
+    program = "from scikit_build_core.build import prepare_metadata_for_build_wheel as made; print(made('.'))"
+    made = run(sys.executable, "-c", program, cwd=source, **environment).split()[-1]
+    about = email.message_from_string((source / made / "METADATA").read_text())
+    assert about.get_all("Project-URL") == (said and [said])
+
+
+def test_without_git_the_wheel_names_no_source(monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    import project_urls
+
+    assert project_urls.dynamic_metadata("urls") == {}
+
+
 def defined(library):
     return {line.split()[-1] for line in run("nm", "-D", "--defined-only", library).splitlines()}
 

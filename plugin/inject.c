@@ -7,6 +7,7 @@
 
 #include "config.h"
 #include "event_log.h"
+#include "package_place.h"
 #include "shardledger.h"
 #include "source.h"
 #include "thread_state.h"
@@ -31,14 +32,10 @@ static void find_plugin_path(void) {
     plugin_path[0] = '\0';
 }
 
-/* The directory that holds the package shardledger: python/ beside the library. */
+/* What goes on Python's path; its elsewhere/shardledger.py says why that. "" without a package. */
 static void companion_directory(char *out, size_t size) {
-  char package[PATH_MAX + 32];
-  const char *slash = strrchr(plugin_path, '/');
-  snprintf(out, size, "%.*s/python", slash ? (int)(slash - plugin_path) : 0, plugin_path);
-  snprintf(package, sizeof(package), "%s/shardledger", out);
-  if (!slash || access(package, X_OK) < 0)
-    out[0] = '\0';
+  if (sl_find_package(plugin_path, out, size - sizeof("/elsewhere")) == 0)
+    strcat(out, "/elsewhere");
 }
 
 static char *append_hex(char *at, const char *text) {
@@ -50,7 +47,7 @@ static char *append_hex(char *at, const char *text) {
 /*
  * Runs on the main thread, with the interpreter's lock. The code keeps to a namespace of its own, lets no exception
  * reach the user's program, and leaves an interruption by the user pending. Paths go in as hexadecimal digits, so that
- * no path needs quoting. An installed package comes before the one beside the library.
+ * no path needs quoting. A package that this Python has comes before the library's own.
  */
 static int attach_companion(void *unused) {
   static const char format[] = "exec('''\n"

@@ -77,6 +77,11 @@ class Installed:
         self.command = prefix / "bin" / "shardledger"
         self.python = prefix / "bin" / "python"
 
+    @property
+    def package(self):
+        (found,) = self.prefix.rglob("lib/python*/site-packages/shardledger")
+        return found
+
 
 @pytest.fixture(scope="module")
 def installed(wheel, tmp_path_factory):
@@ -112,6 +117,41 @@ def test_pypi_knows_the_classifiers_and_its_page_has_no_links_into_the_repositor
     assert len(about.get_all("Classifier")) > 10 and not set(about.get_all("Classifier")) - set(known)
     page = about.get_payload()
     assert "pip install shardledger" in page and not re.findall(r"\]\((?!https?:)", page)
+
+
+@pytest.mark.parametrize("remote, environment, said", [
+    ("https://user:secret@code.example.org/team/ledger.git", {}, "Source, https://code.example.org/team/ledger"),
+    ("git@code.example.org:team/ledger.git", {}, "Source, https://code.example.org/team/ledger"),
+    ("ssh://git@code.example.org:2222/team/ledger/", {}, "Source, https://code.example.org/team/ledger"),
+    ("http://code.example.org:8080/ledger", {}, "Source, http://code.example.org:8080/ledger"),
+    ("/srv/git/ledger.git", {}, None), ("../ledger.d/x.y", {}, None), ("file:///srv/git.example.org/ledger", {}, None),
+    ("git@build:ledger.git", {}, None), ("http://localhost/ledger", {}, None), ("https://10.1.2.3/ledger.git", {}, None),
+    ("https://git.cluster.local/ledger", {}, None), (None, {}, None),
+    ("/srv/git/ledger.git", {"SHARDLEDGER_PROJECT_URL": "https://me:pw@example.org/x"}, "Source, https://example.org/x"),
+    ("https://code.example.org/ledger", {"SHARDLEDGER_PROJECT_URL": ""}, None)])
+def test_the_wheel_names_where_its_source_came_from_if_that_looks_public(tmp_path, remote, environment, said):
+    if importlib.util.find_spec("scikit_build_core") is None:
+        pytest.skip("scikit_build_core is not installed; scripts/setup --tests does it")
+    outer, source = tmp_path, tmp_path / "source"
+    for name in ("pyproject.toml", "CMakeLists.txt", "LICENSE", "NOTICE", "docs/pypi.md", "scripts/project_urls.py"):
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, source / name)
+    for place, address in ((outer, "https://code.example.org/around/it"), (source, remote)):
+        if address:
+            run("git", "init", "-q", cwd=place)
+            run("git", "remote", "add", "origin", address, cwd=place)
+    program = "from scikit_build_core.build import prepare_metadata_for_build_wheel as made; print(made('.'))"
+    made = run(sys.executable, "-c", program, cwd=source, **environment).split()[-1]
+    about = email.message_from_string((source / made / "METADATA").read_text())
+    assert about.get_all("Project-URL") == (said and [said])
+
+
+def test_without_git_the_wheel_names_no_source(monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    import project_urls
+
+    assert project_urls.dynamic_metadata("urls") == {}
 
 
 def defined(library):
@@ -151,11 +191,17 @@ def test_the_wheel_brings_the_bridge_for_jobs_without_a_compiler(installed, brid
     import torch
 
     version = ".".join(torch.__version__.split(".")[:2])
-    done = bridges[0].job(sys.executable, installed.prefix / "lib" / "python")
+    done = bridges[0].job(sys.executable, installed.package / "elsewhere")
     assert done.returncode == 0 and f"loaded bridge-{version}-abi1.so" in done.stdout, done.stdout + done.stderr
     out = run(installed.command, "doctor", "--json", "--python", sys.executable, status=(0, 1), CXX="/nowhere/c++")
     found = {check["what"]: check for check in json.loads(out)}["torch bridge"]
     assert found["found"] == "built ahead for this version of PyTorch; no compiler is needed", found
+
+
+def test_the_environment_has_one_copy_of_the_package_and_all_of_its_files_once(installed):
+    assert [path.parent for path in installed.prefix.rglob("kinds.def")] == [installed.package / "native", installed.prefix / "include" / "shardledger"]
+    for name in ("shardledger/__init__.py", "steps.py", "torch_bridge.cpp", "*-abi1.so"):
+        assert [path.is_relative_to(installed.package) for path in installed.prefix.rglob(name)] == [True], name
 
 
 def test_manual_and_completion_come_along(installed):
@@ -213,15 +259,18 @@ def test_a_torch_job_is_recorded_by_what_the_environment_has(installed, bridges,
         link.unlink()
 
 
-def test_jobs_of_other_environments_get_the_companion_too(installed, tmp_path):
+def test_jobs_of_other_environments_get_the_companion_and_nothing_else_of_this_one(installed, tmp_path):
     other = tmp_path / "other"
     venv.create(other)
+    (installed.package.parent / "only_here.py").write_text("")
     program = ("import ctypes, os; ctypes.CDLL(os.environ['CUDA_INJECTION64_PATH']).InitializeInjection()\n"
                "for i in range(1000): pass\n"  # where Python runs what waits for it
-               "import shardledger; print(shardledger.__file__)")
+               "import shardledger, importlib.util; print(shardledger.__file__, importlib.util.find_spec('only_here'))\n"
+               "from shardledger import trackers\n")
     out = run(other / "bin" / "python", "-c", program, SHARDLEDGER_DIR=str(tmp_path / "log"),
               CUDA_INJECTION64_PATH=str(installed.prefix / "lib" / "libshardledger.so"))
-    assert out.strip() == str(installed.prefix / "lib" / "python" / "shardledger" / "__init__.py")
+    (installed.package.parent / "only_here.py").unlink()
+    assert out.strip() == f"{installed.package / '__init__.py'} None"
 
 
 def test_ranges_work_without_the_plugin(installed):

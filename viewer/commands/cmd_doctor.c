@@ -1,6 +1,7 @@
 #include "command.h"
 #include "commands/probe.h"
 #include "installation.h"
+#include "package_place.h"
 #include "open_ledger.h"
 #include "output/text.h"
 #include "output/units.h"
@@ -136,15 +137,15 @@ static void check_cupti(struct findings *findings, const struct sl_probe *python
 
 /* Whether a release brought the torch bridge for this PyTorch, as the companion's built_ahead.py looks for it. */
 static bool is_built_ahead(const char *torch) {
-  char path[PATH_MAX + 128];
+  char plugin[PATH_MAX], package[PATH_MAX], path[PATH_MAX + 64];
   int major = 0, minor = 0, patch = 0, end = 0;
   if (sscanf(torch, "%d.%d.%d%n", &major, &minor, &patch, &end) != 3 ||
       (torch[end] && strncmp(torch + end, "+cu", 3) != 0))
     return false;
-  if (sl_find_plugin(path, PATH_MAX) != 0)
+  if (sl_find_plugin(plugin, sizeof(plugin)) < 0 || sl_find_package(plugin, package, sizeof(package)) < 0)
     return false;
   /* Versions that were built with either ABI have a bridge for both. */
-  snprintf(strrchr(path, '/') + 1, 128, "python/shardledger/native/built/bridge-%d.%d-abi1.so", major, minor);
+  snprintf(path, sizeof(path), "%s/native/built/bridge-%d.%d-abi1.so", package, major, minor);
   return sl_path_exists(path);
 }
 

@@ -1,8 +1,8 @@
 /*
  * Runs a job on one GPU as rank R of N, for each rank that is asked for, one after the other. The environment says
- * which; the companion puts a process group of its own in NCCL's place (nvtx_ranges/python/shardledger/_companion/rehearsing/)
- * and ends the job after some steps. How it ended comes back in a file, because launchers have exit statuses of their
- * own.
+ * which; the companion puts a process group of its own in NCCL's place
+ * (nvtx_ranges/python/shardledger/_companion/rehearsing/) and ends the job after some steps. How it ended comes back in
+ * a file, because launchers have exit statuses of their own.
  */
 #include "command.h"
 #include "commands/child.h"
@@ -10,6 +10,7 @@
 #include "commands/rehearsal_plan.h"
 #include "installation.h"
 #include "open_ledger.h"
+#include "package_place.h"
 
 #include <errno.h>
 #include <glob.h>
@@ -26,9 +27,10 @@ struct outcome {
 
 /* The directory whose sitecustomize Python is to run before the program. */
 static int find_early(const char *plugin, char out[PATH_MAX]) {
-  const char *slash = strrchr(plugin, '/');
-  int length = snprintf(out, PATH_MAX, "%.*s/python/shardledger/early", slash ? (int)(slash - plugin) : 0, plugin);
-  return length < PATH_MAX && access(out, R_OK | X_OK) == 0 ? 0 : -ENOENT;
+  int r = sl_find_package(plugin, out, PATH_MAX - sizeof("/early"));
+  if (r == 0)
+    strcat(out, "/early");
+  return r < 0 ? r : access(out, R_OK | X_OK) == 0 ? 0 : -ENOENT;
 }
 
 static void set_number(const char *name, int64_t number) {
@@ -165,8 +167,7 @@ int sl_cmd_rehearse(const struct sl_command *command, int argc, char **argv) {
   if (sl_rehearsal_plan_make(&plan, ranks) < 0)
     return SL_EXIT_USAGE;
   if (sl_find_plugin(plugin, sizeof(plugin)) < 0 || find_early(plugin, early) < 0) {
-    sl_complain("rehearse: %s or the Python package beside it is missing; build or install ShardLedger as a whole",
-                plugin);
+    sl_complain("rehearse: %s or its Python package is missing; build or install ShardLedger as a whole", plugin);
     r = -ENOENT;
   }
   const int made =

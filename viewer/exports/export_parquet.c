@@ -5,6 +5,7 @@
  */
 #include "exports/export.h"
 #include "installation.h"
+#include "package_place.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -16,14 +17,17 @@
 static char script[] = "import sys; sys.path[0] = sys.argv.pop(1); from shardledger.lake import main; sys.exit(main())";
 
 int sl_export_parquet(struct sl_export *export, struct sl_error *error) {
-  char plugin[PATH_MAX], package[PATH_MAX + sizeof("/python")];
+  char plugin[PATH_MAX], package[PATH_MAX + sizeof("/elsewhere")];
   char python[] = "python3", command[] = "export", end[] = "--", ledger[PATH_MAX];
   char *interpreter = export->python ? (char *)export->python : python;
   char *output = NULL, *run = NULL;
   int r = sl_find_plugin(plugin, sizeof(plugin));
+  if (r == 0)
+    r = sl_find_package(plugin, package, PATH_MAX);
   if (r < 0)
-    return sl_error_set(error, r, "export: %s is missing; build or install ShardLedger as a whole", plugin);
-  snprintf(package, sizeof(package), "%.*s/python", (int)(strrchr(plugin, '/') - plugin), plugin);
+    return sl_error_set(error, r,
+                        "export: %s or its Python package is missing; build or install ShardLedger as a whole", plugin);
+  strcat(package, "/elsewhere");
   snprintf(ledger, sizeof(ledger), "%s", sl_db_path(export->db));
   if (asprintf(&output, "--output=%s", export->output) < 0)
     output = NULL;

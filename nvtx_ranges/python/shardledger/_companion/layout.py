@@ -1,7 +1,7 @@
 """Where the command and the C libraries are, as seen from this package.
 
-Two layouts: lib/python/shardledger of a prefix (`cmake --install`, a build directory), and
-lib/pythonX.Y/site-packages/shardledger of an environment that pip installed into. Both have bin/shardledger and lib/.
+Three layouts: lib/python/shardledger of a prefix (`cmake --install`, a build directory), lib/pythonX.Y/site-packages/shardledger
+of an environment that pip installed into, and shardledger of `pip install --target`. All have bin/shardledger and lib/ above.
 """
 
 import os
@@ -15,12 +15,12 @@ def _places(*relative):
 
 
 def library_directories():
-    return _places("../..", "../../../../lib")
+    return _places("../..", "../../../../lib", "../lib")
 
 
 def find_command():
     """The `shardledger` binary of this installation, else the one on PATH; None when there is neither."""
-    for directory in _places("../../../bin", "../../../../bin"):
+    for directory in _places("../../../bin", "../../../../bin", "../bin"):
         path = os.path.join(directory, "shardledger")
         if os.path.isfile(path) and os.access(path, os.X_OK):
             return path

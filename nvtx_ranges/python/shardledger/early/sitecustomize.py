@@ -10,9 +10,9 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def _prepare():
-    root = os.path.dirname(os.path.dirname(_HERE))
-    if root not in sys.path:
-        sys.path.append(root)  # an installed package comes before the one beside the library, as when the plugin attaches
+    elsewhere = os.path.join(os.path.dirname(_HERE), "elsewhere")
+    if elsewhere not in sys.path:
+        sys.path.append(elsewhere)  # a package that this Python has comes first, as when the plugin attaches
     from shardledger._companion.rehearsing import rehearsal
 
     rehearsal.prepare()

@@ -54,7 +54,7 @@ int sl_rank_allocation_ends(struct sl_rank_builder *b, struct sl_allocation *a) 
 static int allocation_made(struct sl_rank_builder *b, struct sl_allocation *a) {
   int r = 0;
   if ((int)a->device == b->memory.device && !b->figures_only)
-    r = sl_or_no_memory(sl_module_states_allocated(b->states, a->phase), b->error);
+    r = sl_or_no_memory(sl_module_states_allocated(b->states, a->phase, a->requested_bytes), b->error);
   return r < 0 ? r : sl_rank_allocation_begins(b, a);
 }
 

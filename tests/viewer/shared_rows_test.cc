@@ -156,8 +156,9 @@ TEST_F(SharedRows, AreFoundByAnyCondition) {
     EXPECT_EQ(answer(columns + where), answer(main)) << condition;
     std::string as_numbers = condition; /* a text that is a number is compared as one */
     as_numbers.erase(std::remove(as_numbers.begin(), as_numbers.end(), '\''), as_numbers.end());
-    if (condition.find("kind") == std::string::npos && as_numbers != condition)
+    if (condition.find("kind") == std::string::npos && as_numbers != condition) {
       EXPECT_EQ(answer(columns + where), answer(columns + " FROM phase WHERE " + as_numbers)) << condition;
+    }
   }
   EXPECT_EQ(
       answer("SELECT count(*) AS n, sum(f.rank = s.rank) AS ranks FROM step s JOIN phase f ON f.id = s.peak_phase_id"),

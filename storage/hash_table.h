@@ -30,6 +30,10 @@ static inline unsigned sl_hash_number(const void *key, size_t bytes) {
   } while (0)
 #include <uthash.h>
 
+/* Chains of one or two elements instead of five: each further one is a place in memory that is not in the cache. */
+#undef HASH_BKT_CAPACITY_THRESH
+#define HASH_BKT_CAPACITY_THRESH 5U
+
 /* True when the element that HASH_ADD was given is not in the table. */
 #define SL_HASH_FAILED(element) ((element)->hh.tbl == NULL)
 

@@ -40,6 +40,10 @@ size_t sl_name_clean(const char *text, size_t length, char *out) {
   const unsigned char *from = (const unsigned char *)text;
   size_t used = 0;
   for (size_t i = 0; i < length;) {
+    if (from[i] >= 0x20 && from[i] < 0x7f && used < SL_NAME_MAX) { /* as nearly all are */
+      out[used++] = text[i++];
+      continue;
+    }
     size_t bytes = character_length(from + i, length - i);
     const char *copy = text + i;
     size_t copy_bytes = bytes;

@@ -32,6 +32,8 @@ struct sl_block_map {
   struct sl_block_totals totals;
   struct block *blocks;           /* hash by address */
   struct block *last;             /* block of the last ALLOC, or restored last */
+  struct block *leaving;          /* whose free was asked for last: that it is done comes next, nearly always */
+  struct block *spare;            /* removed ones, by `next` */
   uint64_t whole_bytes;           /* of free blocks that are all of their segment */
   struct free_block *free_blocks; /* a heap, the largest first; NULL: nobody has asked since it was forgotten */
   size_t free_count, free_capacity;
@@ -50,6 +52,10 @@ struct sl_block_map *sl_block_map_free(struct sl_block_map *map) {
   struct block *block, *next;
   HASH_ITER(hh, map->blocks, block, next) {
     HASH_DEL(map->blocks, block);
+    free(block);
+  }
+  for (block = map->spare; block; block = next) {
+    next = block->next;
     free(block);
   }
   free(map->free_blocks);
@@ -120,9 +126,13 @@ static struct block *block_find(const struct sl_block_map *map, uint64_t address
 }
 
 static struct block *block_add(struct sl_block_map *map, uint64_t address, uint64_t bytes, uint32_t place) {
-  struct block *block = calloc(1, sizeof *block);
-  if (!block)
+  struct block *block = map->spare;
+  if (block) {
+    map->spare = block->next;
+    *block = (struct block){0};
+  } else if (!(block = calloc(1, sizeof *block))) {
     return NULL;
+  }
   block->address = address;
   block->bytes = bytes;
   block->place = place;
@@ -137,8 +147,11 @@ static void block_remove(struct sl_block_map *map, struct block *block) {
     block->next->previous = block->previous;
   if (map->last == block)
     map->last = NULL;
+  if (map->leaving == block)
+    map->leaving = NULL;
   HASH_DEL(map->blocks, block);
-  free(block);
+  block->next = map->spare;
+  map->spare = block;
 }
 
 static void block_insert_after(struct block *block, struct block *added) {
@@ -284,13 +297,16 @@ static void block_free_requested(struct sl_block_map *map, uint64_t address, str
     return;
   }
   block->state = SL_BLOCK_PENDING;
+  map->leaving = block;
   map->totals.allocated_bytes -= block->bytes;
   out->user = block->user;
   out->block_bytes = block->bytes;
 }
 
 static void block_free_completed(struct sl_block_map *map, uint64_t address, struct sl_block_change *out) {
-  struct block *block = block_find(map, address);
+  struct block *block = map->leaving;
+  if (!block || block->address != address)
+    block = block_find(map, address);
   if (!block || block->state != SL_BLOCK_PENDING) {
     out->unknown = true;
     return;

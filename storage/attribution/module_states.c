@@ -27,12 +27,19 @@ struct window { /* an open Peak Backward of an FSDP unit */
   bool done;                    /* its post-backward has run: ends with what comes next */
 };
 
+struct cast { /* of an input of an FSDP unit, to the type that it computes in; its gradient is yet to come */
+  uint32_t module;
+  uint64_t bytes;
+};
+
 struct sl_module_states {
   struct sl_phases *phases;
   struct sl_states_sink sink;
   struct state_count *counts;
   struct window *windows;
   size_t window_count, done_count;
+  struct cast *casts; /* of this step */
+  size_t cast_count;
   bool in_step, saw_fsdp;
   int r; /* -ENOMEM: items are missing */
 };
@@ -67,6 +74,7 @@ struct sl_module_states *sl_module_states_free(struct sl_module_states *states) 
   if (states) {
     counts_clear(states);
     free(states->windows);
+    free(states->casts);
     free(states);
   }
   return NULL;
@@ -78,7 +86,7 @@ void sl_module_states_step_begins(struct sl_module_states *states) {
 
 void sl_module_states_step_ended(struct sl_module_states *states) {
   counts_clear(states);
-  states->window_count = states->done_count = 0; /* the sweep closes what is open */
+  states->window_count = states->done_count = states->cast_count = 0; /* the sweep closes what is open */
   states->in_step = states->saw_fsdp = false;
 }
 
@@ -274,14 +282,51 @@ static void post_backward_ends(struct sl_module_states *states, const struct sl_
   }
 }
 
-int sl_module_states_allocated(struct sl_module_states *states, const struct sl_phase *phase) {
+/* ---- inputs that FSDP casts ---- */
+
+static bool is_cast(const struct sl_phase *phase) {
+  return phase && phase->kind == SL_KIND_input && strcmp(phase->name, "FSDP::cast_forward_inputs") == 0;
+}
+
+/* FSDP casts before its own ranges of the call, which tell the unit; but the companion's is around it. */
+static void cast_add(struct sl_module_states *states, const struct sl_phase *phase, uint64_t bytes) {
+  while (phase && phase->kind != SL_KIND_forward && phase->kind != SL_KIND_recompute)
+    phase = phase->parent;
+  if (!phase || !is_fsdp(states, phase->module) || !states->in_step)
+    return;
+  struct cast *grown = sl_list_grow(states->casts, states->cast_count, sizeof *grown);
+  if (!grown) {
+    states->r = -ENOMEM;
+    return;
+  }
+  states->casts = grown;
+  grown[states->cast_count++] = (struct cast){.module = phase->module, .bytes = bytes};
+}
+
+/* The gradient of a cast has the type of before: a float32 of a bfloat16, twice its bytes; or the other way round. */
+static bool cast_ends(struct sl_module_states *states, uint32_t module, uint64_t bytes) {
+  for (size_t i = states->cast_count; i-- > 0;) {
+    const struct cast *cast = &states->casts[i];
+    if (cast->module == module && (cast->bytes == 2 * bytes || 2 * cast->bytes == bytes)) {
+      states->casts[i] = states->casts[--states->cast_count];
+      return true;
+    }
+  }
+  return false;
+}
+
+int sl_module_states_allocated(struct sl_module_states *states, const struct sl_phase *phase, uint64_t bytes) {
+  if (is_cast(phase))
+    cast_add(states, phase, bytes);
   if (!states->done_count)
     return states->r;
   for (; phase; phase = phase->parent)
     if (phase->point == SL_POINT_pre_backward || phase->point == SL_POINT_accumulate ||
         phase->point == SL_POINT_post_backward_reshard || phase->point == SL_POINT_reduce_scatter)
       return states->r;
-  backward_windows_close(states, false);
+  for (size_t w = states->window_count; w-- > 0;)
+    if (states->windows[w].done && !cast_ends(states, states->windows[w].module, bytes))
+      backward_window_close(states, w);
   return states->r;
 }
 

@@ -4,9 +4,9 @@
  *
  * A tracker's Peak Forward begins with the forward and ends with it. Its Peak Backward begins when a unit's
  * pre-backward does; it ends when the gradients of the unit's inputs have arrived where they were made: after the
- * unit's post-backward, and after the pre-backward of the unit before it, which hooks onto the same tensor earlier.
- * Units whose inputs need no gradients, such as most roots, are left when the graph is done: before FSDP's root
- * callback, which then runs their post-backward.
+ * unit's post-backward, after the gradients of what FSDP cast of them, and after the pre-backward of the unit before
+ * it, which hooks onto the same tensor earlier. Units whose inputs need no gradients, such as most roots, are left when
+ * the graph is done: before FSDP's root callback, which then runs their post-backward.
  */
 #ifndef SHARDLEDGER_MODULE_STATES_H
 #define SHARDLEDGER_MODULE_STATES_H
@@ -37,8 +37,11 @@ void sl_module_states_step_ended(struct sl_module_states *states);
 int sl_module_states_opened(struct sl_module_states *states, const struct sl_phase *phase);
 int sl_module_states_closed(struct sl_module_states *states, const struct sl_phase *phase);
 
-/* To be called before the item of an allocation that is made in the phase (NULL: outside of all). As above. */
-int sl_module_states_allocated(struct sl_module_states *states, const struct sl_phase *phase);
+/*
+ * To be called before the item of an allocation that is made in the phase (NULL: outside of all), of as many requested
+ * bytes. As above.
+ */
+int sl_module_states_allocated(struct sl_module_states *states, const struct sl_phase *phase, uint64_t bytes);
 
 /* FSDP2 has shown itself since the last step ended: the tracker that can follow the job is FSDPMemTracker. */
 bool sl_module_states_saw_fsdp(const struct sl_module_states *states);

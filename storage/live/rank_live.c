@@ -298,6 +298,14 @@ static bool is_snapshot_partial(const struct sl_live_rank *rank) {
   return sl_rank_memory_is_partial(view.memory);
 }
 
+/* Where allocations came from and what used them: the first event has begun what needs one, and figures need no more.
+ */
+static void details_leave_out(struct sl_log *log) {
+  static const uint8_t types[] = {SL_EVENT_use, SL_EVENT_allocator_site, SL_EVENT_allocator_note};
+  for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
+    sl_log_leave_out(log, types[i]);
+}
+
 int sl_live_rank_read(struct sl_live_rank *rank, uint64_t until_ns, uint64_t events, struct sl_error *error) {
   bool again = false;
   if (rank->settled)
@@ -316,6 +324,8 @@ int sl_live_rank_read(struct sl_live_rank *rank, uint64_t until_ns, uint64_t eve
   sl_log_hold(rank->log, until_ns);
   struct sl_event event;
   for (uint64_t i = 0; i < events && (r = sl_log_past_next(rank->past, &event, error)) > 0; i++) {
+    if (!rank->begun && rank->figures_only)
+      details_leave_out(rank->log);
     rank->begun = true;
     if (event.time_ns > rank->state.last_ns)
       rank->state.last_ns = event.time_ns;
@@ -327,6 +337,8 @@ int sl_live_rank_read(struct sl_live_rank *rank, uint64_t until_ns, uint64_t eve
     event_note(rank, &event);
     r = 1;
   }
+  if (sl_log_left_out_ns(rank->log) > rank->state.last_ns)
+    rank->state.last_ns = sl_log_left_out_ns(rank->log);
   return r;
 }
 

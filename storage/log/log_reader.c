@@ -238,6 +238,14 @@ void sl_log_hold(struct sl_log *log, uint64_t until_ns) {
   log->until_ns = until_ns;
 }
 
+void sl_log_leave_out(struct sl_log *log, uint8_t type) {
+  log->left_out[type / 64] |= 1ull << type % 64;
+}
+
+uint64_t sl_log_left_out_ns(const struct sl_log *log) {
+  return log->left_out_ns;
+}
+
 uint64_t sl_log_held(const struct sl_log *log) {
   return log->heap_count && log->heap[0]->time_ns > log->until_ns ? log->heap[0]->time_ns : 0;
 }

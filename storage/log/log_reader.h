@@ -97,6 +97,13 @@ void sl_log_hold(struct sl_log *log, uint64_t until_ns);
 /* After sl_log_next has returned 0: the time of the first event that is held back; 0: none is. */
 uint64_t sl_log_held(const struct sl_log *log);
 
+/*
+ * From now on the threads' events of this type are counted, and not given: for one who makes nothing of them. Those
+ * that are held back may be given later.
+ */
+void sl_log_leave_out(struct sl_log *log, uint8_t type);
+uint64_t sl_log_left_out_ns(const struct sl_log *log); /* the time of the last one; 0: there was none */
+
 /* Text of a string id; "" for 0 and for ids that were never written. Owned by the log, valid until sl_log_close. */
 const char *sl_log_string(const struct sl_log *log, uint32_t id);
 

@@ -104,6 +104,8 @@ struct sl_log {
 
   struct sl_log_counts counts;
   uint64_t newer[256 / 64];      /* types of records that were skipped, a bit each */
+  uint64_t left_out[256 / 64];   /* types of events that nobody wants, a bit each */
+  uint64_t left_out_ns;          /* time of the last one of these */
   uint64_t held_max, held_bytes; /* of records, in all streams */
   struct sl_records spare;       /* a segment of which a stream takes a part */
   uint64_t unplaced; /* damaged segments whose thread is not known, and whose place was not yet found missing */

@@ -3,18 +3,18 @@
  * two models may use the same.
  */
 #include "module_table.h"
+#include "plugin/format/name.h"
 #include "storage/grow.h"
 #include "storage/hash_table.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 struct module_key { /* (root, fqn) → module id */
-  char *key;
   uint32_t id;
   UT_hash_handle hh;
+  char key[];
 };
 
 struct module_place { /* of a module whose id is not its place */
@@ -36,7 +36,6 @@ struct sl_module_table {
   struct module_place *places;
   uint64_t repeated;
   struct fsdp_root *fsdp_roots;
-  bool out_of_memory; /* a look-up had none, and answered that there is no such module */
 };
 
 struct sl_module_table *sl_module_table_new(const struct sl_log *log) {
@@ -52,7 +51,6 @@ struct sl_module_table *sl_module_table_free(struct sl_module_table *table) {
   struct module_key *key, *next;
   HASH_ITER(hh, table->keys, key, next) {
     HASH_DEL(table->keys, key);
-    free(key->key);
     free(key);
   }
   struct module_place *place, *next_place;
@@ -70,24 +68,42 @@ struct sl_module_table *sl_module_table_free(struct sl_module_table *table) {
   return NULL;
 }
 
-static char *module_key_text(uint32_t root, const char *fqn, size_t length) {
-  char *key = NULL;
-  return asprintf(&key, "%u:%.*s", root, (int)length, fqn) < 0 ? NULL : key;
+/* A module's name in its tree, as a key. Longer ones than a log has are no module's. */
+struct name_key {
+  size_t bytes; /* 0: too long */
+  char text[sizeof(uint32_t) + SL_NAME_MAX];
+};
+
+static void name_key_append(struct name_key *key, const void *text, size_t bytes) {
+  if (!key->bytes || bytes > sizeof key->text - key->bytes) {
+    key->bytes = 0;
+    return;
+  }
+  memcpy(key->text + key->bytes, text, bytes);
+  key->bytes += bytes;
 }
 
-/* Asking a table changes nothing in it but this. */
-static uint32_t lookup_failed(const struct sl_module_table *table) {
-  ((struct sl_module_table *)table)->out_of_memory = true;
-  return 0;
+static void name_key_begin(struct name_key *key, uint32_t root) {
+  memcpy(key->text, &root, sizeof root);
+  key->bytes = sizeof root;
+}
+
+static struct module_key *key_find(const struct sl_module_table *table, const struct name_key *name) {
+  struct module_key *key = NULL;
+  if (name->bytes)
+    HASH_FIND(hh, table->keys, name->text, name->bytes, key);
+  return key;
+}
+
+static struct module_key *key_of(const struct sl_module_table *table, uint32_t root, const char *fqn, size_t length) {
+  struct name_key name;
+  name_key_begin(&name, root);
+  name_key_append(&name, fqn, length);
+  return key_find(table, &name);
 }
 
 static uint32_t module_lookup(const struct sl_module_table *table, uint32_t root, const char *fqn, size_t length) {
-  char *text = module_key_text(root, fqn, length);
-  if (!text)
-    return lookup_failed(table);
-  struct module_key *key;
-  HASH_FIND_STR(table->keys, text, key);
-  free(text);
+  const struct module_key *key = key_of(table, root, fqn, length);
   return key ? key->id : 0;
 }
 
@@ -104,10 +120,6 @@ const struct sl_module_info *sl_module_table_find(const struct sl_module_table *
 const struct sl_module_info *sl_module_table_all(const struct sl_module_table *table, uint32_t *count) {
   *count = table->count;
   return table->modules;
-}
-
-bool sl_module_table_failed(const struct sl_module_table *table) {
-  return table->out_of_memory;
 }
 
 void sl_module_table_saw_backward(struct sl_module_table *table, uint32_t id) {
@@ -176,14 +188,9 @@ static struct sl_module_info *place_again(struct sl_module_table *table, const s
   table->repeated += strcmp(known->fqn, module->fqn) != 0 || strcmp(known->class_name, module->class_name) != 0 ||
                      known->parent != module->parent;
   fsdp_root_forget(table, known->root, (uint32_t)(known - table->modules));
-  char *text = module_key_text(known->root, known->fqn, strlen(known->fqn));
-  struct module_key *key = NULL;
-  if (text)
-    HASH_FIND_STR(table->keys, text, key);
-  free(text);
+  struct module_key *key = key_of(table, known->root, known->fqn, strlen(known->fqn));
   if (key && key->id == module->id) {
     HASH_DEL(table->keys, key);
-    free(key->key);
     free(key);
   }
   return known;
@@ -227,7 +234,10 @@ int sl_module_table_add(struct sl_module_table *table, const struct sl_event_mod
   struct sl_module_info *place = place_again(table, &module);
   if (!place)
     place = place_new(table, module.id);
-  struct module_key *key = place ? calloc(1, sizeof *key) : NULL;
+  struct name_key name;
+  name_key_begin(&name, module.root);
+  name_key_append(&name, module.fqn, strlen(module.fqn));
+  struct module_key *key = place ? calloc(1, sizeof *key + name.bytes) : NULL;
   if (!key)
     return -ENOMEM;
   *place = module;
@@ -236,14 +246,9 @@ int sl_module_table_add(struct sl_module_table *table, const struct sl_event_mod
     return -ENOMEM;
   }
   key->id = module.id;
-  key->key = module_key_text(module.root, module.fqn, strlen(module.fqn));
-  if (!key->key) {
-    free(key);
-    return -ENOMEM;
-  }
-  HASH_ADD_KEYPTR(hh, table->keys, key->key, strlen(key->key), key);
+  memcpy(key->key, name.text, name.bytes);
+  HASH_ADD_KEYPTR(hh, table->keys, key->key, name.bytes, key);
   if (SL_HASH_FAILED(key)) {
-    free(key->key);
     free(key);
     return -ENOMEM;
   }
@@ -264,12 +269,13 @@ static uint32_t module_named(const struct sl_module_table *table, uint32_t root,
     return length ? 0 : root;
   if (!length)
     return fsdp_root->id;
-  char *full = NULL;
-  if (asprintf(&full, "%s.%.*s", fsdp_root->fqn, (int)length, fqn) < 0)
-    return lookup_failed(table);
-  id = module_lookup(table, root, full, strlen(full));
-  free(full);
-  return id;
+  struct name_key full;
+  name_key_begin(&full, root);
+  name_key_append(&full, fsdp_root->fqn, strlen(fsdp_root->fqn));
+  name_key_append(&full, ".", 1);
+  name_key_append(&full, fqn, length);
+  const struct module_key *key = key_find(table, &full);
+  return key ? key->id : 0;
 }
 
 uint32_t sl_module_table_of_fsdp_name(const struct sl_module_table *table, uint32_t root, const char *name) {

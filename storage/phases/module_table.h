@@ -42,9 +42,6 @@ uint64_t sl_module_table_repeated(const struct sl_module_table *table);
 /* A backward of this module began, so its model is one that is trained. */
 void sl_module_table_saw_backward(struct sl_module_table *table, uint32_t id);
 
-/* Whether memory ran out in a look-up, which then said that there is no such module. */
-bool sl_module_table_failed(const struct sl_module_table *table);
-
 /* Whether a module (0: none) belongs to a model without a backward, beside one that is trained: a reference, a copy. */
 bool sl_module_table_is_aside(const struct sl_module_table *table, uint32_t id);
 

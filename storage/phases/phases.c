@@ -242,10 +242,6 @@ uint64_t sl_phases_modules_repeated(const struct sl_phases *phases) {
   return sl_module_table_repeated(phases->modules);
 }
 
-bool sl_phases_failed(const struct sl_phases *phases) {
-  return sl_module_table_failed(phases->modules);
-}
-
 bool sl_phases_is_aside(const struct sl_phases *phases, uint32_t module) {
   return sl_module_table_is_aside(phases->modules, module);
 }

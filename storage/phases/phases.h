@@ -70,8 +70,6 @@ const struct sl_module_info *sl_phases_module(const struct sl_phases *phases, ui
 
 /* How many modules are not there, as another one got their id. */
 uint64_t sl_phases_modules_repeated(const struct sl_phases *phases);
-/* Whether memory ran out in a question, whose answer was wrong then. */
-bool sl_phases_failed(const struct sl_phases *phases);
 
 /* Whether a module (0: none) belongs to a model without a backward, beside one that is trained: a reference, a copy. */
 bool sl_phases_is_aside(const struct sl_phases *phases, uint32_t module);

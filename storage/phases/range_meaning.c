@@ -6,10 +6,11 @@
 
 static const struct {
   const char *prefix;
+  size_t length;
   enum sl_kind kind;
   enum sl_phase_point point;
 } rules[] = {
-#define RULE(prefix, kind, point) {prefix, SL_KIND_##kind, SL_POINT_##point},
+#define RULE(prefix, kind, point) {prefix, sizeof prefix - 1, SL_KIND_##kind, SL_POINT_##point},
 #include "phase_rules.def"
 #undef RULE
 };
@@ -46,7 +47,7 @@ static bool meaning_by_user(struct sl_phases *phases, uint32_t thread, const cha
 static struct meaning meaning_by_table(const struct sl_phases *phases, const char *name) {
   struct meaning meaning = {.kind = SL_KIND_user};
   for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++)
-    if (strncmp(name, rules[i].prefix, strlen(rules[i].prefix)) == 0) {
+    if (name[0] == rules[i].prefix[0] && strncmp(name, rules[i].prefix, rules[i].length) == 0) {
       meaning.kind = rules[i].kind;
       meaning.point = rules[i].point;
       break;

@@ -54,7 +54,7 @@ int sl_rank_allocation_ends(struct sl_rank_builder *b, struct sl_allocation *a) 
 static int allocation_made(struct sl_rank_builder *b, struct sl_allocation *a) {
   int r = 0;
   if ((int)a->device == b->memory.device && !b->figures_only)
-    r = sl_or_no_memory(sl_module_states_allocated(b->states, a->phase), b->error);
+    r = sl_or_no_memory(sl_module_states_allocated(b->states, a->phase, a->requested_bytes), b->error);
   return r < 0 ? r : sl_rank_allocation_begins(b, a);
 }
 
@@ -183,6 +183,13 @@ static int on_change(struct sl_rank_builder *b, const struct occasion *on, uint3
   }
 }
 
+/* Of what is no allocation that is known by itself, and no highest point, nobody asks where it was made or freed. */
+static bool only_sums_move(const struct sl_rank_builder *b, int action, const struct sl_block_change *change) {
+  if (change->user || (action != SL_ALLOC && action != SL_FREE_REQUESTED && action != SL_FREE_COMPLETED))
+    return false;
+  return !sl_rank_period_rises(&b->life.current, sl_block_map_totals(b->memory.devices[b->memory.device].map));
+}
+
 int sl_rank_on_allocator(struct sl_rank_builder *b, const struct sl_event *event) {
   const struct sl_event_allocator *e = event->payload;
   struct sl_rank_memory *memory = &b->memory;
@@ -205,6 +212,8 @@ int sl_rank_on_allocator(struct sl_rank_builder *b, const struct sl_event *event
   int r = sl_or_no_memory(sl_rank_memory_apply(memory, e, &change), b->error);
   if (r < 0)
     return r;
+  if (b->figures_only && only_sums_move(b, e->action, &change))
+    return 0;
   struct occasion on = {.event = event};
   on.placed = phase_find(b, event, &on.phase);
   pattern_add(b, &on, e->action, e->place, e->bytes, change.block_bytes, change.user);

@@ -104,12 +104,13 @@ static int on_source_state(struct sl_rank_builder *b, const struct sl_event *eve
 
 static int on_event(struct sl_rank_builder *b, const struct sl_event *event) {
   const void *payload = event->payload;
+  if (event->type == SL_EVENT_allocator) /* most events are, and nobody else hears of them */
+    return sl_rank_on_allocator(b, event);
   int r = sl_collectives_event(b->collectives, event, b->error);
   sl_rank_pattern_event(b->life.current.pattern, event, b->log, b->phases);
   if (r < 0)
     return r;
   switch (event->type) {
-  case SL_EVENT_allocator: return sl_rank_on_allocator(b, event);
   case SL_EVENT_allocator_place: return sl_or_no_memory(sl_rank_memory_place_add(&b->memory, payload), b->error);
   case SL_EVENT_allocator_restore: return sl_rank_on_allocator_restore(b, payload);
   case SL_EVENT_allocator_existing: return sl_rank_on_allocator_existing(b, event);
@@ -159,7 +160,7 @@ static int on_event(struct sl_rank_builder *b, const struct sl_event *event) {
   case SL_EVENT_parameter:
   case SL_EVENT_fsdp_unit:
   case SL_EVENT_optimizer: return sl_rank_on_shards(b, event);
-  case SL_EVENT_use: return sl_rank_on_use(b, event);
+  case SL_EVENT_use: return b->figures_only ? 0 : sl_rank_on_use(b, event);
   case SL_EVENT_use_watch: return sl_rank_on_use_watch(b, event);
   case SL_EVENT_refused_site: sl_rank_on_refused_site(b, event); return 0;
   default: return on_phase_event(b, event);
@@ -400,7 +401,7 @@ int sl_rank_builder_finish(struct sl_rank_builder *b) {
     r = sl_exposed_time_write(b->writer, b->error);
   if (r == 0)
     r = rank_write(b, &b->memory.devices[b->memory.device >= 0 ? b->memory.device : 0].info);
-  return r < 0 || !sl_phases_failed(b->phases) ? r : sl_no_memory(b->error);
+  return r;
 }
 
 int sl_rank_ledger_build(struct sl_log *log, struct sl_ledger_writer *writer, const struct sl_ledger_options *options,

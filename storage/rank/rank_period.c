@@ -68,6 +68,12 @@ void sl_rank_period_peak(struct sl_rank_period *period, const struct sl_block_to
   totals_max(&period->row.peak, now);
 }
 
+bool sl_rank_period_rises(const struct sl_rank_period *period, const struct sl_block_totals *now) {
+  const struct sl_block_totals *peak = &period->row.peak;
+  return now->allocated_bytes > peak->allocated_bytes || now->reserved_bytes > peak->reserved_bytes ||
+         now->active_bytes > peak->active_bytes || now->requested_bytes > peak->requested_bytes;
+}
+
 /* ---- what runs in a period outside of steps ---- */
 
 /* Ranges that libraries open by themselves say nothing of what the program does. */

@@ -46,6 +46,9 @@ void sl_rank_period_watch(struct sl_rank_period *period, const struct sl_block_t
 void sl_rank_period_peak(struct sl_rank_period *period, const struct sl_block_totals *now, const struct sl_phase *phase,
                          uint64_t at, uint64_t at_ns);
 
+/* Whether it would be, in any of the sums. */
+bool sl_rank_period_rises(const struct sl_rank_period *period, const struct sl_block_totals *now);
+
 /* A phase has ended in it, which may name it. */
 void sl_rank_period_name(struct sl_rank_period *period, const struct sl_phase *phase, uint64_t at);
 

@@ -35,46 +35,35 @@ static const char *other_format(const unsigned char *data, size_t length) {
   return NULL;
 }
 
-int sl_snapshot_file_open(const char *path, struct sl_snapshot_file *out, struct sl_error *error) {
-  struct stat status;
-  *out = (struct sl_snapshot_file){0};
+int sl_snapshot_file_open(const char *path, struct sl_mapped_file *out, struct sl_error *error) {
+  *out = (struct sl_mapped_file){.fd = -1};
   int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0)
     return sl_error_set(error, -errno, "%s: %s", path, strerror(errno));
-  int r = fstat(fd, &status) < 0 ? -errno : 0;
-  if (r == 0 && !S_ISREG(status.st_mode))
-    r = -EBADMSG;
-  if (r < 0) {
-    close(fd);
-    return sl_error_set(error, r, r == -EBADMSG ? "%s is no file" : "%s can't be read", path);
-  }
-  out->length = (size_t)status.st_size;
-  out->changed_ns = (uint64_t)status.st_mtim.tv_sec * 1000000000u + (uint64_t)status.st_mtim.tv_nsec;
-  void *data = out->length ? mmap(NULL, out->length, PROT_READ, MAP_PRIVATE, fd, 0) : NULL;
-  r = data == MAP_FAILED ? -errno : 0;
-  close(fd);
+  int r = sl_mapped_file_open(fd, out);
+  if (r == -EBADMSG)
+    return sl_error_set(error, r, "%s is no file", path);
   if (r < 0)
     return sl_error_set(error, r, "%s can't be read: %s", path, strerror(-r));
-  out->data = data;
-  if (data)
-    madvise(data, out->length, MADV_SEQUENTIAL);
-  const char *other = other_format(out->data, out->length);
+  if (out->data)
+    madvise((void *)(uintptr_t)out->data, out->length, MADV_SEQUENTIAL);
+  const char *other = out->data ? other_format(out->data, out->length) : "empty";
   if (other) {
-    sl_snapshot_file_close(out);
-    return sl_error_set(error, -EBADMSG, "%s is %s", path, out->length || data ? other : "empty");
+    sl_mapped_file_close(out);
+    return sl_error_set(error, -EBADMSG, "%s is %s", path, other);
   }
   return 0;
 }
 
-void sl_snapshot_file_release(void *file, size_t at) {
-  const struct sl_snapshot_file *mapped = file;
-  madvise((void *)(uintptr_t)mapped->data, at & ~(size_t)((1u << 20) - 1), MADV_DONTNEED);
+int sl_snapshot_file_settled(const struct sl_mapped_file *file, const char *path, struct sl_error *error) {
+  return sl_mapped_file_is_changed(file)
+             ? sl_error_set(error, -EBADMSG, "%s changed while it was read; ask again when it is written", path)
+             : 0;
 }
 
-void sl_snapshot_file_close(struct sl_snapshot_file *file) {
-  if (file->data)
-    munmap((void *)(uintptr_t)file->data, file->length);
-  *file = (struct sl_snapshot_file){0};
+void sl_snapshot_file_release(void *file, size_t at) {
+  const struct sl_mapped_file *mapped = file;
+  madvise((void *)(uintptr_t)mapped->data, at & ~(size_t)((1u << 20) - 1), MADV_DONTNEED);
 }
 
 bool sl_snapshot_is(const char *path) {
@@ -152,8 +141,8 @@ int sl_recording_open(const char *path, struct sl_log **out, struct sl_error *er
 }
 
 int sl_snapshot_check(const char *path, struct sl_error *error) {
-  struct sl_snapshot_file file;
+  struct sl_mapped_file file;
   int r = sl_snapshot_file_open(path, &file, error);
-  sl_snapshot_file_close(&file);
+  sl_mapped_file_close(&file);
   return r;
 }

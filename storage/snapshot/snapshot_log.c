@@ -49,7 +49,7 @@ struct device {
 enum stage { STRINGS, FACTS, PLACES, FRAMES, SITES, RESTORES, EXISTING, HISTORY, SUMS, DONE };
 
 struct sl_snapshot_log {
-  struct sl_snapshot_file file;
+  struct sl_mapped_file file;
   struct sl_snapshot snapshot;
   struct sl_snapshot_places places;
   struct device devices[SL_DEVICES_MAX];
@@ -351,14 +351,13 @@ static void stage_step(struct sl_snapshot_log *log) {
 }
 
 static int snapshot_next(void *context, struct sl_event *event, struct sl_error *error) {
-  (void)error;
   struct sl_snapshot_log *log = context;
   if (log->first == log->count) {
     log->first = log->count = 0;
     while (log->count == 0 && log->stage != DONE)
       stage_step(log);
     if (log->count == 0)
-      return 0;
+      return sl_snapshot_file_settled(&log->file, own_text(log, OWN_file), error);
   }
   const size_t at = log->first++;
   *event = (struct sl_event){.type = log->waiting[at].type,
@@ -384,7 +383,7 @@ static void snapshot_close(void *context) {
     free(log->texts[i]);
   sl_snapshot_places_free(&log->places);
   sl_snapshot_free(&log->snapshot);
-  sl_snapshot_file_close(&log->file);
+  sl_mapped_file_close(&log->file);
   free(log->threads);
   free(log->sites);
   free(log->site_frames);
@@ -524,6 +523,8 @@ int sl_snapshot_log_open(const char *path, struct sl_log **out, struct sl_error 
   int r = sl_snapshot_file_open(path, &from->file, error);
   if (r == 0)
     r = rows_read(from, path, error);
+  if (sl_mapped_file_is_changed(&from->file)) /* whatever was found in it */
+    r = sl_snapshot_file_settled(&from->file, path, error);
   if (r < 0) {
     snapshot_close(from);
     return r;

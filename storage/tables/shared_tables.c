@@ -9,13 +9,18 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* A column of the rank in s, made of the row in o. */
+/*
+ * A column of the rank in s, made of the row in o. A sum is no column with a type, which SQLite would compare '5' with
+ * as a number: the cast gives it that, by a word that means 64 bits to other engines, too.
+ */
 static void column_add(FILE *sql, const struct sl_column *column) {
   switch (column->shift) {
   case SL_SHIFT_none: fprintf(sql, "o.%s", column->name); return;
   case SL_SHIFT_rank: fprintf(sql, "s.rank AS rank"); return;
-  case SL_SHIFT_id: fprintf(sql, "o.%s + ((s.rank - s.same_as) << 40) AS %s", column->name, column->name); return;
-  case SL_SHIFT_instant: fprintf(sql, "o.%s + s.later_ns AS %s", column->name, column->name); return;
+  case SL_SHIFT_id:
+    fprintf(sql, "CAST(o.%s + ((s.rank - s.same_as) << 40) AS BIGINT) AS %s", column->name, column->name);
+    return;
+  case SL_SHIFT_instant: fprintf(sql, "CAST(o.%s + s.later_ns AS BIGINT) AS %s", column->name, column->name); return;
   }
 }
 

@@ -448,13 +448,14 @@ SELECT rank + 1 AS first, next - 1 AS last FROM (
   FROM (SELECT -1 AS rank UNION ALL SELECT rank FROM rank))
 WHERE next > rank + 1 AND NOT EXISTS (SELECT 1 FROM rank WHERE rehearsal IS NOT NULL);
 
--- What NCCL 2.28.9 takes of the device for a communicator whose ranks are on one host with NVLink, by what it is used for, as
--- measured with two H200 (docs/nccl.md): 24 channels of collectives and 32 of sends and receives. An estimate elsewhere.
--- group_number: of a rehearsed rank (rehearsed_group), which has no communicator; comm and recorded_bytes: of a real one. rings,
--- sends, receives: 1 where there was such a call. Communicators of one rank are not in it.
+-- What NCCL takes of the device for a communicator whose ranks are on one host with NVLink, by what it is used for, as measured with
+-- two H200 and the version of NCCL that measured_version says (docs/nccl.md): 24 channels of collectives and 32 of sends and receives.
+-- An estimate elsewhere. group_number: of a rehearsed rank (rehearsed_group), which has no communicator; comm and recorded_bytes: of a
+-- real one. rings, sends, receives: 1 where there was such a call. Communicators of one rank are not in it.
 CREATE VIEW nccl_estimate AS
 SELECT rank, group_number, comm, nranks, rings, sends, receives, recorded_bytes,
-  1048576 * (4 + 32 * 6 + rings * 24 * (2 + 10) + sends * 32 * 2 + receives * 32 * 10) AS estimated_bytes
+  1048576 * (4 + 32 * 6 + rings * 24 * (2 + 10) + sends * 32 * 2 + receives * 32 * 10) AS estimated_bytes,
+  '2.28.9' AS measured_version
 FROM (
   SELECT rank, number AS group_number, NULL AS comm, nranks, rings, sends, receives, NULL AS recorded_bytes FROM rehearsed_group
   UNION ALL

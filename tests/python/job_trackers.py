@@ -165,5 +165,7 @@ for name in sys.argv[1:]:
     rows = compare.compare(kind, mine, theirs)
     print(json.dumps({"job": name, "answered": mine.kind, "counts": {check: sum(row.check == check for row in rows) for check in compare.CHECKS},
                       "failed": [str(row) for row in rows if not row.passed], "members": [mine.members, theirs.members],
+                      "backward": [{f"{fqn} {call}": snapshot["Total"] for (fqn, state, call), snapshot in one.modules.items()
+                                    if state == "Peak Backward"} for one in (mine, theirs)],
                       "warned": [str(one.message) for one in warned if issubclass(one.category, RuntimeWarning)]}), flush=True)
     print("\n".join(compare.table(name, rows)), file=sys.stderr)

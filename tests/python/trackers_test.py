@@ -40,6 +40,13 @@ def test_totals_are_the_allocators_and_owners_are_pytorchs(jobs, job, tracker):
     assert line["warned"] == []
 
 
+@pytest.mark.parametrize("job", ["fsdp-mixed", "fsdp-recompute-in-place"])
+def test_a_units_backward_ends_where_pytorchs_does(jobs, job):
+    """With the gradients of the inputs: what FSDP casts of them has one of its own."""
+    ours, theirs = jobs[job]["backward"]
+    assert len(theirs) == 3 and ours == theirs
+
+
 def test_any_number_of_steps_is_one_scope(jobs):
     line = jobs["many steps"]
     assert line["repeated"] > 10  # whose rows are others'

@@ -310,21 +310,38 @@ std::string figures_of(const sl_live_state &s) {
   return text;
 }
 
-class LiveFigures : public Live, public ::testing::WithParamInterface<const char *> {};
+class LiveFigures : public Live, public ::testing::WithParamInterface<const char *> {
+protected:
+  static constexpr uint64_t kLooks = 40;
+
+  /* Of the first and the last event of a log's threads. */
+  std::pair<uint64_t, uint64_t> times_of(const fs::path &process) {
+    std::pair<uint64_t, uint64_t> times;
+    sl_live_rank *reader = nullptr;
+    EXPECT_EQ(sl_live_rank_open(process.c_str(), nullptr, false, &reader, &error), 0) << error.text;
+    EXPECT_EQ(sl_live_rank_read(reader, kAll, 1, &error), 1) << error.text;
+    times.first = sl_live_rank_last_ns(reader);
+    EXPECT_EQ(sl_live_rank_read(reader, kAll, kAll, &error), 0) << error.text;
+    times.second = sl_live_rank_last_ns(reader);
+    sl_live_rank_close(reader);
+    return times;
+  }
+};
 
 TEST_P(LiveFigures, AreTheSameWhereCategoriesAreNotAskedFor) {
   int compared = 0;
   for (const auto &process : fs::directory_iterator(kData / GetParam())) {
     if (!process.is_directory())
       continue;
+    const auto [first_ns, last_ns] = times_of(process.path());
     sl_live_rank *readers[2];
     for (int i = 0; i < 2; i++)
       ASSERT_EQ(sl_live_rank_open(process.path().c_str(), nullptr, i == 1, &readers[i], &error), 0) << error.text;
-    for (int more = 1; more > 0; compared++) {
+    for (uint64_t look = 1; look <= kLooks + 1; look++, compared++) {
+      const uint64_t until_ns = look > kLooks ? kAll : first_ns + (last_ns - first_ns) * look / kLooks - 1;
       std::vector<std::string> figures, calls;
       for (sl_live_rank *reader : readers) {
-        more = sl_live_rank_read(reader, kAll, 4999, &error);
-        ASSERT_GE(more, 0) << error.text;
+        ASSERT_EQ(sl_live_rank_read(reader, until_ns, kAll, &error), 0) << error.text;
         sl_live_rank_state(reader, state.get());
         figures.push_back(figures_of(*state));
         std::vector<sl_live_collective> found(SL_LIVE_COLLECTIVES);

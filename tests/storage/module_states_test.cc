@@ -77,7 +77,8 @@ protected:
     sl_event event;
     for (uint64_t at = 1; sl_log_next(reader, &event, &error) > 0; at++) {
       if (event.type == SL_EVENT_allocator) {
-        sl_module_states_allocated(states, sl_phases_current(phases, event.thread));
+        sl_module_states_allocated(states, sl_phases_current(phases, event.thread),
+                                   static_cast<const sl_event_allocator *>(event.payload)->bytes);
         said.push_back("allocation " + word);
       }
       EXPECT_EQ(sl_phases_event(phases, &event, at), 0);
@@ -106,8 +107,8 @@ protected:
     main().range_push("FSDP::all_gather (" + unit + ")", SL_KIND_record_function);
     main().range_push("nccl:_all_gather_base", SL_KIND_record_function).range_pop().range_pop();
   }
-  void allocate() {
-    main().allocator(SL_ALLOC, 0x1000000 + 0x1000 * clock, 512);
+  void allocate(uint64_t bytes = 512) {
+    main().allocator(SL_ALLOC, 0x1000000 + 0x1000 * clock, bytes);
   }
 
   using Said = std::vector<std::string>;
@@ -144,6 +145,41 @@ TEST_F(ModuleStates, AUnitsBackwardEndsBeforeTheNextFunctionsAllocation) {
   main().range_pop();
   EXPECT_EQ(read("Peak Backward"),
             (Said{"+3 Peak Backward", "allocation Peak Backward", "-3 Peak Backward", "allocation Peak Backward"}));
+}
+
+TEST_F(ModuleStates, WhatFSDPCastsHasItsGradientInTheUnitsBackward) {
+  main().range_push("Model", SL_KIND_forward, 1);
+  main().range_push("b.1", SL_KIND_forward, 3);
+  main().range_push("FSDP::cast_forward_inputs", SL_KIND_record_function);
+  allocate(4096);
+  main().range_pop().range_pop().range_pop();
+  main().range_push("backward", SL_KIND_backward, 0);
+  fsdp("pre_backward (b.1)");
+  post_backward(" (b.1)");
+  allocate(8192); // its gradient, in the type of before
+  main().range_push("FSDP::pre_backward (b.0)", SL_KIND_record_function);
+  allocate(8192);
+  main().range_pop();
+  allocate(8192);
+  main().range_pop();
+  EXPECT_EQ(read("Peak Backward"),
+            (Said{"allocation Peak Backward", "+3 Peak Backward", "allocation Peak Backward", "+2 Peak Backward",
+                  "allocation Peak Backward", "-3 Peak Backward", "allocation Peak Backward", "-2 Peak Backward"}));
+}
+
+TEST_F(ModuleStates, AnotherAllocationIsNoCastsGradient) {
+  main().range_push("Model", SL_KIND_forward, 1);
+  main().range_push("b.1", SL_KIND_forward, 3);
+  main().range_push("FSDP::cast_forward_inputs", SL_KIND_record_function);
+  allocate(4096);
+  main().range_pop().range_pop().range_pop();
+  main().range_push("backward", SL_KIND_backward, 0);
+  fsdp("pre_backward (b.1)");
+  post_backward(" (b.1)");
+  allocate(4096);
+  main().range_pop();
+  EXPECT_EQ(read("Peak Backward"),
+            (Said{"allocation Peak Backward", "+3 Peak Backward", "-3 Peak Backward", "allocation Peak Backward"}));
 }
 
 TEST_F(ModuleStates, AUnitWithoutDifferentiableInputsIsLeftBeforeTheRootsCallback) {

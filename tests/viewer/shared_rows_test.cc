@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <sqlite3.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <set>
 
@@ -128,6 +129,9 @@ TEST_F(SharedRows, AreFoundByAnyCondition) {
            "parent_id IS NULL",
            "parent_id IS NOT NULL AND rank = 3",
            "id IS NOT " + some_id,
+           "id = '" + some_id + "'",
+           "parent_id IN ('" + some_id + "', '5')",
+           "start_ns < '" + some_ns + "' AND end_ns > '5'",
            "rank = 17",
            "rank = '17'",
            "rank = 17.0",
@@ -150,6 +154,11 @@ TEST_F(SharedRows, AreFoundByAnyCondition) {
     std::string main = columns + where;
     main.replace(main.find("phase"), 5, "main.phase");
     EXPECT_EQ(answer(columns + where), answer(main)) << condition;
+    std::string as_numbers = condition; /* a text that is a number is compared as one */
+    as_numbers.erase(std::remove(as_numbers.begin(), as_numbers.end(), '\''), as_numbers.end());
+    if (condition.find("kind") == std::string::npos && as_numbers != condition) {
+      EXPECT_EQ(answer(columns + where), answer(columns + " FROM phase WHERE " + as_numbers)) << condition;
+    }
   }
   EXPECT_EQ(
       answer("SELECT count(*) AS n, sum(f.rank = s.rank) AS ranks FROM step s JOIN phase f ON f.id = s.peak_phase_id"),

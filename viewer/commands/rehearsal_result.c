@@ -13,10 +13,9 @@ static int print_nccl(struct sl_db *db, struct sl_output *out, struct sl_error *
     sl_format_bytes(bytes, sl_column_int(statement, 4), out->exact_bytes);
     if (count)
       sl_output_line(
-          out,
-          "     Rank %lld, estimate: %s, for %lld communicator%s as NCCL 2.28.9 has them on one host with NVLink%s%s",
+          out, "     Rank %lld, estimate: %s, for %lld communicator%s as NCCL %s has them on one host with NVLink%s%s",
           (long long)sl_column_int(statement, 0), bytes, (long long)count, count == 1 ? "" : "s",
-          sl_column_int(statement, 2) ? "" : "; here it is ",
+          sl_column_text(statement, 5), sl_column_int(statement, 2) ? "" : "; here it is ",
           sl_column_int(statement, 2)       ? ""
           : sl_column_is_null(statement, 1) ? "another one"
                                             : sl_column_text(statement, 1));

@@ -7,7 +7,8 @@ SELECT rank, device_bytes, real_device_bytes, coalesce(reserved_bytes, 0), other
 FROM rehearsal_need WHERE reserved_bytes IS NOT NULL ORDER BY rank
 
 -- name: rehearse_nccl
--- What NCCL would take, by rank. measured: this is the version that was.
-SELECT r.rank, r.nccl_version, r.nccl_version = '2.28.9' AS measured, count(n.rank), coalesce(sum(n.estimated_bytes), 0)
+-- What NCCL would take, by rank, as measured_version does. measured: it is the rank's.
+SELECT r.rank, r.nccl_version, r.nccl_version = n.measured_version AS measured, count(n.rank), coalesce(sum(n.estimated_bytes), 0),
+  n.measured_version
 FROM rank r LEFT JOIN nccl_estimate n ON n.rank = r.rank AND n.group_number IS NOT NULL
 WHERE r.rehearsal IS NOT NULL GROUP BY r.rank ORDER BY r.rank

@@ -5,7 +5,7 @@
 #include "exports/export.h"
 #include "output/text.h"
 #include "questions_page.h"
-#include "storage/tables/schema.h"
+#include "storage/tables/views.h"
 #include "viewer_sql.h"
 
 #include <stdlib.h>
@@ -115,19 +115,11 @@ static int write_view(FILE *file, struct sl_db *db, const char *name, const char
   return r;
 }
 
-static int write_views(FILE *file, struct sl_db *db, char *sql, struct sl_error *error) {
-  char meaning[4096] = "", name[64], *rest = sql;
+static int write_views(FILE *file, struct sl_db *db, struct sl_error *error) {
+  struct sl_view view = {.rest = NULL};
   int r = 0;
-  for (char *line; r == 0 && (line = strsep(&rest, "\n"));) {
-    if (strncmp(line, "-- ", 3) == 0) {
-      const size_t length = strlen(meaning);
-      snprintf(meaning + length, sizeof(meaning) - length, "%s%s", length ? " " : "", line + 3);
-      continue;
-    }
-    if (sscanf(line, "CREATE VIEW %63[a-z_]", name) == 1)
-      r = write_view(file, db, name, meaning, error);
-    *meaning = '\0'; /* else it was a comment on the file, or within a view */
-  }
+  while (r == 0 && sl_view_next(&view))
+    r = write_view(file, db, view.name, view.meaning, error);
   return r;
 }
 
@@ -158,7 +150,7 @@ static int write_questions(FILE *file, struct sl_error *error) {
 
 /* ---- the file ---- */
 
-static int write_metadata(FILE *file, struct sl_db *db, const char *database, char *views, struct sl_error *error) {
+static int write_metadata(FILE *file, struct sl_db *db, const char *database, struct sl_error *error) {
   fputs(
       "{\"title\": \"ShardLedger\",\n \"description\": \"Sizes are bytes, times nanoseconds since the epoch.\",\n \"databases\": {",
       file);
@@ -170,7 +162,7 @@ static int write_metadata(FILE *file, struct sl_db *db, const char *database, ch
     fputs(": ", file);
     write_table(file, &tables[i]);
   }
-  int r = write_views(file, db, views, error);
+  int r = write_views(file, db, error);
   fputs("},\n   \"queries\": {", file);
   if (r >= 0)
     r = write_questions(file, error);
@@ -190,13 +182,12 @@ static char *database_name(const char *path) {
 
 int sl_export_datasette(struct sl_export *export, struct sl_error *error) {
   struct sl_export_file file;
-  char *views = sl_schema_views(), *name = database_name(sl_db_path(export->db));
-  int r = views && name ? 0 : sl_no_memory(error);
+  char *name = database_name(sl_db_path(export->db));
+  int r = name ? 0 : sl_no_memory(error);
   if (r == 0)
     r = sl_export_begin_any(export->output, &file, error);
   if (r == 0)
-    r = sl_export_end(&file, write_metadata(file.stream, export->db, name, views, error), error);
-  free(views);
+    r = sl_export_end(&file, write_metadata(file.stream, export->db, name, error), error);
   free(name);
   return r;
 }

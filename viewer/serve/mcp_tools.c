@@ -3,8 +3,8 @@
 #include "open_ledger.h"
 #include "output/text.h"
 #include "questions_page.h"
-#include "storage/tables/schema.h"
 #include "storage/tables/sql_embed.h"
+#include "storage/tables/views.h"
 #include "viewer_sql.h"
 
 #include <errno.h>
@@ -121,7 +121,7 @@ finish:
 
 /* ---- the schema ---- */
 
-enum { ABOUT_CHARS = 2048 };
+enum { ABOUT_CHARS = 4096 };
 
 /* The comment behind "CREATE TABLE name(" in the same line. */
 static void read_about_table(const char *sql, char about[ABOUT_CHARS]) {
@@ -133,34 +133,13 @@ static void read_about_table(const char *sql, char about[ABOUT_CHARS]) {
   snprintf(about, ABOUT_CHARS, "%.*s", (int)strcspn(comment, "\n"), comment);
 }
 
-/* The lines of comment above "CREATE VIEW name AS" in the file of views. */
-static void read_about_view(const char *views, const char *name, char about[ABOUT_CHARS]) {
-  char mark[160];
-  snprintf(mark, sizeof mark, "\nCREATE VIEW %s AS\n", name);
-  const char *end = strstr(views, mark), *line = end;
-  size_t used = 0;
-  while (line && line > views) { /* to the end of the line above, as long as that is a comment */
-    const char *begin = line;
-    while (begin > views && begin[-1] != '\n')
-      begin--;
-    if (strncmp(begin, "--", 2) != 0)
-      break;
-    line = begin > views ? begin - 1 : begin;
-  }
-  for (line += line && *line == '\n'; line && line < end && used < ABOUT_CHARS;) {
-    const size_t length = strcspn(line, "\n"), skip = strspn(line, "- ");
-    used += (size_t)snprintf(about + used, ABOUT_CHARS - used, "%s%.*s", used ? " " : "", (int)(length - skip),
-                             line + skip);
-    line += length + 1;
-  }
-}
-
-static void put_about(FILE *answer, const char *kind, const char *sql, const char *name, const char *views) {
+static void put_about(FILE *answer, const char *kind, const char *sql, const char *name) {
+  struct sl_view view;
   char about[ABOUT_CHARS] = "";
-  if (strcmp(kind, "view") == 0)
-    read_about_view(views, name, about);
-  else
+  if (strcmp(kind, "view") != 0)
     read_about_table(sql, about);
+  else if (sl_view_find(name, &view))
+    snprintf(about, sizeof about, "%s", view.meaning);
   sl_json_text(answer, about);
 }
 
@@ -179,13 +158,11 @@ static int put_columns(struct sl_db *db, const char *name, FILE *answer, struct 
 
 static int describe_schema(struct sl_mcp_session *session, FILE *answer, struct sl_error *error) {
   struct sl_statement *statement = NULL;
-  char *table = NULL, *views = NULL;
+  char *table = NULL;
   int64_t count = 0;
   int r = read_text(session, ARGUMENT("table"), &table, error);
   if (r == 0)
     r = need_run(session, error);
-  if (r == 0 && !(views = sl_schema_views()))
-    r = sl_no_memory(error);
   if (r == 0)
     r = sl_db_ask(session->db, table ? sl_sql_mcp_table : sl_sql_mcp_tables, SL_WITH(SL_WORD(":name", table)),
                   &statement, error);
@@ -199,7 +176,7 @@ static int describe_schema(struct sl_mcp_session *session, FILE *answer, struct 
     fputs(",\"kind\":", answer);
     sl_json_text(answer, sl_column_text(statement, 1));
     fputs(",\"about\":", answer);
-    put_about(answer, sl_column_text(statement, 1), sl_column_text(statement, 2), name, views);
+    put_about(answer, sl_column_text(statement, 1), sl_column_text(statement, 2), name);
     if (table) {
       fputs(",\"columns\":[", answer);
       r = put_columns(session->db, name, answer, error);
@@ -217,7 +194,6 @@ static int describe_schema(struct sl_mcp_session *session, FILE *answer, struct 
 finish:
   statement = sl_statement_close(statement);
   free(table);
-  free(views);
   return r;
 }
 

@@ -1819,7 +1819,8 @@ SELECT
     4 + 32 * 6 + rings * 24 * (
       2 + 10
     ) + sends * 32 * 2 + receives * 32 * 10
-  ) AS estimated_bytes
+  ) AS estimated_bytes,
+  '2.28.9' AS measured_version
 FROM (
   SELECT
     rank,

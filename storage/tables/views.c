@@ -1,0 +1,35 @@
+#include "views.h"
+
+#include "sql_text.h"
+
+#include <stdio.h>
+#include <string.h>
+
+bool sl_view_next(struct sl_view *view) {
+  if (!view->rest)
+    view->rest = sl_views_sql;
+  *view->meaning = '\0';
+  while (*view->rest) {
+    const char *line = view->rest;
+    const int length = (int)strcspn(line, "\n");
+    view->rest += length + (line[length] == '\n');
+    if (strncmp(line, "-- ", 3) == 0) {
+      const size_t used = strlen(view->meaning);
+      snprintf(view->meaning + used, sizeof view->meaning - used, "%s%.*s", used ? " " : "", length - 3, line + 3);
+    } else if (sscanf(line, "CREATE VIEW %63[a-z_]", view->name) == 1) {
+      return true;
+    } else {
+      *view->meaning = '\0'; /* it was a comment on the file, or within a view */
+    }
+  }
+  return false;
+}
+
+bool sl_view_find(const char *name, struct sl_view *view) {
+  *view = (struct sl_view){.rest = NULL};
+  while (sl_view_next(view))
+    if (strcmp(view->name, name) == 0)
+      return true;
+  *view = (struct sl_view){.rest = NULL};
+  return false;
+}

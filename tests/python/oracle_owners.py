@@ -253,7 +253,9 @@ class Story:
 
     # ---- memory ----
     def allocator(self, device):
-        return self.allocators.setdefault(device, Allocator(self.log))
+        if device not in self.allocators:
+            self.allocators[device] = Allocator(self.log)
+        return self.allocators[device]
 
     def sums(self):
         return self.allocator(self.device).sums()
@@ -310,6 +312,7 @@ class Story:
                 if event.type == "source_state" and self.log.strings[event.fields["source"]] == "companion"]
         self.companion = said[-1:] == ["on"]
         self.optimizer_steps = [p for p in self.phases if p.kind == "optimizer_step"]
+        self.whole_backwards = [p for p in self.phases if p.kind == "backward" and not p.module]
         owners = set()  # cuBLAS has a workspace for each thread and stream
         for a in self.allocations:
             a.workspace = not a.tags and self.is_workspace(a) and (a.ordinal, a.stream) not in owners
@@ -384,7 +387,7 @@ class Story:
             if found:
                 return *found, module
         if a.step is not None:
-            backwards = [q for q in self.phases if a.start < q.start < step_end and q.kind == "backward" and not q.module]
+            backwards = [q for q in self.whole_backwards if a.start < q.start < step_end]
             found = (("other", "survivor", "step_survivor") if a.free > step_end else
                      ("activation", "outside_modules", "step_activation") if cut and a.free == NEVER or backwards and a.free > backwards[0].start else
                      ("temp", "outside_modules", "step_temp"))
@@ -494,6 +497,8 @@ class Story:
         for size, category, detail, module in changes:
             now.total += size
             now.held[category, detail, module] += size
+            if not now.held[category, detail, module]:
+                del now.held[category, detail, module]
             now.own[module] += size
             for m in self.above(module):
                 now.below[m] += size

@@ -132,7 +132,7 @@ static int64_t copy_table(struct sl_db *from, struct sl_db *to, const char *name
     r = sl_db_prepare(to, sql, &write, error);
   getrusage(RUSAGE_SELF, &before);
   const struct sl_row *row;
-  for (size_t at = 0; r == 0 && (row = sl_rows_next(&table.rows, &at));)
+  for (size_t at = 0; r == 0 && (row = sl_rows_next(&table.rows, (enum sl_ledger_table)0, &at));)
     r = insert(write, row, error);
   getrusage(RUSAGE_SELF, &after);
   *processor_s += seconds(&after) - seconds(&before);

@@ -85,7 +85,7 @@ static bool is_kept_anyway(const struct sl_rank_repeats *repeats, const struct s
 }
 
 struct sl_rows *sl_rank_rows_of(const struct sl_rank_repeats *repeats, struct sl_rank_period *period) {
-  return is_kept_anyway(repeats, period) ? NULL : &period->rows;
+  return is_kept_anyway(repeats, period) ? sl_ledger_writer_rows(repeats->writer) : &period->rows;
 }
 
 /*
@@ -101,7 +101,7 @@ static uint64_t reach_of(const struct sl_rank_repeats *repeats, const struct sl_
 bool sl_rank_rows_since(const struct sl_rank_repeats *repeats, struct sl_rank_period *period, uint64_t begun_at,
                         struct sl_rows **to) {
   const bool goes_with_period = begun_at > reach_of(repeats, period);
-  *to = goes_with_period ? sl_rank_rows_of(repeats, period) : NULL;
+  *to = goes_with_period ? sl_rank_rows_of(repeats, period) : sl_ledger_writer_rows(repeats->writer);
   return goes_with_period;
 }
 
@@ -138,13 +138,14 @@ static bool has_device_rows(const struct sl_rank_repeats *repeats, size_t period
 bool sl_rank_rows_of_device(struct sl_rank_repeats *repeats, struct sl_rank_life *life, uint64_t at_ns,
                             struct sl_rows **to) {
   const size_t period = first_not(before_time, repeats, at_ns);
-  *to = NULL;
+  *to = sl_ledger_writer_rows(repeats->writer);
   if (period < repeats->count && !repeats->ended[period].waits)
     return has_device_rows(repeats, period);
   struct sl_rank_period *p = period < repeats->count                                    ? &repeats->last
                              : life->outside_waits && at_ns <= life->outside.row.end_ns ? &life->outside
                                                                                         : &life->current;
-  *to = is_kept_anyway(repeats, p) ? NULL : &p->device_rows;
+  if (!is_kept_anyway(repeats, p))
+    *to = &p->device_rows;
   return true;
 }
 
@@ -161,7 +162,8 @@ int sl_rank_repeats_collective(struct sl_rank_repeats *repeats, struct sl_rank_l
   int r = 0;
   if (waits || left_out)
     r = sl_collective_totals_add(repeats->totals, period, row, error);
-  return r < 0 || left_out ? r : sl_write_collective(repeats->writer, waits ? &p->rows : NULL, row, error);
+  struct sl_rows *to = waits ? &p->rows : sl_ledger_writer_rows(repeats->writer);
+  return r < 0 || left_out ? r : sl_write_collective(repeats->writer, to, row, error);
 }
 
 /* ---- what is known of earlier periods ---- */
@@ -221,10 +223,9 @@ static int needed_close(struct needed **all, const struct sl_rows *rows) {
   size_t count = 0;
   const struct sl_row *row;
   int r = 0;
-  for (size_t at = 0; (row = sl_rows_next(rows, &at));) {
+  for (size_t at = 0; (row = sl_rows_next(rows, SL_LEDGER_phase, &at));) {
     struct phase_ids ids;
-    if (!sl_row_is_phase(row, &ids.id, &ids.parent))
-      continue;
+    sl_phase_row_ids(row, &ids.id, &ids.parent);
     struct phase_ids *grown = sl_list_grow(phases, count, sizeof *phases);
     if (!grown) {
       r = -ENOMEM;
@@ -275,7 +276,6 @@ static int needed_by_allocations(struct needed **all, const struct sl_rank_repea
 /* Drops the last period's rows, but for phases that others speak of. */
 static int last_leave_out(struct sl_rank_repeats *repeats, struct sl_rank_period *closing, struct sl_error *error) {
   struct sl_rank_period *last = &repeats->last;
-  struct sl_rows *with_closing = sl_rank_rows_of(repeats, closing);
   struct needed *all = NULL, *needed, *next;
   const struct sl_row *row;
   uint64_t id, parent;
@@ -284,14 +284,11 @@ static int last_leave_out(struct sl_rank_repeats *repeats, struct sl_rank_period
     r = needed_by_allocations(&all, repeats, closing);
   if (r == 0 && all)
     r = needed_close(&all, &last->rows);
-  for (size_t at = 0; r == 0 && all && (row = sl_rows_next(&last->rows, &at));) {
-    if (!sl_row_is_phase(row, &id, &parent))
-      continue;
+  for (size_t at = 0; r == 0 && all && (row = sl_rows_next(&last->rows, SL_LEDGER_phase, &at));) {
+    sl_phase_row_ids(row, &id, &parent);
     HASH_FIND(hh, all, &id, sizeof id, needed);
-    if (needed && !needed->always && with_closing)
-      r = sl_rows_add(with_closing, row);
-    else if (needed)
-      r = sl_ledger_writer_put_row(repeats->writer, row, error);
+    if (needed)
+      r = sl_rows_add(needed->always ? sl_ledger_writer_rows(repeats->writer) : sl_rank_rows_of(repeats, closing), row);
   }
   HASH_ITER(hh, all, needed, next) {
     HASH_DEL(all, needed);
@@ -385,6 +382,8 @@ int sl_rank_repeats_end(struct sl_rank_repeats *repeats, struct sl_rank_period *
       r = sl_ledger_writer_put(repeats->writer, &p->device_rows, error);
     sl_collective_totals_forget(repeats->totals, period);
   }
+  if (r == 0)
+    r = sl_ledger_writer_put(repeats->writer, sl_ledger_writer_rows(repeats->writer), error);
   repeats->before_last.began_at = repeats->last.began_at;
   repeats->before_last.left_out = repeats->last.left_out;
   repeats->last = *p;
@@ -410,5 +409,8 @@ int sl_rank_repeats_last(struct sl_rank_repeats *repeats, struct sl_rank_period 
 }
 
 int sl_rank_repeats_finish(struct sl_rank_repeats *repeats, struct sl_error *error) {
-  return sl_collective_totals_write(repeats->totals, repeats->count, step_of, repeats, repeats->writer, error);
+  int r = sl_ledger_writer_put(repeats->writer, sl_ledger_writer_rows(repeats->writer), error);
+  if (r == 0)
+    r = sl_collective_totals_write(repeats->totals, repeats->count, step_of, repeats, repeats->writer, error);
+  return r;
 }

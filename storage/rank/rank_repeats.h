@@ -27,7 +27,7 @@ struct sl_rank_repeats *sl_rank_repeats_free(struct sl_rank_repeats *repeats); /
 void sl_rank_repeats_keep_all(struct sl_rank_repeats *repeats);
 bool sl_rank_repeats_keeps_next(const struct sl_rank_repeats *repeats); /* the period that begins now, in any case */
 
-/* ---- where rows go; NULL: into the ledger at once ---- */
+/* ---- where rows go ---- */
 
 struct sl_rows *sl_rank_rows_of(const struct sl_rank_repeats *repeats, struct sl_rank_period *period);
 

@@ -276,7 +276,7 @@ int sl_rank_allocations_write(struct sl_rank_builder *b, struct sl_rank_period *
 }
 
 static int phase_write(struct sl_rank_builder *b, struct sl_rank_period *p, const struct sl_phase *phase) {
-  struct sl_rows *to = NULL;
+  struct sl_rows *to = sl_ledger_writer_rows(b->writer);
   if (!phase->needed)
     sl_rank_rows_since(b->repeats, p, phase->start_at, &to);
   return sl_write_phase(b->writer, to, phase, b->error);

@@ -3,8 +3,6 @@
 
 #include "ledger_cells.h"
 
-#include <string.h>
-
 /* Ids are unique over ranks. */
 static int64_t id_of(const struct sl_ledger_writer *writer, uint64_t local) {
   return (int64_t)((uint64_t)writer->rank << 40 | local);
@@ -31,30 +29,15 @@ static void put_word(struct sl_ledger_writer *writer, const char *text) {
     sl_row_put_nothing(&writer->row);
 }
 
-int sl_ledger_writer_put_row(struct sl_ledger_writer *writer, const struct sl_row *row, struct sl_error *error) {
-  struct sl_statement *statement = writer->inserts[row->table];
-  struct sl_row *bound = &writer->bound[row->table];
+/* Inserted at once it is alone: a table's rows go in in the order in which they were put. */
+static int row_end(struct sl_ledger_writer *writer, struct sl_rows *to, struct sl_error *error) {
+  const enum sl_ledger_table table = (enum sl_ledger_table)writer->row.table;
   if (!writer->db)
     return 0;
-  sl_rank_share_row(&writer->share, writer->rank, row);
-  for (int i = 0; i < row->count; i++) {
-    const enum sl_cell_kind kind = sl_row_kind(row, i);
-    if (kind != SL_CELL_text && kind == sl_row_kind(bound, i) && row->cells[i].number == bound->cells[i].number)
-      continue; /* as in the row before: most of them */
-    switch (kind) {
-    case SL_CELL_number: sl_bind_int(statement, i + 1, row->cells[i].number); break;
-    case SL_CELL_text: sl_bind_text(statement, i + 1, row->cells[i].text); break;
-    case SL_CELL_nothing: sl_bind_null(statement, i + 1); break;
-    }
-  }
-  memcpy(bound, row, sl_row_bytes(row));
-  return sl_statement_run(statement, error);
-}
-
-static int row_end(struct sl_ledger_writer *writer, struct sl_rows *to, struct sl_error *error) {
-  if (!to)
-    return sl_ledger_writer_put_row(writer, &writer->row, error);
-  return sl_rows_add(to, &writer->row) < 0 ? sl_no_memory(error) : 0;
+  if (sl_rows_add(to ? to : &writer->waiting, &writer->row) < 0)
+    return sl_no_memory(error);
+  const bool is_time = !to || (to == &writer->waiting && writer->waiting.of[table].bytes >= SL_ROWS_TOGETHER_BYTES);
+  return is_time ? sl_rows_insert(writer, &writer->waiting, table, error) : 0;
 }
 
 #define PUT_rank(column) sl_row_put_number(&writer->row, writer->rank)

@@ -3,7 +3,7 @@
  *
  *   r = sl_put_gap(writer, &(struct sl_gap_cells){.at_ns = …, .source = "log", .lost = 3, .reason = "…"}, error);
  *
- * sl_put_… writes at once. sl_put_…_to lets the row wait behind those of `to`, until they are put; NULL: at once.
+ * sl_put_… writes at once. sl_put_…_to lets the row wait behind those of `to`, until they are put.
  *
  * A rank's numbers (ids of modules, phases, allocations) are its own; the writer makes them unique over ranks. Texts
  * are not copied: where rows wait they must live as long. All functions return 0 or a negative errno with the failing

@@ -41,8 +41,8 @@ int sl_ledger_writer_open(const char *path, struct sl_ledger_writer **out, struc
   snprintf(version, sizeof version, "PRAGMA user_version=%d", SL_LEDGER_VERSION);
   if (r == 0)
     r = sl_db_execute(writer->db, version, error);
-  for (int i = 0; i < SL_LEDGER_tables && r == 0; i++)
-    r = sl_schema_insert(writer->db, (enum sl_ledger_table)i, &writer->inserts[i], error);
+  if (r == 0)
+    r = sl_row_source_attach(&writer->source, writer->db, error);
 finish:
   if (r < 0)
     writer = sl_ledger_writer_close(writer);
@@ -88,8 +88,10 @@ struct sl_ledger_writer *sl_ledger_writer_close(struct sl_ledger_writer *writer)
   if (!writer)
     return NULL;
   for (int i = 0; i < SL_LEDGER_tables; i++)
-    writer->inserts[i] = sl_statement_close(writer->inserts[i]);
+    writer->inserts[i].statement = sl_statement_close(writer->inserts[i].statement);
   writer->db = sl_db_close(writer->db);
+  sl_row_source_free(&writer->source);
+  sl_rows_free(&writer->waiting);
   sl_rank_sums_clear(&writer->sums);
   sl_rank_share_free(&writer->share);
   free(writer->known.list);
@@ -110,6 +112,8 @@ int sl_ledger_writer_begin(struct sl_ledger_writer *writer, uint32_t rank, struc
 
 int sl_ledger_writer_commit(struct sl_ledger_writer *writer, struct sl_error *error) {
   int r = sl_write_rank_sums(writer, error);
+  if (r == 0)
+    r = sl_ledger_writer_put(writer, &writer->waiting, error);
   return r < 0 ? r : sl_db_execute(writer->db, "COMMIT", error);
 }
 
@@ -153,20 +157,66 @@ bool sl_ledger_writer_computes(const struct sl_ledger_writer *writer, int64_t *k
 
 /* ---- rows on their way ---- */
 
-bool sl_row_is_phase(const struct sl_row *row, uint64_t *id, uint64_t *parent) {
+void sl_phase_row_ids(const struct sl_row *row, uint64_t *id, uint64_t *parent) {
   static const uint64_t local = ((uint64_t)1 << 40) - 1;
-  if (row->table != SL_LEDGER_phase)
-    return false;
   *id = (uint64_t)row->cells[offsetof(struct sl_phase_places, id)].number & local;
   *parent = (uint64_t)row->cells[offsetof(struct sl_phase_places, parent_id)].number & local;
-  return true;
+}
+
+/* Which cells are a table's key, if its rows lie in that order. */
+static int key_read(struct sl_db *db, enum sl_ledger_table table, struct sl_table_insert *insert,
+                    struct sl_error *error) {
+  struct sl_statement *ask = NULL;
+  if (!strstr(sl_ledger_table(table)->options, "WITHOUT ROWID"))
+    return 0;
+  int r = sl_db_ask(db, "SELECT cid FROM pragma_table_info(:table) WHERE pk > 0 ORDER BY pk",
+                    SL_WITH(SL_WORD(":table", sl_ledger_table_name(table))), &ask, error);
+  while (r == 0 && insert->key_cells < sizeof insert->key && (r = sl_statement_step(ask, error)) > 0) {
+    insert->key[insert->key_cells++] = (unsigned char)sl_column_int(ask, 0);
+    r = 0;
+  }
+  ask = sl_statement_close(ask);
+  return r;
+}
+
+static int insert_make(struct sl_db *db, enum sl_ledger_table table, struct sl_table_insert *insert,
+                       struct sl_error *error) {
+  int r = key_read(db, table, insert, error);
+  return r < 0 ? r : sl_schema_insert_all(db, table, &insert->statement, error);
+}
+
+/* In the order of their keys they go behind each other; in any other one SQLite looks for each one's place. */
+int sl_rows_insert(struct sl_ledger_writer *writer, struct sl_rows *rows, enum sl_ledger_table table,
+                   struct sl_error *error) {
+  struct sl_table_insert *insert = &writer->inserts[table];
+  const struct sl_row *row;
+  int r = insert->statement ? 0 : insert_make(writer->db, table, insert, error);
+  writer->source.count = 0;
+  for (size_t at = 0; r == 0 && (row = sl_rows_next(rows, table, &at));) {
+    sl_rank_share_row(&writer->share, writer->rank, row);
+    r = sl_or_no_memory(sl_row_source_add(&writer->source, row), error);
+  }
+  if (r == 0 && insert->key_cells)
+    sl_row_source_sort(&writer->source, insert->key, insert->key_cells);
+  if (r == 0)
+    r = sl_statement_run(insert->statement, error);
+  rows->of[table].bytes = 0;
+  return r;
+}
+
+struct sl_rows *sl_ledger_writer_rows(struct sl_ledger_writer *writer) {
+  return &writer->waiting;
 }
 
 int sl_ledger_writer_put(struct sl_ledger_writer *writer, struct sl_rows *rows, struct sl_error *error) {
-  const struct sl_row *row;
   int r = 0;
-  for (size_t at = 0; r == 0 && (row = sl_rows_next(rows, &at));)
-    r = sl_ledger_writer_put_row(writer, row, error);
+  for (int i = 0; i < SL_LEDGER_tables; i++) {
+    const enum sl_ledger_table table = (enum sl_ledger_table)i;
+    if (r == 0 && rows->of[table].bytes && rows != &writer->waiting && writer->waiting.of[table].bytes)
+      r = sl_rows_insert(writer, &writer->waiting, table, error);
+    if (r == 0 && rows->of[table].bytes)
+      r = sl_rows_insert(writer, rows, table, error);
+  }
   sl_rows_clear(rows);
   return r;
 }

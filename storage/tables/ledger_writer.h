@@ -71,12 +71,17 @@ uint32_t sl_ledger_writer_rank(const struct sl_ledger_writer *writer);
  * *kernels_before. */
 bool sl_ledger_writer_computes(const struct sl_ledger_writer *writer, int64_t *kernels_before);
 
+/*
+ * Those that go into the ledger for certain, and wait for company only: the writer puts them when there are many. The
+ * last ones wait until they are put by sl_ledger_writer_put, as rows that may be left out do.
+ */
+struct sl_rows *sl_ledger_writer_rows(struct sl_ledger_writer *writer);
+
 /* Writes rows that waited, and empties them. */
 int sl_ledger_writer_put(struct sl_ledger_writer *writer, struct sl_rows *rows, struct sl_error *error);
-int sl_ledger_writer_put_row(struct sl_ledger_writer *writer, const struct sl_row *row, struct sl_error *error);
 
-/* Whether a waiting row is one of `phase`; then its ids in the rank, parent 0 for none. */
-bool sl_row_is_phase(const struct sl_row *row, uint64_t *id, uint64_t *parent);
+/* The ids of a row of `phase` in the rank; parent 0 for none. */
+void sl_phase_row_ids(const struct sl_row *row, uint64_t *id, uint64_t *parent);
 
 enum sl_period_kind {
   SL_PERIOD_setup,   /* before the first step */

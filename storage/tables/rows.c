@@ -1,6 +1,6 @@
 /*
- * Rows stand one behind the other in one block of memory, without what their cells do not use: a step may make
- * millions.
+ * Rows in a row for each table, in one piece of memory that grows, without the cells that they do not use: a step may
+ * make millions.
  */
 #include "rows.h"
 
@@ -9,33 +9,37 @@
 #include <string.h>
 
 int sl_rows_add(struct sl_rows *rows, const struct sl_row *row) {
+  struct sl_table_rows *of = &rows->of[row->table];
   size_t size = sl_row_bytes(row);
-  if (rows->bytes + size > rows->capacity) {
-    size_t capacity = rows->capacity ? 2 * rows->capacity : 1 << 16;
-    char *grown = realloc(rows->data, capacity);
+  if (of->bytes + size > of->capacity) {
+    size_t capacity = of->capacity ? 2 * of->capacity : 1 << 12;
+    char *grown = realloc(of->data, capacity);
     if (!grown)
       return -ENOMEM;
-    rows->data = grown;
-    rows->capacity = capacity;
+    of->data = grown;
+    of->capacity = capacity;
   }
-  memcpy(rows->data + rows->bytes, row, size);
-  rows->bytes += size;
+  memcpy(of->data + of->bytes, row, size);
+  of->bytes += size;
   return 0;
 }
 
-const struct sl_row *sl_rows_next(const struct sl_rows *rows, size_t *at) {
-  if (*at == rows->bytes)
+const struct sl_row *sl_rows_next(const struct sl_rows *rows, enum sl_ledger_table table, size_t *at) {
+  const struct sl_table_rows *of = &rows->of[table];
+  if (*at == of->bytes)
     return NULL;
-  const struct sl_row *row = (const void *)(rows->data + *at);
+  const struct sl_row *row = (const void *)(of->data + *at);
   *at += sl_row_bytes(row);
   return row;
 }
 
 void sl_rows_clear(struct sl_rows *rows) {
-  rows->bytes = 0;
+  for (int i = 0; i < SL_LEDGER_tables; i++)
+    rows->of[i].bytes = 0;
 }
 
 void sl_rows_free(struct sl_rows *rows) {
-  free(rows->data);
+  for (int i = 0; i < SL_LEDGER_tables; i++)
+    free(rows->of[i].data);
   *rows = (struct sl_rows){0};
 }

@@ -2,6 +2,7 @@
 #include "schema.h"
 
 #include "db.h"
+#include "row_source.h"
 #include "schema_check.h"
 #include "shared_tables.h"
 #include "sql_text.h"
@@ -117,21 +118,35 @@ int sl_schema_create(struct sl_db *db, struct sl_error *error) {
   return r;
 }
 
-int sl_schema_insert(struct sl_db *db, enum sl_ledger_table number, struct sl_statement **out, struct sl_error *error) {
-  const struct sl_table *table = &tables[number];
+/* Columns of kinds `later` and `later_share` are not inserted. */
+static int insert_compile(struct sl_db *db, const struct sl_table *table, bool from_source, struct sl_statement **out,
+                          struct sl_error *error) {
   sqlite3_str *text = sqlite3_str_new(NULL), *values = sqlite3_str_new(NULL);
   const char *separator = "";
+  int cell = 0;
   sqlite3_str_appendf(text, "%s INTO %s(", table->verb, table->name);
   for (size_t i = 0; i < table->column_count; i++)
     if (!table->columns[i].is_later) {
       sqlite3_str_appendf(text, "%s%s", separator, table->columns[i].name);
-      sqlite3_str_appendf(values, "%s:%s", separator, table->columns[i].name);
+      if (from_source)
+        sqlite3_str_appendf(values, "%scell%d", separator, cell++);
+      else
+        sqlite3_str_appendf(values, "%s:%s", separator, table->columns[i].name);
       separator = ", ";
     }
-  char *parameters = sqlite3_str_finish(values);
-  sqlite3_str_appendf(text, ") VALUES(%s)", parameters ? parameters : "");
-  sqlite3_free(parameters);
+  char *cells = sqlite3_str_finish(values);
+  sqlite3_str_appendf(text, from_source ? ") SELECT %s FROM " SL_ROW_SOURCE : ") VALUES(%s)", cells ? cells : "");
+  sqlite3_free(cells);
   return text_take(db, text, out, error);
+}
+
+int sl_schema_insert(struct sl_db *db, enum sl_ledger_table table, struct sl_statement **out, struct sl_error *error) {
+  return insert_compile(db, &tables[table], false, out, error);
+}
+
+int sl_schema_insert_all(struct sl_db *db, enum sl_ledger_table table, struct sl_statement **out,
+                         struct sl_error *error) {
+  return insert_compile(db, &tables[table], true, out, error);
 }
 
 static int categories_insert(struct sl_db *db, struct sl_error *error) {

@@ -2,6 +2,8 @@
 #ifndef SHARDLEDGER_SCHEMA_H
 #define SHARDLEDGER_SCHEMA_H
 
+#include "table_numbers.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -28,18 +30,6 @@ struct sl_table {
   size_t column_count;
 };
 
-/* The ledger's tables, in the order of tables.def. */
-enum sl_ledger_table {
-#define TABLE_BEGIN(table, verb, meaning) SL_LEDGER_##table,
-#define COLUMN(kind, column, meaning)
-#define TABLE_END(table, constraints, options)
-#include "tables.def"
-#undef TABLE_BEGIN
-#undef COLUMN
-#undef TABLE_END
-  SL_LEDGER_tables,
-};
-
 /* Creates all tables, with the meaning of each column as a comment: SQLite keeps these in sqlite_schema. */
 int sl_schema_create(struct sl_db *db, struct sl_error *error);
 
@@ -48,6 +38,10 @@ int sl_schema_create(struct sl_db *db, struct sl_error *error);
  * of kinds `later` and `later_share`.
  */
 int sl_schema_insert(struct sl_db *db, enum sl_ledger_table table, struct sl_statement **out, struct sl_error *error);
+
+/* The same of all rows of a row_source.h, whose cells are the columns. */
+int sl_schema_insert_all(struct sl_db *db, enum sl_ledger_table table, struct sl_statement **out,
+                         struct sl_error *error);
 
 /* The views of views.sql; where that says `-- CATEGORIES` there is a column for each. NULL: no memory. Free it. */
 char *sl_schema_views(void);

@@ -451,9 +451,9 @@ int sl_cmd_whatif(const struct sl_command *command, int argc, char **argv) {
   const struct sl_argument arguments[] = {
       {"alloc-conf", 0, "CONF", "with these settings of PyTorch's allocator, as PYTORCH_CUDA_ALLOC_CONF has them",
        SL_ARGUMENT_TEXT, &question.alloc_conf},
-      {"optimizer", 0, "as-recorded|adamw|adamw-fused|adamw-forloop|sgd",
-       "with another optimizer: AdamW, with fused=True, with foreach=False; SGD with momentum", SL_ARGUMENT_CHOICE,
-       &question.optimizer},
+      {"optimizer", 0, "as-recorded|adamw|adamw-fused|adamw-forloop|sgd|host",
+       "with another optimizer: AdamW, with fused=True, with foreach=False; SGD with momentum; the recorded one on the host",
+       SL_ARGUMENT_CHOICE, &question.optimizer},
       {"reshard", 0, "as-recorded|off|on|N", "FSDP2 with reshard_after_forward=False, True, or N", SL_ARGUMENT_TEXT,
        &question.reshard},
       {"world-size", 0, "N", "with FSDP2's shards over N ranks", SL_ARGUMENT_NUMBER, &question.world_size},

@@ -70,7 +70,7 @@ JOBS = {
     "one": "", "one-micro2": "--micro 2", "one-micro3": "--micro 3",
     "one-recompute": "--recompute all", "one-recompute1": "--recompute 1",
     "one-batch2": "--batch 2", "one-batch3": "--batch 3", "one-sequence2": "--sequence 2", "one-sequence3": "--sequence 3",
-    "one-chunks2": "--chunks 2", "one-chunks4": "--chunks 4", "one-sgd": "--optimizer sgd",
+    "one-chunks2": "--chunks 2", "one-chunks4": "--chunks 4", "one-sgd": "--optimizer sgd", "one-host": "--optimizer host",
     "one-swap": "--swap", "ranks4-swap": "--world 4 --swap",
     **{f"ranks{n}": f"--world {n}" for n in (1, 2, 4, 7, 8, 64, 1024)},
     "ranks2-second": "--world 2 --rank 1", "ranks7-second": "--world 7 --rank 1",
@@ -214,6 +214,8 @@ def job_pairs():
     yield "ranks4", "--loss-chunks 4", "ranks4-loss4"
     yield "mixed4", "--loss-chunks 4", "mixed4-loss4"
     yield "one", "--offload-optimizer", "one-swap"
+    yield "one", "--optimizer host", "one-host"
+    yield "one-sgd", "--optimizer host", "one-host"
     yield "ranks4", "--offload-optimizer", "ranks4-swap"
     yield "ranks8", "--world-size 4 --offload-optimizer", "ranks4-swap"
     yield "mixed8", "--world-size 4 --accumulate 2", "mixed4-micro2"

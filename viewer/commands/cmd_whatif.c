@@ -1,4 +1,5 @@
 #include "commands/summary.h"
+#include "commands/whatif_nccl.h"
 #include "commands/whatif_question.h"
 #include "output/units.h"
 #include "storage/grow.h"
@@ -438,6 +439,8 @@ static int print_whatif(struct sl_db *db, struct sl_output *out, void *context, 
   p.table = sl_table_end(p.table);
   if (r == 0)
     below_print(&p);
+  if (r == 0 && p.question->world_size > 1)
+    r = sl_print_whatif_nccl(db, out, &p.question->ranks, error);
   for (size_t i = 0; i < p.category_count; i++)
     free(p.categories[i].category);
   free(p.categories);

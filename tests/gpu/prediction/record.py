@@ -177,6 +177,8 @@ def job_pairs():
             for target in sizes:
                 if base != target and (kind == "default" or base in (4, 8) or target == 4):
                     yield f"{kind}{base}", f"--world-size {target}", f"{kind}{target}"
+    for base in (2, 4, 8, 64):
+        yield f"ranks{base}", "--world-size 1", "ranks1"
     yield "ranks2-second", "--world-size 7", "ranks7-second"
     yield "ranks8-seventh", "--world-size 7", "ranks7-seventh"
     yield "ranks7-seventh", "--world-size 8", "ranks8-seventh"

@@ -48,7 +48,7 @@ struct sl_advice {
   uint64_t most_bytes;  /* what it may be about at the most, with what was yet to come; about_bytes or more */
   uint64_t lasts_steps; /* of SL_FITS_while: at most, the one that died included */
   struct sl_cost cost;
-  char text[400], counted[160], code[600], options[200];
+  char text[400], counted[160], code[1200], options[200];
   char why[400]; /* of SL_FITS_refused and no: "" or a sentence */
 };
 

@@ -44,27 +44,31 @@ static const struct sl_column columns[] = {
 
 /* ---- one advice ---- */
 
-static const char *fits_say(const struct sl_advise *advise, const struct sl_advice *item, char out[static 50]) {
+static const char *fits_say(const struct sl_advise *advise, const struct sl_advice *item, char out[static 80]) {
+  char limit[SL_UNIT_CHARS];
   switch (item->fits) {
-  case SL_FITS_yes: snprintf(out, 50, "%s", advise->goal.limit_bytes ? "yes" : "-"); break;
+  case SL_FITS_yes: snprintf(out, 80, "%s", advise->goal.limit_bytes ? "yes" : "-"); break;
   case SL_FITS_life:
-    snprintf(out, 50,
+    snprintf(out, 80,
              advise->rest.rest == SL_REST_unknown ? "past this request, if the limit held all along"
                                                   : "if the limit held all along");
     break;
-  case SL_FITS_while: snprintf(out, 50, "for %" PRIu64 " more steps at most", item->lasts_steps); break;
+  case SL_FITS_while: snprintf(out, 80, "for %" PRIu64 " more steps at most", item->lasts_steps); break;
   case SL_FITS_plays:
     if (advise->rest.rest == SL_REST_unknown)
-      snprintf(out, 50, "in some plays");
+      snprintf(out, 80, "in some plays");
     else
-      snprintf(out, 50, "in %u of %u plays", item->plays - item->refused_plays, item->plays);
+      snprintf(out, 80, "in %u of %u plays", item->plays - item->refused_plays, item->plays);
     break;
-  case SL_FITS_limit: snprintf(out, 50, "if the limit is more than that"); break;
-  case SL_FITS_past: snprintf(out, 50, "past this request"); break;
-  case SL_FITS_perhaps: snprintf(out, 50, "%s", advise->missing_bytes ? "perhaps" : "-"); break;
-  case SL_FITS_hardly: snprintf(out, 50, "hardly"); break;
-  case SL_FITS_no: snprintf(out, 50, "no"); break;
-  default: snprintf(out, 50, "not known");
+  case SL_FITS_limit:
+    sl_format_bytes(limit, (int64_t)advise->goal.limit_bytes, false);
+    snprintf(out, 80, "if the limit is above %s", limit);
+    break;
+  case SL_FITS_past: snprintf(out, 80, "past this request"); break;
+  case SL_FITS_perhaps: snprintf(out, 80, "%s", advise->missing_bytes ? "perhaps" : "-"); break;
+  case SL_FITS_hardly: snprintf(out, 80, "hardly"); break;
+  case SL_FITS_no: snprintf(out, 80, "no"); break;
+  default: snprintf(out, 80, "not known");
   }
   return out;
 }
@@ -115,7 +119,7 @@ static void text_cell(struct sl_table *table, const char *text) {
 }
 
 static void advice_row(struct sl_table *table, const struct sl_advise *advise, const struct sl_advice *item) {
-  char word[200], fits[50];
+  char word[200], fits[80];
   const bool predicted = item->is_predicted && item->fits != SL_FITS_refused;
   sl_cell_text(table, sl_advice_word(item, word, sizeof word));
   sl_cell_text(table, item->text);
@@ -268,10 +272,23 @@ void sl_print_goal(struct sl_output *out, const struct sl_advise *advise) {
   verdict_print(out, advise);
 }
 
+/* What the setting that avoids most of it was played to reserve, of what was recorded to its end; NULL: it was not. */
+static const struct sl_advice *expandable_find(const struct sl_advise *advise) {
+  for (size_t i = 0; i < advise->count && advise->rest.rest == SL_REST_recorded; i++) {
+    const struct sl_advice *item = &advise->items[i];
+    if (item->part_count == 1 && *item->parts[0]->conf && has_figures(advise, item))
+      return item;
+  }
+  return NULL;
+}
+
 void sl_print_floor(struct sl_output *out, const struct sl_advise *advise) {
-  char reserved[SL_UNIT_CHARS], least[SL_UNIT_CHARS], plan[SL_UNIT_CHARS];
+  char reserved[SL_UNIT_CHARS], least[SL_UNIT_CHARS], plan[SL_UNIT_CHARS], avoided[SL_UNIT_CHARS];
+  const struct sl_advice *expandable = expandable_find(advise);
   if (!advise->has_floor)
     return;
+  const uint64_t avoidable =
+      advise->floor_reserved > advise->floor.plan_bytes ? advise->floor_reserved - advise->floor.plan_bytes : 0;
   sl_format_bytes(reserved, (int64_t)advise->floor_reserved, out->exact_bytes);
   sl_format_bytes(least, (int64_t)advise->floor.least_bytes, out->exact_bytes);
   sl_format_bytes(plan, (int64_t)advise->floor.plan_bytes, out->exact_bytes);
@@ -280,6 +297,13 @@ void sl_print_floor(struct sl_output *out, const struct sl_advise *advise) {
       "Fragmentation: %s were reserved at the most; any placement of what was asked for needs %s, and one is "
       "known that takes %s",
       reserved, least, plan);
+  if (avoidable)
+    sl_output_line(out, "     So %s at least could be avoided",
+                   sl_format_bytes(avoided, (int64_t)avoidable, out->exact_bytes));
+  if (avoidable && expandable)
+    sl_output_line(out, "     With %s %s are reserved (%s)", expandable->text,
+                   sl_format_bytes(reserved, (int64_t)expandable->after[RESERVED].high, out->exact_bytes),
+                   standings[expandable->standing[RESERVED]]);
 }
 
 void sl_print_goal_row(struct sl_output *out, const struct sl_advise *advise) {

@@ -1,9 +1,10 @@
 """Records job.py in many ways on one GPU, several at a time, for the pairs of docs/prediction.md.
 
     python tests/gpu/prediction/record.py DIR [--jobs N] [--only NAME|jobs]…
+    python tests/gpu/prediction/record.py DIR --pairs
 
-DIR/NAME gets each run's logs and truth.rank…, what PyTorch said; DIR/pairs.json says what was changed between them. Limits are
-parts of what the run without one reserved.
+DIR/NAME gets each run's logs and truth.rank…, what PyTorch said; DIR/pairs.json says what was changed between them; with --pairs nothing
+is recorded, and those of the runs that DIR has are added. Limits are parts of what the run without one reserved.
 """
 
 import argparse
@@ -238,24 +239,33 @@ def job_pairs():
     yield "ranks8", "--world-size 4 --reshard off", "ranks4-keep"
 
 
+def pairs_write(place, chosen, known=()):
+    names = {run.name for run in chosen}
+    found = list(pairs(place, chosen))
+    found += [{"base": base, "options": change.split(), "target": target}
+              for base, change, target in job_pairs() if base in names and target in names]
+    found = [*known, *(pair for pair in found if pair not in known)]
+    (place / "pairs.json").write_text(json.dumps(found, indent=1) + "\n")
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("place", type=Path)
     parser.add_argument("--jobs", type=int, default=6)
     parser.add_argument("--only", action="append")
+    parser.add_argument("--pairs", action="store_true")
     options = parser.parse_args()
     options.place.mkdir(parents=True, exist_ok=True)
+    if options.pairs:
+        known = json.loads((options.place / "pairs.json").read_text())
+        return pairs_write(options.place, [run for run in RUNS if (options.place / run.name).is_dir()], known)
     chosen = [run for run in RUNS if not options.only or run.name in options.only or ("jobs" in options.only and run not in SETTINGS)]
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         for wave in (False, True):  # limits are parts of what the others reserve
             now = [run for run in chosen if bool(run.part) == wave]
             for name, found in pool.map(lambda run: record(run, options.place), now):
                 print(name, f"{len(found)} lines", found[-1] if found else "NOTHING", flush=True)
-    names = {run.name for run in chosen}
-    found = list(pairs(options.place, chosen))
-    found += [{"base": base, "options": change.split(), "target": target}
-              for base, change, target in job_pairs() if base in names and target in names]
-    (options.place / "pairs.json").write_text(json.dumps(found, indent=1) + "\n")
+    pairs_write(options.place, chosen)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 /*
  *   goal ─► tape ─► unchanged replay ─► continuation ─► what it needs ─► each candidate ─► two or three of them ─►
- * order └ not as recorded: facts only
+ * order ─► verdict └ not as recorded: facts only
  */
 #include "advise.h"
 
@@ -159,7 +159,7 @@ static int single_try(struct work *w, const struct sl_candidate *candidate) {
   else
     saving_judge(w->out, &item);
   words_set(&item);
-  r = sl_price(w->db, &w->out->goal, candidate->price, item.names[0], item.about_bytes, &item.cost, w->error);
+  r = sl_price(w->db, &w->out->goal, candidate->price, item.names[0], &item.cost, w->error);
   struct sl_advice *added = r < 0 ? NULL : item_add(w->out);
   if (!added)
     return r < 0 ? r : sl_no_memory(w->error);
@@ -183,10 +183,17 @@ static bool is_part(const struct sl_advise *out, const struct sl_advice *item) {
 static void cost_add(struct sl_cost *cost, const struct sl_cost *more) {
   if (*cost->words && (more->ns == 0 || strcmp(cost->words, more->words) == 0))
     return;
-  if (*cost->words && cost->ns != 0)
+  const bool is_plain = cost->ns < 0 && strcmp(cost->words, "not known") == 0;
+  if (is_plain) {
+    *cost->words = '\0';
+    say(cost->words, sizeof cost->words, "", more->words, 0, "");
+    if (more->ns >= 0)
+      say(cost->words, sizeof cost->words, "; ", "the rest is not known", 0, "");
+  } else if (*cost->words && cost->ns != 0) {
     say(cost->words, sizeof cost->words, "; ", more->words, 0, "");
-  else
+  } else {
     snprintf(cost->words, sizeof cost->words, "%s", more->words);
+  }
   cost->ns = cost->ns < 0 || more->ns < 0 ? -1 : cost->ns + more->ns;
 }
 
@@ -318,6 +325,37 @@ static void sort(struct sl_advise *out) {
   }
 }
 
+/* ---- is anything enough? ---- */
+
+static bool is_hope(const struct sl_advise *out, const struct sl_advice *item) {
+  const bool is_open = out->rest.rest == SL_REST_unknown;
+  return item->fits == SL_FITS_yes || item->fits == SL_FITS_while ||
+         (!is_open && (item->fits == SL_FITS_life || item->fits == SL_FITS_plays || item->fits == SL_FITS_limit));
+}
+
+/* What was played to its end may contradict an estimate of the least; what is only about much memory can't. */
+static int verdict_take(struct work *w) {
+  struct sl_advise *out = w->out;
+  struct sl_verdict *verdict = &out->verdict;
+  bool any_fits = out->fits_already || !out->goal.limit_most, any_perhaps = false;
+  int r = sl_verdict_read(w->db, &out->goal, verdict, w->error);
+  for (size_t i = 0; i < out->count; i++) {
+    any_fits |= is_hope(out, &out->items[i]);
+    any_perhaps |= out->items[i].fits == SL_FITS_perhaps;
+  }
+  if (r < 0 || any_fits)
+    return r;
+  if (verdict->least_bytes > out->goal.limit_most) {
+    verdict->suffices = SL_SUFFICES_nothing;
+    for (size_t i = 0; i < out->count; i++)
+      if (out->items[i].fits == SL_FITS_perhaps)
+        out->items[i].fits = SL_FITS_hardly;
+  } else if (!any_perhaps) {
+    verdict->suffices = SL_SUFFICES_unknown;
+  }
+  return 0;
+}
+
 /* ---- the whole ---- */
 
 static int held_make(struct work *w) {
@@ -442,6 +480,8 @@ int sl_advise_run(struct sl_db *db, uint32_t rank, int64_t at_ns, uint64_t budge
   if (r == 0 && !grows && w.has_bench && out->goal.limit_bytes && !out->fits_already &&
       out->rest.rest != SL_REST_unknown)
     r = together(&w);
+  if (r == 0)
+    r = verdict_take(&w);
   if (r == 0)
     sort(out);
   free(w.sweeps[0]);

@@ -6,6 +6,7 @@
  *   continuation.h  how a dead run would have gone on
  *   candidates.h    what can be changed
  *   price.h         what that costs in time
+ *   verdict.h       whether anything is enough
  */
 #ifndef SHARDLEDGER_ADVISE_H
 #define SHARDLEDGER_ADVISE_H
@@ -15,6 +16,7 @@
 #include "price.h"
 #include "storage/predict/floor.h"
 #include "storage/predict/whatif.h"
+#include "verdict.h"
 
 enum { SL_ADVICE_PARTS = 3 };
 
@@ -46,7 +48,7 @@ struct sl_advice {
   uint64_t most_bytes;  /* what it may be about at the most, with what was yet to come; about_bytes or more */
   uint64_t lasts_steps; /* of SL_FITS_while: at most, the one that died included */
   struct sl_cost cost;
-  char text[400], counted[160], code[600], options[200];
+  char text[400], counted[160], code[1200], options[200];
   char why[400]; /* of SL_FITS_refused and no: "" or a sentence */
 };
 
@@ -66,6 +68,7 @@ struct sl_advise {
   bool has_floor;
   struct sl_floor floor;
   uint64_t floor_reserved; /* what was reserved at its peak, which the floor is of */
+  struct sl_verdict verdict;
   struct sl_advice *items; /* the first is the one to take */
   size_t count;
 };

@@ -11,7 +11,7 @@ enum sl_price {                   /* where what a change costs in time comes fro
                 SL_PRICE_forward, /* the forward of these modules, once more */
                 SL_PRICE_gather,  /* all-gathers, once more */
                 SL_PRICE_reduce,  /* reduce-scatters, for each micro-batch */
-                SL_PRICE_copy,    /* these bytes to the host and back, at the rate of the run's own copies */
+                SL_PRICE_copy,    /* gradients to the host and parameters back, at the rate of the run's own copies */
                 SL_PRICE_batch,   /* as many samples take about as long */
 };
 

@@ -48,17 +48,18 @@ static int collective_price(struct sl_db *db, const struct sl_goal *goal, const 
   return r < 0 ? r : 0;
 }
 
-/* There and back, at the rate of the run's own copies. */
-static int copy_price(struct sl_db *db, const struct sl_goal *goal, uint64_t bytes, struct sl_cost *out,
-                      struct sl_error *error) {
+/* Gradients there and parameters back, at the rate of the run's own copies; how long the host's step takes nobody
+ * knows. */
+static int copy_price(struct sl_db *db, const struct sl_goal *goal, struct sl_cost *out, struct sl_error *error) {
   struct sl_statement *row = NULL;
   char time[24];
   int r = sl_db_ask_first(db, sl_advise_price_copies_sql, SL_WITH(SL_NUMBER(":rank", goal->rank)), &row, error);
   if (r > 0 && sl_column_int(row, 2)) {
     const double rate = (double)sl_column_int(row, 0) / (double)sl_column_int(row, 1); /* bytes a nanosecond */
-    out->ns = (int64_t)(2.0 * (double)bytes / rate);
-    snprintf(out->words, sizeof out->words, "copied there and back: %s at the %.1f GB/s of the run's own copies",
-             sl_cost_time(out->ns, time), rate);
+    snprintf(out->words, sizeof out->words,
+             "gradients there and parameters back: %s at the %.1f GB/s of the run's own copies; the host's step is not "
+             "known",
+             sl_cost_time((int64_t)(2.0 * (double)sl_column_int(row, 3) / rate), time), rate);
   } else if (r >= 0) {
     snprintf(out->words, sizeof out->words, "not known: the run has no copies that tell a rate");
   }
@@ -66,15 +67,15 @@ static int copy_price(struct sl_db *db, const struct sl_goal *goal, uint64_t byt
   return r < 0 ? r : 0;
 }
 
-int sl_price(struct sl_db *db, const struct sl_goal *goal, enum sl_price price, const char *name, uint64_t bytes,
-             struct sl_cost *out, struct sl_error *error) {
+int sl_price(struct sl_db *db, const struct sl_goal *goal, enum sl_price price, const char *name, struct sl_cost *out,
+             struct sl_error *error) {
   *out = (struct sl_cost){.ns = -1, .words = "not known"};
   switch (price) {
   case SL_PRICE_forward: return forward_price(db, goal, name, out, error);
   case SL_PRICE_gather: return collective_price(db, goal, "AllGather", "all-gathers in backward", out, error);
   case SL_PRICE_reduce:
     return collective_price(db, goal, "ReduceScatter", "reduce-scatters of each micro-batch", out, error);
-  case SL_PRICE_copy: return copy_price(db, goal, bytes, out, error);
+  case SL_PRICE_copy: return copy_price(db, goal, out, error);
   case SL_PRICE_batch:
     snprintf(out->words, sizeof out->words, "half the samples a step, so twice the steps for as many");
     return 0;

@@ -7,12 +7,12 @@
 
 struct sl_cost {
   int64_t ns;      /* a step; 0: none is known of; -1: not known */
-  char words[160]; /* where it comes from, as one says it */
+  char words[300]; /* where it comes from, as one says it */
 };
 
-/* name: of the fact, as a class; bytes: what it is about. 0 or a negative errno. */
-int sl_price(struct sl_db *db, const struct sl_goal *goal, enum sl_price price, const char *name, uint64_t bytes,
-             struct sl_cost *out, struct sl_error *error);
+/* name: of the fact, as a class. 0 or a negative errno. */
+int sl_price(struct sl_db *db, const struct sl_goal *goal, enum sl_price price, const char *name, struct sl_cost *out,
+             struct sl_error *error);
 
 /* "12.3 ms" */
 const char *sl_cost_time(int64_t ns, char out[static 24]);

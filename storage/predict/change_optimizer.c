@@ -210,11 +210,22 @@ static int state_add(struct change *c, uint32_t beside, uint64_t bytes, bool bef
   return r < 0 ? r : sl_tape_put(c->tape, SL_TAPE_complete, made, number, before ? -1 : 2);
 }
 
+static void states_drop(struct change *c, const struct parameter *p) {
+  const uint32_t states[] = {p->step, p->first, p->second};
+  for (size_t i = 0; i < sizeof states / sizeof states[0]; i++)
+    if (states[i] != UINT32_MAX)
+      allocation(c, states[i])->dropped = true;
+}
+
 static int states_change(struct change *c) {
   for (size_t i = 0; i < c->parameter_count; i++) {
     const struct parameter p = c->parameters[i];
     const uint64_t bytes = allocation(c, p.first)->requested;
     int r = 0;
+    if (c->to == SL_OPTIMIZER_host) {
+      states_drop(c, &p);
+      continue;
+    }
     if (p.step != UINT32_MAX && c->to != SL_OPTIMIZER_fused)
       allocation(c, p.step)->dropped = true;
     if (p.step == UINT32_MAX && c->to == SL_OPTIMIZER_fused)

@@ -6,10 +6,13 @@
  *   foreach    exp_avg, exp_avg_sq                                   one a parameter; then freed, the last first
  *   fused      step (4 bytes), exp_avg, exp_avg_sq                   none
  *   forloop    exp_avg, exp_avg_sq                                   two a parameter; the first is freed at once, the
- * second when the next one's first was sgd        momentum_buffer                                       none
+ *                                                                    second when the next one's first was
+ *   sgd        momentum_buffer                                       none
+ *   host       none                                                  none
  *
- * The first three are AdamW, without amsgrad and capturable; sgd has momentum, and no weight decay. Only a recorded
- * optimizer that is one of these to the byte and in this order is changed.
+ * The first three are AdamW, without amsgrad and capturable; sgd has momentum, and no weight decay; host is any of them
+ * on copies of the parameters in the host's memory, one parameter after the other: copy.grad = p.grad.cpu(), its step,
+ * p.copy_(copy). Only a recorded optimizer that is one of the others to the byte and in this order is changed.
  */
 #ifndef SHARDLEDGER_CHANGE_OPTIMIZER_H
 #define SHARDLEDGER_CHANGE_OPTIMIZER_H
@@ -21,7 +24,8 @@ enum sl_optimizer {
   SL_OPTIMIZER_foreach,
   SL_OPTIMIZER_fused,
   SL_OPTIMIZER_forloop,
-  SL_OPTIMIZER_sgd
+  SL_OPTIMIZER_sgd,
+  SL_OPTIMIZER_host
 };
 
 /*

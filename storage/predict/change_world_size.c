@@ -185,5 +185,7 @@ int sl_change_world_size(struct sl_tape *tape, const struct sl_shards *shards, u
         c.doubt_bytes, c.doubt_count, c.doubt_step < 0 ? "outside of steps" : "after backward");
   sl_unit_sizes_end(&c.sizes);
   free(c.parts);
+  if (r == 0 && c.to == 1)
+    sl_tape_sort(tape);
   return r;
 }

@@ -20,6 +20,7 @@ void sl_unit_sizes_end(struct sl_unit_sizes *c) {
 }
 
 static int unit_check(const struct sl_unit_sizes *c, const struct sl_shard_unit *unit) {
+  const bool is_alone = c->to == 1;
   const char *what = unit->ranks != c->from ? "not all ranks share its parameters"
                      : unit->replicas != c->replicas
                          ? "there are not as many copies of its parameters as of others (HSDP)"
@@ -27,17 +28,22 @@ static int unit_check(const struct sl_unit_sizes *c, const struct sl_shard_unit 
                      : unit->groups != 1                                          ? "it gathers in several groups"
                      : unit->is_offloaded ? "its parameters are in the host's memory"
                      : !unit->count       ? "its parameters were not recorded"
-                                          : NULL;
+                     : is_alone && c->replicas > 1
+                         ? "copies on several ranks (HSDP) that are not split are made in an order that is not known"
+                     : is_alone && sl_unit_cast(c->before, unit, c->from)
+                         ? "parameters are cast before they are gathered, which one rank does in another order"
+                         : NULL;
   return what ? sl_error_set(c->error, -ENOTSUP, "of a unit of FSDP2, %s", what) : 0;
 }
 
 int sl_unit_sizes_check(const struct sl_unit_sizes *c) {
   if (!c->before->parameter_count)
-    return sl_error_set(c->error, -ENOTSUP, "shapes of its parameters were not recorded, as of now they are");
+    return sl_error_set(c->error, -ENOTSUP, "no unit of FSDP2 (fully_shard) was recorded with its shapes");
   if (!c->before->unit_count)
     return sl_error_set(c->error, -ENOTSUP, "it has no unit of FSDP2 (fully_shard)");
-  if (c->from < 2 || c->to < 2)
-    return sl_error_set(c->error, -ENOTSUP, "with one rank FSDP2 gathers nothing, which is another order of events");
+  if (c->from < 2)
+    return sl_error_set(c->error, -ENOTSUP,
+                        "with one rank FSDP2 gathers nothing, so when it would with more is not in the record");
   if (!c->before->multiprocessors || !c->before->multiprocessor_threads)
     return sl_error_set(c->error, -ENOTSUP, "how many multiprocessors its device has was not recorded");
   int r = 0;
@@ -72,11 +78,19 @@ int sl_unit_sizes_take(struct sl_unit_sizes *c, struct sl_tape_allocation *a, co
   return 0;
 }
 
+/* One rank has all there is. */
+static int leave_out(struct sl_unit_sizes *c, struct sl_tape_allocation *a, const char *what, uint64_t before) {
+  a->dropped = true;
+  return sl_unit_sizes_take(c, a, what, before, before);
+}
+
 static int gather_change(struct sl_unit_sizes *c, struct sl_tape_allocation *a, const struct sl_shard_unit *before,
                          const struct sl_shard_unit *after) {
   const uint64_t cast = sl_unit_cast(c->before, before, c->from);
   if (cast && a->requested == cast)
     return sl_unit_sizes_take(c, a, "a cast before gathering", cast, sl_unit_cast(c->after, after, c->to));
+  if (c->to == 1)
+    return leave_out(c, a, "a gather buffer", sl_unit_gather(c->before, before, c->from));
   return sl_unit_sizes_take(c, a, "a gather buffer", sl_unit_gather(c->before, before, c->from),
                             sl_unit_gather(c->after, after, c->to));
 }
@@ -88,6 +102,8 @@ static int copy_change(struct sl_unit_sizes *c, struct sl_tape_allocation *a, co
     return sl_unit_sizes_take(c, a, "a gathered parameter", sl_unit_gathered(c->before, before, place, c->from),
                               sl_unit_gathered(c->after, after, place, c->to));
   at->copied = 0;
+  if (c->to == 1)
+    return leave_out(c, a, "the table of a copy", sl_unit_copy_table(c->before, before, c->from));
   return sl_unit_sizes_take(c, a, "the table of a copy", sl_unit_copy_table(c->before, before, c->from),
                             sl_unit_copy_table(c->after, after, c->to));
 }

@@ -24,6 +24,7 @@ SL_SQL_TEXT(sl_advise_parameters_sql, SL_SQL_DIRECTORY "/advise/parameters.sql")
 SL_SQL_TEXT(sl_advise_price_forward_sql, SL_SQL_DIRECTORY "/advise/price_forward.sql");
 SL_SQL_TEXT(sl_advise_price_collectives_sql, SL_SQL_DIRECTORY "/advise/price_collectives.sql");
 SL_SQL_TEXT(sl_advise_price_copies_sql, SL_SQL_DIRECTORY "/advise/price_copies.sql");
+SL_SQL_TEXT(sl_advise_verdict_sql, SL_SQL_DIRECTORY "/advise/verdict.sql");
 SL_SQL_TEXT(sl_advise_fact_batch_sql, SL_SQL_DIRECTORY "/advise/facts/batch.sql");
 SL_SQL_TEXT(sl_advise_fact_expandable_segments_sql, SL_SQL_DIRECTORY "/advise/facts/expandable_segments.sql");
 SL_SQL_TEXT(sl_advise_fact_gradient_sync_sql, SL_SQL_DIRECTORY "/advise/facts/gradient_sync.sql");

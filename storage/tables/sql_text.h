@@ -40,6 +40,7 @@ extern const char sl_advise_parameters_sql[];
 extern const char sl_advise_price_forward_sql[];
 extern const char sl_advise_price_collectives_sql[];
 extern const char sl_advise_price_copies_sql[];
+extern const char sl_advise_verdict_sql[];
 extern const char sl_advise_fact_batch_sql[];
 extern const char sl_advise_fact_expandable_segments_sql[];
 extern const char sl_advise_fact_gradient_sync_sql[];

@@ -1,7 +1,7 @@
 """Every table of docs/advice.md: what 'shardledger advise' says of recorded dead jobs is what came of the changes on one GPU."""
 
 import pytest
-from checks.advice import CASES, QUANTITIES, TO_THE_END, ask, outcomes
+from checks.advice import CASES, QUANTITIES, TO_THE_END, ask, outcomes, suffices
 from checks.prediction import DATA, truth_steps
 
 MANY = 12  # changes that each job was tried with, or nearly
@@ -40,16 +40,23 @@ def test_a_leak_uses_up_the_room_in_no_more_steps_than_said(case):
             assert one.steps[-1]["step"] - one.goal["step"] <= one.item["lasts_steps"], one.change
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case != "setup"])
+@pytest.mark.parametrize("case", [case for case in CASES if suffices(case) == "something"])
 def test_the_first_advice_survives(case):
     first = outcomes(case)[0]
     assert first.end == "survived", (first.change, first.fits)
 
 
-def test_of_the_setup_no_more_is_said_than_that_its_request_is_served_and_nothing_that_was_tried_survived():
-    found = outcomes("setup")
-    assert [one.fits for one in found if one.item and one.fits != "refused"] == ["past"]
+@pytest.mark.parametrize("case", [case for case in CASES if suffices(case) != "something"])
+def test_where_nothing_is_said_to_be_enough_nothing_that_was_tried_survived(case):
+    found = outcomes(case)
+    assert all(one.fits in ("past", "hardly", "no", "refused") for one in found if one.item)
     assert {one.end for one in found if one.end} == {"out of memory"}
+
+
+def test_of_the_setup_nothing_is_known_to_be_enough():
+    found = outcomes("setup")
+    assert suffices("setup") == "unknown"
+    assert [one.fits for one in found if one.item and one.fits != "refused"] == ["past"]
 
 
 @pytest.mark.parametrize("run, changed", [("one", "one-loss8"), ("one-batch2", "one-loss8-batch2")])
@@ -66,9 +73,10 @@ def test_enough_was_tried_and_measured():
     """Else the tests above could pass with nothing to compare."""
     found = {case: outcomes(case) for case in CASES}
     tried = {case: sum(bool(one.end) for one in some) for case, some in found.items()}
-    assert len(CASES) == 15 and all(count >= MANY for case, count in tried.items() if case not in FEW)
+    assert len(CASES) >= 15 and all(count >= MANY for case, count in tried.items() if case not in FEW)
     every = [one for some in found.values() for one in some]
     assert sum(one.fits in ("yes", "life") for one in every) >= 13
     assert sum(one.fits == "no" and bool(one.end) for one in every) >= 14
     exact = [figure for one in every for figure in one.figures.values() if figure.low == figure.high and not figure.is_bound]
-    assert len(exact) >= 40
+    assert len(exact) >= 55
+    assert sum(one.change == "offload_optimizer" and one.fits == "yes" for one in every) >= 6

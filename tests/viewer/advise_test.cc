@@ -77,9 +77,53 @@ TEST_F(Advise, ALeakThatIsEnoughComesFirst) {
 }
 
 TEST_F(Advise, SeveralChangesAreTriedTogetherWhereOneIsNotEnough) {
-  std::string json = advise("life/first-adamw-oom", {"--json"});
-  EXPECT_TRUE(contains(json, "{\"advice\": \"no_workspaces+sgd\"")) << json;
-  EXPECT_TRUE(contains(json, "\"whatif\": \"--no-workspaces --optimizer sgd\"")) << json;
+  std::string json = advise("predictions/one", {"--budget", "1550MiB", "--json"});
+  EXPECT_TRUE(contains(json, "{\"advice\": \"recompute+offload_optimizer\"")) << json;
+  EXPECT_TRUE(contains(json, "\"whatif\": \"--recompute all --optimizer host\"")) << json;
+}
+
+// Parameters, as they were allocated, and gradients as large are more than the budget leaves.
+TEST_F(Advise, SaysThatNothingIsEnoughWhereTheLeastIsMoreThanTheLimit) {
+  CommandResult query = shardledger(
+      {"query", "--csv", "SELECT sum(bytes) FROM allocation WHERE category = 'param'", ledger("predictions/one")});
+  const long long bytes = std::stoll(query.out.substr(query.out.find('\n') + 1));
+  std::string json = advise("predictions/one", {"--budget", "1200MiB", "--json"});
+  EXPECT_TRUE(contains(json, "\"suffices\": \"nothing\", \"least_bytes\": " + std::to_string(2 * bytes) + ",")) << json;
+  std::string text = advise("predictions/one", {"--budget", "1200MiB"});
+  EXPECT_TRUE(contains(text, "     Nothing that is known of is enough\n     Whatever is changed, it needs ")) << text;
+  EXPECT_FALSE(contains(text, "To paste")) << text;
+  EXPECT_FALSE(contains(text, "perhaps")) << text;
+}
+
+TEST_F(Advise, ASetupThatLeavesNoRoomHasNothingThatIsKnownToBeEnough) {
+  std::string text = advise("advice/setup");
+  EXPECT_TRUE(contains(
+      text, "     Nothing is known to be enough\n     Whatever is changed, it needs 190.3 MiB at least (bound): "
+            "186.3 MiB that the setup has made, and 4.0 MiB for the refused request\n"
+            "     That leaves 23.7 MiB at most"))
+      << text;
+  EXPECT_FALSE(contains(text, "To paste")) << text;
+}
+
+// What is played to its end is no lower than what whatever is changed needs.
+TEST_F(Advise, TheLeastIsNoMoreThanWhatAnyChangeComesTo) {
+  for (const char *run : {"predictions/one", "predictions/ranks4", "predictions/mixed4", "predictions/one-sgd"}) {
+    std::string json = advise(run, {"--json"});
+    const auto figure = [&](size_t at, const std::string &word) {
+      const size_t found = json.find("\"" + word + "\": ", at);
+      return std::stoll(json.substr(found + word.size() + 4));
+    };
+    const long long least = figure(0, "least_bytes");
+    size_t items = 0;
+    for (size_t at = json.find("\"after_bytes\": "); at != std::string::npos;
+         at = json.find("\"after_bytes\": ", at + 1))
+      if (json.compare(at + 15, 4, "null") != 0) {
+        EXPECT_LE(least, figure(at, "after_bytes")) << run;
+        items++;
+      }
+    EXPECT_GT(items, 3u) << run;
+    EXPECT_GT(least, 0) << run;
+  }
 }
 
 TEST_F(Advise, AnotherOptimizerComesAfterAllThatTrainsTheSame) {

@@ -189,16 +189,35 @@ TEST_F(Whatif, OtherNumbersOfRanksSplitParametersDifferently) {
   EXPECT_TRUE(contains(result.out, "0,requested,874797256,874797256,,0,exact,")) << result.out;
 }
 
+// As many bytes as the recorded communicator is held to take, in no other figure.
+TEST_F(Whatif, HasNcclsMemoryOfOtherNumbersOfRanksAsALineOfItsOwn) {
+  std::string path = ledger("fsdp2-2rank");
+  CommandResult query = shardledger({"query", "--csv", "SELECT max(device_bytes) FROM communicator", path});
+  const std::string bytes =
+      query.out.substr(query.out.find('\n') + 1, query.out.rfind('\n') - query.out.find('\n') - 1);
+  CommandResult result = shardledger({"whatif", path, "--world-size", "64", "--json"});
+  EXPECT_TRUE(contains(result.out, "{\"ranks\": \"0-1\", \"communicators\": 1, \"estimated_bytes\": " + bytes + ","))
+      << result.out << query.out;
+  result = shardledger({"whatif", path, "--world-size", "64"});
+  EXPECT_TRUE(contains(result.out, "NCCL, ranks 0-1: estimate: 484.0 MiB more, for 1 communicator")) << result.out;
+  result = shardledger({"whatif", ledger("predictions/ranks4"), "--world-size", "64"});
+  EXPECT_TRUE(contains(result.out, "NCCL, rank 0: no estimate, since no use of a communicator was recorded"))
+      << result.out;
+  result = shardledger({"whatif", path, "--world-size", "1"});
+  EXPECT_FALSE(contains(result.out, "NCCL,")) << result.out;
+}
+
 TEST_F(Whatif, SaysWhyANumberOfRanksIsRefused) {
   const struct {
     const char *run, *ranks, *why;
   } cases[] = {
-      {"predictions/ranks4", "1", "with one rank FSDP2 gathers nothing"},
+      {"predictions/mixed4", "1", "parameters are cast before they are gathered, which one rank does in another order"},
+      {"predictions/hsdp2x4", "2", "copies on several ranks (HSDP) that are not split"},
       {"predictions/ranks8-seventh", "4", "of 4 ranks none is rank 6"},
       {"predictions/one", "8", "it has no unit of FSDP2"},
       {"predictions/ranks4-offload", "8", "its parameters are in the host's memory"},
       {"predictions/ranks8-reshard4", "16", "it is resharded to fewer ranks"},
-      {"versions/1", "8", "shapes of its parameters were not recorded"},
+      {"versions/1", "8", "no unit of FSDP2 (fully_shard) was recorded with its shapes"},
   };
   for (auto &one : cases) {
     CommandResult result = shardledger({"whatif", ledger(one.run), "--world-size", one.ranks});

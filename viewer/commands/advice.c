@@ -11,6 +11,7 @@ static const char *const limits[] = {"none", "budget", "process", "device"};
 static const char *const rests[] = {"recorded", "step", "optimizer", "unknown"};
 static const char *const fits_in_data[] = {"yes",  "life",    "while",  "plays", "limit",
                                            "past", "perhaps", "hardly", "no",    "refused"};
+static const char *const suffices[] = {"something", "unknown", "nothing"};
 static const char *const standings[] = {"exact", "bound", "estimate", "refused"};
 
 static const struct sl_column columns[] = {
@@ -43,25 +44,39 @@ static const struct sl_column columns[] = {
 
 /* ---- one advice ---- */
 
-static const char *fits_say(const struct sl_advise *advise, const struct sl_advice *item, char out[static 40]) {
+static const char *fits_say(const struct sl_advise *advise, const struct sl_advice *item, char out[static 80]) {
+  char limit[SL_UNIT_CHARS];
   switch (item->fits) {
-  case SL_FITS_yes: snprintf(out, 40, "%s", advise->goal.limit_bytes ? "yes" : "-"); break;
-  case SL_FITS_life: snprintf(out, 40, "if the limit held all along"); break;
-  case SL_FITS_while: snprintf(out, 40, "for %" PRIu64 " more steps at most", item->lasts_steps); break;
+  case SL_FITS_yes: snprintf(out, 80, "%s", advise->goal.limit_bytes ? "yes" : "-"); break;
+  case SL_FITS_life:
+    snprintf(out, 80,
+             advise->rest.rest == SL_REST_unknown ? "past this request, if the limit held all along"
+                                                  : "if the limit held all along");
+    break;
+  case SL_FITS_while: snprintf(out, 80, "for %" PRIu64 " more steps at most", item->lasts_steps); break;
   case SL_FITS_plays:
     if (advise->rest.rest == SL_REST_unknown)
-      snprintf(out, 40, "in some plays");
+      snprintf(out, 80, "in some plays");
     else
-      snprintf(out, 40, "in %u of %u plays", item->plays - item->refused_plays, item->plays);
+      snprintf(out, 80, "in %u of %u plays", item->plays - item->refused_plays, item->plays);
     break;
-  case SL_FITS_limit: snprintf(out, 40, "if the limit is more than that"); break;
-  case SL_FITS_past: snprintf(out, 40, "past this request"); break;
-  case SL_FITS_perhaps: snprintf(out, 40, "%s", advise->missing_bytes ? "perhaps" : "-"); break;
-  case SL_FITS_hardly: snprintf(out, 40, "hardly"); break;
-  case SL_FITS_no: snprintf(out, 40, "no"); break;
-  default: snprintf(out, 40, "not known");
+  case SL_FITS_limit:
+    sl_format_bytes(limit, (int64_t)advise->goal.limit_bytes, false);
+    snprintf(out, 80, "if the limit is above %s", limit);
+    break;
+  case SL_FITS_past: snprintf(out, 80, "past this request"); break;
+  case SL_FITS_perhaps: snprintf(out, 80, "%s", advise->missing_bytes ? "perhaps" : "-"); break;
+  case SL_FITS_hardly: snprintf(out, 80, "hardly"); break;
+  case SL_FITS_no: snprintf(out, 80, "no"); break;
+  default: snprintf(out, 80, "not known");
   }
   return out;
+}
+
+/* Of a rest that is not known no more is told than that the request is served. */
+static const char *fits_word(const struct sl_advise *advise, const struct sl_advice *item) {
+  const bool is_open = advise->rest.rest == SL_REST_unknown;
+  return fits_in_data[is_open && item->fits == SL_FITS_life ? SL_FITS_past : item->fits];
 }
 
 /* Of a rest that is not known nothing is told but that the request is served. */
@@ -104,11 +119,11 @@ static void text_cell(struct sl_table *table, const char *text) {
 }
 
 static void advice_row(struct sl_table *table, const struct sl_advise *advise, const struct sl_advice *item) {
-  char word[200], fits[40];
+  char word[200], fits[80];
   const bool predicted = item->is_predicted && item->fits != SL_FITS_refused;
   sl_cell_text(table, sl_advice_word(item, word, sizeof word));
   sl_cell_text(table, item->text);
-  sl_cell_text(table, fits_in_data[item->fits]);
+  sl_cell_text(table, fits_word(advise, item));
   sl_cell_text(table, fits_say(advise, item, fits));
   number_cell(table, item->about_bytes, (int64_t)item->about_bytes);
   number_cell(table, has_figures(advise, item), (int64_t)advise->need[ALLOCATED].high);
@@ -227,15 +242,53 @@ static void need_print(struct sl_output *out, const struct sl_advise *advise) {
     sl_output_line(out, "     At least %s are missing", missing);
 }
 
+/* That nothing is enough, or known to be, and why; and what is left then. */
+static void verdict_print(struct sl_output *out, const struct sl_advise *advise) {
+  const struct sl_verdict *verdict = &advise->verdict;
+  const bool is_proven_by_it = verdict->suffices == SL_SUFFICES_nothing;
+  char least[SL_UNIT_CHARS], kept[SL_UNIT_CHARS], beside[SL_UNIT_CHARS], left[SL_UNIT_CHARS];
+  if (verdict->suffices == SL_SUFFICES_something)
+    return;
+  sl_output_styled(out, SL_STYLE_red, "     Nothing %s enough",
+                   is_proven_by_it ? "that is known of is" : "is known to be");
+  if (verdict->beside && (is_proven_by_it || !verdict->is_estimate))
+    sl_output_line(out, "     Whatever is changed, it needs %s at least (%s): %s %s, and %s for %s",
+                   sl_format_bytes(least, (int64_t)verdict->least_bytes, out->exact_bytes),
+                   standings[verdict->is_estimate ? SL_STANDING_estimate : SL_STANDING_bound],
+                   sl_format_bytes(kept, (int64_t)verdict->kept_bytes, out->exact_bytes),
+                   verdict->is_estimate ? "of parameters and buffers" : "that the setup has made",
+                   sl_format_bytes(beside, (int64_t)verdict->beside_bytes, out->exact_bytes), verdict->beside);
+  if (verdict->beside && !is_proven_by_it && !verdict->is_estimate)
+    sl_output_line(out, "     That leaves %s at most for the rest of the setup and for all steps",
+                   sl_format_bytes(left, (int64_t)(advise->goal.limit_most - verdict->least_bytes), out->exact_bytes));
+  sl_output_line(out, "     What is left: a device with more memory, or %s",
+                 verdict->is_sharded ? "more ranks ('shardledger whatif --world-size N')"
+                                     : "FSDP2 over more ranks ('shardledger rehearse --world-size N')");
+}
+
 void sl_print_goal(struct sl_output *out, const struct sl_advise *advise) {
   limit_print(out, &advise->goal);
   need_print(out, advise);
+  verdict_print(out, advise);
+}
+
+/* What the setting that avoids most of it was played to reserve, of what was recorded to its end; NULL: it was not. */
+static const struct sl_advice *expandable_find(const struct sl_advise *advise) {
+  for (size_t i = 0; i < advise->count && advise->rest.rest == SL_REST_recorded; i++) {
+    const struct sl_advice *item = &advise->items[i];
+    if (item->part_count == 1 && *item->parts[0]->conf && has_figures(advise, item))
+      return item;
+  }
+  return NULL;
 }
 
 void sl_print_floor(struct sl_output *out, const struct sl_advise *advise) {
-  char reserved[SL_UNIT_CHARS], least[SL_UNIT_CHARS], plan[SL_UNIT_CHARS];
+  char reserved[SL_UNIT_CHARS], least[SL_UNIT_CHARS], plan[SL_UNIT_CHARS], avoided[SL_UNIT_CHARS];
+  const struct sl_advice *expandable = expandable_find(advise);
   if (!advise->has_floor)
     return;
+  const uint64_t avoidable =
+      advise->floor_reserved > advise->floor.plan_bytes ? advise->floor_reserved - advise->floor.plan_bytes : 0;
   sl_format_bytes(reserved, (int64_t)advise->floor_reserved, out->exact_bytes);
   sl_format_bytes(least, (int64_t)advise->floor.least_bytes, out->exact_bytes);
   sl_format_bytes(plan, (int64_t)advise->floor.plan_bytes, out->exact_bytes);
@@ -244,6 +297,13 @@ void sl_print_floor(struct sl_output *out, const struct sl_advise *advise) {
       "Fragmentation: %s were reserved at the most; any placement of what was asked for needs %s, and one is "
       "known that takes %s",
       reserved, least, plan);
+  if (avoidable)
+    sl_output_line(out, "     So %s at least could be avoided",
+                   sl_format_bytes(avoided, (int64_t)avoidable, out->exact_bytes));
+  if (avoidable && expandable)
+    sl_output_line(out, "     With %s %s are reserved (%s)", expandable->text,
+                   sl_format_bytes(reserved, (int64_t)expandable->after[RESERVED].high, out->exact_bytes),
+                   standings[expandable->standing[RESERVED]]);
 }
 
 void sl_print_goal_row(struct sl_output *out, const struct sl_advise *advise) {
@@ -264,6 +324,9 @@ void sl_print_goal_row(struct sl_output *out, const struct sl_advise *advise) {
       {"needs_reserved_bytes", "Reserved", SL_UNIT_bytes, 0},
       {"needs_standing", "Standing", SL_UNIT_text, 0},
       {"fits_already", "Fits", SL_UNIT_number, 0},
+      {"suffices", "Suffices", SL_UNIT_text, 0},
+      {"least_bytes", "At least", SL_UNIT_bytes, 0},
+      {"least_standing", "Standing", SL_UNIT_text, 0},
       {"floor_bytes", "Floor", SL_UNIT_bytes, 0},
       {"plan_bytes", "Plan", SL_UNIT_bytes, 0},
       {"why", "Why", SL_UNIT_text, 0},
@@ -287,6 +350,11 @@ void sl_print_goal_row(struct sl_output *out, const struct sl_advise *advise) {
   number_cell(table, known, (int64_t)advise->need[RESERVED].high);
   sl_cell_text(table, known ? standings[advise->need_standing[ALLOCATED]] : NULL);
   sl_cell_int(table, advise->fits_already);
+  sl_cell_text(table, suffices[advise->verdict.suffices]);
+  number_cell(table, advise->verdict.least_bytes, (int64_t)advise->verdict.least_bytes);
+  sl_cell_text(table, !advise->verdict.least_bytes
+                          ? NULL
+                          : standings[advise->verdict.is_estimate ? SL_STANDING_estimate : SL_STANDING_bound]);
   number_cell(table, advise->has_floor, (int64_t)advise->floor.least_bytes);
   number_cell(table, advise->has_floor, (int64_t)advise->floor.plan_bytes);
   text_cell(table, known ? advise->rest.why : advise->why);

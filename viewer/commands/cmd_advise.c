@@ -66,7 +66,7 @@ static void headline_print(struct sl_output *out, const struct sl_advise *advise
 }
 
 static void code_print(struct sl_output *out, const struct sl_advise *advise) {
-  if (!advise->count || advise->items[0].fits >= SL_FITS_hardly)
+  if (!advise->count || advise->items[0].fits >= SL_FITS_hardly || advise->verdict.suffices != SL_SUFFICES_something)
     return;
   sl_output_line(out, "%s", "");
   sl_output_styled(out, SL_STYLE_bold, "To paste, of the first:");

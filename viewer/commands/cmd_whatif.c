@@ -1,4 +1,5 @@
 #include "commands/summary.h"
+#include "commands/whatif_nccl.h"
 #include "commands/whatif_question.h"
 #include "output/units.h"
 #include "storage/grow.h"
@@ -438,6 +439,8 @@ static int print_whatif(struct sl_db *db, struct sl_output *out, void *context, 
   p.table = sl_table_end(p.table);
   if (r == 0)
     below_print(&p);
+  if (r == 0 && p.question->world_size > 1)
+    r = sl_print_whatif_nccl(db, out, &p.question->ranks, error);
   for (size_t i = 0; i < p.category_count; i++)
     free(p.categories[i].category);
   free(p.categories);
@@ -451,9 +454,9 @@ int sl_cmd_whatif(const struct sl_command *command, int argc, char **argv) {
   const struct sl_argument arguments[] = {
       {"alloc-conf", 0, "CONF", "with these settings of PyTorch's allocator, as PYTORCH_CUDA_ALLOC_CONF has them",
        SL_ARGUMENT_TEXT, &question.alloc_conf},
-      {"optimizer", 0, "as-recorded|adamw|adamw-fused|adamw-forloop|sgd",
-       "with another optimizer: AdamW, with fused=True, with foreach=False; SGD with momentum", SL_ARGUMENT_CHOICE,
-       &question.optimizer},
+      {"optimizer", 0, "as-recorded|adamw|adamw-fused|adamw-forloop|sgd|host",
+       "with another optimizer: AdamW, with fused=True, with foreach=False; SGD with momentum; the recorded one on the host",
+       SL_ARGUMENT_CHOICE, &question.optimizer},
       {"reshard", 0, "as-recorded|off|on|N", "FSDP2 with reshard_after_forward=False, True, or N", SL_ARGUMENT_TEXT,
        &question.reshard},
       {"world-size", 0, "N", "with FSDP2's shards over N ranks", SL_ARGUMENT_NUMBER, &question.world_size},

@@ -66,7 +66,8 @@ static void text_print(struct sl_output *out, const struct sl_goal *goal, const 
   if (!largest->batch)
     sl_output_styled(out, SL_STYLE_red, "Largest batch: none, not even 1 (estimate, fitted to batches %s)", batches);
   else
-    sl_output_styled(out, SL_STYLE_bold, "Largest batch: %s%" PRIu64 " (estimate, fitted to batches %s%s)",
+    sl_output_styled(out, SL_STYLE_bold,
+                     "Largest batch, with nothing else changed: %s%" PRIu64 " (estimate, fitted to batches %s%s)",
                      largest->is_most ? "at least " : "", largest->batch, batches,
                      largest->batch > largest->last ? ", and beyond them" : "");
   if (largest->batch)

@@ -8,8 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const optimizer_words[] = {"", "AdamW(foreach=True)", "AdamW(fused=True)", "AdamW(foreach=False)",
-                                              "SGD(momentum=…)"};
+static const char *const optimizer_words[] = {"",
+                                              "AdamW(foreach=True)",
+                                              "AdamW(fused=True)",
+                                              "AdamW(foreach=False)",
+                                              "SGD(momentum=…)",
+                                              "the optimizer on copies in the host's memory"};
 
 void sl_whatif_say(struct sl_output *out, const struct sl_whatif_question *question) {
   char bytes[SL_UNIT_CHARS];

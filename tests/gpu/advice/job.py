@@ -23,7 +23,7 @@ QUANTITIES = ("requested", "allocated", "active", "reserved")
 
 @dataclass
 class Case:
-    """at: where the limit is drawn: start, step N, optimizer (before its first step), block (in the forward of the last block),
+    """at: where the limit is drawn: start, model (when it is made), step N, optimizer (before its first step), block (in the forward of the last block),
     evaluation (the one that ends the job). room: so many bytes more than are alive then; None: as --limit says, or none."""
 
     at: str = "start"
@@ -59,6 +59,10 @@ CASES = {
     "forward": Case("block", room=0, layers=6, batch=8, lengths=(512,), steps=3, attention=False),
     "evaluation": Case("evaluation", room=64 * MIB, steps=4, evaluations=12),
     "setup": Case("start", room=200 * MIB, steps=0),
+    # Where nothing is enough: the gradient of the last layer alone is more than the room, or the root unit's all-gather.
+    "gradient": Case("model", room=0, parameters_room=0.1, width=1024, layers=2, vocabulary=32000, batch=1, lengths=(64,), steps=2),
+    "gathered": Case("model", room=0, parameters_room=0.4, width=1024, layers=2, vocabulary=32000, batch=1, lengths=(64,), steps=2,
+                     world=4),
 }
 
 
@@ -247,6 +251,7 @@ class Job:
         torch.manual_seed(0)
         model = self.model()
         parameters = list(model.parameters())
+        self.limit("model", sum(p.nbytes for p in parameters))
         optimizer = OPTIMIZERS[self.options.optimizer](parameters)
         for number in range(self.case.steps):
             self.step(number, model, optimizer, parameters)

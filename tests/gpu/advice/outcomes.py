@@ -23,6 +23,9 @@ DATA = ROOT / "tests" / "data" / "advice"
 ONLY = {"leak": ("leak",), "kept_outputs": ("evaluation",), "gradient_sync": ()}  # nothing that other jobs have
 TOGETHER = ("adamw_fused+expandable_segments", "adamw_fused+no_workspaces", "expandable_segments+no_workspaces",
             "no_workspaces+sgd")
+LEAST = "expandable_segments+no_workspaces+recompute+loss+batch"  # all that leaves less, beside the optimizer
+LEAST_EACH = tuple(f"{LEAST}+{optimizer}" for optimizer in ("offload_optimizer", "sgd", "optimizer_in_backward"))
+ONLY |= dict.fromkeys(LEAST_EACH, ("setup", "gradient", "gathered"))  # where nothing is enough
 
 
 def rows(text):
@@ -79,7 +82,7 @@ def main():
     found = {case: [] for case in chosen}
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         waiting = {pool.submit(outcome, case, words, limits[case], place / "said"): (case, words)
-                   for words in (*CHANGES, *TOGETHER) for case in chosen if case in ONLY.get(words, chosen)}
+                   for words in (*CHANGES, *TOGETHER, *LEAST_EACH) for case in chosen if case in ONLY.get(words, chosen)}
         for done in concurrent.futures.as_completed(waiting):
             case, words = waiting[done]
             with contextlib.suppress(Exception):  # one run must not keep the others' outcomes back

@@ -157,7 +157,7 @@ def take(case, place):
     if said.returncode == 0:
         answer = json.loads(said.stdout)
         first, goal = (answer["advice"] or [{"advice": "", "fits": "no"}])[0], answer["goal"][0]
-        if first["fits"] in ("no", "hardly", "refused"):
+        if first["fits"] in ("no", "hardly", "refused") or goal["suffices"] != "something":
             result |= {"advice": "nothing", "tried": try_all(case, place, limit)}
         else:
             applied = apply(first["advice"])

@@ -59,7 +59,9 @@ class Outcome:
 
     @property
     def steps(self):
-        return [row for row in self.rows if "step" in row]
+        """A job of one step (rows of 'what') has ended it where it survived."""
+        in_steps = [row for row in self.rows if "step" in row]
+        return in_steps or [{**row, "step": 0} for row in self.rows if "what" in row and self.end == "survived"]
 
     @property
     def figures(self):
@@ -83,6 +85,11 @@ def ask(case, place=DATA):
     """What the command says of a recorded run, of a case as a rule."""
     with tempfile.TemporaryDirectory() as scratch:
         return json.loads(shardledger("advise", shutil.copytree(place / case, Path(scratch) / case), "--json"))
+
+
+def suffices(case):
+    """something, unknown (nothing is known to be enough), nothing"""
+    return ask(case)["goal"][0]["suffices"]
 
 
 def outcomes(case):
@@ -116,13 +123,20 @@ def names(found):
     return ", ".join(f"`{one.change}`" for one in found) or "–"
 
 
+def first_cells(case, first):
+    """The first advice, what was said of it, and what came of it; or that there is none."""
+    words = {"nothing": "nothing is enough", "unknown": "nothing is known to be enough"}.get(suffices(case))
+    if words:
+        return "none", words, "nothing survived"
+    return f"`{first.change}`", said_words(first), came_words(first)
+
+
 def case_row(case):
     """The first advice of a case, and what else was tried."""
     found = outcomes(case)
     first, tried = found[0], [one for one in found if one.end]
     unsaid = [one for one in tried if one.end == "survived" and (not one.item or one.fits in NO_CLAIM)]
-    return (f"`{case}`", f"`{first.change}`", said_words(first), came_words(first), len(tried),
-            sum(one.end == "survived" for one in tried), names(unsaid))
+    return (f"`{case}`", *first_cells(case, first), len(tried), sum(one.end == "survived" for one in tried), names(unsaid))
 
 
 def change_rows(case):

@@ -19,11 +19,35 @@ DEVICE = "cuda" if CUDA else "cpu"
 WIDTH, LAYERS, VOCABULARY, BATCH = (768, 4, 6144, 4) if CUDA else (16, 2, 64, 2)
 LENGTHS = (384, 256, 512, 320) if CUDA else (8, 4)
 QUANTITIES = ("requested", "allocated", "active", "reserved")
+
+
+class OnHost:
+    """AdamW on copies in the host's memory."""
+
+    def __init__(self, parameters):
+        self.parameters = list(parameters)
+        self.copies = [p.detach().cpu().requires_grad_() for p in self.parameters]
+        self.optimizer = torch.optim.AdamW(self.copies)
+
+    def step(self):
+        for p, copy in zip(self.parameters, self.copies):
+            copy.grad = p.grad.cpu()
+        self.optimizer.step()
+        with torch.no_grad():
+            for p, copy in zip(self.parameters, self.copies):
+                p.copy_(copy)
+
+    def zero_grad(self):
+        for p in self.parameters:
+            p.grad = None
+
+
 OPTIMIZERS = {
     "adamw": lambda parameters: torch.optim.AdamW(parameters, foreach=True),
     "adamw-fused": lambda parameters: torch.optim.AdamW(parameters, fused=True),
     "adamw-forloop": lambda parameters: torch.optim.AdamW(parameters, foreach=False),
     "sgd": lambda parameters: torch.optim.SGD(parameters, lr=1e-3, momentum=0.9),
+    "host": OnHost,
 }
 
 

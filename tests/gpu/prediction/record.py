@@ -1,9 +1,10 @@
 """Records job.py in many ways on one GPU, several at a time, for the pairs of docs/prediction.md.
 
     python tests/gpu/prediction/record.py DIR [--jobs N] [--only NAME|jobs]…
+    python tests/gpu/prediction/record.py DIR --pairs
 
-DIR/NAME gets each run's logs and truth.rank…, what PyTorch said; DIR/pairs.json says what was changed between them. Limits are
-parts of what the run without one reserved.
+DIR/NAME gets each run's logs and truth.rank…, what PyTorch said; DIR/pairs.json says what was changed between them; with --pairs nothing
+is recorded, and those of the runs that DIR has are added. Limits are parts of what the run without one reserved.
 """
 
 import argparse
@@ -70,7 +71,7 @@ JOBS = {
     "one": "", "one-micro2": "--micro 2", "one-micro3": "--micro 3",
     "one-recompute": "--recompute all", "one-recompute1": "--recompute 1",
     "one-batch2": "--batch 2", "one-batch3": "--batch 3", "one-sequence2": "--sequence 2", "one-sequence3": "--sequence 3",
-    "one-chunks2": "--chunks 2", "one-chunks4": "--chunks 4", "one-sgd": "--optimizer sgd",
+    "one-chunks2": "--chunks 2", "one-chunks4": "--chunks 4", "one-sgd": "--optimizer sgd", "one-host": "--optimizer host",
     "one-swap": "--swap", "ranks4-swap": "--world 4 --swap",
     **{f"ranks{n}": f"--world {n}" for n in (1, 2, 4, 7, 8, 64, 1024)},
     "ranks2-second": "--world 2 --rank 1", "ranks7-second": "--world 7 --rank 1",
@@ -177,6 +178,8 @@ def job_pairs():
             for target in sizes:
                 if base != target and (kind == "default" or base in (4, 8) or target == 4):
                     yield f"{kind}{base}", f"--world-size {target}", f"{kind}{target}"
+    for base in (2, 4, 8, 64):
+        yield f"ranks{base}", "--world-size 1", "ranks1"
     yield "ranks2-second", "--world-size 7", "ranks7-second"
     yield "ranks8-seventh", "--world-size 7", "ranks7-seventh"
     yield "ranks7-seventh", "--world-size 8", "ranks8-seventh"
@@ -214,6 +217,8 @@ def job_pairs():
     yield "ranks4", "--loss-chunks 4", "ranks4-loss4"
     yield "mixed4", "--loss-chunks 4", "mixed4-loss4"
     yield "one", "--offload-optimizer", "one-swap"
+    yield "one", "--optimizer host", "one-host"
+    yield "one-sgd", "--optimizer host", "one-host"
     yield "ranks4", "--offload-optimizer", "ranks4-swap"
     yield "ranks8", "--world-size 4 --offload-optimizer", "ranks4-swap"
     yield "mixed8", "--world-size 4 --accumulate 2", "mixed4-micro2"
@@ -234,24 +239,33 @@ def job_pairs():
     yield "ranks8", "--world-size 4 --reshard off", "ranks4-keep"
 
 
+def pairs_write(place, chosen, known=()):
+    names = {run.name for run in chosen}
+    found = list(pairs(place, chosen))
+    found += [{"base": base, "options": change.split(), "target": target}
+              for base, change, target in job_pairs() if base in names and target in names]
+    found = [*known, *(pair for pair in found if pair not in known)]
+    (place / "pairs.json").write_text(json.dumps(found, indent=1) + "\n")
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("place", type=Path)
     parser.add_argument("--jobs", type=int, default=6)
     parser.add_argument("--only", action="append")
+    parser.add_argument("--pairs", action="store_true")
     options = parser.parse_args()
     options.place.mkdir(parents=True, exist_ok=True)
+    if options.pairs:
+        known = json.loads((options.place / "pairs.json").read_text())
+        return pairs_write(options.place, [run for run in RUNS if (options.place / run.name).is_dir()], known)
     chosen = [run for run in RUNS if not options.only or run.name in options.only or ("jobs" in options.only and run not in SETTINGS)]
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         for wave in (False, True):  # limits are parts of what the others reserve
             now = [run for run in chosen if bool(run.part) == wave]
             for name, found in pool.map(lambda run: record(run, options.place), now):
                 print(name, f"{len(found)} lines", found[-1] if found else "NOTHING", flush=True)
-    names = {run.name for run in chosen}
-    found = list(pairs(options.place, chosen))
-    found += [{"base": base, "options": change.split(), "target": target}
-              for base, change, target in job_pairs() if base in names and target in names]
-    (options.place / "pairs.json").write_text(json.dumps(found, indent=1) + "\n")
+    pairs_write(options.place, chosen)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define SL_LEDGER_VERSION 9            /* PRAGMA user_version */
+#define SL_LEDGER_VERSION 10           /* PRAGMA user_version */
 #define SL_LEDGER_NAME "ledger.sqlite" /* inside a run directory */
 #define SL_LEDGER_JOBS_MAX 16          /* each takes memory of its own: that of two steps */
 

@@ -18,7 +18,7 @@ enum {
 #undef TAIL
 #undef EVENT_END
 
-static struct sl_event_layout infos[256];
+struct sl_event_layout sl_event_layouts[256];
 static struct sl_field fields[FIELD_COUNT];
 
 static uint8_t field_index(const struct sl_event_layout *info, const char *name) {
@@ -32,11 +32,11 @@ static uint8_t field_index(const struct sl_event_layout *info, const char *name)
 __attribute__((constructor)) static void fill(void) {
   struct sl_field *next = fields;
   for (int i = 0; i < 256; i++)
-    infos[i].tail = -1;
+    sl_event_layouts[i].tail = -1;
 #define EVENT_BEGIN(number, event_name, event_meaning)                                                                 \
   {                                                                                                                    \
     typedef struct sl_event_##event_name event;                                                                        \
-    struct sl_event_layout *info = &infos[number];                                                                     \
+    struct sl_event_layout *info = &sl_event_layouts[number];                                                          \
     info->name = #event_name;                                                                                          \
     info->meaning = event_meaning;                                                                                     \
     info->bytes = sizeof(event);                                                                                       \
@@ -55,8 +55,4 @@ __attribute__((constructor)) static void fill(void) {
 #undef FIELD
 #undef TAIL
 #undef EVENT_END
-}
-
-const struct sl_event_layout *sl_event_layout(uint8_t type) {
-  return &infos[type];
 }

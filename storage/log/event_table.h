@@ -38,8 +38,12 @@ struct sl_event_layout {
   const struct sl_field *fields;
 };
 
+extern struct sl_event_layout sl_event_layouts[256];
+
 /* Never NULL; name is NULL for unknown types. */
-const struct sl_event_layout *sl_event_layout(uint8_t type);
+static inline const struct sl_event_layout *sl_event_layout(uint8_t type) {
+  return &sl_event_layouts[type];
+}
 
 /* Whether events of this type tell when something happened on the device: their first field does, not their time. */
 static inline bool sl_event_is_of_device(uint8_t type) {

@@ -191,8 +191,10 @@ static bool is_history(const struct sl_log *log) {
 }
 
 int sl_log_past_next(struct sl_log_past *past, struct sl_event *event, struct sl_error *error) {
-  free(past->given);
-  past->given = NULL;
+  if (past->given) {
+    free(past->given);
+    past->given = NULL;
+  }
   if (!past->on && !past->asked)
     past->on = is_history(past->log);
   past->asked = true;

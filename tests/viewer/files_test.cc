@@ -226,14 +226,16 @@ TEST_F(Files, ViewsOfALedgerAreNotAsked) {
   std::map<std::string, std::string> usual;
   for (const char *command : {"info", "peaks", "snapshots", "nccl", "device"})
     usual[command] = shardledger({command, ledger}).out;
-  for (const std::string &view : ledger_rows(ledger, "SELECT name FROM sqlite_schema WHERE type = 'view'")) {
-    fs::copy_file(ledger, changed, fs::copy_options::overwrite_existing);
-    change(changed, "DROP VIEW " + view + "; CREATE VIEW " + view + kEndless);
-    for (const auto &[command, out] : usual) {
-      CommandResult result = shardledger({command, changed});
-      EXPECT_EQ(result.status, 0) << view << ": " << result.error;
-      EXPECT_EQ(result.out, out) << view;
-    }
+  fs::copy_file(ledger, changed);
+  std::string sql;
+  for (const std::string &view : ledger_rows(ledger, "SELECT name FROM sqlite_schema WHERE type = 'view'"))
+    sql += "DROP VIEW " + view + "; CREATE VIEW " + view + kEndless + "; ";
+  EXPECT_GT(sql.size(), 1000u);
+  change(changed, sql);
+  for (const auto &[command, out] : usual) {
+    CommandResult result = shardledger({command, changed});
+    EXPECT_EQ(result.status, 0) << result.error;
+    EXPECT_EQ(result.out, out) << command << " asks a view";
   }
   expect_refusal({"export", changed, "-f", "nsys", "-o", directory / "out"},
                  "has views that this version did not make");

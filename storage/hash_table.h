@@ -10,6 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 /* Most keys are one number: for those a multiplication spreads as well as uthash's own function, in a tenth of the
  * time. */
 static inline unsigned sl_hash_number(const void *key, size_t bytes) {
@@ -26,7 +29,7 @@ static inline unsigned sl_hash_number(const void *key, size_t bytes) {
     else if ((bytes) == 8)                                                                                             \
       (hash) = sl_hash_number(key, 8);                                                                                 \
     else                                                                                                               \
-      HASH_JEN(key, bytes, hash);                                                                                      \
+      (hash) = (unsigned)XXH3_64bits(key, bytes);                                                                      \
   } while (0)
 #include <uthash.h>
 

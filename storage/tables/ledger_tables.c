@@ -29,7 +29,7 @@ static void put_word(struct sl_ledger_writer *writer, const char *text) {
     sl_row_put_nothing(&writer->row);
 }
 
-/* Inserted at once it is alone: a table's rows go in in the order in which they were put. */
+/* One that is put at once goes behind those of its table that wait: rows keep the order in which they were put. */
 static int row_end(struct sl_ledger_writer *writer, struct sl_rows *to, struct sl_error *error) {
   const enum sl_ledger_table table = (enum sl_ledger_table)writer->row.table;
   if (!writer->db)

@@ -1,6 +1,6 @@
 /*
- * Rows in a row for each table, in one piece of memory that grows, without the cells that they do not use: a step may
- * make millions.
+ * A table's rows one behind the other in a piece of memory that grows, without the cells that they do not use: a step
+ * may make millions.
  */
 #include "rows.h"
 

@@ -64,6 +64,7 @@ int sl_run_identity_read(const struct sl_log *log, int64_t world_size, struct sl
   bool whole = family && name && out->host;
   whole &= !family || fclose(family) == 0;
   whole &= !name || fclose(name) == 0;
+  whole = whole && out->family && out->name; /* closing may lack memory for a text's last size, and does not say so */
   out->is_told = whole && *out->name;
   return whole ? 0 : -ENOMEM;
 }

@@ -13,12 +13,14 @@ import pickle
 import random
 import shutil
 import subprocess
+import tarfile
 
 import pytest
 from exported import COMMAND, ROOT, pytestmark, rows  # noqa: F401
 from torch_allocator import Allocator, snapshot
 
 RECORDED = sorted((ROOT / "tests" / "data" / "snapshots").glob("*.json"))
+VERSIONS = sorted((ROOT / "tests" / "data" / "snapshots" / "versions").glob("torch-*.tar.xz"))
 MAIN = [{"name": "forward", "filename": "/job/model.py", "line": 12},
         {"name": "_call_impl", "filename": "/usr/lib/python3/dist-packages/torch/nn/modules/module.py", "line": 1776},
         {"name": "main", "filename": "/job/train.py", "line": 40}]
@@ -469,15 +471,18 @@ def test_an_exported_run_comes_back_with_the_same_allocations(tmp_path):
 def test_recorded_snapshots_are_pytorchs_to_the_byte(tmp_path, told):
     if told is None:
         pytest.skip("tests/data/snapshots has no recordings: tests/gpu/snapshots/record.py makes them on a GPU")
-    truth = json.loads(told.read_text())
-    data = lzma.decompress(told.with_suffix(".pickle.xz").read_bytes())
+    assert_pytorchs(tmp_path, json.loads(told.read_text()), lzma.decompress(told.with_suffix(".pickle.xz").read_bytes()))
+
+
+def assert_pytorchs(directory, truth, data):
     found = pickle.loads(data)
-    ledger = ingested(tmp_path, data, name=f"{told.stem}.pickle")
+    ledger = ingested(directory, data, name=f"{truth['job']}.pickle")
     assert rows(ledger, "SELECT sum(events_lost) FROM rank") == [(0,)]
     assert rows(ledger, "SELECT source, reason FROM gap") == []
     for device, trace in enumerate(found["device_traces"]):
         compare_looks(ledger, truth, trace, device)
     compare_end(ledger, found, truth)
+    compare_names(ledger, truth)
 
 
 def compare_looks(ledger, truth, trace, device):
@@ -504,6 +509,17 @@ def compare_end(ledger, found, truth):
             assert now["reserved"] == truth["stats"][device]["reserved"]["current"]
 
 
+def compare_names(ledger, truth):
+    """What the job named is named in the ledger, and at a refused request the device had what the observer was told."""
+    if truth["job"] == "metadata":
+        assert {note for note, in rows(ledger, "SELECT DISTINCT note FROM allocation")} == {None, "weights", "training ü"}
+    if truth["job"] == "annotations":
+        ranges = collections.Counter(name for name, in rows(ledger, "SELECT name FROM phase"))
+        assert {name: ranges[name] for name in ("setup", "part one", "part two", "inner")} == {"setup": 1, "part one": 1, "part two": 1, "inner": 2}
+    refused = rows(ledger, "SELECT free_bytes FROM oom")
+    assert refused[-1:] == ([(truth["refused"]["free"],)] if "refused" in truth else [])
+
+
 def test_the_recordings_cover_each_case():
     """Where there are recordings, each job of the script is among them."""
     if not RECORDED:
@@ -511,3 +527,32 @@ def test_the_recordings_cover_each_case():
     script = pathlib.Path(ROOT / "tests" / "gpu" / "snapshots" / "record.py").read_text()
     jobs = {line.split('"')[1] for line in script.split("JOBS = {")[1].split("}")[0].replace(", ", ",\n").splitlines() if '"' in line}
     assert {path.stem for path in RECORDED} >= jobs - {"two-devices"}
+
+
+# ---- recorded without a GPU, with the allocator, history and statistics of each version ----
+
+
+def recorded_by(archive):
+    """[(what the statistics said, the snapshot)] of each job."""
+    with tarfile.open(archive) as members:
+        content = {member.name: members.extractfile(member).read() for member in members}
+    return [(json.loads(text), lzma.decompress(content[name.replace(".json", ".pickle.xz")]))
+            for name, text in content.items() if name.endswith(".json")]
+
+
+@pytest.mark.parametrize("archive", VERSIONS, ids=lambda path: path.name.partition(".tar")[0])
+def test_snapshots_of_each_version_are_its_pytorchs_to_the_byte(tmp_path, archive):
+    for truth, data in recorded_by(archive):
+        assert f"torch-{truth['torch'].partition('+')[0]}.tar.xz" == archive.name
+        assert_pytorchs(tmp_path, truth, data)
+
+
+def test_each_version_that_a_release_has_a_bridge_for_is_recorded_with_the_jobs_that_it_can(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "tests" / "gpu" / "snapshots"))
+    import record_versions
+
+    releases = record_versions.releases()
+    assert {path.name for path in VERSIONS} == {f"torch-{version}.tar.xz" for version in releases} and len(releases) > 11
+    for version in releases:
+        jobs = {truth["job"] for truth, _ in recorded_by(VERSIONS[0].with_name(f"torch-{version}.tar.xz"))}
+        assert jobs == set(record_versions.jobs_of(version)), version

@@ -25,7 +25,7 @@ HEADERS = {"12": ["nvidia-cuda-runtime-cu12", "nvidia-cuda-nvcc-cu12"], "13": ["
 # fsdp2, pools and torch-pickler need NCCL, graphs and a symbol that not all versions have.
 JOBS = ["plain", "stacks-all", "late", "ring", "expandable", "expandable-ring", "expandable-late", "streams", "sizes", "oom", "retried",
         "state", "no-history", "no-stacks", "skipped", "metadata", "annotations", "annotated-ring", "a-pool"]
-SINCE = {"skipped": (2, 11), "metadata": (2, 10), "annotations": (2, 5), "annotated-ring": (2, 5), "a-pool": (2, 5)}
+SINCE = {"skipped": (2, 11), "metadata": (2, 10), "annotations": (2, 8), "annotated-ring": (2, 8), "a-pool": (2, 5)}
 
 
 def releases():

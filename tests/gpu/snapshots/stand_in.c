@@ -220,11 +220,14 @@ int nvmlDeviceGetHandleByPciBusId_v2(const char *bus, void **device) {
 }
 
 int nvmlDeviceGetGpuFabricInfoV(void *device, void *out) {
-  return 3; /* NVML_ERROR_NOT_SUPPORTED */
+  enum { STATE = 28 };               /* of nvmlGpuFabricInfoV_t: behind version, cluster, status and clique */
+  ((unsigned char *)out)[STATE] = 0; /* NVML_GPU_FABRIC_STATE_NOT_SUPPORTED */
+  return 0;
 }
 
 int nvmlDeviceGetComputeRunningProcesses(void *device, unsigned *count, void *out) {
-  return 3;
+  *count = 0;
+  return 0;
 }
 
 /* ---- the device ---- */

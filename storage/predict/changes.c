@@ -118,7 +118,9 @@ static int one_end_read(struct sl_db *db, uint32_t rank, const struct sl_changes
     r = sl_error_set(error, -ENOTSUP, "another size and another number of ranks together are not known");
   else if (changes->world_size == 1 &&
            (changes->reshard_off || changes->reshard_on || changes->reshard_ranks || changes->param_dtype))
-    r = sl_error_set(error, -ENOTSUP, "with one rank nothing is gathered: what resharding or mixed precision would change there is not known");
+    r = sl_error_set(
+        error, -ENOTSUP,
+        "with one rank nothing is gathered: what resharding or mixed precision would change there is not known");
   else if (changes->scale > 0)
     r = scale_change(out, changes, at_latest, error);
   else if (changes->world_size) /* first: what it is held against is as recorded */

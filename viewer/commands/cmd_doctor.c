@@ -1,10 +1,10 @@
 #include "command.h"
 #include "commands/probe.h"
 #include "installation.h"
-#include "package_place.h"
 #include "open_ledger.h"
 #include "output/text.h"
 #include "output/units.h"
+#include "package_place.h"
 
 #include <dlfcn.h>
 #include <errno.h>

@@ -2,10 +2,11 @@
  * Is anything enough? What is needed whatever is changed, against the most that the limit may be: where it is more,
  * nothing that is known of suffices. Two lower ends, of which the larger one counts:
  *
- *   so far    what the setup holds, and its refused request: a bound. No change frees what a program has made before
- * its first step a step    parameters and buffers; and beside them the gradients of all that are trained, as every
- * optimizer's step finds them; or, where each is used up in backward, the largest one and the optimizer's states. Of
- * FSDP2 the unit that gathers most, if that is more. An estimate: all that require a gradient are taken to get one
+ * - so far: what the setup holds, and its refused request. A bound: no change frees what a program has made before its
+ *   first step.
+ * - a step: parameters and buffers; and beside them the gradients of all that are trained, as every optimizer's step
+ *   finds them; or, where each is used up in backward, the largest one and the optimizer's states. Of FSDP2 the unit
+ *   that gathers most, if that is more. An estimate: all that require a gradient are taken to get one.
  */
 #ifndef SHARDLEDGER_VERDICT_H
 #define SHARDLEDGER_VERDICT_H

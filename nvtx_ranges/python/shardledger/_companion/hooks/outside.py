@@ -17,6 +17,7 @@ from ..compiling import is_traced
 from . import steps
 
 _LOAD, _SAVE, _GENERATE = KIND["load"], KIND["save"], KIND["generate"]
+_TRIAL = None  # no range
 
 _CHECKPOINT = "torch.distributed.checkpoint"
 # (module, class in it or "", {function: kind}, modules that have it by the same name)
@@ -29,6 +30,7 @@ _FUNCTIONS = (
     (_CHECKPOINT + ".state_dict", "",
      {"get_model_state_dict": _SAVE, "get_optimizer_state_dict": _SAVE, "get_state_dict": _SAVE,
       "set_model_state_dict": _LOAD, "set_optimizer_state_dict": _LOAD, "set_state_dict": _LOAD}, ()),
+    ("torch.cuda.graphs", "", {"make_graphed_callables": _TRIAL}, ("torch.cuda",)),
     ("transformers.generation.utils", "GenerationMixin", {"generate": _GENERATE}, ()),
 )
 
@@ -98,21 +100,11 @@ def _tries(function):
     return compiling.skipped(wrapper)
 
 
-def _wrap_trials():
-    graphs = sys.modules.get("torch.cuda.graphs")
-    function = getattr(graphs, "make_graphed_callables", None)
-    if function is None or hasattr(function, "_is_shardledgers"):
-        return
-    wrapper = graphs.make_graphed_callables = _tries(function)
-    if getattr(torch.cuda, "make_graphed_callables", None) is function:
-        torch.cuda.make_graphed_callables = wrapper
-
-
 def _wrap(holder, functions, also, is_method):
     for name, kind in functions.items():
         function = vars(holder).get(name)
         if callable(function) and hasattr(function, "__code__") and not hasattr(function, "_is_shardledgers"):
-            wrapper = _ranged(function, kind, is_method)
+            wrapper = _tries(function) if kind is _TRIAL else _ranged(function, kind, is_method)
             setattr(holder, name, wrapper)
             for other in also:
                 if getattr(sys.modules.get(other), name, None) is function:
@@ -130,7 +122,6 @@ def _wrap_in(module, kind, functions, also):
 
 
 def install():
-    _wrap_trials()
     for module, kind, functions, also in _FUNCTIONS:
         wrap = functools.partial(_wrap_in, module, kind, functions, also)
         if module in sys.modules:

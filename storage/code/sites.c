@@ -74,7 +74,13 @@ static bool is_native(const char *file) {
   return false;
 }
 
-enum sl_code_of sl_code_of(const char *file) {
+/* Below a directory, which is named without a slash at its end. */
+static bool is_below(const char *file, const char *directory) {
+  const size_t length = directory ? strlen(directory) : 0;
+  return length && strncmp(file, directory, length) == 0 && file[length] == '/';
+}
+
+enum sl_code_of sl_code_of(const char *file, const char *torch_directory) {
   static const struct {
     const char *part;
     enum sl_code_of code_of;
@@ -88,6 +94,8 @@ enum sl_code_of sl_code_of(const char *file) {
     return SL_CODE_OF_PYTHON;
   if (is_native(file))
     return SL_CODE_OF_NATIVE;
+  if (is_below(file, torch_directory))
+    return SL_CODE_OF_PYTORCH;
   for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
     if (strstr(file, parts[i].part))
       return parts[i].code_of;
@@ -121,7 +129,7 @@ int sl_sites_frame(struct sl_sites *sites, const struct sl_event_frame *frame, s
       .file = sl_log_string(sites->log, frame->file),
       .function = sl_log_string(sites->log, frame->function),
   };
-  made->code_of = sl_code_of(made->file);
+  made->code_of = sl_code_of(made->file, sl_log_info(sites->log, "torch_directory"));
   made->line = names_better(made, caller ? &grown[caller->line] : NULL) ? frame->id : caller->line;
   return 0;
 }

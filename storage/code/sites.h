@@ -35,8 +35,9 @@ uint32_t sl_sites_known(const struct sl_sites *sites, uint32_t site);
 /* Rows of the tables frame and site. */
 int sl_sites_write(const struct sl_sites *sites, struct sl_ledger_writer *writer, struct sl_error *error);
 
-/* Whose code a file has, by its path. Native frames, which PyTorch's memory snapshots may have, name no line. */
+/* Whose code a file has, by its path. Native frames, which PyTorch's memory snapshots may have, name no line.
+ * torch_directory: where PyTorch is installed, without a slash at its end; NULL: not known, then site-packages tell. */
 enum sl_code_of { SL_CODE_OF_USER, SL_CODE_OF_LIBRARY, SL_CODE_OF_PYTORCH, SL_CODE_OF_PYTHON, SL_CODE_OF_NATIVE };
-enum sl_code_of sl_code_of(const char *file);
+enum sl_code_of sl_code_of(const char *file, const char *torch_directory);
 
 #endif

@@ -172,6 +172,18 @@ def test_cuda_is_not_asked_for_before_the_job_uses_it(monkeypatch):
     facts.ranks()
 
 
+@pytest.mark.parametrize("installed, working, told", [("/home/me/pytorch/torch", "/home/me", "pytorch/torch"), ("/opt/torch", "/home/me", "/opt/torch")])
+def test_where_pytorch_is_imported_from_is_told_as_call_stacks_spell_it(monkeypatch, installed, working, told):
+    from shardledger._companion import facts
+
+    found = {}
+    monkeypatch.setattr(native, "info", lambda key, value: found.update({key.decode(): value.decode()}))
+    monkeypatch.setattr(torch, "__file__", installed + "/__init__.py")
+    monkeypatch.setattr(os, "getcwd", lambda: working)
+    facts.process()
+    assert found["torch_directory"] == told and found["torch_version"] == torch.__version__
+
+
 def test_it_never_raises(monkeypatch):
     def fail():
         raise RuntimeError("broken on purpose")

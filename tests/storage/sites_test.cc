@@ -20,15 +20,23 @@ namespace fs = std::filesystem;
 constexpr uint64_t kMiB = 1 << 20;
 
 TEST(CodeOf, AFileIsTheUsersUnlessItWasInstalled) {
-  EXPECT_EQ(sl_code_of("train.py"), SL_CODE_OF_USER);
-  EXPECT_EQ(sl_code_of("/home/me/job/model.py"), SL_CODE_OF_USER);
-  EXPECT_EQ(sl_code_of("<stdin>"), SL_CODE_OF_USER);
-  EXPECT_EQ(sl_code_of("/opt/venv/lib/python3.12/site-packages/torch/nn/modules/module.py"), SL_CODE_OF_PYTORCH);
-  EXPECT_EQ(sl_code_of("/tmp/torchinductor_me/ab/cab.py"), SL_CODE_OF_PYTORCH);
-  EXPECT_EQ(sl_code_of("venv/lib/python3.12/site-packages/transformers/trainer.py"), SL_CODE_OF_LIBRARY);
-  EXPECT_EQ(sl_code_of("/usr/lib/python3/dist-packages/torchvision/ops.py"), SL_CODE_OF_LIBRARY);
-  EXPECT_EQ(sl_code_of("/usr/lib/python3.12/runpy.py"), SL_CODE_OF_PYTHON);
-  EXPECT_EQ(sl_code_of("<frozen runpy>"), SL_CODE_OF_PYTHON);
+  EXPECT_EQ(sl_code_of("train.py", nullptr), SL_CODE_OF_USER);
+  EXPECT_EQ(sl_code_of("/home/me/job/model.py", nullptr), SL_CODE_OF_USER);
+  EXPECT_EQ(sl_code_of("<stdin>", nullptr), SL_CODE_OF_USER);
+  EXPECT_EQ(sl_code_of("/opt/venv/lib/python3.12/site-packages/torch/nn/modules/module.py", nullptr), SL_CODE_OF_PYTORCH);
+  EXPECT_EQ(sl_code_of("/tmp/torchinductor_me/ab/cab.py", nullptr), SL_CODE_OF_PYTORCH);
+  EXPECT_EQ(sl_code_of("venv/lib/python3.12/site-packages/transformers/trainer.py", nullptr), SL_CODE_OF_LIBRARY);
+  EXPECT_EQ(sl_code_of("/usr/lib/python3/dist-packages/torchvision/ops.py", nullptr), SL_CODE_OF_LIBRARY);
+  EXPECT_EQ(sl_code_of("/usr/lib/python3.12/runpy.py", nullptr), SL_CODE_OF_PYTHON);
+  EXPECT_EQ(sl_code_of("<frozen runpy>", nullptr), SL_CODE_OF_PYTHON);
+}
+
+TEST(CodeOf, PyTorchIsWhereItWasRecordedToBe) {
+  EXPECT_EQ(sl_code_of("/home/me/pytorch/torch/nn/modules/module.py", "/home/me/pytorch/torch"), SL_CODE_OF_PYTORCH);
+  EXPECT_EQ(sl_code_of("torch/nn/modules/module.py", "torch"), SL_CODE_OF_PYTORCH);
+  EXPECT_EQ(sl_code_of("/home/me/pytorch/torchvision/ops.py", "/home/me/pytorch/torch"), SL_CODE_OF_USER);
+  EXPECT_EQ(sl_code_of("/home/me/pytorch/torch/csrc/lib.cpp", "/home/me/pytorch/torch"), SL_CODE_OF_NATIVE);
+  EXPECT_EQ(sl_code_of("/home/me/train.py", ""), SL_CODE_OF_USER);
 }
 
 class Sites : public ::testing::Test {
@@ -110,6 +118,21 @@ protected:
   fs::path directory;
   bool keep_all = false;
 };
+
+TEST_F(Sites, APyTorchOfOnesOwnBuildIsNotTheUsersCode) {
+  {
+    LogBuilder log(directory / "host-1-1", 50);
+    log.info("torch_directory", "/home/me/pytorch/torch");
+    frame(log, 1, 0, "train.py", "main", 40);
+    frame(log, 2, 1, "/home/me/pytorch/torch/nn/modules/linear.py", "Linear.forward", 134);
+    site(log, 1, 2, "aten::addmm");
+    segment(log, 90);
+    allocate(log, 100, 0, kMiB, 1);
+  }
+  ASSERT_EQ(build(), 0);
+  EXPECT_EQ(rows("SELECT file, line, function, operator_name FROM site_line"),
+            (std::vector<std::string>{"train.py|40|main|aten::addmm"}));
+}
 
 TEST_F(Sites, AStackIsItsInnermostFrameAndIsNamedByTheUsersInnermostLine) {
   {

@@ -25,8 +25,14 @@ def allocator_backend():
     return "uncached" if uncached else torch.cuda.get_allocator_backend()
 
 
+def _as_recorded(path):
+    """As call stacks spell it: relative where it is below the working directory."""
+    return path.removeprefix(os.path.join(os.getcwd(), ""))
+
+
 def process():
     info("torch_version", torch.__version__)
+    info("torch_directory", _as_recorded(os.path.dirname(torch.__file__)))
     info("cuda_version", torch.version.cuda)
     info("python_version", sys.version.split()[0])
     if torch.version.cuda:

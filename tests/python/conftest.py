@@ -104,6 +104,7 @@ def companion(monkeypatch):
     monkeypatch.setattr(cycle, "_is_new", False)
     monkeypatch.setattr(cycle, "_missed", 0)
     monkeypatch.setattr(steps, "_sites", {})
+    monkeypatch.setattr(steps, "_climbs", None)
     monkeypatch.setattr(forward, "watchers", [])
     tags.held.clear()
     tags._named.clear()
@@ -117,7 +118,7 @@ def companion(monkeypatch):
     monkeypatch.setattr(steps, "number", -1)
     for name in ("_range", "_zero_grad_begins"):
         monkeypatch.setattr(steps, name, None)
-    for name in ("_manual", "_is_prepared", "_saw_backward", "_saw_step_in_backward", "_is_cleared"):
+    for name in ("_manual", "_is_prepared", "_saw_forward", "_saw_backward", "_saw_step_in_backward", "_is_cleared"):
         monkeypatch.setattr(steps, name, False)
     calls.clear()
     torch.manual_seed(0)

@@ -31,8 +31,12 @@ if "number" not in globals():  # a reloaded module goes on counting
     _zero_grad_begins = None  # until step 0 shows which comes first
     _sites = {}  # id(optimizer) → where zero_grad was called from before the first backward; None: not asked any more
     _is_prepared = False  # an optimizer stepped before the first step, to make its state
-    _saw_backward = _saw_step_in_backward = False
+    _saw_forward = _saw_backward = _saw_step_in_backward = False
     _is_cleared = False  # gradients were, after backward and without an optimizer's step
+    _clears = 0  # in the running step, such as these
+    _climbs = None  # gradients are cleared once in mid-iteration, between two backwards; None: not known
+    _versions = {}  # id(root) → of its parameters when its first forward of the running step began, while no optimizer ends steps
+    _begun_at = None  # the zero_grad that began the running step
     _closures = _repeated_closures = 0  # that optimizers are running; for the second time and more in one step of theirs
     _trials = 0  # calls that run modules to see what they do
     _boundary = threading.Lock()
@@ -53,14 +57,17 @@ def part_ended():
 
 def _begin(by=None):
     """Of two threads that begin a step at once, one does. by: the optimizer whose zero_grad begins it."""
-    global number, _range, _saw_backward, _saw_step_in_backward, _is_cleared
+    global number, _range, _saw_forward, _saw_backward, _saw_step_in_backward, _is_cleared, _clears, _begun_at
     if _range is None and _boundary.acquire(blocking=False):
         try:
             if _range is None:
                 rehearsal.step_begins(number + 1)
                 moved.step_begins()
                 number += 1
-                _saw_backward = _saw_step_in_backward = _is_cleared = False
+                _saw_forward = _saw_backward = _saw_step_in_backward = _is_cleared = False
+                _clears = 0
+                _versions.clear()
+                _begun_at = _call_site() if by is not None else None
                 cycle.step_began(by)
                 sites.step_begins(number)
                 _range = native.start(_STEP, b"step %d" % number, number)
@@ -90,21 +97,57 @@ def _end():
 
 def forward(root):
     """A root's forward with gradients begins."""
-    global _zero_grad_begins
+    global _zero_grad_begins, _saw_forward
     if not _manual and not _trials:
-        if _range is not None and not _repeated_closures and (
-                _saw_step_in_backward or _is_cleared or (_saw_backward and _is_over(root))):
+        if _range is not None and not _repeated_closures and (_saw_step_in_backward or _is_over(root)):
             _finish()
         if _range is None:
             if _zero_grad_begins is None:
                 _zero_grad_begins = False
             _begin()
+        _saw_forward = True
+        if not cycle.ends_steps() and id(root) not in _versions:
+            _versions[id(root)] = _version_of(root)
+
+
+@unseen
+def _version_of(root):
+    """Changes with each write to a parameter of its; None: not known."""
+    try:
+        return sum(p._version for p in modules.parameters_of(root))
+    except Exception:  # parameters in name only
+        return None
+
+
+def _has_changed(root):
+    """Parameters were written to in this step, and no optimizer has stepped."""
+    before = _versions.get(id(root))
+    return before is not None and _version_of(root) != before
+
+
+def _is_given_up(root):
+    """Cleared without a step is thrown away, as by a gradient scaler. But SAM climbs first: it writes to the parameters, clears,
+    and goes through forward and backward again before it steps. A job that writes to them itself clears again."""
+    global _climbs
+    if _clears > 1:
+        _climbs = False
+    elif _climbs is None and not cycle.ends_steps():
+        _climbs = _has_changed(root)
+    return not _climbs
 
 
 @unseen
 def _is_over(root):
-    """For jobs that update parameters themselves: gradients that are gone have been used."""
-    if _closures or cycle.ends_steps() or cycle.began_it():
+    """Where no optimizer's step ends the iteration."""
+    if _is_cleared:
+        return _is_given_up(root)
+    return _saw_backward and not (_closures or cycle.ends_steps() or cycle.began_it()) and _has_used_gradients(root)
+
+
+def _has_used_gradients(root):
+    """For jobs that update parameters themselves: gradients that are gone have been used. Where there is an optimizer, they may have
+    been put away for it instead, as DeepSpeed does while it accumulates: then parameters are as they were."""
+    if cycle.alive() and not _has_changed(root):
         return False
     try:
         return (all(p.grad is None for p in modules.parameters_of(root) if p.requires_grad)
@@ -114,15 +157,17 @@ def _is_over(root):
 
 
 def zero_grad(optimizer):
-    global _is_cleared
+    global _is_cleared, _clears
     if _manual or _repeated_closures or not _learns_from(optimizer):
         return
     if _range is not None:
         if not _zero_grad_begins:
             # Where no forward has begun the next step yet, that will end this one.
             _is_cleared = _saw_backward and not cycle.has_stepped() and cycle.is_last(optimizer)
-        elif _saw_backward and cycle.begins_again(optimizer):
-            # Backward ran but no optimizer stepped, as a gradient scaler skipped it, or not the last one.
+            _clears += _is_cleared
+        elif (_saw_backward or (_saw_forward and _begun_at and _begun_at == _call_site())) and cycle.begins_again(optimizer):
+            # Backward ran but no optimizer stepped, as a gradient scaler skipped it, or not the last one. Or there was no backward,
+            # as the loss was not finite: then only the line tells that began the step.
             cycle.ended_without_last()
             _finish()
     if _zero_grad_begins and _range is None:

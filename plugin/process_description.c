@@ -6,15 +6,42 @@
 
 #include "placeholders.h"
 
+#include <fcntl.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 static void describe_number(const char *key, uint64_t number, void (*info)(const char *, const char *)) {
   char text[24];
   snprintf(text, sizeof(text), "%llu", (unsigned long long)number);
   info(key, text);
+}
+
+/* The parent of any process, from "pid (name) state ppid …", whose name may hold anything; 0: not to be read. */
+static long parent_of(long pid) {
+  char path[40], text[512];
+  snprintf(path, sizeof(path), "/proc/%ld/stat", pid);
+  const int file = open(path, O_RDONLY | O_CLOEXEC);
+  const ssize_t length = file < 0 ? 0 : read(file, text, sizeof(text) - 1);
+  if (file >= 0)
+    close(file);
+  text[length > 0 ? length : 0] = 0;
+  const char *name_end = strrchr(text, ')');
+  long parent = 0;
+  return name_end && sscanf(name_end + 1, " %*c %ld", &parent) == 1 ? parent : 0;
+}
+
+/* The parent, its parent and so on, without init: "4711 4700 12". */
+static void describe_ancestors(void (*info)(const char *, const char *)) {
+  enum { ancestors_max = 16 };
+  char text[ancestors_max * 24] = "";
+  size_t length = 0;
+  long pid = getppid();
+  for (int i = 0; i < ancestors_max && pid > 1; i++, pid = parent_of(pid))
+    length += (size_t)snprintf(text + length, sizeof(text) - length, "%s%ld", i ? " " : "", pid);
+  info("ancestors", text);
 }
 
 void sl_process_describe(uint64_t start_ns, uint64_t keep_last_bytes,
@@ -49,6 +76,7 @@ void sl_process_describe(uint64_t start_ns, uint64_t keep_last_bytes,
   info("host", host);
   describe_number("pid", (uint64_t)getpid(), info);
   describe_number("ppid", (uint64_t)getppid(), info);
+  describe_ancestors(info);
   describe_number("start_ns", start_ns, info);
   if (keep_last_bytes)
     describe_number("keep_last_bytes", keep_last_bytes, info);

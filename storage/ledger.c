@@ -72,7 +72,8 @@ static int attempts_write(struct sl_ledger_writer *writer, const struct sl_run *
   static const char *const told_by[] = {[SL_TOLD_launcher] = "launcher",
                                         [SL_TOLD_communicator] = "communicator",
                                         [SL_TOLD_time] = "rank and time",
-                                        [SL_TOLD_user] = "file names"};
+                                        [SL_TOLD_user] = "file names",
+                                        [SL_TOLD_parent] = "parent process"};
   int r = 0;
   for (size_t i = 0; i < run->attempt_count && r == 0; i++) {
     const struct sl_attempt *attempt = &run->attempts[i];

@@ -1,6 +1,7 @@
 /* Newer processes are compared with older ones only, so what is found does not change when another run begins later. */
 #include "run_attempts.h"
 
+#include "run_attendants.h"
 #include "storage/grow.h"
 #include "storage/hash_table.h"
 #include "storage/rank_ranges.h"
@@ -233,7 +234,7 @@ static int fit_find(struct sorting *s, size_t at, size_t attempt, struct fit *fi
   const struct group *group = &s->groups[attempt];
   int r = 0;
   *fit = (struct fit){0};
-  if (group->family != own->family)
+  if (group->family != own->family || s->run->attempts[attempt].attends != process->attends)
     return 0;
   const size_t same_rank = entry_find(s->by_rank, pair_of(attempt, process->rank));
   if (same_rank != SIZE_MAX) {
@@ -288,7 +289,10 @@ static int attempt_add(struct sl_run *run, const struct sl_run_process *process)
   *grown = (struct sl_attempt){.number = run->attempt_count + 1,
                                .start_ns = process->start_ns,
                                .world_size = process->world_size,
-                               .told_by = process->identity.is_told ? SL_TOLD_launcher : SL_TOLD_time,
+                               .told_by = process->attends            ? SL_TOLD_parent
+                                          : process->identity.is_told ? SL_TOLD_launcher
+                                                                      : SL_TOLD_time,
+                               .attends = process->attends,
                                .name = strdup(process->identity.name)};
   return grown->name ? (int)(run->attempt_count++, 0) : -ENOMEM;
 }
@@ -317,7 +321,7 @@ static int process_sort(struct sorting *s, size_t at) {
   }
   if (member_add(s, at, best) < 0)
     return sl_no_memory(s->error);
-  if (s->evidence[at].world)
+  if (s->evidence[at].world && !run->attempts[best].attends)
     run->attempts[best].told_by = SL_TOLD_communicator;
   return 0;
 }
@@ -356,6 +360,9 @@ int sl_run_sort(struct sl_run *run, struct sl_error *error) {
     goto finish;
   }
   qsort(run->processes, run->count, sizeof *run->processes, by_start);
+  r = sl_run_find_attendants(run, error);
+  if (r < 0)
+    goto finish;
   if (evidence_number(&s) < 0) {
     r = sl_no_memory(error);
     goto finish;
@@ -389,6 +396,8 @@ int sl_run_choose(const struct sl_run *run, const char *directory, const char *w
                   struct sl_error *error) {
   char *end = NULL;
   *out = run->attempt_count - 1;
+  while (*out > 0 && run->attempts[*out].attends)
+    --*out;
   if (!word || !*word)
     return 0;
   const unsigned long long number = strtoull(word, &end, 10);
@@ -408,7 +417,7 @@ int sl_run_choose(const struct sl_run *run, const char *directory, const char *w
 }
 
 static void ranks_words(const struct sl_attempt *attempt, char *words, size_t size) {
-  if (attempt->world_size > 0)
+  if (attempt->world_size > 0 && !attempt->attends)
     snprintf(words, size, "%zu of %" PRId64 " ranks", attempt->count, attempt->world_size);
   else
     snprintf(words, size, "%zu process%s", attempt->count, attempt->count == 1 ? "" : "es");
@@ -428,26 +437,33 @@ const char *sl_attempt_words(const struct sl_attempt *attempt, char words[SL_ATT
 
 void sl_run_note(const struct sl_run *run, const char *directory, size_t directories, struct sl_error *note) {
   const struct sl_attempt *used = &run->attempts[run->chosen], *whole = NULL;
-  char words[SL_ATTEMPT_CHARS], more[32] = "", advice[80];
+  char words[SL_ATTEMPT_CHARS], more[32] = "", advice[80], beside[48] = "";
+  size_t runs = 0, newest = 0;
   bool inferred = false;
   for (size_t i = run->attempt_count; i-- > 0;) {
     const struct sl_attempt *attempt = &run->attempts[i];
+    if (attempt->attends)
+      continue;
     if (!whole && i != run->chosen && attempt->world_size == (int64_t)attempt->count)
       whole = attempt;
     inferred |= attempt->told_by != SL_TOLD_launcher;
+    newest = runs++ ? newest : i;
   }
   if (directories > 1)
     snprintf(more, sizeof more, " and %zu more", directories - 1);
+  if (runs < run->attempt_count)
+    snprintf(beside, sizeof beside, " and processes beside %s without steps", runs == 1 ? "it" : "them");
   if (whole && (int64_t)used->count < used->world_size)
     snprintf(advice, sizeof advice, "--run %zu shows the last whole one", whole->number);
   else if (run->attempt_count == 2)
     snprintf(advice, sizeof advice, "--run %zu shows the other", 2 - run->chosen);
   else
     snprintf(advice, sizeof advice, "'shardledger info' lists them, --run N shows another");
-  sl_error_set(note, 0, "%s%s hold%s %zu runs: %s%s is used; %s%s", directory, more, *more ? "" : "s",
-               run->attempt_count, run->chosen + 1 == run->attempt_count ? "the newest, " : "",
+  sl_error_set(note, 0, "%s%s hold%s %zu run%s%s: %s%s is used; %s%s", directory, more, *more ? "" : "s", runs,
+               runs == 1 ? "" : "s", beside, runs > 1 && run->chosen == newest ? "the newest, " : "",
                sl_attempt_words(used, words), advice,
-               inferred ? " (ranks, times and communicators told them apart, as no launcher gave an id)" : "");
+               inferred && runs > 1 ? " (ranks, times and communicators told them apart, as no launcher gave an id)"
+                                    : "");
 }
 
 void sl_attempt_free(struct sl_attempt *attempt) {

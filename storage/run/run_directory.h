@@ -1,6 +1,7 @@
 /*
  * Which process directories make up a run. SHARDLEDGER_DIR may be used by one job after the other, so a directory can
  * hold several runs (run_attempts.h): the newest one counts where none is chosen, and what is left out is said.
+ * Processes that only attend to ranks (run_attendants.h) are no run that counts.
  */
 #ifndef SHARDLEDGER_RUN_DIRECTORY_H
 #define SHARDLEDGER_RUN_DIRECTORY_H
@@ -21,10 +22,11 @@ struct sl_run_process {
   size_t directory;   /* which of the directories that were opened it is in */
   size_t attempt;     /* index of sl_run.attempts */
   bool is_snapshot;
+  bool attends; /* it has no steps, and started a process of the same rank that has, or was started by it */
   struct sl_run_identity identity;
 };
 
-enum sl_told_by { SL_TOLD_launcher, SL_TOLD_communicator, SL_TOLD_time, SL_TOLD_user };
+enum sl_told_by { SL_TOLD_launcher, SL_TOLD_communicator, SL_TOLD_time, SL_TOLD_user, SL_TOLD_parent };
 
 /* A start of a job: processes that ran together. */
 struct sl_attempt {
@@ -35,6 +37,7 @@ struct sl_attempt {
   char *name;              /* what launchers call it, or ""; owned */
   char *ranks;             /* those that were recorded: "0-6,8"; owned */
   enum sl_told_by told_by; /* what shows that these processes belong together */
+  bool attends;            /* all of its processes do */
 };
 
 struct sl_run {
@@ -49,9 +52,9 @@ struct sl_run {
  * Where a memory snapshot of PyTorch's is named, or a directory that holds such files and no log, these are the ranks
  * (run_snapshots.h).
  * No log stays open: there may be more ranks than files that may be open, and each takes memory.
- * attempt: which one, by its number or an id that its launcher gave it; NULL: the newest. note: one sentence about what
- * was left out, or "". -ENOENT, -ENODATA, -EBADMSG, -EPROTO as in ledger.h; -EINVAL: there is no such attempt, or one
- * of the directories has nothing of it. Close with sl_run_close, also after a failure.
+ * attempt: which one, by its number or an id that its launcher gave it; NULL: the newest one that counts. note: one
+ * sentence about what was left out, or "". -ENOENT, -ENODATA, -EBADMSG, -EPROTO as in ledger.h; -EINVAL: there is no
+ * such attempt, or one of the directories has nothing of it. Close with sl_run_close, also after a failure.
  */
 int sl_run_open(const char *const *directories, size_t count, const char *attempt, struct sl_run *out,
                 struct sl_error *note, struct sl_error *error);

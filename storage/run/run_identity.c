@@ -1,5 +1,6 @@
 #include "run_identity.h"
 
+#include "nvtx_ranges/kinds.h"
 #include "storage/log/nccl_payload.h"
 
 #include <errno.h>
@@ -9,6 +10,7 @@
 #include <string.h>
 
 #define EVENTS_UNTIL_WORLD 1000000 /* the first collective makes it, which is in the first step at the latest */
+#define EVENTS_UNTIL_STEP 10000000 /* a setup may make and load much */
 
 static const char *text_of(const struct sl_log *log, const char *key) {
   const char *text = sl_log_info(log, key);
@@ -30,7 +32,8 @@ static void add_part(FILE *name, const char *launcher, const char *id, const cha
 int sl_run_identity_read(const struct sl_log *log, int64_t world_size, struct sl_run_identity *out) {
   static const char *const keys[] = {"torchelastic_run_id", "slurm_job_id",  "slurm_restart_count", "pbs_job_id",
                                      "lsf_job_id",          "lsf_job_index", "mpi_job_id",          "master_port"};
-  *out = (struct sl_run_identity){.parent_pid = number_of(log, "ppid"),
+  *out = (struct sl_run_identity){.pid = number_of(log, "pid"),
+                                  .parent_pid = number_of(log, "ppid"),
                                   .restarts = number_of(log, "torchelastic_restart_count")};
   const char *run_id = text_of(log, "torchelastic_run_id"), *step = text_of(log, "slurm_step_id");
   size_t family_size = 0, name_size = 0;
@@ -41,6 +44,7 @@ int sl_run_identity_read(const struct sl_log *log, int64_t world_size, struct sl
   out->joins_launchers = *run_id != 0;
   FILE *family = open_memstream(&out->family, &family_size), *name = open_memstream(&out->name, &name_size);
   out->host = strdup(text_of(log, "host"));
+  out->ancestors = strdup(text_of(log, *text_of(log, "ancestors") ? "ancestors" : "ppid"));
   out->is_rehearsal = *rehearsal != 0;
   if (family && *rehearsal) {
     fprintf(family, "%" PRId64 "\nrehearsal %s", world_size, rehearsal);
@@ -61,7 +65,7 @@ int sl_run_identity_read(const struct sl_log *log, int64_t world_size, struct sl
     if (!*text_of(log, "slurm_job_id")) /* whose PMIx has nothing more to say */
       add_part(name, "mpi", text_of(log, "mpi_job_id"), "");
   }
-  bool whole = family && name && out->host;
+  bool whole = family && name && out->host && out->ancestors;
   whole &= !family || fclose(family) == 0;
   whole &= !name || fclose(name) == 0;
   whole = whole && out->family && out->name; /* closing may lack memory for a text's last size, and does not say so */
@@ -73,6 +77,7 @@ void sl_run_identity_free(struct sl_run_identity *identity) {
   free(identity->family);
   free(identity->name);
   free(identity->host);
+  free(identity->ancestors);
   *identity = (struct sl_run_identity){0};
 }
 
@@ -141,4 +146,28 @@ int sl_run_process_end(const char *path, uint64_t *end_ns, struct sl_error *erro
     *end_ns = sl_log_end_ns(log);
   log = sl_log_close(log);
   return r;
+}
+
+int sl_run_has_steps(const char *path, struct sl_error *error) {
+  struct sl_log *log = NULL;
+  struct sl_event event;
+  uint16_t own = 0; /* the companion's domain, once it is known */
+  int r = sl_log_open(path, &log, error), found = 0;
+  for (int n = 0; r == 0 && !found && n < EVENTS_UNTIL_STEP; n++) {
+    const int more = sl_log_next(log, &event, error);
+    if (more <= 0) {
+      r = more;
+      break;
+    }
+    if (event.type == SL_EVENT_nvtx_domain) {
+      const struct sl_event_nvtx_domain *domain = event.payload;
+      if (strcmp(sl_log_string(log, domain->name), SL_NVTX_DOMAIN) == 0)
+        own = domain->id;
+    } else if (event.type == SL_EVENT_range_start) {
+      const struct sl_event_range_start *range = event.payload;
+      found = own && range->domain == own && range->category == SL_KIND_step;
+    }
+  }
+  log = sl_log_close(log);
+  return r < 0 ? r : found;
 }

@@ -25,10 +25,12 @@
 #include <stdint.h>
 
 struct sl_run_identity {
-  char *family;       /* all that is the same for all ranks of one run, in one text; never NULL once it was read */
-  char *name;         /* the identity in the user's words, "slurm 4711.0", or ""; as --run takes it */
-  char *host;         /* "" where it is not known */
-  int64_t parent_pid; /* -1: not known, as the next one */
+  char *family;    /* all that is the same for all ranks of one run, in one text; never NULL once it was read */
+  char *name;      /* the identity in the user's words, "slurm 4711.0", or ""; as --run takes it */
+  char *host;      /* "" where it is not known */
+  char *ancestors; /* process ids, the parent's first: "4711 4700 12"; "" where they are not known */
+  int64_t pid;     /* -1: not known, as the next two */
+  int64_t parent_pid;
   int64_t restarts;
   bool is_told;         /* a launcher gave an id that no other run has at the same time */
   bool is_rehearsal;    /* its ranks ran one after the other */
@@ -48,5 +50,8 @@ bool sl_run_identity_is(const struct sl_run_identity *identity, const char *word
  */
 int sl_run_world_communicator(const char *path, int64_t world_size, uint64_t *id, struct sl_error *error);
 int sl_run_process_end(const char *path, uint64_t *end_ns, struct sl_error *error);
+
+/* Whether it trains: a step of the companion's is among its first events. 1, 0 or a negative errno. */
+int sl_run_has_steps(const char *path, struct sl_error *error);
 
 #endif

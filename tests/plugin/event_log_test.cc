@@ -122,6 +122,10 @@ TEST(EventLog, DescribesTheProcess) {
   EXPECT_EQ(info(recording, "allocator_config"), "expandable_segments:True");
   EXPECT_FALSE(info(recording, "pid").empty());
   EXPECT_FALSE(info(recording, "host").empty());
+  const std::string ancestors = info(recording, "ancestors") + " ";
+  EXPECT_EQ(ancestors.rfind(info(recording, "ppid") + " ", 0), 0u) << ancestors;
+  const std::string above = std::to_string(getppid()); /* this process's parent, whoever recorded */
+  EXPECT_TRUE(above == "1" || (" " + ancestors).find(" " + above + " ") != std::string::npos) << ancestors;
   EXPECT_FALSE(info(recording, "start_ns").empty());
   EXPECT_FALSE(info(recording, "shardledger_version").empty());
   for (const auto &name : recording.names)

@@ -43,6 +43,21 @@ protected:
       log.info(key, value);
     log.thread(1).at(begin + from * second).range_push("wait").at(begin + until * second).range_pop();
   }
+  // One that trains, or one that only uses the GPU: of a process id, and with ancestors.
+  void with_steps(bool trains, int rank, int from, int until, const std::string &pid, const std::string &ancestors,
+                  Infos infos = {}) {
+    LogBuilder log(directory / ("process-" + std::to_string(count++)), begin + from * second);
+    infos.insert({{"rank", std::to_string(rank)}, {"world_size", "2"}, {"host", "a"}});
+    infos.insert({{"pid", pid}, {"ancestors", ancestors}});
+    log.info("start_ns", std::to_string(begin + from * second));
+    for (const auto &[key, value] : infos)
+      log.info(key, value);
+    auto &thread = log.thread(1).at(begin + from * second);
+    if (trains)
+      thread.range_start(1, "step 0", SL_KIND_step, 0).at(begin + until * second).range_end(1);
+    else
+      thread.range_push("load").at(begin + until * second).range_pop();
+  }
   // The logs of a fleet, beside those of others.
   void fleet(Fleet fleet) {
     const fs::path place = directory / "..." / std::to_string(count++);
@@ -145,6 +160,44 @@ TEST_F(RunAttempts, TheSameProgramTwiceWithoutALauncherIsTwoRuns) {
                                         "told them apart, as no launcher gave an id)"),
             std::string::npos)
       << note.text;
+}
+
+TEST_F(RunAttempts, WhatRanksStartIsNoRunThatCounts) {
+  for (int rank : {0, 1})
+    with_steps(true, rank, 0, 100, std::to_string(20 + rank), "10");
+  for (int rank : {0, 1}) // of rank 1 by a process between them, which has no log
+    with_steps(false, rank, 10, 100, std::to_string(30 + rank), rank ? "27 21 10" : "20 10");
+  EXPECT_EQ(attempts(), (Words{"0-1 of 2", "0-1 of 2"}));
+  EXPECT_EQ(run.chosen, 0u);
+  EXPECT_EQ(run.count, 2u);
+  EXPECT_EQ(run.processes[0].identity.pid, 20);
+  EXPECT_EQ(run.attempts[1].told_by, SL_TOLD_parent);
+  EXPECT_NE(std::string(note.text).find("holds 1 run and processes beside it without steps: run 1 (began 2023-11-14 "
+                                        "22:13:20 UTC, 2 of 2 ranks) is used; --run 2 shows the other"),
+            std::string::npos)
+      << note.text;
+  ASSERT_EQ(open("2"), 0);
+  EXPECT_EQ(run.processes[1].identity.pid, 31);
+}
+
+TEST_F(RunAttempts, AProgramThatLooksAtTheGpuAndStartsTheTrainingIsNoRunThatCounts) {
+  with_steps(false, 0, 0, 100, "20", "10", {{"rank", ""}, {"world_size", ""}});
+  with_steps(true, 0, 10, 90, "30", "20 10", {{"rank", ""}, {"world_size", ""}});
+  EXPECT_EQ(attempts(), (Words{"0 of -1", "0 of -1"}));
+  EXPECT_EQ(run.chosen, 1u);
+  EXPECT_TRUE(run.attempts[0].attends);
+}
+
+TEST_F(RunAttempts, AProcessThatTrainsOrHasAnotherParentOrRankIsNobodysAttendant) {
+  with_steps(true, 0, 0, 100, "20", "10");
+  with_steps(true, 0, 10, 100, "30", "20 10");  // trains
+  with_steps(false, 0, 20, 100, "31", "10");    // a brother
+  with_steps(false, 1, 30, 100, "32", "20 10"); // another rank
+  with_steps(false, 0, 40, 100, "33", "20", {{"host", "b"}});
+  with_steps(false, 0, 200, 300, "34", "20"); // that 20 has ended
+  ASSERT_EQ(open(), 0) << error.text;
+  for (size_t i = 0; i < run.attempt_count; i++)
+    EXPECT_FALSE(run.attempts[i].attends) << i;
 }
 
 TEST_F(RunAttempts, StepsOfASlurmJobAreRunsAndAreChosenByTheirIds) {

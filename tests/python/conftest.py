@@ -101,6 +101,7 @@ def companion(monkeypatch):
         table.clear()
     monkeypatch.setattr(cycle, "_last", None)
     monkeypatch.setattr(cycle, "_beginner", None)
+    monkeypatch.setattr(cycle, "_stepped_after", None)
     monkeypatch.setattr(cycle, "_is_new", False)
     monkeypatch.setattr(cycle, "_missed", 0)
     monkeypatch.setattr(steps, "_sites", {})

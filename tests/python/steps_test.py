@@ -190,6 +190,24 @@ def test_an_optimizer_that_steps_in_some_iterations_only(companion):
         f"[0 {ROUND} [1 {alone} [2 {alone} [3 {ROUND} [4 {alone} [5 fwd fwd bwd opt1")
 
 
+def test_an_optimizer_that_steps_and_clears_behind_some_steps_begins_none(companion):
+    """As DiLoCo's outer one, which trains copies of the parameters."""
+    model = Model()
+    anchors = [nn.Parameter(parameter.detach().clone()) for parameter in model.parameters()]
+    inner, outer = sgd(model), torch.optim.SGD(anchors, lr=0.7)
+    for i in range(6):
+        inner.zero_grad()
+        loss(model).backward()
+        inner.step()
+        if i % 3 == 2:
+            for anchor, parameter in zip(anchors, model.parameters()):
+                anchor.grad = anchor.data - parameter.data
+            outer.step()
+            outer.zero_grad()
+    alone = "fwd bwd opt1 ]"
+    assert outline(companion.calls) == f"[0 {alone} [1 {alone} [2 {alone} opt2 [3 {alone} [4 {alone} [5 {alone} opt2"
+
+
 @pytest.mark.parametrize("skipped", ["both", "first", "second"])
 def test_iterations_in_which_a_scaler_skips_optimizers_in_turn(companion, skipped):
     gan = Gan()

@@ -22,7 +22,8 @@ if "_made" not in globals():  # a reloaded module keeps what it knows
     _stepped_in_backward = set()  # ids
     _cleared = {}  # in the running step
     _last = None  # weak reference to the one that ends iterations
-    _beginner = None  # weak reference to the one whose zero_grad began the running step
+    _beginner = None  # weak reference to the one whose zero_grad began the running step, or the last one
+    _stepped_after = None  # weak reference to the one that stepped behind the last step
     _is_new = False  # one was made since it became known which one is the last
     _missed = 0
     _backward_since = False  # the last optimizer's step
@@ -48,7 +49,8 @@ def alive():
 
 def step_began(by=None):
     """by: the optimizer whose zero_grad began it."""
-    global _beginner, _backward_since
+    global _beginner, _backward_since, _stepped_after
+    _stepped_after = None
     _stepped.clear()
     _stepped_in_backward.clear()
     _cleared.clear()
@@ -86,7 +88,15 @@ def stepped_in_backward(optimizer):
 
 def stepped_between(optimizer):
     """After the one that ended the step: from now on this one ends it."""
+    global _stepped_after
+    _stepped_after = weakref.ref(optimizer)
     _settle(optimizer)
+
+
+def clears_after(optimizer):
+    """Between steps its zero_grad belongs to its own step there, and begins none."""
+    return (_stepped_after is not None and _stepped_after() is optimizer
+            and _beginner is not None and _beginner() is not optimizer)
 
 
 def stepped(optimizer):

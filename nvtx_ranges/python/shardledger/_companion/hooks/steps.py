@@ -170,7 +170,7 @@ def zero_grad(optimizer):
             # as the loss was not finite: then only the line tells that began the step.
             cycle.ended_without_last()
             _finish()
-    if _zero_grad_begins and _range is None:
+    if _zero_grad_begins and _range is None and not cycle.clears_after(optimizer):
         _begin(by=optimizer)
     cycle.cleared(optimizer)
 

@@ -4,6 +4,7 @@
 #include "change_loss_chunks.h"
 #include "change_mixed_precision.h"
 #include "change_offload.h"
+#include "change_optimizer_in_backward.h"
 #include "change_recompute.h"
 #include "change_recompute_none.h"
 #include "change_reshard.h"
@@ -21,7 +22,7 @@ bool sl_changes_any(const struct sl_changes *changes) {
   return changes->optimizer != SL_OPTIMIZER_as_recorded || changes->reshard_off || changes->reshard_on ||
          changes->reshard_ranks || changes->param_dtype || changes->no_workspaces || changes->world_size ||
          changes->recompute || changes->accumulate || changes->loss_chunks || changes->offload_optimizer ||
-         changes->scale > 0;
+         changes->optimizer_in_backward || changes->scale > 0;
 }
 
 static int world_size_change(struct sl_db *db, struct sl_tape *tape, uint64_t ranks, struct sl_error *error) {
@@ -85,6 +86,18 @@ static int accumulate_change(struct sl_db *db, struct sl_tape *tape, const struc
   return r;
 }
 
+static int in_backward_change(struct sl_db *db, struct sl_tape *tape, const struct sl_changes *changes, bool at_most,
+                              struct sl_error *error) {
+  struct sl_shards shards;
+  int r = sl_shards_read(db, tape->rank, &shards, error);
+  if (r < 0)
+    return r;
+  const uint64_t ranks = ranks_of(tape, changes) / sl_shards_replicas(&shards);
+  r = sl_change_optimizer_in_backward(db, tape, &shards, ranks, changes->optimizer, at_most, error);
+  sl_shards_free(&shards);
+  return r;
+}
+
 static int scale_change(struct sl_tape *tape, const struct sl_changes *changes, bool at_most, struct sl_error *error) {
   struct sl_tape others[SL_SCALE_RUNS] = {0};
   struct sl_scale_run runs[SL_SCALE_RUNS];
@@ -104,7 +117,7 @@ static int scale_change(struct sl_tape *tape, const struct sl_changes *changes, 
 
 static bool has_two_ends(const struct sl_changes *changes) {
   return changes->recompute || changes->accumulate || changes->param_dtype || changes->loss_chunks ||
-         changes->scale > 0;
+         changes->optimizer_in_backward || changes->scale > 0;
 }
 
 /* In the order of enum sl_change_turn. */
@@ -127,7 +140,9 @@ static int one_end_read(struct sl_db *db, uint32_t rank, const struct sl_changes
     r = world_size_change(db, out, changes->world_size, error);
   if (r == 0 && changes->param_dtype)
     r = mixed_precision_change(db, out, changes, at_latest, error);
-  if (r == 0 && changes->optimizer != SL_OPTIMIZER_as_recorded)
+  if (r == 0 && changes->optimizer_in_backward)
+    r = in_backward_change(db, out, changes, at_latest, error);
+  else if (r == 0 && changes->optimizer != SL_OPTIMIZER_as_recorded)
     r = sl_change_optimizer(out, changes->optimizer, changes->first_step, last, error);
   if (r == 0 && changes->reshard_off)
     r = sl_change_reshard_off(out, changes->first_step, last, error);

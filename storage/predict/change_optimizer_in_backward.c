@@ -38,6 +38,8 @@ struct change {
   size_t *events, event_count, event_room;
   struct turn *turns;
   size_t turn_count;
+  uint32_t *gradients, *named; /* that wait for the optimizer, in order; and those of a step in which all have names */
+  size_t gradient_count, named_count;
 };
 
 static int refuse(const struct change *c, const char *what) {
@@ -175,6 +177,56 @@ static bool makes_something(const struct change *c, size_t from, size_t to) {
     if (event_at(c, i)->kind == SL_TAPE_alloc)
       return true;
   return false;
+}
+
+/* Those that are still there when the optimizer steps. */
+static int gradients_find(struct change *c) {
+  const uint64_t last = event_at(c, c->event_count - 1)->number;
+  c->gradient_count = 0;
+  for (size_t i = 0; i < c->event_count; i++) {
+    const uint32_t index = event_at(c, i)->index;
+    if (event_at(c, i)->kind != SL_TAPE_alloc || !is_category(c, index, "gradient") ||
+        (allocation(c, index)->free_event && allocation(c, index)->free_event <= last))
+      continue;
+    uint32_t *grown = sl_list_grow(c->gradients, c->gradient_count, sizeof *grown);
+    if (!grown)
+      return -ENOMEM;
+    c->gradients = grown;
+    grown[c->gradient_count++] = index;
+  }
+  return 0;
+}
+
+static bool is_as_named(const struct change *c) {
+  if (!c->named_count || c->gradient_count != c->named_count)
+    return false;
+  for (size_t i = 0; i < c->named_count; i++)
+    if (allocation(c, c->gradients[i])->requested != allocation(c, c->named[i])->requested)
+      return false;
+  return true;
+}
+
+/*
+ * Whose they are is recorded in some steps only. In the others it is in the same order, where these are as large one by
+ * one; else what the optimizer makes for one can't be told.
+ */
+static int gradients_name(struct change *c) {
+  int r = gradients_find(c);
+  if (r < 0)
+    return r;
+  size_t named = 0;
+  for (size_t i = 0; i < c->gradient_count; i++)
+    named += allocation(c, c->gradients[i])->parameter != 0;
+  if (named < c->gradient_count && is_as_named(c)) {
+    for (size_t i = 0; i < c->gradient_count; i++)
+      allocation(c, c->gradients[i])->parameter = allocation(c, c->named[i])->parameter;
+  } else if (named == c->gradient_count && named) {
+    uint32_t *other = c->named;
+    c->named = c->gradients;
+    c->named_count = c->gradient_count;
+    c->gradients = other;
+  }
+  return 0;
 }
 
 static int gradient_turn(struct change *c, const struct sl_gradient_place *place, size_t made) {
@@ -415,6 +467,7 @@ static int step_change(struct change *c) {
   const enum sl_optimizer to = c->to == SL_OPTIMIZER_as_recorded ? c->window->from : c->to;
   int r = events_read(c);
   r = r < 0 ? r : backward_check(c);
+  r = r < 0 ? r : gradients_name(c);
   r = r < 0 ? r : turns_find(c);
   if (r < 0)
     return r;
@@ -463,5 +516,7 @@ int sl_change_optimizer_in_backward(struct sl_db *db, struct sl_tape *tape, cons
   free(c.whose);
   free(c.events);
   free(c.turns);
+  free(c.gradients);
+  free(c.named);
   return r;
 }

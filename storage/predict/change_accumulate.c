@@ -1,5 +1,6 @@
 #include "change_accumulate.h"
 
+#include "gradient_names.h"
 #include "gradient_turn.h"
 #include "storage/grow.h"
 #include "tape_marks.h"
@@ -362,6 +363,7 @@ int sl_change_accumulate(struct sl_db *db, struct sl_tape *tape, const struct sl
   int r = job_check(&c, shards);
   r = r < 0 ? r : sl_tape_marks(db, tape->rank, &c.marks, error);
   r = r < 0 ? r : sl_tape_uses(db, tape, &c.uses, error);
+  r = r < 0 ? r : sl_gradient_names(tape);
   r = r < 0 ? r : room_make(&c);
   for (size_t i = 0; i < tape->period_count && r == 0; i++) {
     c.period = &tape->periods[i];

@@ -1,8 +1,10 @@
 #include "change_optimizer_in_backward.h"
 
+#include "gradient_names.h"
 #include "gradient_turn.h"
 #include "storage/grow.h"
 #include "tape_marks.h"
+#include "unit_sizes.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -20,7 +22,7 @@ struct turn {              /* of one parameter's optimizer */
 
 struct change {
   struct sl_tape *tape;
-  const struct sl_shards *shards;
+  struct sl_shards shards;
   struct sl_error *error;
   uint64_t ranks;
   enum sl_optimizer to;
@@ -38,8 +40,6 @@ struct change {
   size_t *events, event_count, event_room;
   struct turn *turns;
   size_t turn_count;
-  uint32_t *gradients, *named; /* that wait for the optimizer, in order; and those of a step in which all have names */
-  size_t gradient_count, named_count;
 };
 
 static int refuse(const struct change *c, const char *what) {
@@ -65,24 +65,34 @@ static const struct sl_optimizer_parameter *parameter_of(const struct change *c,
 /* ---- what the job is ---- */
 
 static int job_check(const struct change *c) {
-  if (c->tape->world_size > 1 && !c->shards->unit_count)
-    return sl_error_set(c->error, -ENOTSUP,
-                        "what several ranks do without FSDP2 when a gradient is there is not known");
-  for (size_t i = 0; i < c->shards->unit_count; i++)
-    if (c->shards->units[i].is_offloaded)
+  if (c->tape->world_size > 1 && !c->shards.unit_count)
+    return sl_error_set(c->error, -ENOTSUP, "no unit of FSDP2 (fully_shard) was recorded with its shapes");
+  for (size_t i = 0; i < c->shards.unit_count; i++)
+    if (c->shards.units[i].is_offloaded)
       return sl_error_set(c->error, -ENOTSUP, "a unit of FSDP2 has its parameters in the host's memory");
   return 0;
 }
 
-/* A step that goes on as another one ran backward as that one. */
-static int backward_check(const struct change *c) {
+/* When a step's backward ended: where it was over when the record ends, its own; else that of the step it goes on as.
+ */
+static bool backward_end(const struct change *c, uint64_t *end_ns) {
   const struct sl_tape_mark *backward;
   const struct sl_tape_rest *rest = &c->tape->rest;
+  const size_t count = sl_tape_backwards(&c->marks, c->window->at->step, &backward);
   const bool is_rest = rest->is_one && c->window->at->step == rest->step;
-  const int64_t step = is_rest ? rest->like_step : c->window->at->step;
-  if (sl_tape_backwards(&c->marks, step, &backward) != 1)
+  *end_ns = count ? backward->end_ns : 0;
+  if (count > 1 || !is_rest || (count && backward->end_ns > backward->start_ns))
+    return count == 1;
+  if (sl_tape_backwards(&c->marks, rest->like_step, &backward) != 1)
+    return false;
+  *end_ns = backward->end_ns + rest->shift_ns;
+  return true;
+}
+
+static int backward_check(const struct change *c) {
+  uint64_t end_ns;
+  if (!backward_end(c, &end_ns))
     return refuse(c, "backward does not run once, or when it ran is not recorded");
-  const uint64_t end_ns = backward->end_ns + (is_rest ? rest->shift_ns : 0);
   for (size_t i = 0; i < c->event_count; i++)
     if (event_at(c, i)->kind == SL_TAPE_alloc && event_at(c, i)->ns > end_ns)
       return refuse(c, "something is made between backward and the optimizer's step, such as to clip gradients: that "
@@ -179,56 +189,6 @@ static bool makes_something(const struct change *c, size_t from, size_t to) {
   return false;
 }
 
-/* Those that are still there when the optimizer steps. */
-static int gradients_find(struct change *c) {
-  const uint64_t last = event_at(c, c->event_count - 1)->number;
-  c->gradient_count = 0;
-  for (size_t i = 0; i < c->event_count; i++) {
-    const uint32_t index = event_at(c, i)->index;
-    if (event_at(c, i)->kind != SL_TAPE_alloc || !is_category(c, index, "gradient") ||
-        (allocation(c, index)->free_event && allocation(c, index)->free_event <= last))
-      continue;
-    uint32_t *grown = sl_list_grow(c->gradients, c->gradient_count, sizeof *grown);
-    if (!grown)
-      return -ENOMEM;
-    c->gradients = grown;
-    grown[c->gradient_count++] = index;
-  }
-  return 0;
-}
-
-static bool is_as_named(const struct change *c) {
-  if (!c->named_count || c->gradient_count != c->named_count)
-    return false;
-  for (size_t i = 0; i < c->named_count; i++)
-    if (allocation(c, c->gradients[i])->requested != allocation(c, c->named[i])->requested)
-      return false;
-  return true;
-}
-
-/*
- * Whose they are is recorded in some steps only. In the others it is in the same order, where these are as large one by
- * one; else what the optimizer makes for one can't be told.
- */
-static int gradients_name(struct change *c) {
-  int r = gradients_find(c);
-  if (r < 0)
-    return r;
-  size_t named = 0;
-  for (size_t i = 0; i < c->gradient_count; i++)
-    named += allocation(c, c->gradients[i])->parameter != 0;
-  if (named < c->gradient_count && is_as_named(c)) {
-    for (size_t i = 0; i < c->gradient_count; i++)
-      allocation(c, c->gradients[i])->parameter = allocation(c, c->named[i])->parameter;
-  } else if (named == c->gradient_count && named) {
-    uint32_t *other = c->named;
-    c->named = c->gradients;
-    c->named_count = c->gradient_count;
-    c->gradients = other;
-  }
-  return 0;
-}
-
 static int gradient_turn(struct change *c, const struct sl_gradient_place *place, size_t made) {
   const uint32_t gradient = event_at(c, made)->index, name = allocation(c, gradient)->parameter;
   const size_t parameter = name ? parameter_find(c, c->tape->parameters.items[name - 1]) : SIZE_MAX;
@@ -258,7 +218,7 @@ static int gradient_turn(struct change *c, const struct sl_gradient_place *place
 static bool is_whole(const struct change *c, const struct sl_shard_unit *unit, uint32_t gradient) {
   uint64_t bytes = 0;
   for (size_t i = 0; i < unit->count; i++) {
-    const struct sl_shard_parameter *p = &c->shards->parameters[unit->parameters[i]];
+    const struct sl_shard_parameter *p = &c->shards.parameters[unit->parameters[i]];
     bytes += p->is_trained ? sl_shard_padded(p, c->ranks) * p->element_bytes : 0;
   }
   return bytes == allocation(c, gradient)->requested;
@@ -306,7 +266,7 @@ static int all_reduced_find(struct change *c) {
 
 static int unit_turn(struct change *c, size_t made) {
   const uint32_t gradient = event_at(c, made)->index;
-  const struct sl_shard_unit *unit = sl_shards_unit(c->shards, allocation(c, gradient)->module_id);
+  const struct sl_shard_unit *unit = sl_shards_unit(&c->shards, allocation(c, gradient)->module_id);
   if (!unit || !is_whole(c, unit, gradient))
     return refuse(c, "a unit of FSDP2 does not reduce the gradients of all that is trained of it");
   bool is_cast;
@@ -314,8 +274,8 @@ static int unit_turn(struct change *c, size_t made) {
   const bool is_kept = unit->replicas > 1 && !is_cast;
   const size_t end = reduced_end(c, is_kept ? last_reduced(c) : at);
   for (size_t i = 0; i < unit->count; i++) {
-    const struct sl_shard_parameter *p = &c->shards->parameters[unit->parameters[i]];
-    if (!p->is_trained || !sl_shard_own(p, c->ranks, c->shards->rank % c->ranks))
+    const struct sl_shard_parameter *p = &c->shards.parameters[unit->parameters[i]];
+    if (!p->is_trained || !sl_shard_own(p, c->ranks, c->shards.rank % c->ranks))
       continue;
     const struct turn turn = {.parameter = parameter_find(c, p->name),
                               .gradient = gradient,
@@ -372,7 +332,7 @@ static void event_drop(struct change *c, size_t event) {
 /* The place of what the optimizer makes: that of what reduced the gradient. */
 static uint32_t place_of(const struct change *c, const struct turn *turn) {
   const struct sl_tape_allocation *a = allocation(c, turn->gradient);
-  const struct sl_shard_unit *unit = turn->is_of_unit ? sl_shards_unit(c->shards, a->module_id) : NULL;
+  const struct sl_shard_unit *unit = turn->is_of_unit ? sl_shards_unit(&c->shards, a->module_id) : NULL;
   return unit && unit->replicas > 1 && c->all_reduced ? c->all_reduced - 1 : a->place;
 }
 
@@ -467,7 +427,6 @@ static int step_change(struct change *c) {
   const enum sl_optimizer to = c->to == SL_OPTIMIZER_as_recorded ? c->window->from : c->to;
   int r = events_read(c);
   r = r < 0 ? r : backward_check(c);
-  r = r < 0 ? r : gradients_name(c);
   r = r < 0 ? r : turns_find(c);
   if (r < 0)
     return r;
@@ -494,21 +453,33 @@ static int room_make(struct change *c) {
   return r;
 }
 
-int sl_change_optimizer_in_backward(struct sl_db *db, struct sl_tape *tape, const struct sl_shards *shards,
-                                    uint64_t ranks, enum sl_optimizer to, bool at_most, struct sl_error *error) {
-  struct change c = {.tape = tape, .shards = shards, .error = error, .ranks = ranks, .to = to, .at_most = at_most};
-  int r = job_check(&c);
+static int steps_change(struct change *c) {
+  int r = 0;
+  for (size_t i = 0; i < c->record.window_count && r == 0; i++) {
+    c->window = &c->record.windows[i];
+    r = step_change(c);
+  }
+  return r;
+}
+
+int sl_change_optimizer_in_backward(struct sl_db *db, struct sl_tape *tape, uint64_t world_size, enum sl_optimizer to,
+                                    bool at_most, struct sl_error *error) {
+  struct change c = {.tape = tape, .error = error, .to = to, .at_most = at_most};
+  int r = sl_shards_read(db, tape->rank, &c.shards, error);
+  if (r < 0)
+    return r;
+  c.ranks = world_size / sl_shards_replicas(&c.shards);
+  r = job_check(&c);
   r = r < 0 ? r : sl_optimizer_record_read(tape, 0, INT64_MAX, &c.record, error);
   r = r < 0 ? r : sl_tape_marks(db, tape->rank, &c.marks, error);
   r = r < 0 ? r : sl_tape_uses(db, tape, &c.uses, error);
+  r = r < 0 ? r : sl_gradient_names(tape);
   r = r < 0 ? r : whose_find(&c);
   r = r < 0 ? r : room_make(&c);
-  for (size_t i = 0; i < c.record.window_count && r == 0; i++) {
-    c.window = &c.record.windows[i];
-    r = step_change(&c);
-  }
+  r = r < 0 ? r : steps_change(&c);
   if (r == 0)
     sl_tape_sort(tape);
+  sl_shards_free(&c.shards);
   sl_optimizer_record_free(&c.record);
   free(c.marks.items);
   free(c.uses);
@@ -516,7 +487,5 @@ int sl_change_optimizer_in_backward(struct sl_db *db, struct sl_tape *tape, cons
   free(c.whose);
   free(c.events);
   free(c.turns);
-  free(c.gradients);
-  free(c.named);
   return r;
 }

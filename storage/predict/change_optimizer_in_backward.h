@@ -21,16 +21,15 @@
 #define SHARDLEDGER_CHANGE_OPTIMIZER_IN_BACKWARD_H
 
 #include "optimizer_record.h"
-#include "shards.h"
 #include "storage/tables/db.h"
 #include "tape.h"
 
 /*
- * to: another optimizer than the recorded one, or SL_OPTIMIZER_as_recorded; ranks: that units are split over. Changes
- * the tape to one end or the other. 0; -ENOTSUP, with the reason as the rest of a sentence in error; or another
+ * to: another optimizer than the recorded one, or SL_OPTIMIZER_as_recorded; world_size: ranks that the tape is of.
+ * Changes it to one end or the other. 0; -ENOTSUP, with the reason as the rest of a sentence in error; or another
  * negative errno.
  */
-int sl_change_optimizer_in_backward(struct sl_db *db, struct sl_tape *tape, const struct sl_shards *shards,
-                                    uint64_t ranks, enum sl_optimizer to, bool at_most, struct sl_error *error);
+int sl_change_optimizer_in_backward(struct sl_db *db, struct sl_tape *tape, uint64_t world_size, enum sl_optimizer to,
+                                    bool at_most, struct sl_error *error);
 
 #endif

@@ -86,18 +86,6 @@ static int accumulate_change(struct sl_db *db, struct sl_tape *tape, const struc
   return r;
 }
 
-static int in_backward_change(struct sl_db *db, struct sl_tape *tape, const struct sl_changes *changes, bool at_most,
-                              struct sl_error *error) {
-  struct sl_shards shards;
-  int r = sl_shards_read(db, tape->rank, &shards, error);
-  if (r < 0)
-    return r;
-  const uint64_t ranks = ranks_of(tape, changes) / sl_shards_replicas(&shards);
-  r = sl_change_optimizer_in_backward(db, tape, &shards, ranks, changes->optimizer, at_most, error);
-  sl_shards_free(&shards);
-  return r;
-}
-
 static int scale_change(struct sl_tape *tape, const struct sl_changes *changes, bool at_most, struct sl_error *error) {
   struct sl_tape others[SL_SCALE_RUNS] = {0};
   struct sl_scale_run runs[SL_SCALE_RUNS];
@@ -141,7 +129,7 @@ static int one_end_read(struct sl_db *db, uint32_t rank, const struct sl_changes
   if (r == 0 && changes->param_dtype)
     r = mixed_precision_change(db, out, changes, at_latest, error);
   if (r == 0 && changes->optimizer_in_backward)
-    r = in_backward_change(db, out, changes, at_latest, error);
+    r = sl_change_optimizer_in_backward(db, out, ranks_of(out, changes), changes->optimizer, at_latest, error);
   else if (r == 0 && changes->optimizer != SL_OPTIMIZER_as_recorded)
     r = sl_change_optimizer(out, changes->optimizer, changes->first_step, last, error);
   if (r == 0 && changes->reshard_off)

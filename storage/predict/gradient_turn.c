@@ -29,9 +29,9 @@ static bool is_free(const struct sl_gradient_place *p, size_t i) {
   return event_at(p, i)->kind == SL_TAPE_free;
 }
 
+/* What is recomputed is let go of within operators, too. */
 static bool is_saved_free(const struct sl_gradient_place *p, size_t i) {
-  return is_free(p, i) &&
-         (is_phase(p, allocation_at(p, i), "forward") || is_phase(p, allocation_at(p, i), "recompute"));
+  return is_free(p, i) && is_phase(p, allocation_at(p, i), "forward");
 }
 
 static size_t saved_free_after(const struct sl_gradient_place *p, size_t i) {
@@ -120,6 +120,13 @@ static bool is_over_operators(const struct sl_gradient_place *p, size_t made, si
   return false;
 }
 
+/* With nothing else made or freed meanwhile. */
+static bool is_surely_staging(const struct sl_gradient_place *p, uint32_t index) {
+  const struct sl_tape_allocation *a = &p->tape->allocations[index], *b = a + 1;
+  return sl_is_staging(p->tape, index) && b->alloc_event == a->alloc_event + 1 && b->free_event == b->alloc_event + 1 &&
+         a->free_event == b->free_event + 2;
+}
+
 /* Whether what is freed there may have been another part of the gradient. */
 static bool is_part(const struct sl_gradient_place *p, size_t made, size_t freed) {
   const struct sl_tape_allocation *gradient = allocation_at(p, made), *a = allocation_at(p, freed);
@@ -128,7 +135,7 @@ static bool is_part(const struct sl_gradient_place *p, size_t made, size_t freed
   size_t i = freed;
   while (i > made && !(is_alloc(p, i) && event_at(p, i)->index == event_at(p, freed)->index))
     i--;
-  return i > made && !is_over_operators(p, i, freed);
+  return i > made && !is_surely_staging(p, event_at(p, freed)->index) && !is_over_operators(p, i, freed);
 }
 
 size_t sl_gradient_turn_late(const struct sl_gradient_place *p, size_t made) {

@@ -9,9 +9,9 @@
  *
  * At the latest it is before the first allocation that follows a freed saved tensor, as an operator lets go of these
  * when it is over. As a parameter may be used twice, any later temporary of the gradient's size may be another part of
- * it, which is added as soon as its own operator is over, unless one operator at least has ended while it lived:
- * something was freed then that was saved, or that was made by an operator before its own, and something made after
- * that.
+ * it, which is added as soon as its own operator is over, unless it was staged, or one operator at least has ended
+ * while it lived: something was freed then that was saved, or that was made by an operator before its own, and
+ * something made after that.
  */
 #ifndef SHARDLEDGER_GRADIENT_TURN_H
 #define SHARDLEDGER_GRADIENT_TURN_H

@@ -98,6 +98,8 @@ JOBS = {
     "ranks1-inbackward": "--world 1 --in-backward", "ranks4-inbackward": "--world 4 --in-backward",
     "ranks7-inbackward": "--world 7 --in-backward", "ranks4-sgd-inbackward": "--world 4 --in-backward --optimizer sgd",
     "ranks4-recompute-inbackward": "--world 4 --in-backward --recompute all",
+    "one-host-inbackward": "--in-backward --optimizer host", "one-loss8-inbackward": "--in-backward --loss-chunks 8",
+    "ranks4-loss4-inbackward": "--world 4 --in-backward --loss-chunks 4",
     "mixed4-inbackward": "--world 4 --mixed --in-backward", "hsdp2x2-inbackward": "--world 4 --replicas 2 --in-backward",
 }  # fmt: skip
 # With what operators use, in every step.
@@ -229,6 +231,11 @@ def job_pairs():
     yield "one", "--optimizer sgd --optimizer-in-backward", "one-sgd-inbackward"
     yield "one", "--optimizer adamw-fused --optimizer-in-backward", "one-fused-inbackward"
     yield "one", "--recompute all --optimizer-in-backward", "one-recompute-inbackward"
+    yield "one", "--optimizer host --optimizer-in-backward", "one-host-inbackward"
+    yield "one", "--loss-chunks 8 --optimizer-in-backward", "one-loss8-inbackward"
+    yield "ranks4", "--loss-chunks 4 --optimizer-in-backward", "ranks4-loss4-inbackward"
+    yield "one-loss8", "--optimizer-in-backward", "one-loss8-inbackward"
+    yield "ranks4-loss4", "--optimizer-in-backward", "ranks4-loss4-inbackward"
     yield "plain", "--optimizer-in-backward", "plain-inbackward"
     yield "ranks8", "--world-size 4 --optimizer-in-backward", "ranks4-inbackward"
     yield "ranks8", "--world-size 4 --optimizer-in-backward --recompute all", "ranks4-recompute-inbackward"

@@ -109,12 +109,12 @@ static bool has_two_ends(const struct sl_changes *changes) {
 }
 
 /* In the order of enum sl_change_turn. */
-static int one_end_read(struct sl_db *db, uint32_t rank, const struct sl_changes *changes, bool at_latest,
+static int one_end_make(struct sl_db *db, const struct sl_tape *tape, const struct sl_changes *changes, bool at_latest,
                         struct sl_tape *out, struct sl_error *error) {
   const int64_t last = changes->end_step ? changes->end_step - 1 : INT64_MAX;
-  int r = sl_tape_read(db, rank, out, error);
+  int r = sl_tape_copy(tape, out);
   if (r < 0)
-    return r;
+    return sl_no_memory(error);
   if (changes->scale > 0 && changes->world_size)
     r = sl_error_set(error, -ENOTSUP, "another size and another number of ranks together are not known");
   else if (changes->world_size == 1 &&
@@ -181,13 +181,13 @@ int sl_changes_join(struct sl_tape *tape, struct sl_tape *most) {
   return 0;
 }
 
-int sl_changes_read(struct sl_db *db, uint32_t rank, const struct sl_changes *changes, struct sl_tape *out,
+int sl_changes_make(struct sl_db *db, const struct sl_tape *tape, const struct sl_changes *changes, struct sl_tape *out,
                     struct sl_error *error) {
   struct sl_tape most = {0};
-  int r = one_end_read(db, rank, changes, false, out, error);
+  int r = one_end_make(db, tape, changes, false, out, error);
   if (r < 0 || !has_two_ends(changes))
     return r;
-  r = one_end_read(db, rank, changes, true, &most, error);
+  r = one_end_make(db, tape, changes, true, &most, error);
   if (r == 0 && (r = sl_changes_join(out, &most)) < 0)
     r = sl_no_memory(error);
   sl_tape_free(&most);

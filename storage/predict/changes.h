@@ -46,10 +46,10 @@ struct sl_changes { /* zero-initialised: none */
 bool sl_changes_any(const struct sl_changes *changes);
 
 /*
- * A rank's tape with them, and as sl_tape.most the one with later ends where such are not known; free it with
+ * A copy of a rank's tape with them, and as sl_tape.most the one with later ends where such are not known; free it with
  * sl_tape_free. 0; -ENOTSUP or -ENODATA, with the reason as the rest of a sentence in error; or another negative errno.
  */
-int sl_changes_read(struct sl_db *db, uint32_t rank, const struct sl_changes *changes, struct sl_tape *out,
+int sl_changes_make(struct sl_db *db, const struct sl_tape *tape, const struct sl_changes *changes, struct sl_tape *out,
                     struct sl_error *error);
 
 /*

@@ -356,7 +356,7 @@ static int rank_print(struct printing *p, uint32_t rank, struct sl_error *error)
   }
   if (r < 0)
     return r;
-  r = sl_changes_any(&p->question->changes) ? sl_changes_read(p->db, rank, &p->question->changes, &changed, error) : 0;
+  r = sl_changes_any(&p->question->changes) ? sl_changes_make(p->db, &tape, &p->question->changes, &changed, error) : 0;
   if (r == -ENOTSUP) {
     r = nothing_print(p, rank, error->text);
     error->text[0] = '\0';

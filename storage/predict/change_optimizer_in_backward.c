@@ -73,7 +73,7 @@ static int job_check(const struct change *c) {
   return 0;
 }
 
-/* When a step's backward ended: where it was over when the record ends, its own; else that of the step it goes on as.
+/* When a step's backward ended: where it was over when the rest begins, its own; else that of the step it goes on as.
  */
 static bool backward_end(const struct change *c, uint64_t *end_ns) {
   const struct sl_tape_mark *backward;
@@ -81,7 +81,7 @@ static bool backward_end(const struct change *c, uint64_t *end_ns) {
   const size_t count = sl_tape_backwards(&c->marks, c->window->at->step, &backward);
   const bool is_rest = rest->is_one && c->window->at->step == rest->step;
   *end_ns = count ? backward->end_ns : 0;
-  if (count > 1 || !is_rest || (count && backward->end_ns > backward->start_ns))
+  if (count > 1 || !is_rest || (count && backward->end_ns < rest->from_ns + rest->shift_ns))
     return count == 1;
   if (sl_tape_backwards(&c->marks, rest->like_step, &backward) != 1)
     return false;

@@ -17,7 +17,8 @@ static const struct sl_tape_optimizer_step *optimizer_of(const struct sl_tape *t
   return NULL;
 }
 
-static int waiting_find(const struct sl_tape *tape, const struct sl_tape_period *period, struct waiting *out) {
+static int waiting_find(const struct sl_tape *tape, const struct sl_tape_ends *ends,
+                        const struct sl_tape_period *period, struct waiting *out) {
   const struct sl_tape_optimizer_step *at = optimizer_of(tape, period->step);
   size_t end = period->first;
   out->count = 0;
@@ -27,9 +28,8 @@ static int waiting_find(const struct sl_tape *tape, const struct sl_tape_period 
     const struct sl_tape_event *event = &tape->events[i];
     if (event->kind != SL_TAPE_alloc)
       continue;
-    const struct sl_tape_allocation *a = &tape->allocations[event->index];
-    if (!sl_tape_is(&tape->categories, a->category, "gradient") ||
-        (a->free_event && a->free_event <= tape->events[end - 1].number))
+    const size_t freed = ends[event->index].free; /* SIZE_MAX: it is not */
+    if (!sl_tape_is(&tape->categories, tape->allocations[event->index].category, "gradient") || freed < end)
       continue;
     uint32_t *grown = sl_list_grow(out->items, out->count, sizeof *grown);
     if (!grown)
@@ -58,11 +58,12 @@ static bool is_alike(const struct sl_tape *tape, const struct waiting *one, cons
 
 int sl_gradient_names(struct sl_tape *tape) {
   struct waiting named = {0}, here = {0};
-  int r = 0;
+  struct sl_tape_ends *ends = sl_tape_ends(tape);
+  int r = ends ? 0 : -ENOMEM;
   for (size_t p = 0; p < tape->period_count && r == 0; p++) {
     const struct sl_tape_period *period = &tape->periods[p];
     if (strcmp(period->kind, "step") != 0 || period->first == period->end ||
-        (r = waiting_find(tape, period, &here)) < 0)
+        (r = waiting_find(tape, ends, period, &here)) < 0)
       continue;
     if (has_names(tape, &here)) {
       const struct waiting other = named;
@@ -73,6 +74,7 @@ int sl_gradient_names(struct sl_tape *tape) {
         tape->allocations[here.items[i]].parameter = tape->allocations[named.items[i]].parameter;
     }
   }
+  free(ends);
   free(named.items);
   free(here.items);
   return r;

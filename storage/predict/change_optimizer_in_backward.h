@@ -3,7 +3,8 @@
  * parameter, of the same kind, in a hook that PyTorch calls when the parameter has its gradient:
  *
  *   optimizers = {p: torch.optim.AdamW([p]) for p in model.parameters()}
- *   p.register_post_accumulate_grad_hook(lambda p: (optimizers[p].step(), optimizers[p].zero_grad()))
+ *   def step(p): optimizers[p].step(); optimizers[p].zero_grad()
+ *   for p in optimizers: p.register_post_accumulate_grad_hook(step)
  *
  *   recorded   backward: gradients ─────────────── optimizer: states, temporaries of all ─ zero_grad: gradients freed
  *   changed    backward: gradient ─ its states, its temporaries ─ freed ─ gradient ─ …

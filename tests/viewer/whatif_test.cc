@@ -393,7 +393,7 @@ TEST_F(Whatif, TheOptimizerStepsInBackward) {
     EXPECT_TRUE(contains(result.out, row)) << row << result.out;
   result = shardledger({"whatif", ledger("predictions/one"), "--optimizer-in-backward", "--by", "period", "--csv"});
   for (const char *row :
-       {"step,0,requested,681820360,681820360,,0,exact,", "step,3,requested,904952008,904952008,,0,exact,"})
+       {"step,0,requested,823930880,681820360,,-142110520,exact,", "step,3,requested,904952008,904952008,,0,exact,"})
     EXPECT_TRUE(contains(result.out, row)) << row << result.out;
 }
 

@@ -100,6 +100,26 @@ static int backward_check(const struct change *c) {
   return 0;
 }
 
+static size_t windows_of(const struct change *c, int64_t step) {
+  size_t count = 0;
+  for (size_t i = 0; i < c->record.window_count; i++)
+    count += c->record.windows[i].at->step == step;
+  return count;
+}
+
+/* Each backward is followed by one step of the optimizer: there are no gradients that it leaves as they are. */
+static int steps_check(const struct change *c) {
+  const struct sl_tape_mark *backward;
+  for (size_t i = 0; i < c->tape->period_count; i++) {
+    const struct sl_tape_period *period = &c->tape->periods[i];
+    if (strcmp(period->kind, "step") == 0 && period->same_as < 0 &&
+        sl_tape_backwards(&c->marks, period->step, &backward) && windows_of(c, period->step) != 1)
+      return sl_error_set(c->error, -ENOTSUP, "in step %" PRId64 " backward runs, and the optimizer does not step once",
+                          period->step);
+  }
+  return 0;
+}
+
 static int whose_find(struct change *c) {
   c->whose = calloc(c->tape->parameters.count + 1, sizeof *c->whose);
   if (!c->whose)
@@ -472,6 +492,7 @@ int sl_change_optimizer_in_backward(struct sl_db *db, struct sl_tape *tape, uint
   r = job_check(&c);
   r = r < 0 ? r : sl_optimizer_record_read(tape, 0, INT64_MAX, &c.record, error);
   r = r < 0 ? r : sl_tape_marks(db, tape->rank, &c.marks, error);
+  r = r < 0 ? r : steps_check(&c);
   r = r < 0 ? r : sl_tape_uses(db, tape, &c.uses, error);
   r = r < 0 ? r : sl_gradient_names(tape);
   r = r < 0 ? r : whose_find(&c);

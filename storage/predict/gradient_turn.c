@@ -59,11 +59,16 @@ static bool is_of_module(const struct sl_gradient_place *p, size_t one, size_t o
   return dot && other_dot && dot - left == other_dot - right && memcmp(left, right, (size_t)(dot - left)) == 0;
 }
 
-static size_t freed_after(const struct sl_gradient_place *p, size_t i) {
-  const uint32_t index = event_at(p, i)->index;
-  while (i < p->count && !(is_free(p, i) && event_at(p, i)->index == index))
+/* The event after a free, which mostly is complete at once. */
+static size_t after_free(const struct sl_gradient_place *p, size_t i) {
+  return i + 1 < p->count && event_at(p, i + 1)->index == event_at(p, i)->index ? i + 2 : i + 1;
+}
+
+static size_t freed_after(const struct sl_gradient_place *p, size_t made) {
+  size_t i = made;
+  while (i + 1 < p->count && !(is_free(p, i) && event_at(p, i)->index == event_at(p, made)->index))
     i++;
-  return i + 1 < p->count && event_at(p, i + 1)->index == index ? i + 2 : i + 1; /* and complete */
+  return after_free(p, i);
 }
 
 /* The event after what the operator that makes this gradient goes on with at once. */
@@ -99,7 +104,7 @@ static bool is_its_operator(const struct sl_gradient_place *p, size_t made, size
 
 size_t sl_gradient_turn_early(const struct sl_gradient_place *p, size_t made) {
   const size_t until = goes_on_until(p, made), freed = saved_free_after(p, made);
-  return freed >= until && freed < p->count && is_its_operator(p, made, freed) ? freed + 1 : until;
+  return freed >= until && freed < p->count && is_its_operator(p, made, freed) ? after_free(p, freed) : until;
 }
 
 /* ---- at the latest ---- */

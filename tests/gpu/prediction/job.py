@@ -1,6 +1,7 @@
 """A small training job whose memory depends on how it is configured; `record.py` runs it in many ways.
 
-    python job.py [--optimizer WHICH] [--in-backward] [--world N [--rank R] [--keep | --reshard M] [--mixed]] [--limit BYTES] [--steps N] …
+    python job.py [--optimizer WHICH] [--in-backward] [--world N [--rank R] [--keep | --reshard M] [--mixed]] [--limit BYTES]
+                  [--steps N] …
 
 Each step prints PyTorch's own figures as a JSON line. Sequences have several lengths, so that the cache is fragmented. With
 --world it is one of so many ranks that only pretend to be there (PyTorch's fake process group), sharded by FSDP2. Without a

@@ -225,7 +225,8 @@ def job_pairs():
     yield "one-batch2", "--loss-chunks 8", "one-loss8-batch2"
     yield "ranks4", "--loss-chunks 4", "ranks4-loss4"
     yield "mixed4", "--loss-chunks 4", "mixed4-loss4"
-    for base in ("one", "one-sgd", "one-recompute", "ranks1", "ranks4", "ranks7", "ranks4-sgd", "ranks4-recompute", "mixed4", "hsdp2x2"):
+    for base in ("one", "one-sgd", "one-recompute", "ranks1", "ranks4", "ranks7", "ranks4-sgd", "ranks4-recompute", "mixed4",
+                 "hsdp2x2"):  # fmt: skip
         yield base, "--optimizer-in-backward", f"{base}-inbackward"
     yield "one-followed", "--optimizer-in-backward", "one-inbackward"
     yield "one", "--optimizer sgd --optimizer-in-backward", "one-sgd-inbackward"

@@ -146,13 +146,15 @@ static int single_try(struct work *w, const struct sl_candidate *candidate) {
   struct sl_advice item = {.parts = {candidate}, .part_count = 1, .fits = SL_FITS_no};
   int r = fact_read(w, candidate, &item);
   /* Where memory is missing, or highest. The loss's is of a refused request only: of a run that did not die nothing but
-   * playing it tells. */
-  const bool is_untold = candidate->turn == SL_TURN_loss && !w->out->goal.is_refused;
+   * playing it tells; of the optimizer's nothing else does anyhow. */
+  const bool is_untold =
+      candidate->turn == SL_TURN_optimizer || (candidate->turn == SL_TURN_loss && !w->out->goal.is_refused);
   const bool is_about_nothing = candidate->needs_calls && !item.about_bytes && !is_untold;
   const bool can_predict = w->has_bench && sl_is_predictable(candidate) && !is_about_nothing;
   if (r == 0 && can_predict && (r = sl_trial(&w->bench, 0, &item)) < 0)
     return sl_no_memory(w->error);
-  if (r < 0 || (!item.about_bytes && (!can_predict || (is_untold && item.fits == SL_FITS_refused))))
+  if (r < 0 ||
+      (!item.about_bytes && (!can_predict || (candidate->needs_calls && is_untold && item.fits == SL_FITS_refused))))
     return r;
   if (!can_predict || (item.fits == SL_FITS_refused && item.about_bytes))
     fact_judge(w, &item);

@@ -2,6 +2,7 @@
 
 #include "storage/predict/change_loss_chunks.h"
 #include "storage/predict/change_optimizer.h"
+#include "storage/predict/change_optimizer_in_backward.h"
 #include "storage/predict/change_recompute.h"
 #include "storage/predict/change_reshard_on.h"
 #include "storage/predict/change_workspaces.h"

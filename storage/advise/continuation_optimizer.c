@@ -13,9 +13,9 @@
 
 struct parameter {
   uint64_t bytes;
-  int64_t states[2]; /* allocation.id of exp_avg and exp_avg_sq; 0: not made yet */
-  bool has_step;     /* on the device: fused or capturable */
-  uint32_t place;    /* of sl_tape.places */
+  int64_t states[2];      /* allocation.id of exp_avg and exp_avg_sq; 0: not made yet */
+  bool has_step;          /* on the device: fused or capturable */
+  uint32_t place, number; /* of sl_tape.places; as sl_tape_allocation.parameter */
 };
 
 struct making {
@@ -56,7 +56,8 @@ static int parameters_read(struct sl_db *db, const struct sl_goal *goal, struct 
     grown[m->count++] = (struct parameter){.bytes = (uint64_t)sl_column_int(row, 1),
                                            .states = {sl_column_int(row, 3), sl_column_int(row, 4)},
                                            .has_step = sl_column_int(row, 5) != 0,
-                                           .place = own->place};
+                                           .place = own->place,
+                                           .number = own->parameter};
   }
   row = sl_statement_close(row);
   return r;
@@ -106,6 +107,7 @@ static int make(struct making *m, struct sl_cut *cut, const struct parameter *p,
   like.state = state;
   like.category = category;
   like.place = p->place;
+  like.parameter = p->number;
   like.free_event = like.complete_event = 0;
   int r = sl_tape_add(m->tape, &like, p->bytes, out);
   return r < 0 ? r : sl_cut_put(m->tape, cut, SL_TAPE_alloc, *out);

@@ -192,6 +192,18 @@ static int rest_add(struct joining *j, const struct sl_tape_event *events, size_
   return 1;
 }
 
+/* What waits for the optimizer there does here. */
+static void gradients_mark(struct joining *j) {
+  for (size_t i = 0; i < j->here.count; i++) {
+    struct sl_tape_allocation *here = &j->tape->allocations[j->here.items[i]];
+    const struct sl_tape_allocation *there = at(j, &j->there, i);
+    if (!sl_tape_is(&j->tape->categories, there->category, "gradient"))
+      continue;
+    here->category = there->category;
+    here->parameter = there->parameter;
+  }
+}
+
 static int join(struct joining *j) {
   struct sl_tape *tape = j->tape;
   struct sl_tape_event *events = NULL;
@@ -203,6 +215,7 @@ static int join(struct joining *j) {
   memset(j->as, 0xff, (j->known + 1) * sizeof *j->as);
   for (size_t i = 0; i < j->here.count; i++)
     j->as[j->there.items[i]] = j->here.items[i];
+  gradients_mark(j);
   const uint64_t from = at(j, &j->there, j->here.count)->alloc_event;
   const struct sl_tape_period *rows = &tape->periods[j->rows];
   for (size_t i = rows->first; i < rows->end; i++) {

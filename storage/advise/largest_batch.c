@@ -24,7 +24,7 @@ static int batch_tape(const struct search *s, uint64_t batch, struct sl_tape *ou
   struct sl_changes changes = {.scale = (double)batch / (double)s->out->own, .run_count = s->count};
   for (size_t i = 0; i < s->count; i++)
     changes.runs[i] = (struct sl_changes_run){s->runs[i].db, (double)s->runs[i].batch / (double)s->out->own};
-  return batch == s->out->own ? 0 : sl_changes_read(s->db, s->goal->rank, &changes, out, s->error);
+  return batch == s->out->own ? 0 : sl_changes_make(s->db, &s->recorded, &changes, out, s->error);
 }
 
 static int ask(const struct search *s, const struct sl_tape *changed, uint64_t limit, unsigned plays,

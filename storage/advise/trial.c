@@ -116,14 +116,14 @@ static int refuse(struct sl_advice *advice, const char *why) {
 }
 
 /*
- * How a run goes on tells what it asks for. When its modules run is known of a step's rest, for recomputation and the
- * loss; otherwise all of that has to be over: in what was not recorded only the optimizer steps.
+ * How a run goes on tells what it asks for. When its modules run is known of a step's rest, but not when they are
+ * resharded; otherwise all of that has to be over: in what was not recorded only the optimizer steps.
  */
 static const char *calls_miss(const struct sl_bench *bench, const struct sl_candidate *part) {
   const struct sl_tape *tape = bench->tape;
   if (bench->rest->rest == SL_REST_unknown)
     return "what its modules would have done after the refused request is not known";
-  if (tape->rest.is_one && (part->turn == SL_TURN_recompute || part->turn == SL_TURN_loss))
+  if (tape->rest.is_one && part->turn != SL_TURN_reshard)
     return NULL;
   for (size_t i = tape->recorded_count; i < tape->allocation_count; i++)
     if (!tape->allocations[i].optimizer_step)

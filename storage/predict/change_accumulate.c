@@ -1,8 +1,9 @@
 #include "change_accumulate.h"
 
+#include "gradient_names.h"
+#include "gradient_turn.h"
 #include "storage/grow.h"
-#include "storage/tables/sql_text.h"
-#include "tape_uses.h"
+#include "tape_marks.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -12,19 +13,12 @@
 enum { NONE = UINT32_MAX };
 enum part { PART_own, PART_gradient, PART_reduced, PART_carried, PART_kept, PART_once, PART_other };
 
-struct mark { /* zero_grad, or backward */
-  int64_t step;
-  bool is_backward;
-  uint64_t start_ns, end_ns;
-};
-
 struct change {
   struct sl_tape *tape;
   struct sl_error *error;
   uint64_t times;
   bool no_sync, at_latest;
-  struct mark *marks;
-  size_t mark_count;
+  struct sl_tape_marks marks;
   struct sl_tape_ends *ends;
   struct sl_tape_use *uses; /* of each recorded allocation */
   size_t recorded;          /* allocations that were there */
@@ -64,46 +58,26 @@ static struct sl_tape_event *event_at(const struct change *c, size_t place) {
 
 /* ---- a round ---- */
 
-static int mark_add(struct change *c, struct sl_statement *row) {
-  struct mark *grown = sl_list_grow(c->marks, c->mark_count, sizeof *grown);
-  if (!grown)
-    return -ENOMEM;
-  c->marks = grown;
-  grown[c->mark_count++] = (struct mark){sl_column_int(row, 0), sl_column_int(row, 1) != 0,
-                                         (uint64_t)sl_column_int(row, 2), (uint64_t)sl_column_int(row, 3)};
-  return 0;
-}
-
-static int marks_read(struct sl_db *db, struct change *c) {
-  struct sl_statement *row = NULL;
-  int r = sl_db_ask(db, sl_tape_marks_sql, SL_WITH(SL_NUMBER(":rank", c->tape->rank)), &row, c->error);
-  while (r >= 0 && (r = sl_statement_step(row, c->error)) > 0)
-    if ((r = mark_add(c, row)) < 0)
-      r = sl_no_memory(c->error);
-  row = sl_statement_close(row);
-  return r;
-}
-
 static bool is_cleared(const struct change *c, uint64_t ns) {
-  for (size_t i = 0; i < c->mark_count; i++)
-    if (!c->marks[i].is_backward && c->marks[i].step == c->period->step && ns >= c->marks[i].start_ns &&
-        ns <= c->marks[i].end_ns)
+  for (size_t i = 0; i < c->marks.count; i++) {
+    const struct sl_tape_mark *mark = &c->marks.items[i];
+    if (!mark->is_backward && mark->step == c->period->step && ns >= mark->start_ns && ns <= mark->end_ns)
       return true;
+  }
   return false;
 }
 
 /* All of a step's events up to its optimizer, but for what zero_grad frees. */
 static int round_read(struct change *c) {
   const struct sl_tape_optimizer_step *at = NULL;
-  size_t steps = 0, backwards = 0;
+  const struct sl_tape_mark *backward;
+  size_t steps = 0;
   for (size_t i = 0; i < c->tape->optimizer_step_count; i++)
     if (c->tape->optimizer_steps[i].step == c->period->step) {
       steps++;
       at = &c->tape->optimizer_steps[i];
     }
-  for (size_t i = 0; i < c->mark_count; i++)
-    backwards += c->marks[i].is_backward && c->marks[i].step == c->period->step;
-  if (steps != 1 || backwards != 1)
+  if (steps != 1 || sl_tape_backwards(&c->marks, c->period->step, &backward) != 1)
     return refuse(c, steps == 1 ? "backward does not run once" : "the optimizer does not step once");
   c->event_count = 0;
   for (size_t i = c->period->first; i < c->period->end; i++) {
@@ -191,57 +165,6 @@ static bool is_paired(const struct change *c) {
 
 /* ---- when gradients end that are added to others ---- */
 
-static bool is_saved_free(const struct change *c, size_t place) {
-  return event_at(c, place)->kind == SL_TAPE_free && is_phase(c, event_at(c, place)->index, "forward");
-}
-
-/*
- * Whether the operator of backward that lets go of something saved there has made a gradient: it used what was saved,
- * and since then, or since the gradient, nothing was made that outlives it but gradients.
- */
-static bool is_its_operator(const struct change *c, size_t made, size_t freed) {
-  const uint32_t saved = event_at(c, freed)->index;
-  const uint64_t used_ns = saved < c->tape->recorded_count ? c->uses[saved].last_ns : 0;
-  if (!used_ns || used_ns > event_at(c, freed)->ns || !is_phase(c, event_at(c, made)->index, "backward"))
-    return false;
-  for (size_t i = freed; i-- > 0 && (i > made || event_at(c, i)->ns > used_ns);) {
-    const struct sl_tape_event *event = event_at(c, i);
-    if (event->kind == SL_TAPE_alloc && c->parts[event->index] != PART_gradient &&
-        (!allocation(c, event->index)->free_event ||
-         allocation(c, event->index)->free_event > event_at(c, freed)->number))
-      return false;
-  }
-  return true;
-}
-
-/* As soon as it is made, unless its operator is known to go on. */
-static size_t gradient_early(const struct change *c, size_t made) {
-  size_t i = made + 1;
-  while (i < c->event_count && !is_saved_free(c, i))
-    i++;
-  return i < c->event_count && is_its_operator(c, made, i) ? i + 1 : made + 1;
-}
-
-static size_t gradient_end(const struct change *c, size_t made) {
-  const struct sl_tape_allocation *a = allocation(c, event_at(c, made)->index);
-  if (!c->at_latest)
-    return gradient_early(c, made);
-  size_t i = made + 1, end;
-  while (i < c->event_count && !is_saved_free(c, i))
-    i++;
-  while (i < c->event_count && event_at(c, i)->kind != SL_TAPE_alloc)
-    i++;
-  end = i;
-  for (i = made + 1; i < c->event_count; i++) { /* another use's part of it */
-    const struct sl_tape_event *event = event_at(c, i);
-    if (event->kind == SL_TAPE_free && is_phase(c, event->index, "backward") &&
-        allocation(c, event->index)->requested == a->requested &&
-        allocation(c, event->index)->alloc_event > a->alloc_event)
-      end = i + 1 > end ? i + 1 : end;
-  }
-  return end;
-}
-
 /* A reduced one ends with the function that reduces: after the whole ones that end there, too. */
 static size_t reduced_end(const struct change *c, size_t made) {
   size_t i = made + 1;
@@ -252,6 +175,7 @@ static size_t reduced_end(const struct change *c, size_t made) {
 }
 
 static int ends_find(struct change *c) {
+  const struct sl_gradient_place place = {c->tape, c->uses, c->events, c->event_count, c->no_sync};
   free(c->ends_before);
   free(c->ending);
   c->ends_before = reallocarray(NULL, c->event_count + 1, sizeof *c->ends_before);
@@ -265,7 +189,7 @@ static int ends_find(struct change *c) {
     if (event->kind != SL_TAPE_alloc)
       continue;
     if (c->parts[event->index] == PART_gradient)
-      c->ends_before[i] = gradient_end(c, i);
+      c->ends_before[i] = c->at_latest ? sl_gradient_turn_late(&place, i) : sl_gradient_turn_early(&place, i);
     else if (c->parts[event->index] == PART_reduced && !c->no_sync)
       c->ends_before[i] = reduced_end(c, i);
     if (c->ends_before[i] != SIZE_MAX)
@@ -437,8 +361,9 @@ int sl_change_accumulate(struct sl_db *db, struct sl_tape *tape, const struct sl
                      .recorded = tape->allocation_count};
   size_t changed = 0;
   int r = job_check(&c, shards);
-  r = r < 0 ? r : marks_read(db, &c);
+  r = r < 0 ? r : sl_tape_marks(db, tape->rank, &c.marks, error);
   r = r < 0 ? r : sl_tape_uses(db, tape, &c.uses, error);
+  r = r < 0 ? r : sl_gradient_names(tape);
   r = r < 0 ? r : room_make(&c);
   for (size_t i = 0; i < tape->period_count && r == 0; i++) {
     c.period = &tape->periods[i];
@@ -451,7 +376,7 @@ int sl_change_accumulate(struct sl_db *db, struct sl_tape *tape, const struct sl
     r = sl_error_set(error, -ENOTSUP, "no step was recorded");
   if (r == 0)
     sl_tape_sort(tape);
-  free(c.marks);
+  free(c.marks.items);
   free(c.ends);
   free(c.uses);
   free(c.before);

@@ -6,10 +6,8 @@
  *   FSDP2            the reduced gradient is added, and ends at once
  *   FSDP2, no sync   nothing is reduced but in the last one; until then whole gradients stay, as on one device
  *
- * When an operator of backward is over no record tells: between its allocation and the first one that follows a freed
- * saved tensor (and, as its parameter may be used twice, the last of a temporary of its size). Where uses of operators
- * are recorded, it is known to go on until it lets go of a saved tensor that it used. Nor is it told whether what is
- * never freed is made once or each time. So, as in change_recompute.h, there is a tape for each end.
+ * When a gradient is added no record tells (gradient_turn.h), nor whether what is never freed is made once or each
+ * time. So, as in change_recompute.h, there is a tape for each end.
  */
 #ifndef SHARDLEDGER_CHANGE_ACCUMULATE_H
 #define SHARDLEDGER_CHANGE_ACCUMULATE_H

@@ -17,16 +17,7 @@
 #ifndef SHARDLEDGER_CHANGE_OPTIMIZER_H
 #define SHARDLEDGER_CHANGE_OPTIMIZER_H
 
-#include "tape.h"
-
-enum sl_optimizer {
-  SL_OPTIMIZER_as_recorded,
-  SL_OPTIMIZER_foreach,
-  SL_OPTIMIZER_fused,
-  SL_OPTIMIZER_forloop,
-  SL_OPTIMIZER_sgd,
-  SL_OPTIMIZER_host
-};
+#include "optimizer_record.h"
 
 /*
  * Changes the tape, in steps first to last (INT64_MAX: to the end). 0; -ENOTSUP, with the reason as the rest of a

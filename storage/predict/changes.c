@@ -4,6 +4,7 @@
 #include "change_loss_chunks.h"
 #include "change_mixed_precision.h"
 #include "change_offload.h"
+#include "change_optimizer_in_backward.h"
 #include "change_recompute.h"
 #include "change_recompute_none.h"
 #include "change_reshard.h"
@@ -21,7 +22,7 @@ bool sl_changes_any(const struct sl_changes *changes) {
   return changes->optimizer != SL_OPTIMIZER_as_recorded || changes->reshard_off || changes->reshard_on ||
          changes->reshard_ranks || changes->param_dtype || changes->no_workspaces || changes->world_size ||
          changes->recompute || changes->accumulate || changes->loss_chunks || changes->offload_optimizer ||
-         changes->scale > 0;
+         changes->optimizer_in_backward || changes->scale > 0;
 }
 
 static int world_size_change(struct sl_db *db, struct sl_tape *tape, uint64_t ranks, struct sl_error *error) {
@@ -104,16 +105,16 @@ static int scale_change(struct sl_tape *tape, const struct sl_changes *changes, 
 
 static bool has_two_ends(const struct sl_changes *changes) {
   return changes->recompute || changes->accumulate || changes->param_dtype || changes->loss_chunks ||
-         changes->scale > 0;
+         changes->optimizer_in_backward || changes->scale > 0;
 }
 
 /* In the order of enum sl_change_turn. */
-static int one_end_read(struct sl_db *db, uint32_t rank, const struct sl_changes *changes, bool at_latest,
+static int one_end_make(struct sl_db *db, const struct sl_tape *tape, const struct sl_changes *changes, bool at_latest,
                         struct sl_tape *out, struct sl_error *error) {
   const int64_t last = changes->end_step ? changes->end_step - 1 : INT64_MAX;
-  int r = sl_tape_read(db, rank, out, error);
+  int r = sl_tape_copy(tape, out);
   if (r < 0)
-    return r;
+    return sl_no_memory(error);
   if (changes->scale > 0 && changes->world_size)
     r = sl_error_set(error, -ENOTSUP, "another size and another number of ranks together are not known");
   else if (changes->world_size == 1 &&
@@ -127,7 +128,9 @@ static int one_end_read(struct sl_db *db, uint32_t rank, const struct sl_changes
     r = world_size_change(db, out, changes->world_size, error);
   if (r == 0 && changes->param_dtype)
     r = mixed_precision_change(db, out, changes, at_latest, error);
-  if (r == 0 && changes->optimizer != SL_OPTIMIZER_as_recorded)
+  if (r == 0 && changes->optimizer_in_backward)
+    r = sl_change_optimizer_in_backward(db, out, ranks_of(out, changes), changes->optimizer, at_latest, error);
+  else if (r == 0 && changes->optimizer != SL_OPTIMIZER_as_recorded)
     r = sl_change_optimizer(out, changes->optimizer, changes->first_step, last, error);
   if (r == 0 && changes->reshard_off)
     r = sl_change_reshard_off(out, changes->first_step, last, error);
@@ -178,13 +181,13 @@ int sl_changes_join(struct sl_tape *tape, struct sl_tape *most) {
   return 0;
 }
 
-int sl_changes_read(struct sl_db *db, uint32_t rank, const struct sl_changes *changes, struct sl_tape *out,
+int sl_changes_make(struct sl_db *db, const struct sl_tape *tape, const struct sl_changes *changes, struct sl_tape *out,
                     struct sl_error *error) {
   struct sl_tape most = {0};
-  int r = one_end_read(db, rank, changes, false, out, error);
+  int r = one_end_make(db, tape, changes, false, out, error);
   if (r < 0 || !has_two_ends(changes))
     return r;
-  r = one_end_read(db, rank, changes, true, &most, error);
+  r = one_end_make(db, tape, changes, true, &most, error);
   if (r == 0 && (r = sl_changes_join(out, &most)) < 0)
     r = sl_no_memory(error);
   sl_tape_free(&most);

@@ -327,13 +327,35 @@ static void times_fill(struct sl_tape *tape) {
   }
 }
 
+/* All but the last ones mostly are in order: those are merged into them. */
+static void events_sort(struct sl_tape *tape) {
+  struct sl_tape_event *events = tape->events;
+  size_t sorted = 1;
+  while (sorted < tape->event_count && compare_events(&events[sorted - 1], &events[sorted]) <= 0)
+    sorted++;
+  if (sorted >= tape->event_count)
+    return;
+  const size_t rest = tape->event_count - sorted;
+  struct sl_tape_event *last = rest < sorted ? reallocarray(NULL, rest, sizeof *last) : NULL;
+  if (!last) {
+    qsort(events, tape->event_count, sizeof *events, compare_events);
+    return;
+  }
+  memcpy(last, events + sorted, rest * sizeof *last);
+  qsort(last, rest, sizeof *last, compare_events);
+  size_t at = tape->event_count;
+  for (size_t left = rest; left;)
+    events[--at] = sorted && compare_events(&events[sorted - 1], &last[left - 1]) > 0 ? events[--sorted] : last[--left];
+  free(last);
+}
+
 void sl_tape_sort(struct sl_tape *tape) {
   size_t kept = 0;
   for (size_t i = 0; i < tape->event_count; i++)
     if (tape->events[i].kind == SL_TAPE_segment || !tape->allocations[tape->events[i].index].dropped)
       tape->events[kept++] = tape->events[i];
   tape->event_count = kept;
-  qsort(tape->events, tape->event_count, sizeof *tape->events, compare_events);
+  events_sort(tape);
   times_fill(tape);
   periods_fill(tape);
 }

@@ -37,7 +37,7 @@ struct sl_tape_allocation {
   uint64_t alloc_event, free_event, complete_event; /* 0: none */
   uint32_t place, category, phase;                  /* of sl_tape.places, .categories and .phases */
   uint32_t state;                                   /* of an optimizer's state: 1 + index of sl_tape.states; else 0 */
-  uint32_t parameter; /* of a shard or of a state: 1 + index of sl_tape.parameters, whose it is; else 0 */
+  uint32_t parameter;                /* of it, its gradient or state: 1 + index of sl_tape.parameters; else 0 */
   int64_t module_id, optimizer_step; /* phase.id of the optimizer step around it; 0: none */
   int64_t step, tid;                 /* -1: outside of steps */
   bool dropped;                      /* a change has taken it out */

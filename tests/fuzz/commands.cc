@@ -26,6 +26,7 @@ static const std::vector<std::vector<const char *>> commands = {
     {"whatif", "LEDGER", "--world-size", "6", "--reshard", "on", "--recompute", "all", "--accumulate", "2"},
     {"whatif", "LEDGER", "--recompute", "none", "--mixed-precision", "bf16", "--loss-chunks", "3"},
     {"whatif", "LEDGER", "--reshard", "2", "--offload-optimizer", "--recompute", "*", "--accumulate", "3", "--no-sync"},
+    {"whatif", "LEDGER", "--optimizer-in-backward", "--optimizer", "adamw-fused", "--recompute", "all"},
     {"diff", "LEDGER", "LEDGER"},
     {"check", "LEDGER", "--max-peak", "1MiB", "--max-growth", "1MiB/step"},
     {"rules", "LEDGER"},

@@ -55,3 +55,19 @@ def test_the_optimizer_on_the_host_trains_as_one_on_the_device_does(code):
         optimizer.zero_grad()
     for mine, true in zip(model.parameters(), other.parameters()):
         torch.testing.assert_close(mine, true, rtol=0, atol=0)
+
+
+def test_the_optimizer_in_backward_trains_as_one_after_it_does_and_frees_gradients(code):
+    torch.manual_seed(0)
+    model, other = Model(), Model()
+    other.load_state_dict(model.state_dict())
+    exec(code["optimizer_in_backward"], {"torch": torch, "model": model})
+    optimizer = torch.optim.AdamW(other.parameters())
+    for _ in range(3):
+        for trained in (model, other):
+            trained(torch.ones(2, 4)).pow(2).sum().backward()
+        assert all(p.grad is None for p in model.parameters())
+        optimizer.step()
+        optimizer.zero_grad()
+    for mine, true in zip(model.parameters(), other.parameters()):
+        torch.testing.assert_close(mine, true, rtol=0, atol=0)

@@ -62,6 +62,7 @@ const std::map<std::string, std::vector<Arguments>> kQuestions = {
      {{"RUN", "--alloc-conf", "expandable_segments:True"},
       {"RUN", "--no-workspaces", "--by", "period"},
       {"RUN", "--recompute", "none"},
+      {"RUN", "--optimizer-in-backward"},
       {"RUN", "--loss-chunks", "8", "--mixed-precision", "bf16"}}},
     {"rules", {{"RUN"}}},
     {"query", {{"SELECT * FROM period", "RUN"}}},

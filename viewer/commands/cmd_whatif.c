@@ -356,7 +356,7 @@ static int rank_print(struct printing *p, uint32_t rank, struct sl_error *error)
   }
   if (r < 0)
     return r;
-  r = sl_changes_any(&p->question->changes) ? sl_changes_read(p->db, rank, &p->question->changes, &changed, error) : 0;
+  r = sl_changes_any(&p->question->changes) ? sl_changes_make(p->db, &tape, &p->question->changes, &changed, error) : 0;
   if (r == -ENOTSUP) {
     r = nothing_print(p, rank, error->text);
     error->text[0] = '\0';
@@ -475,6 +475,9 @@ int sl_cmd_whatif(const struct sl_command *command, int argc, char **argv) {
       {"loss-chunks", 0, "N",
        "with the last layer and the loss on N pieces of the rows, each made again in backward (torch.utils.checkpoint)",
        SL_ARGUMENT_NUMBER, &question.loss_chunks},
+      {"optimizer-in-backward", 0, NULL,
+       "with an optimizer for each parameter that steps in backward, when its gradient is there, which then is freed",
+       SL_ARGUMENT_FLAG, &question.optimizer_in_backward},
       {"offload-optimizer", 0, NULL, "with the optimizer's states in the host's memory but for its steps",
        SL_ARGUMENT_FLAG, &question.offload_optimizer},
       {"batch", 0, "F", "with batches F times as large, such as 2, 1.5 or 2/3: told by --at", SL_ARGUMENT_TEXT,

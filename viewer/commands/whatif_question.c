@@ -41,6 +41,8 @@ void sl_whatif_say(struct sl_output *out, const struct sl_whatif_question *quest
   if (question->loss_chunks >= 0)
     sl_output_line(out, "With the last layer and the loss in %" PRId64 " pieces, each made again in backward",
                    question->loss_chunks);
+  if (question->optimizer_in_backward)
+    sl_output_line(out, "With an optimizer for each parameter that steps in backward, each gradient freed at once");
   if (question->offload_optimizer)
     sl_output_line(out, "With the optimizer's states in the host's memory but for its steps");
   if (question->batch)
@@ -166,6 +168,20 @@ void sl_whatif_close(struct sl_whatif_question *question) {
     question->changes.runs[i].db = sl_db_close(question->changes.runs[i].db);
 }
 
+/* What can't be together with an optimizer that steps in backward; NULL: nothing. */
+static const char *in_backward_conflict(const struct sl_whatif_question *question) {
+  if (!question->optimizer_in_backward)
+    return NULL;
+  if (question->accumulate >= 0)
+    return "--accumulate: a gradient that is freed at once can't be added to";
+  if (question->offload_optimizer)
+    return "--offload-optimizer: it has no step of its own, for which its states would be on the device; "
+           "'--optimizer host' keeps them in the host's memory";
+  if (question->steps)
+    return "--steps: the optimizer steps in backward in all steps, or in none";
+  return NULL;
+}
+
 bool sl_whatif_take(struct sl_whatif_question *question) {
   char unknown[200];
   if (question->alloc_conf) {
@@ -189,6 +205,11 @@ bool sl_whatif_take(struct sl_whatif_question *question) {
     sl_complain("--world-size: there is at least one rank, as in --world-size 64");
     return false;
   }
+  const char *conflict = in_backward_conflict(question);
+  if (conflict) {
+    sl_complain("--optimizer-in-backward: not with %s", conflict);
+    return false;
+  }
   question->changes.optimizer = (enum sl_optimizer)question->optimizer;
   question->changes.no_workspaces = question->no_workspaces;
   if (!reshard_take(question) || !mixed_precision_take(question) || !scale_take(question))
@@ -204,6 +225,7 @@ bool sl_whatif_take(struct sl_whatif_question *question) {
   question->changes.loss_chunks = question->loss_chunks < 0 ? 0 : (uint64_t)question->loss_chunks;
   question->changes.accumulate = question->accumulate < 0 ? 0 : (uint64_t)question->accumulate;
   question->changes.no_sync = question->no_sync;
+  question->changes.optimizer_in_backward = question->optimizer_in_backward;
   question->changes.offload_optimizer = question->offload_optimizer;
   question->changes.recompute = question->recompute;
   question->changes.world_size = question->world_size < 0 ? 0 : (uint64_t)question->world_size;

@@ -20,7 +20,7 @@ struct sl_whatif_question {
   int64_t world_size;                      /* -1: as recorded */
   const char *recompute, *mixed_precision; /* "bf16", "bf16,bf16" */
   int64_t accumulate, loss_chunks;         /* -1: as recorded */
-  bool no_sync, offload_optimizer;
+  bool no_sync, optimizer_in_backward, offload_optimizer;
   const char *batch, *sequence; /* "2", "2/3" */
   struct sl_text_list at;       /* "2=DIR" */
   bool no_workspaces, floor;

@@ -15,7 +15,7 @@ KINDS = {
 }  # fmt: skip
 CHANGES = (
     "--alloc-conf expandable_segments:True", "--memory-limit 4GiB", "--optimizer sgd", "--optimizer host", "--offload-optimizer",
-    "--no-workspaces", "--recompute all", "--recompute none", "--loss-chunks 4", "--accumulate 2", "--accumulate 2 --no-sync",
+    "--optimizer-in-backward", "--no-workspaces", "--recompute all", "--recompute none", "--loss-chunks 4", "--accumulate 2", "--accumulate 2 --no-sync",
     "--reshard off", "--reshard on", "--reshard 2", "--mixed-precision bf16", "--world-size 8", "--world-size 1",
 )  # fmt: skip
 # What a change is the way back of has to be there.

@@ -1,6 +1,7 @@
 """A small training job whose memory depends on how it is configured; `record.py` runs it in many ways.
 
-    python job.py [--optimizer WHICH] [--world N [--rank R] [--keep | --reshard M] [--mixed]] [--limit BYTES] [--steps N] …
+    python job.py [--optimizer WHICH] [--in-backward] [--world N [--rank R] [--keep | --reshard M] [--mixed]] [--limit BYTES]
+                  [--steps N] …
 
 Each step prints PyTorch's own figures as a JSON line. Sequences have several lengths, so that the cache is fragmented. With
 --world it is one of so many ranks that only pretend to be there (PyTorch's fake process group), sharded by FSDP2. Without a
@@ -49,6 +50,27 @@ OPTIMIZERS = {
     "sgd": lambda parameters: torch.optim.SGD(parameters, lr=1e-3, momentum=0.9),
     "host": OnHost,
 }
+
+
+class InBackward:
+    """One optimizer a parameter, which steps in backward, when the parameter has its gradient; that is freed at once."""
+
+    def __init__(self, parameters, optimizer):
+        for p in parameters:
+            p.register_post_accumulate_grad_hook(self.stepper(optimizer([p])))
+
+    @staticmethod
+    def stepper(optimizer):
+        def step(_):
+            optimizer.step()
+            optimizer.zero_grad()
+
+        return step
+
+    def step(self):
+        pass
+
+    zero_grad = step
 
 
 class Block(nn.Module):
@@ -175,6 +197,7 @@ def train(model, optimizer, options):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--optimizer", choices=OPTIMIZERS, default="adamw")
+    parser.add_argument("--in-backward", action="store_true", help="the optimizer steps for each parameter in backward")
     parser.add_argument("--world", type=int, default=0)
     parser.add_argument("--rank", type=int, default=0)
     parser.add_argument("--replicas", type=int, default=1, help="HSDP: groups of ranks that each have all parameters")
@@ -201,9 +224,10 @@ def main():
         from torch.testing._internal.distributed.fake_pg import FakeStore
 
         torch.distributed.init_process_group("fake", store=FakeStore(), rank=options.rank, world_size=options.world)
-    model = make(options)
+    model, optimizer = make(options), OPTIMIZERS[options.optimizer]
     try:
-        train(model, OPTIMIZERS[options.optimizer](model.parameters()), options)
+        parameters = list(model.parameters())
+        train(model, InBackward(parameters, optimizer) if options.in_backward else optimizer(parameters), options)
     except torch.cuda.OutOfMemoryError as error:
         print(json.dumps({"out_of_memory": str(error)[:120]}), flush=True)
     if options.world:

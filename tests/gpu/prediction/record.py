@@ -92,13 +92,22 @@ JOBS = {
     "one-loss4": "--loss-chunks 4", "one-loss8": "--loss-chunks 8", "one-loss8-batch2": "--loss-chunks 8 --batch 2",
     "ranks4-loss4": "--world 4 --loss-chunks 4", "mixed4-loss4": "--world 4 --mixed --loss-chunks 4",
     "ranks4-chunks4": "--world 4 --chunks 4", "ranks4-offload": "--world 4 --offload",
+    "one-inbackward": "--in-backward", "one-sgd-inbackward": "--in-backward --optimizer sgd",
+    "one-fused-inbackward": "--in-backward --optimizer adamw-fused",
+    "one-recompute-inbackward": "--in-backward --recompute all",
+    "ranks1-inbackward": "--world 1 --in-backward", "ranks4-inbackward": "--world 4 --in-backward",
+    "ranks7-inbackward": "--world 7 --in-backward", "ranks4-sgd-inbackward": "--world 4 --in-backward --optimizer sgd",
+    "ranks4-recompute-inbackward": "--world 4 --in-backward --recompute all",
+    "one-host-inbackward": "--in-backward --optimizer host", "one-loss8-inbackward": "--in-backward --loss-chunks 8",
+    "ranks4-loss4-inbackward": "--world 4 --in-backward --loss-chunks 4",
+    "mixed4-inbackward": "--world 4 --mixed --in-backward", "hsdp2x2-inbackward": "--world 4 --replicas 2 --in-backward",
 }  # fmt: skip
 # With what operators use, in every step.
 FOLLOWED = {
     "one-followed": "", "one-recompute-followed": "--recompute all",
     "ranks4-followed": "--world 4", "ranks4-recompute-followed": "--world 4 --recompute all",
 }  # fmt: skip
-DEFAULT = {"default2": "--world 2", "default8": "--world 8"}  # and these without
+DEFAULT = {"default2": "--world 2", "default8": "--world 8", "plain-inbackward": "--in-backward"}  # and these without
 RUNS = (
     *SETTINGS,
     *(Run(name, tuple(job.split()), CONFIGS["expandable"]) for name, job in JOBS.items()),
@@ -216,6 +225,21 @@ def job_pairs():
     yield "one-batch2", "--loss-chunks 8", "one-loss8-batch2"
     yield "ranks4", "--loss-chunks 4", "ranks4-loss4"
     yield "mixed4", "--loss-chunks 4", "mixed4-loss4"
+    for base in ("one", "one-sgd", "one-recompute", "ranks1", "ranks4", "ranks7", "ranks4-sgd", "ranks4-recompute", "mixed4",
+                 "hsdp2x2"):  # fmt: skip
+        yield base, "--optimizer-in-backward", f"{base}-inbackward"
+    yield "one-followed", "--optimizer-in-backward", "one-inbackward"
+    yield "one", "--optimizer sgd --optimizer-in-backward", "one-sgd-inbackward"
+    yield "one", "--optimizer adamw-fused --optimizer-in-backward", "one-fused-inbackward"
+    yield "one", "--recompute all --optimizer-in-backward", "one-recompute-inbackward"
+    yield "one", "--optimizer host --optimizer-in-backward", "one-host-inbackward"
+    yield "one", "--loss-chunks 8 --optimizer-in-backward", "one-loss8-inbackward"
+    yield "ranks4", "--loss-chunks 4 --optimizer-in-backward", "ranks4-loss4-inbackward"
+    yield "one-loss8", "--optimizer-in-backward", "one-loss8-inbackward"
+    yield "ranks4-loss4", "--optimizer-in-backward", "ranks4-loss4-inbackward"
+    yield "plain", "--optimizer-in-backward", "plain-inbackward"
+    yield "ranks8", "--world-size 4 --optimizer-in-backward", "ranks4-inbackward"
+    yield "ranks8", "--world-size 4 --optimizer-in-backward --recompute all", "ranks4-recompute-inbackward"
     yield "one", "--offload-optimizer", "one-swap"
     yield "one", "--optimizer host", "one-host"
     yield "one-sgd", "--optimizer host", "one-host"

@@ -148,9 +148,8 @@ struct opening {
   size_t directory; /* number of the one that is looked into */
   struct sl_error *error;
   struct opened { /* a process directory, or a snapshot */
-    char *path;
-    int r; /* of opening it; -ENODATA: it has no readable segment */
     struct sl_run_process process;
+    int r; /* of opening it; -ENODATA: it has no readable segment */
   } * found;
   size_t count;
   pthread_mutex_t mutex; /* for what follows */
@@ -177,43 +176,33 @@ static int path_add(void *context, const char *path) {
   if (!grown)
     return sl_no_memory(opening->error);
   opening->found = grown;
-  grown[opening->count] = (struct opened){.path = strdup(path)};
-  return grown[opening->count].path ? (int)(opening->count++, 0) : sl_no_memory(opening->error);
+  grown[opening->count] = (struct opened){.process = {.path = strdup(path), .directory = opening->directory}};
+  return grown[opening->count].process.path ? (int)(opening->count++, 0) : sl_no_memory(opening->error);
 }
 
 /* Its name alone is looked at: what it holds may be gigabytes. */
-static int snapshot_open(const char *path, struct sl_run_process *out, struct sl_error *error) {
+static void snapshot_open(struct sl_run_process *process) {
   struct stat status;
-  *out = (struct sl_run_process){.path = strdup(path),
-                                 .bytes = stat(path, &status) == 0 ? (uint64_t)status.st_size : 0,
-                                 .world_size = -1,
-                                 .is_snapshot = true};
-  return out->path ? 0 : sl_no_memory(error);
+  process->bytes = stat(process->path, &status) == 0 ? (uint64_t)status.st_size : 0;
+  process->world_size = -1;
+  process->is_snapshot = true;
 }
 
-static int process_open(const char *path, struct sl_run_process *out, struct sl_error *error) {
+static int process_open(struct sl_run_process *process, struct sl_error *error) {
   struct sl_log *log = NULL;
-  if (sl_snapshot_is(path))
-    return snapshot_open(path, out, error);
-  int r = sl_log_open(path, &log, error);
+  int r = sl_log_open(process->path, &log, error);
   if (r < 0)
     return r;
   struct sl_log_counts counts;
   sl_log_counts(log, &counts);
-  int64_t rank = number_of(log, "rank"), start = number_of(log, "start_ns"), world_size = number_of(log, "world_size");
-  *out = (struct sl_run_process){
-      .path = strdup(path),
-      .rank = rank < 0 || rank > RANK_MAX ? 0 : (uint32_t)rank,
-      .bytes = counts.bytes,
-      .start_ns = start < 0 ? 0 : (uint64_t)start,
-      .world_size = world_size,
-  };
-  r = sl_run_identity_read(log, world_size, &out->identity);
+  const int64_t rank = number_of(log, "rank"), start = number_of(log, "start_ns");
+  process->rank = rank < 0 || rank > RANK_MAX ? 0 : (uint32_t)rank;
+  process->bytes = counts.bytes;
+  process->start_ns = start < 0 ? 0 : (uint64_t)start;
+  process->world_size = number_of(log, "world_size");
+  r = sl_run_identity_read(log, process->world_size, &process->identity);
   log = sl_log_close(log);
-  if (r == 0 && out->path)
-    return 0;
-  process_close(out);
-  return sl_no_memory(error);
+  return sl_or_no_memory(r, error);
 }
 
 /* The next one that is to be opened; NULL: there is none, or one has failed. */
@@ -229,8 +218,10 @@ static void processes_open(void *context) {
   struct opening *opening = context;
   for (struct opened *one; (one = opening_take(opening));) {
     struct sl_error error = {{0}};
-    one->r = process_open(one->path, &one->process, &error);
-    one->process.directory = opening->directory;
+    if (sl_snapshot_is(one->process.path))
+      snapshot_open(&one->process);
+    else
+      one->r = process_open(&one->process, &error);
     if (one->r == 0 || one->r == -ENODATA)
       continue;
     pthread_mutex_lock(&opening->mutex);
@@ -244,19 +235,20 @@ static void processes_open(void *context) {
 
 enum { SHARE = 16 }; /* so many processes are worth a job of their own */
 
-/* Opens what was found, several at once, and adds the processes in the order in which they were found. */
-static int processes_add(struct opening *opening) {
+/* Opens what was found (r: what that came to), several at once, and adds the processes in the order of finding. */
+static int processes_add(struct opening *opening, int r) {
   struct sl_run *run = opening->run;
-  opening->failed_at = SIZE_MAX;
-  sl_jobs_run(sl_job_count(0, (opening->count + SHARE - 1) / SHARE), processes_open, opening);
-  int r = opening->failed_at == SIZE_MAX ? 0 : opening->found[opening->failed_at].r;
+  if (r == 0)
+    sl_jobs_run(sl_job_count(0, (opening->count + SHARE - 1) / SHARE), processes_open, opening);
+  if (opening->failed_at != SIZE_MAX)
+    r = opening->found[opening->failed_at].r;
   struct sl_run_process *grown = reallocarray(run->processes, run->count + opening->count, sizeof *grown);
   if (grown)
     run->processes = grown;
   else if (r == 0 && opening->count)
     r = sl_no_memory(opening->error);
   for (size_t i = 0; i < opening->count; i++)
-    if (opening->found[i].process.path && grown)
+    if (r == 0 && opening->found[i].r == 0)
       run->processes[run->count++] = opening->found[i].process;
     else
       process_close(&opening->found[i].process);
@@ -279,10 +271,7 @@ static int directory_open(const char *directory, size_t number, struct sl_run *o
       .run = out, .directory = number, .error = error, .mutex = PTHREAD_MUTEX_INITIALIZER, .failed_at = SIZE_MAX};
   struct found found;
   int r = processes_visit(directory, path_add, &opening, &found);
-  if (r == 0)
-    r = processes_add(&opening);
-  for (size_t i = 0; i < opening.count; i++)
-    free(opening.found[i].path);
+  r = processes_add(&opening, r);
   free(opening.found);
   if (r < 0 && !error->text[0])
     sl_error_set(error, r, "%s: %s", directory, strerror(-r));

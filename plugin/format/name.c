@@ -5,6 +5,7 @@
 #include "name.h"
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <string.h>
 
 /* Bytes of the valid UTF-8 character at text, or 0. Overlong forms, surrogates and beyond U+10FFFF are not valid. */
@@ -35,11 +36,25 @@ size_t sl_name_clip(const char *text, size_t length) {
   return length;
 }
 
+/* Bytes at the beginning that are printable ASCII, as nearly all names are whole; some of them may not be counted. */
+static size_t printable_length(const char *text, size_t length) {
+  const uint64_t ones = UINT64_C(0x0101010101010101);
+  size_t i = 0;
+  for (uint64_t eight; i + sizeof eight <= length; i += sizeof eight) {
+    memcpy(&eight, text + i, sizeof eight);
+    /* The highest bit of a byte that is none: it has it itself, or below 0x20, or as 0x7f + 1. */
+    if ((eight | (eight - 0x20 * ones) | (eight + ones)) & 0x80 * ones)
+      break;
+  }
+  return i;
+}
+
 size_t sl_name_clean(const char *text, size_t length, char *out) {
   static const char replacement[] = "\xef\xbf\xbd"; /* U+FFFD */
   const unsigned char *from = (const unsigned char *)text;
-  size_t used = 0;
-  for (size_t i = 0; i < length;) {
+  size_t used = printable_length(text, length < SL_NAME_MAX ? length : SL_NAME_MAX);
+  memcpy(out, text, used);
+  for (size_t i = used; i < length;) {
     if (from[i] >= 0x20 && from[i] < 0x7f && used < SL_NAME_MAX) { /* as nearly all are */
       out[used++] = text[i++];
       continue;

@@ -1,27 +1,16 @@
 /*
- * Blocks of a segment form a list in address order; a hash finds a block by its first byte. Free neighbours are merged
+ * Blocks of a segment form a list in address order; a table finds a block by its first byte. Free neighbours are merged
  * at once, as PyTorch does, so two free blocks are never neighbours within a segment.
  */
 #include "block_map.h"
 
+#include "block_table.h"
 #include "plugin/format/events.h"
-#include "storage/hash_table.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
 #define FREE_SLACK 1024u /* entries of the heap of free blocks that may be out of date */
-
-struct block {
-  uint64_t address;
-  uint64_t bytes;
-  uint64_t requested;
-  uint32_t place;
-  enum sl_block_state state;
-  struct block *previous, *next; /* neighbours in the segment, NULL at its ends */
-  void *user;
-  UT_hash_handle hh;
-};
 
 struct free_block { /* that was so large then; it is out of date where the block is another now */
   uint64_t bytes, address;
@@ -30,10 +19,9 @@ struct free_block { /* that was so large then; it is out of date where the block
 struct sl_block_map {
   struct sl_allocator_config config;
   struct sl_block_totals totals;
-  struct block *blocks;           /* hash by address */
+  struct block_table blocks;
   struct block *last;             /* block of the last ALLOC, or restored last */
   struct block *leaving;          /* whose free was asked for last: that it is done comes next, nearly always */
-  struct block *spare;            /* removed ones, by `next` */
   uint64_t whole_bytes;           /* of free blocks that are all of their segment */
   struct free_block *free_blocks; /* a heap, the largest first; NULL: nobody has asked since it was forgotten */
   size_t free_count, free_capacity;
@@ -49,15 +37,7 @@ struct sl_block_map *sl_block_map_new(const struct sl_allocator_config *config) 
 struct sl_block_map *sl_block_map_free(struct sl_block_map *map) {
   if (!map)
     return NULL;
-  struct block *block, *next;
-  HASH_ITER(hh, map->blocks, block, next) {
-    HASH_DEL(map->blocks, block);
-    free(block);
-  }
-  for (block = map->spare; block; block = next) {
-    next = block->next;
-    free(block);
-  }
+  block_table_free(&map->blocks);
   free(map->free_blocks);
   free(map);
   return NULL;
@@ -88,7 +68,7 @@ static void free_block_add(struct sl_block_map *map, const struct block *block) 
   if (!map->free_blocks || block->state != SL_BLOCK_FREE)
     return;
   if (map->free_count == map->free_capacity) {
-    const bool is_stale = map->free_count > 2 * (size_t)HASH_COUNT(map->blocks) + FREE_SLACK;
+    const bool is_stale = map->free_count > 2 * (size_t)map->blocks.count + FREE_SLACK;
     void *grown = is_stale ? NULL : reallocarray(map->free_blocks, 2 * map->free_capacity, sizeof *map->free_blocks);
     if (!grown) {
       sl_block_map_forget_free(map);
@@ -120,23 +100,15 @@ static void whole_remove(struct sl_block_map *map, const struct block *block) {
 }
 
 static struct block *block_find(const struct sl_block_map *map, uint64_t address) {
-  struct block *block;
-  HASH_FIND(hh, map->blocks, &address, sizeof address, block);
-  return block;
+  return block_table_find(&map->blocks, address);
 }
 
 static struct block *block_add(struct sl_block_map *map, uint64_t address, uint64_t bytes, uint32_t place) {
-  struct block *block = map->spare;
+  struct block *block = block_table_add(&map->blocks, address);
   if (block) {
-    map->spare = block->next;
-    *block = (struct block){0};
-  } else if (!(block = calloc(1, sizeof *block))) {
-    return NULL;
+    block->bytes = bytes;
+    block->place = place;
   }
-  block->address = address;
-  block->bytes = bytes;
-  block->place = place;
-  SL_HASH_ADD(map->blocks, address, block);
   return block;
 }
 
@@ -149,9 +121,7 @@ static void block_remove(struct sl_block_map *map, struct block *block) {
     map->last = NULL;
   if (map->leaving == block)
     map->leaving = NULL;
-  HASH_DEL(map->blocks, block);
-  block->next = map->spare;
-  map->spare = block;
+  block_table_remove(&map->blocks, block);
 }
 
 static void block_insert_after(struct block *block, struct block *added) {
@@ -197,7 +167,7 @@ static struct block *block_covering(const struct sl_block_map *map, uint64_t add
   struct block *block = block_find(map, address);
   if (block)
     return block->state == SL_BLOCK_FREE && block->bytes >= bytes ? block : NULL;
-  for (block = map->blocks; block; block = block->hh.next)
+  for (block = NULL; (block = block_table_next(&map->blocks, block));)
     if (block->state == SL_BLOCK_FREE && block->address <= address && address + bytes <= block->address + block->bytes)
       return block;
   return NULL;
@@ -219,7 +189,7 @@ static int segment_add(struct sl_block_map *map, uint64_t address, uint64_t byte
     return 0;
   }
   /* Expandable segments map range by range; neighbours in address are one segment. */
-  for (struct block *other = map->blocks; other; other = other->hh.next) {
+  for (struct block *other = NULL; (other = block_table_next(&map->blocks, other));) {
     if (other == block || other->place != place)
       continue;
     if (other->address + other->bytes == address && !other->next) {
@@ -378,13 +348,13 @@ const struct sl_block_totals *sl_block_map_totals(const struct sl_block_map *map
 
 /* All free blocks, in no order: the heap begins with them. */
 static bool free_blocks_list(struct sl_block_map *map) {
-  const size_t count = HASH_COUNT(map->blocks);
+  const size_t count = map->blocks.count;
   sl_block_map_forget_free(map);
   map->free_capacity = 2 * count + FREE_SLACK;
   map->free_blocks = reallocarray(NULL, map->free_capacity, sizeof *map->free_blocks);
   if (!map->free_blocks)
     return false;
-  for (const struct block *block = map->blocks; block; block = block->hh.next)
+  for (const struct block *block = NULL; (block = block_table_next(&map->blocks, block));)
     if (block->state == SL_BLOCK_FREE)
       map->free_blocks[map->free_count++] = (struct free_block){block->bytes, block->address};
   for (size_t i = map->free_count / 2; i-- > 0;)
@@ -412,7 +382,7 @@ static uint64_t inactive_split(const struct sl_block_map *map) {
 
 struct sl_free_blocks sl_block_map_free_blocks(const struct sl_block_map *map) {
   struct sl_free_blocks free_blocks = {.inactive_split_bytes = inactive_split(map)};
-  for (struct block *block = map->blocks; block; block = block->hh.next)
+  for (const struct block *block = NULL; (block = block_table_next(&map->blocks, block));)
     if (block->state == SL_BLOCK_FREE && block->bytes > free_blocks.largest_bytes)
       free_blocks.largest_bytes = block->bytes;
   return free_blocks;
@@ -430,11 +400,11 @@ static int compare_addresses(const void *left, const void *right) {
 }
 
 struct sl_block *sl_block_map_blocks(const struct sl_block_map *map, size_t *count) {
-  *count = HASH_COUNT(map->blocks);
+  *count = map->blocks.count;
   struct sl_block *blocks = *count ? malloc(*count * sizeof *blocks) : NULL, *at = blocks;
   if (!blocks)
     return NULL;
-  for (struct block *block = map->blocks; block; block = block->hh.next)
+  for (const struct block *block = NULL; (block = block_table_next(&map->blocks, block));)
     *at++ = (struct sl_block){.address = block->address,
                               .bytes = block->bytes,
                               .requested_bytes = block->requested,

@@ -47,6 +47,7 @@ int sl_merge_reserve(struct sl_log *log) {
 }
 
 void sl_merge_add(struct sl_log *log, struct stream *stream) {
+  log->second_ns = 0;
   size_t at = log->heap_count++;
   while (at > 0 && before(stream, log->heap[(at - 1) / 2])) {
     log->heap[at] = log->heap[(at - 1) / 2];
@@ -55,7 +56,16 @@ void sl_merge_add(struct sl_log *log, struct stream *stream) {
   log->heap[at] = stream;
 }
 
+/* The first stream's next event has become a later one. */
+static void first_sink(struct sl_log *log) {
+  heap_sink(log, 0);
+  const uint64_t left_ns = log->heap_count > 1 ? log->heap[1]->time_ns : UINT64_MAX;
+  const uint64_t right_ns = log->heap_count > 2 ? log->heap[2]->time_ns : UINT64_MAX;
+  log->second_ns = left_ns < right_ns ? left_ns : right_ns;
+}
+
 static void heap_drop_first(struct sl_log *log) {
+  log->second_ns = 0;
   log->heap[0] = log->heap[--log->heap_count];
   if (log->heap_count)
     heap_sink(log, 0);
@@ -173,7 +183,7 @@ void sl_merge_look_at(const struct sl_log *log, struct stream *stream) {
     stream->device = log->place_device[allocator_event(stream)->place];
 }
 
-static void give(struct sl_log *log, const struct stream *stream, struct sl_event *event) {
+static inline void give(struct sl_log *log, const struct stream *stream, struct sl_event *event) {
   *event = (struct sl_event){.type = stream->type,
                              .thread = stream->given,
                              .tid = stream->tid,
@@ -207,7 +217,7 @@ static void give_hole(struct sl_log *log, const struct stream *behind, uint32_t 
 }
 
 /* The event that was given last, by heap[0], is done with. */
-void sl_merge_advance(struct sl_log *log) {
+static inline void advance(struct sl_log *log) {
   struct stream *stream = log->current;
   log->current = NULL;
   if (UNLIKELY(!sl_stream_advance(log, stream))) {
@@ -215,12 +225,17 @@ void sl_merge_advance(struct sl_log *log) {
     heap_drop_first(log);
   } else {
     sl_merge_look_at(log, stream);
-    heap_sink(log, 0);
+    if (stream->time_ns >= log->second_ns)
+      first_sink(log);
   }
   if (UNLIKELY(log->to_release != NO_DEVICE)) {
     release_due(log, log->to_release);
     log->to_release = NO_DEVICE;
   }
+}
+
+void sl_merge_advance(struct sl_log *log) {
+  advance(log);
 }
 
 /* True when the heap's first event is given now; else it is an allocator event before its turn. */
@@ -258,7 +273,7 @@ int sl_log_next(struct sl_log *log, struct sl_event *event, struct sl_error *err
   }
   for (;;) {
     if (LIKELY(log->current != NULL))
-      sl_merge_advance(log);
+      advance(log);
     if (UNLIKELY(log->in_trouble)) {
       *error = log->trouble;
       return log->in_trouble;

@@ -5,6 +5,7 @@
 #include "storage/hash_table.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,9 +39,15 @@ static char *text_room(struct sl_log_names *names, size_t bytes) {
   return room;
 }
 
+/* Definitions are read more than once: what is there is clean. */
+static bool is_known(const struct sl_log_names *names, const struct sl_event_string *string) {
+  const char *known = sl_log_names_text(names, string->id);
+  return known && strncmp(known, (const char *)(string + 1), string->length) == 0 && strlen(known) == string->length;
+}
+
 int sl_log_names_string(struct sl_log_names *names, const struct sl_event_string *string) {
   char clean[SL_NAME_MAX];
-  if (string->id == 0 || string->id >= STRINGS_MAX)
+  if (string->id == 0 || string->id >= STRINGS_MAX || is_known(names, string))
     return 0;
   if (string->id >= names->string_count) {
     uint32_t count = string->id < 512 ? 1024 : string->id * 2;

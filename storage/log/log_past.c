@@ -190,35 +190,51 @@ static bool is_history(const struct sl_log *log) {
   return fidelity && strcmp(fidelity, "history") == 0;
 }
 
-int sl_log_past_next(struct sl_log_past *past, struct sl_event *event, struct sl_error *error) {
-  if (past->given) {
-    free(past->given);
-    past->given = NULL;
-  }
-  if (!past->on && !past->asked)
-    past->on = is_history(past->log);
-  past->asked = true;
-  for (;;) {
-    if (past->on && (past->given = take_due(past))) {
+/* 1: give the event, which is of a history, at once; 0: it waits; or a negative errno. */
+static int take(struct sl_log_past *past, struct sl_event *event, struct sl_error *error) {
+  const int r = sort(past, event);
+  return r < 0 ? sl_no_memory(error) : r;
+}
+
+static int next_of_history(struct sl_log_past *past, struct sl_event *event, struct sl_error *error) {
+  free(past->given);
+  for (int r = 0;;) {
+    past->given = take_due(past);
+    if (past->given) {
       *event = past->given->event;
       return 1;
     }
-    int r = sl_log_next(past->log, event, error);
-    if (r < 0)
-      return r;
+    r = sl_log_next(past->log, event, error);
     if (r == 0) {
       past->asked = false;
-      if (past->ended || past->follows || !past->on)
+      if (past->ended || past->follows)
         return 0;
       past->ended = true;
       continue;
     }
-    if (event->thread == 0 && !past->on)
-      past->on = is_history(past->log);
-    if (!past->on)
-      return 1;
-    r = sort(past, event);
+    r = r < 0 ? r : take(past, event, error);
     if (r != 0)
-      return r < 0 ? sl_no_memory(error) : 1;
+      return r;
   }
+}
+
+/* A definition has been given, or nothing: which kind of log it is may be known now. */
+static int next_of_unknown(struct sl_log_past *past, struct sl_event *event, struct sl_error *error, int r) {
+  past->asked = r != 0;
+  if (r <= 0)
+    return r;
+  past->on = is_history(past->log);
+  if (past->on)
+    r = take(past, event, error);
+  return r == 0 ? next_of_history(past, event, error) : r;
+}
+
+int sl_log_past_next(struct sl_log_past *past, struct sl_event *event, struct sl_error *error) {
+  if (!past->on && !past->asked)
+    past->on = is_history(past->log);
+  past->asked = true;
+  if (past->on)
+    return next_of_history(past, event, error);
+  const int r = sl_log_next(past->log, event, error);
+  return r > 0 && event->thread != 0 ? r : next_of_unknown(past, event, error, r);
 }

@@ -92,6 +92,7 @@ static struct sl_log *log_new(void) {
   log->to_release = NO_DEVICE;
   log->held_max = HELD_MAX;
   memset(log->place_device, NO_DEVICE, sizeof(log->place_device));
+  sl_stream_plain(log);
   return log;
 }
 

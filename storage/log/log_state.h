@@ -85,6 +85,7 @@ struct sl_log {
   size_t stream_count;
   struct stream **heap; /* by next event's time; [0] is the next one */
   size_t heap_count;
+  uint64_t second_ns;      /* the next event's time of all others in the heap, or any earlier instant */
   struct stream **waiting; /* a heap too, by time */
   size_t waiting_count;
   uint64_t waiting_until_ns; /* time of the first hole, if nothing fills it */
@@ -105,6 +106,7 @@ struct sl_log {
   struct sl_log_counts counts;
   uint64_t newer[256 / 64];      /* types of records that were skipped, a bit each */
   uint64_t left_out[256 / 64];   /* types of events that nobody wants, a bit each */
+  uint8_t plain_words[256];      /* by type: of a record that is nothing but its event; 0: there is more to it */
   uint64_t left_out_ns;          /* time of the last one of these */
   uint64_t held_max, held_bytes; /* of records, in all streams */
   struct sl_records spare;       /* a segment of which a stream takes a part */
@@ -117,6 +119,9 @@ struct sl_log {
 /* Begins with these segments: until the first is due, the stream holds nothing. */
 void sl_stream_start(struct sl_log *log, struct stream *stream, struct sl_segment_entry *first,
                      struct sl_segment_entry *end);
+
+/* Which records are nothing but their event: once for each log. */
+void sl_stream_plain(struct sl_log *log);
 
 /* Makes the next event of the stream its head; false at its end. Times never go back within a stream. */
 bool sl_stream_advance(struct sl_log *log, struct stream *stream);

@@ -260,7 +260,8 @@ static bool is_left_out(struct sl_log *log, const struct stream *stream) {
   return true;
 }
 
-bool sl_stream_advance(struct sl_log *log, struct stream *stream) {
+/* What a record of any kind needs: one at the end of a segment, with a tail, of another version, damaged. */
+static __attribute__((noinline)) bool advance_by_any(struct sl_log *log, struct stream *stream) {
   for (;;) {
     struct sl_record_header header = {0};
     if (LIKELY((size_t)(stream->stop - stream->at) >= sizeof(header)))
@@ -325,6 +326,41 @@ bool sl_stream_advance(struct sl_log *log, struct stream *stream) {
     if (is_left_out(log, stream))
       continue;
     return true;
+  }
+}
+
+/* Over records that are nothing but their event, as nearly all are. false: the next one is another. */
+static inline bool advance_by_plain(struct sl_log *log, struct stream *stream) {
+  struct sl_record_header header;
+  while (LIKELY((size_t)(stream->stop - stream->at) >= sizeof(header))) {
+    memcpy(&header, stream->at, sizeof(header));
+    const size_t bytes = log->plain_words[header.type] * 8u;
+    if (header.words * 8u != bytes || bytes == 0 || (size_t)(stream->stop - stream->at) < bytes)
+      return false;
+    stream->type = header.type;
+    stream->payload = stream->at + sizeof(header);
+    stream->bytes = (uint32_t)(bytes - sizeof(header));
+    stream->at += bytes;
+    const uint64_t time = stream->base_ns + header.delta_ns;
+    if (time > stream->time_ns)
+      stream->time_ns = time;
+    if (!is_left_out(log, stream))
+      return true;
+  }
+  return false;
+}
+
+bool sl_stream_advance(struct sl_log *log, struct stream *stream) {
+  if (LIKELY(stream->records.checked && !log->dropped.until_ns) && advance_by_plain(log, stream))
+    return true;
+  return advance_by_any(log, stream);
+}
+
+void sl_stream_plain(struct sl_log *log) {
+  for (int type = 0; type < 256; type++) {
+    const struct sl_event_layout *layout = sl_event_layout((uint8_t)type);
+    const bool is_plain = layout->name && layout->tail < 0 && type != SL_EVENT_time_base && type != SL_EVENT_thread;
+    log->plain_words[type] = is_plain ? (uint8_t)((sizeof(struct sl_record_header) + layout->bytes) / 8) : 0;
   }
 }
 

@@ -34,7 +34,7 @@ struct sl_module_table {
   bool any_trained;
   struct module_key *keys;
   struct module_place *places;
-  uint64_t repeated;
+  uint64_t repeated, version;
   struct fsdp_root *fsdp_roots;
 };
 
@@ -144,6 +144,10 @@ const struct sl_module_info *sl_module_table_holding(const struct sl_module_tabl
   return sl_module_table_find(table, module_lookup(table, module->root, name, dot ? (size_t)(dot - name) : 0));
 }
 
+uint64_t sl_module_table_version(const struct sl_module_table *table) {
+  return table->version;
+}
+
 uint64_t sl_module_table_repeated(const struct sl_module_table *table) {
   return table->repeated;
 }
@@ -218,6 +222,7 @@ int sl_module_table_add(struct sl_module_table *table, const struct sl_event_mod
                         const struct sl_user_rules *rules) {
   if (!event->id) /* which is none */
     return 0;
+  table->version++;
   const struct sl_module_info *parent = sl_module_table_find(table, event->parent);
   struct sl_module_info module = {
       .id = event->id,

@@ -36,6 +36,9 @@ int sl_module_table_add(struct sl_module_table *table, const struct sl_event_mod
 const struct sl_module_info *sl_module_table_find(const struct sl_module_table *table, uint32_t id); /* NULL: unknown */
 const struct sl_module_info *sl_module_table_all(const struct sl_module_table *table, uint32_t *count);
 
+/* Another number whenever the table has changed. */
+uint64_t sl_module_table_version(const struct sl_module_table *table);
+
 /* Modules that are not there, as another module got their id. */
 uint64_t sl_module_table_repeated(const struct sl_module_table *table);
 

@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-void sl_phases_calls_clear(struct sl_phases *phases) {
+void sl_phases_calls_free(struct sl_phases *phases) {
   struct call_count *call, *next;
   HASH_ITER(hh, phases->calls, call, next) {
     HASH_DEL(phases->calls, call);
@@ -65,6 +65,10 @@ struct sl_phase *sl_phase_open(struct sl_phases *phases, const struct sl_event *
   }
   if (!call)
     return NULL;
+  if (call->era != phases->calls_era) {
+    call->era = phases->calls_era;
+    call->count = 0;
+  }
   phase->call_index = call->count++;
   return phase;
 }

@@ -16,12 +16,27 @@
 #include "phases.h"
 #include "storage/hash_table.h"
 
-enum { DOMAIN_LIMIT = 256 };
+enum { DOMAIN_LIMIT = 256, KNOWN_MEANINGS = 256 };
 
-struct call_count { /* (kind, module) → phases so far in this step */
-  uint64_t key;
+struct call_count { /* (kind, module) → phases so far in the step that had this era */
+  uint64_t key, era;
   uint32_t count;
   UT_hash_handle hh;
+};
+
+/* What a range means: its kind, and the module that it serves. */
+struct meaning {
+  enum sl_kind kind;
+  enum sl_phase_point point;
+  uint32_t module;
+  bool by_user;
+};
+
+struct known_meaning { /* of a name (owned by the log), as long as these are the same */
+  const char *name;
+  uint32_t root;
+  uint64_t modules;
+  struct meaning meaning;
 };
 
 enum step_origin { STEPS_unknown, STEPS_of_companion, STEPS_of_user };
@@ -40,11 +55,13 @@ struct sl_phases {
   struct sl_module_backwards module_backwards;
   struct sl_phase *whole_backward, *step;
   struct call_count *calls;
+  uint64_t calls_era; /* another one: calls count from 0 */
   struct sl_module_table *modules;
-  uint32_t current_root;             /* of the last forward */
-  uint16_t shardledger_domain;       /* 0: not seen */
-  const char *domains[DOMAIN_LIMIT]; /* their names; NULL: not said */
-  bool ignored_domain[DOMAIN_LIMIT]; /* NCCL's calls are collectives, not phases */
+  uint32_t current_root;                               /* of the last forward */
+  uint16_t shardledger_domain;                         /* 0: not seen */
+  const char *domains[DOMAIN_LIMIT];                   /* their names; NULL: not said */
+  bool ignored_domain[DOMAIN_LIMIT];                   /* NCCL's calls are collectives, not phases */
+  struct known_meaning known_meanings[KNOWN_MEANINGS]; /* by name */
   uint64_t unbalanced;
   int r; /* the listener's failure */
 };
@@ -67,6 +84,6 @@ void sl_phase_tell(struct sl_phases *phases, struct sl_phase *phase);
 /* The phase is a module's backward. 0 or -ENOMEM. */
 int sl_phases_backward_begins(struct sl_phases *phases, struct sl_phase *phase);
 
-void sl_phases_calls_clear(struct sl_phases *phases); /* calls count from 0 */
+void sl_phases_calls_free(struct sl_phases *phases);
 
 #endif

@@ -8,13 +8,16 @@
 #include <errno.h>
 #include <stdlib.h>
 
-struct sl_range_thread { /* here as long as it has a range that stands for a phase */
+/* So many threads, and stacks, may be kept without a range: for their next one. */
+enum { EMPTY_MAX = 64 };
+
+struct sl_range_thread { /* with or without a range that stands for a phase */
   uint32_t thread;
   struct sl_open_range *top;
   UT_hash_handle hh;
 };
 
-struct sl_range_domain { /* one stack of NVTX, as long as it is not empty */
+struct sl_range_domain { /* one stack of NVTX */
   uint64_t key;          /* thread << 32 | domain */
   struct sl_open_range *top;
   UT_hash_handle hh;
@@ -86,7 +89,7 @@ static void range_leaves_thread(struct sl_open_ranges *ranges, struct sl_open_ra
     range->outer->inner = range->inner;
   range->thread = NULL;
   range->outer = range->inner = NULL;
-  if (!thread->top) {
+  if (!thread->top && HASH_COUNT(ranges->threads) > EMPTY_MAX) {
     HASH_DEL(ranges->threads, thread);
     if (ranges->latest == thread)
       ranges->latest = NULL;
@@ -98,12 +101,11 @@ int sl_open_ranges_push(struct sl_open_ranges *ranges, uint32_t thread_number, u
                         struct sl_phase *phase) {
   struct sl_range_domain *domain = domain_of(ranges, domain_key(thread_number, domain_id));
   struct sl_range_thread *thread = phase && domain ? thread_of(ranges, thread_number) : NULL;
-  struct sl_open_range *range = domain && (thread || !phase) ? calloc(1, sizeof *range) : NULL;
+  struct sl_open_range *range = domain && (thread || !phase) ? sl_spare_take(&ranges->spare, sizeof *range) : NULL;
   if (!range)
     return -ENOMEM;
-  range->below = domain->top;
+  *range = (struct sl_open_range){.phase = phase, .below = domain->top};
   domain->top = range;
-  range->phase = phase;
   if (phase) {
     phase->range = range;
     range_enters_thread(range, thread);
@@ -112,11 +114,10 @@ int sl_open_ranges_push(struct sl_open_ranges *ranges, uint32_t thread_number, u
 }
 
 int sl_open_ranges_start(struct sl_open_ranges *ranges, uint64_t id, struct sl_phase *phase) {
-  struct sl_open_range *range = calloc(1, sizeof *range);
+  struct sl_open_range *range = sl_spare_take(&ranges->spare, sizeof *range);
   if (!range)
     return -ENOMEM;
-  range->id = id;
-  range->phase = phase;
+  *range = (struct sl_open_range){.phase = phase, .id = id};
   SL_HASH_ADD(ranges->started, id, range);
   if (!range)
     return -ENOMEM;
@@ -138,7 +139,7 @@ static struct sl_phase *range_free(struct sl_open_ranges *ranges, struct sl_open
   struct sl_phase *phase = range->phase;
   if (phase)
     sl_open_ranges_forget(ranges, phase);
-  free(range);
+  sl_spare_give(&ranges->spare, range);
   return phase;
 }
 
@@ -148,7 +149,7 @@ bool sl_open_ranges_pop(struct sl_open_ranges *ranges, uint32_t thread, uint16_t
     return false;
   struct sl_open_range *range = domain->top;
   domain->top = range->below;
-  if (!domain->top) {
+  if (!domain->top && HASH_COUNT(ranges->domains) > EMPTY_MAX) {
     HASH_DEL(ranges->domains, domain);
     free(domain);
   }
@@ -199,4 +200,11 @@ void sl_open_ranges_clear(struct sl_open_ranges *ranges) {
     HASH_DEL(ranges->started, range);
     range_free(ranges, range);
   }
+  struct sl_range_thread *thread, *next_thread;
+  HASH_ITER(hh, ranges->threads, thread, next_thread) {
+    HASH_DEL(ranges->threads, thread);
+    free(thread);
+  }
+  ranges->latest = NULL;
+  sl_spare_free(&ranges->spare);
 }

@@ -7,12 +7,14 @@
 #define SHARDLEDGER_OPEN_RANGES_H
 
 #include "phase.h"
+#include "storage/spare.h"
 
 struct sl_open_ranges { /* zero: none */
   struct sl_range_thread *threads;
   struct sl_range_thread *latest; /* that a range was pushed on; NULL: gone */
   struct sl_range_domain *domains;
   struct sl_open_range *started;
+  struct sl_spare spare; /* of ranges */
 };
 
 /* phase NULL: the range stands for none. 0 or -ENOMEM. */

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 struct sl_phase *sl_phase_list_add(struct sl_phase_list *list, const struct sl_phase *facts, struct sl_phase *parent) {
-  struct sl_phase *phase = malloc(sizeof *phase);
+  struct sl_phase *phase = sl_spare_take(&list->spare, sizeof *phase);
   if (!phase)
     return NULL;
   while (parent && parent->depth >= SL_PHASE_DEPTH_MAX)
@@ -50,10 +50,10 @@ int sl_phase_list_closed(struct sl_phase_list *list, struct sl_phase ***out, siz
 }
 
 /* Frees a phase that nobody looks at any more, and those around it that were kept for it alone. */
-static void phase_drop(struct sl_phase *phase) {
+static void phase_drop(struct sl_phase_list *list, struct sl_phase *phase) {
   while (phase && phase->pruned && !phase->children) {
     struct sl_phase *parent = phase->parent;
-    free(phase);
+    sl_spare_give(&list->spare, phase);
     if (parent)
       parent->children--;
     phase = parent;
@@ -85,7 +85,7 @@ void sl_phase_list_prune(struct sl_phase_list *list) {
   for (struct sl_phase *phase = closed; phase; phase = next) {
     next = phase->next_closed;
     phase->children--;
-    phase_drop(phase);
+    phase_drop(list, phase);
   }
 }
 
@@ -95,6 +95,7 @@ void sl_phase_list_free(struct sl_phase_list *list) {
     list->closed->next_closed = NULL;
     sl_phase_list_prune(list);
   }
+  sl_spare_free(&list->spare);
   free(list->sorted);
   *list = (struct sl_phase_list){0};
 }

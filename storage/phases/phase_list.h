@@ -12,6 +12,7 @@
 #define SHARDLEDGER_PHASE_LIST_H
 
 #include "phase.h"
+#include "storage/spare.h"
 
 /* Parents are looked through from the inside out. A phase deeper than this stands beside the one that it is in. */
 enum { SL_PHASE_DEPTH_MAX = 512 };
@@ -20,6 +21,7 @@ struct sl_phase_list {
   struct sl_phase *first, *last; /* open, or closed and not pruned; owned */
   struct sl_phase *closed;       /* those among them that are closed */
   size_t closed_count;
+  struct sl_spare spare;
   struct sl_phase **sorted; /* the same by id, while the owner looks at them; owned */
   uint64_t last_id;
 };

@@ -37,7 +37,7 @@ struct sl_phases *sl_phases_free(struct sl_phases *phases) {
   for (struct sl_phase *phase; (phase = sl_module_backwards_newest(&phases->module_backwards));)
     sl_module_backwards_forget(&phases->module_backwards, phase);
   sl_phase_list_free(&phases->list);
-  sl_phases_calls_clear(phases);
+  sl_phases_calls_free(phases);
   phases->modules = sl_module_table_free(phases->modules);
   free(phases);
   return NULL;
@@ -78,7 +78,7 @@ static struct sl_phase *step_open(struct sl_phases *phases, const struct sl_even
   const int64_t number = step_number(phases, meaning, value);
   if (phases->step)
     step_close(phases, event->time_ns, at);
-  sl_phases_calls_clear(phases);
+  phases->calls_era++;
   struct sl_phase *phase = sl_phase_open(phases, event, at, SL_KIND_step, name, 0, NULL);
   if (phase) {
     phase->step = number;

@@ -57,6 +57,15 @@ static struct meaning meaning_by_table(const struct sl_phases *phases, const cha
   return meaning;
 }
 
+/* The same, of a name that may have been asked for: a step's ranges have those of the step before. */
+static struct meaning meaning_by_name(struct sl_phases *phases, const char *name) {
+  const uint64_t modules = sl_module_table_version(phases->modules);
+  struct known_meaning *known = &phases->known_meanings[sl_hash_number(&name, sizeof name) % KNOWN_MEANINGS];
+  if (known->name != name || known->root != phases->current_root || known->modules != modules)
+    *known = (struct known_meaning){name, phases->current_root, modules, meaning_by_table(phases, name)};
+  return known->meaning;
+}
+
 struct meaning sl_range_meaning(struct sl_phases *phases, uint32_t thread, uint16_t domain, uint16_t category,
                                 uint64_t value, const char *name) {
   struct meaning meaning = {.kind = SL_KIND_user};
@@ -65,7 +74,7 @@ struct meaning sl_range_meaning(struct sl_phases *phases, uint32_t thread, uint1
   if (meaning.kind == SL_KIND_user || meaning.kind == SL_KIND_record_function) {
     enum sl_kind said = meaning.kind;
     if (!meaning_by_user(phases, thread, name, &meaning) && said == SL_KIND_record_function)
-      meaning = meaning_by_table(phases, name);
+      meaning = meaning_by_name(phases, name);
   } else if (meaning.kind == SL_KIND_forward || meaning.kind == SL_KIND_backward || meaning.kind == SL_KIND_recompute ||
              meaning.kind == SL_KIND_eval) {
     meaning.module = (uint32_t)value;

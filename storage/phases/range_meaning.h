@@ -4,13 +4,6 @@
 
 #include "open_phases.h"
 
-struct meaning {
-  enum sl_kind kind;
-  enum sl_phase_point point;
-  uint32_t module;
-  bool by_user;
-};
-
 /*
  * What the companion says of its own ranges is not up to rules; everything else goes by its name. What it means depends
  * on the phases that are open, and says which model runs.

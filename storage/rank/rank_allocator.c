@@ -235,9 +235,10 @@ int sl_rank_on_allocator(struct sl_rank_builder *b, const struct sl_event *event
 int sl_rank_on_driver_allocation(struct sl_rank_builder *b, const struct sl_event *event) {
   const struct sl_event_driver_allocation *e = event->payload;
   struct sl_rank_memory *memory = &b->memory;
-  bool from_pool = strstr(sl_log_string(b->log, e->api), "Async") != NULL;
-  if (!memory->drivers_pool || from_pool == memory->uncached || e->device >= SL_DEVICES_MAX ||
-      strncmp(sl_log_string(b->log, e->owner), "libc10_cuda", 11) != 0)
+  if (!memory->drivers_pool || e->device >= SL_DEVICES_MAX)
+    return 0;
+  const bool from_pool = strstr(sl_log_string(b->log, e->api), "Async") != NULL;
+  if (from_pool == memory->uncached || strncmp(sl_log_string(b->log, e->owner), "libc10_cuda", 11) != 0)
     return 0;
   struct sl_block_map *map = sl_rank_memory_map(memory, e->device);
   if (!map)

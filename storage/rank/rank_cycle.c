@@ -274,14 +274,8 @@ static int figures_piece(struct sl_rank_builder *b) {
   return r;
 }
 
-int sl_rank_period_piece(struct sl_rank_builder *b) {
+static int items_piece(struct sl_rank_builder *b) {
   struct sl_rank_period *p = &b->life.current;
-  if (p->row.kind == SL_PERIOD_step)
-    return 0;
-  if (b->figures_only)
-    return b->clock.at - p->decided_at < PIECE_EVENTS ? 0 : figures_piece(b);
-  if (b->items.count - p->first_item < PIECE_ITEMS)
-    return 0;
   const struct sl_step_facts facts = facts_of(b, true);
   p->kept = true;
   p->end_item = b->items.count;
@@ -303,4 +297,13 @@ int sl_rank_period_piece(struct sl_rank_builder *b) {
   if (r == 0)
     r = sl_or_no_memory(sl_rank_items_restart(&b->items, b->phases, b->clock.now_ns), b->error);
   return r;
+}
+
+int sl_rank_period_piece(struct sl_rank_builder *b) {
+  const struct sl_rank_period *p = &b->life.current;
+  if (p->row.kind == SL_PERIOD_step)
+    return 0;
+  if (b->figures_only)
+    return b->clock.at - p->decided_at < PIECE_EVENTS ? 0 : figures_piece(b);
+  return b->items.count - p->first_item < PIECE_ITEMS ? 0 : items_piece(b);
 }

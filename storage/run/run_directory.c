@@ -1,6 +1,7 @@
 /* Names say nothing, so each log is opened for what it says of itself: rank, number of ranks, and when it began. */
 #include "run_directory.h"
 
+#include "jobs.h"
 #include "plugin/format/log_format.h"
 #include "run_attempts.h"
 #include "run_snapshots.h"
@@ -11,6 +12,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -145,7 +147,14 @@ struct opening {
   struct sl_run *run;
   size_t directory; /* number of the one that is looked into */
   struct sl_error *error;
-  size_t empty; /* process directories without a readable segment */
+  struct opened { /* a process directory, or a snapshot */
+    struct sl_run_process process;
+    int r; /* of opening it; -ENODATA: it has no readable segment */
+  } * found;
+  size_t count;
+  pthread_mutex_t mutex; /* for what follows */
+  size_t next;           /* one that nobody has taken yet */
+  size_t failed_at;      /* the first that failed; SIZE_MAX: none */
 };
 
 static int64_t number_of(const struct sl_log *log, const char *key) {
@@ -161,56 +170,89 @@ static void process_close(struct sl_run_process *process) {
   sl_run_identity_free(&process->identity);
 }
 
-static int process_add(struct opening *opening, struct sl_run_process process, int r) {
-  struct sl_run *run = opening->run;
-  void *grown = sl_list_grow(run->processes, run->count, sizeof *run->processes);
-  if (grown)
-    run->processes = grown;
-  if (r < 0 || !process.path || !grown) {
-    process_close(&process);
+static int path_add(void *context, const char *path) {
+  struct opening *opening = context;
+  struct opened *grown = sl_list_grow(opening->found, opening->count, sizeof *grown);
+  if (!grown)
     return sl_no_memory(opening->error);
-  }
-  run->processes[run->count++] = process;
-  return 0;
+  opening->found = grown;
+  grown[opening->count] = (struct opened){.process = {.path = strdup(path), .directory = opening->directory}};
+  return grown[opening->count].process.path ? (int)(opening->count++, 0) : sl_no_memory(opening->error);
 }
 
 /* Its name alone is looked at: what it holds may be gigabytes. */
-static int snapshot_open(struct opening *opening, const char *path) {
+static void snapshot_open(struct sl_run_process *process) {
   struct stat status;
-  const struct sl_run_process process = {.path = strdup(path),
-                                         .bytes = stat(path, &status) == 0 ? (uint64_t)status.st_size : 0,
-                                         .world_size = -1,
-                                         .directory = opening->directory,
-                                         .is_snapshot = true};
-  return process_add(opening, process, 0);
+  process->bytes = stat(process->path, &status) == 0 ? (uint64_t)status.st_size : 0;
+  process->world_size = -1;
+  process->is_snapshot = true;
 }
 
-static int process_open(void *context, const char *path) {
-  struct opening *opening = context;
+static int process_open(struct sl_run_process *process, struct sl_error *error) {
   struct sl_log *log = NULL;
-  if (sl_snapshot_is(path))
-    return snapshot_open(opening, path);
-  int r = sl_log_open(path, &log, opening->error);
-  if (r == -ENODATA) {
-    opening->empty++;
-    return 0;
-  }
+  int r = sl_log_open(process->path, &log, error);
   if (r < 0)
     return r;
   struct sl_log_counts counts;
   sl_log_counts(log, &counts);
-  int64_t rank = number_of(log, "rank"), start = number_of(log, "start_ns"), world_size = number_of(log, "world_size");
-  struct sl_run_process process = {
-      .path = strdup(path),
-      .rank = rank < 0 || rank > RANK_MAX ? 0 : (uint32_t)rank,
-      .bytes = counts.bytes,
-      .start_ns = start < 0 ? 0 : (uint64_t)start,
-      .world_size = world_size,
-      .directory = opening->directory,
-  };
-  r = sl_run_identity_read(log, world_size, &process.identity);
+  const int64_t rank = number_of(log, "rank"), start = number_of(log, "start_ns");
+  process->rank = rank < 0 || rank > RANK_MAX ? 0 : (uint32_t)rank;
+  process->bytes = counts.bytes;
+  process->start_ns = start < 0 ? 0 : (uint64_t)start;
+  process->world_size = number_of(log, "world_size");
+  r = sl_run_identity_read(log, process->world_size, &process->identity);
   log = sl_log_close(log);
-  return process_add(opening, process, r);
+  return sl_or_no_memory(r, error);
+}
+
+/* The next one that is to be opened; NULL: there is none, or one has failed. */
+static struct opened *opening_take(struct opening *opening) {
+  pthread_mutex_lock(&opening->mutex);
+  struct opened *taken =
+      opening->failed_at == SIZE_MAX && opening->next < opening->count ? &opening->found[opening->next++] : NULL;
+  pthread_mutex_unlock(&opening->mutex);
+  return taken;
+}
+
+static void processes_open(void *context) {
+  struct opening *opening = context;
+  for (struct opened *one; (one = opening_take(opening));) {
+    struct sl_error error = {{0}};
+    if (sl_snapshot_is(one->process.path))
+      snapshot_open(&one->process);
+    else
+      one->r = process_open(&one->process, &error);
+    if (one->r == 0 || one->r == -ENODATA)
+      continue;
+    pthread_mutex_lock(&opening->mutex);
+    if ((size_t)(one - opening->found) < opening->failed_at) {
+      opening->failed_at = (size_t)(one - opening->found);
+      *opening->error = error;
+    }
+    pthread_mutex_unlock(&opening->mutex);
+  }
+}
+
+enum { SHARE = 16 }; /* so many processes are worth a job of their own */
+
+/* Opens what was found (r: what that came to), several at once, and adds the processes in the order of finding. */
+static int processes_add(struct opening *opening, int r) {
+  struct sl_run *run = opening->run;
+  if (r == 0)
+    sl_jobs_run(sl_job_count(0, (opening->count + SHARE - 1) / SHARE), processes_open, opening);
+  if (opening->failed_at != SIZE_MAX)
+    r = opening->found[opening->failed_at].r;
+  struct sl_run_process *grown = reallocarray(run->processes, run->count + opening->count, sizeof *grown);
+  if (grown)
+    run->processes = grown;
+  else if (r == 0 && opening->count)
+    r = sl_no_memory(opening->error);
+  for (size_t i = 0; i < opening->count; i++)
+    if (r == 0 && opening->found[i].r == 0)
+      run->processes[run->count++] = opening->found[i].process;
+    else
+      process_close(&opening->found[i].process);
+  return r;
 }
 
 /* Adds the processes of one directory. */
@@ -225,9 +267,12 @@ static int directory_open(const char *directory, size_t number, struct sl_run *o
   } else if (stat(directory, &status) < 0 || !S_ISDIR(status.st_mode)) {
     return sl_error_set(error, -ENOENT, "%s: no such directory", directory);
   }
-  struct opening opening = {out, number, error, 0};
+  struct opening opening = {
+      .run = out, .directory = number, .error = error, .mutex = PTHREAD_MUTEX_INITIALIZER, .failed_at = SIZE_MAX};
   struct found found;
-  int r = processes_visit(directory, process_open, &opening, &found);
+  int r = processes_visit(directory, path_add, &opening, &found);
+  r = processes_add(&opening, r);
+  free(opening.found);
   if (r < 0 && !error->text[0])
     sl_error_set(error, r, "%s: %s", directory, strerror(-r));
   if (r < 0)

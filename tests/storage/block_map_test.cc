@@ -7,6 +7,8 @@ extern "C" {
 #include <gtest/gtest.h>
 
 #include <cerrno>
+#include <cstdlib>
+#include <vector>
 
 namespace {
 
@@ -155,6 +157,34 @@ TEST_F(BlockMap, ReturnsTheUserPointerOfABlockUntilItsFreeIsComplete) {
   EXPECT_EQ(apply(SL_FREE_REQUESTED, 0x1000000, 512).user, &user);
   EXPECT_EQ(sl_block_map_find(map, 0x1000000), nullptr);
   EXPECT_EQ(apply(SL_FREE_COMPLETED, 0x1000000, 512).user, &user);
+}
+
+TEST_F(BlockMap, FindsEachOfManyBlocksWhicheverHaveGone) {
+  std::vector<int> users(3000);
+  const auto address = [](size_t i) { return 0x7f0000000000 + i * 2 * kMiB; };
+  for (size_t i = 0; i < users.size(); i++) {
+    apply(SL_SEGMENT_ALLOC, address(i), 2 * kMiB);
+    apply(SL_ALLOC, address(i), 512);
+    sl_block_map_set_user(map, &users[i]);
+  }
+  for (size_t i = 0; i < users.size(); i += 3) {
+    release(address(i));
+    apply(SL_SEGMENT_FREE, address(i), 2 * kMiB);
+  }
+  for (size_t i = 0; i < users.size(); i++)
+    EXPECT_EQ(sl_block_map_find(map, address(i)), i % 3 ? &users[i] : nullptr) << i;
+  EXPECT_EQ(totals().allocated_bytes, users.size() / 3 * 2 * 512);
+  size_t count;
+  struct sl_block *blocks = sl_block_map_blocks(map, &count);
+  ASSERT_EQ(count, users.size() / 3 * 2 * 2);
+  for (size_t i = 0; i < count; i += 2) { /* in order of address: what is used, and the rest of its segment */
+    const size_t segment = i / 2 / 2 * 3 + 1 + i / 2 % 2;
+    EXPECT_EQ(blocks[i].address, address(segment));
+    EXPECT_EQ(blocks[i].user, &users[segment]);
+    EXPECT_EQ(blocks[i + 1].address, address(segment) + 512);
+    EXPECT_EQ(blocks[i + 1].user, nullptr);
+  }
+  free(blocks);
 }
 
 TEST_F(BlockMap, MaxSplitSizeKeepsLargerBlocksWhole) {

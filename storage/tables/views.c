@@ -1,6 +1,6 @@
 #include "views.h"
 
-#include "sql_text.h"
+#include "storage/tables/sql_text.h"
 
 #include <stdio.h>
 #include <string.h>

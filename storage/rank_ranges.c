@@ -1,3 +1,4 @@
+/* Writes and reads lists of ranks: "2,8-10". */
 #include "rank_ranges.h"
 
 #include "grow.h"

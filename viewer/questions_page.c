@@ -1,3 +1,4 @@
+/* Reads the questions of docs/queries.md out of the program. */
 #include "questions_page.h"
 
 #include "embed_text.h"

@@ -1,3 +1,4 @@
+/* Reads from a process's log which run it belongs to. */
 #include "run_identity.h"
 
 #include "storage/log/nccl_payload.h"

@@ -1,3 +1,4 @@
+/* Goes through the views: their names, and the comments before them. */
 #include "views.h"
 
 #include "storage/tables/sql_text.h"

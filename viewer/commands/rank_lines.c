@@ -1,3 +1,4 @@
+/* Prints one line for each group of ranks that is different. */
 #include "commands/rank_lines.h"
 
 #include "commands/summary.h"

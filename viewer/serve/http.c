@@ -1,3 +1,4 @@
+/* Answers HTTP requests for one page. */
 #include "serve/http.h"
 
 #include "storage/memory_file.h"

@@ -1,3 +1,4 @@
+/* Answers Model Context Protocol messages, one a line. */
 #include "serve/mcp_server.h"
 
 #include "output/text.h"

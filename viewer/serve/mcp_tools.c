@@ -1,3 +1,4 @@
+/* The tools that an assistant may call, each a function that writes JSON. */
 #include "serve/mcp_tools.h"
 
 #include "embed_text.h"

@@ -1,3 +1,4 @@
+/* Links docs/SKILL.md into the program. */
 #include "serve/skill.h"
 #include "embed_text.h"
 

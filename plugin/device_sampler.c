@@ -1,3 +1,4 @@
+/* Samples the devices by NVML once a second, on a thread that may hang. */
 #include "device_sampler.h"
 
 #include "event_log.h"

@@ -1,3 +1,4 @@
+/* Finds the Python package that was installed with the library. */
 #include "package_place.h"
 
 #include <errno.h>

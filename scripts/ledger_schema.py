@@ -1,4 +1,4 @@
-"""The SQL of a ledger's tables and views, as the build writes it (storage/tables/tables.def, views.sql)."""
+"""The SQL of a ledger's tables and views, as the build writes it (storage/tables/tables.def, views/)."""
 
 import contextlib
 import functools

@@ -5,6 +5,7 @@
 #include "ledger.h"
 
 #include "storage/log/log_reader.h"
+#include "storage/memory_file.h"
 #include "storage/part_file.h"
 #include "storage/run/one_job.h"
 #include "storage/run/rank_groups.h"
@@ -58,12 +59,12 @@ static int common_rules(const char *const *directories, size_t count, struct sl_
 /* Where the ranks come from: the directories, one a line. */
 static int sources_write(struct sl_ledger_writer *writer, const char *const *directories, size_t count,
                          struct sl_error *error) {
-  char *text = NULL;
-  size_t size = 0;
-  FILE *stream = open_memstream(&text, &size);
+  struct sl_memory_file memory;
+  FILE *stream = sl_memory_file_open(&memory);
   for (size_t i = 0; stream && i < count; i++)
     fprintf(stream, "%s%s", i ? "\n" : "", directories[i]);
-  int r = stream && fclose(stream) == 0 ? meta_write(writer, "source_directory", text, error) : sl_no_memory(error);
+  char *text = sl_memory_file_close(&memory, NULL);
+  int r = text ? meta_write(writer, "source_directory", text, error) : sl_no_memory(error);
   free(text);
   return r;
 }

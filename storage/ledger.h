@@ -5,31 +5,12 @@
 #define SHARDLEDGER_LEDGER_H
 
 #include "error.h"
+#include "ledger_options.h"
 #include "storage/rules/user_rules.h"
 
-#include <stdbool.h>
 #include <stddef.h>
-#include <stdint.h>
 
-#define SL_LEDGER_VERSION 10           /* PRAGMA user_version */
 #define SL_LEDGER_NAME "ledger.sqlite" /* inside a run directory */
-#define SL_LEDGER_JOBS_MAX 16          /* each takes memory of its own: that of two steps */
-
-/* Called now and then during a build, by one thread at a time; done and total are bytes of log. */
-typedef void sl_progress(void *context, uint64_t done, uint64_t total);
-
-struct sl_ledger_options {
-  sl_progress *progress;  /* NULL: silent */
-  void *progress_context; /* handed to progress */
-  /*
-   * Rules of the user's, which stay the caller's; a copy is kept in the directory when the ledger is built. NULL: those
-   * kept there, if there are any.
-   */
-  const struct sl_user_rules *rules;
-  bool keep_all;       /* also the rows of steps that repeat another one */
-  const char *attempt; /* of several runs in the directory: its number or id (run_directory.h); NULL: the newest */
-  size_t jobs;         /* ranks that are read at once; 0: as many as there are processors, at most SL_LEDGER_JOBS_MAX */
-};
 
 /*
  * Builds the ledger of a run directory (its process directories' newest run) or of one process directory, and puts it

@@ -1,6 +1,8 @@
+/* Writes and reads lists of ranks: "2,8-10". */
 #include "rank_ranges.h"
 
 #include "grow.h"
+#include "memory_file.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -45,10 +47,9 @@ void sl_rank_ranges_join(struct sl_rank_ranges *ranges) {
 }
 
 char *sl_rank_ranges_text(struct sl_rank_ranges *ranges, size_t limit) {
-  char *text = NULL;
-  size_t size = 0;
+  struct sl_memory_file text;
   int64_t more = 0;
-  FILE *stream = open_memstream(&text, &size);
+  FILE *stream = sl_memory_file_open(&text);
   if (!stream)
     return NULL;
   sl_rank_ranges_join(ranges);
@@ -64,10 +65,7 @@ char *sl_rank_ranges_text(struct sl_rank_ranges *ranges, size_t limit) {
   }
   if (more)
     fprintf(stream, ",… (%" PRId64 " more)", more);
-  if (fclose(stream) == 0)
-    return text;
-  free(text);
-  return NULL;
+  return sl_memory_file_close(&text, NULL);
 }
 
 bool sl_rank_ranges_has(const char *text, int64_t rank) {

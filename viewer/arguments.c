@@ -1,3 +1,4 @@
+/* Reads a command's options, and prints its help from the same table. */
 #include "command.h"
 #include "output/units.h"
 #include "storage/words.h"

@@ -1,3 +1,4 @@
+/* Opens a ledger, prints from it and ends with the right status, for every command that asks one. */
 #include "ask_ledger.h"
 #include "open_ledger.h"
 #include "viewer_sql.h"

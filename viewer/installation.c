@@ -1,3 +1,4 @@
+/* Finds the other parts of ShardLedger from this binary. */
 #include "installation.h"
 
 #include <errno.h>

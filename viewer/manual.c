@@ -1,3 +1,4 @@
+/* Writes the manual page from the command table. */
 #include "manual.h"
 
 #include "command.h"

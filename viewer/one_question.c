@@ -1,3 +1,4 @@
+/* Prepares one SQL statement of somebody else's that may only read. */
 #include "one_question.h"
 
 #include <ctype.h>

@@ -1,3 +1,4 @@
+/* Opens the ledger of what the user named, and makes it where it is missing or old. */
 #include "open_ledger.h"
 #include "output/terminal.h"
 #include "plugin/format/log_format.h"

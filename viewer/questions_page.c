@@ -1,12 +1,13 @@
+/* Reads the questions of docs/queries.md out of the program. */
 #include "questions_page.h"
 
-#include "storage/tables/sql_embed.h"
+#include "embed_text.h"
 
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
-SL_SQL_TEXT(sl_questions_page, SL_SQL_DIRECTORY "/../docs/queries.md");
+SL_EMBED(sl_questions_page, SL_VIEWER_DIRECTORY "/../docs/queries.md");
 extern const char sl_questions_page[];
 
 /* The beginning of the last line before `end` that begins so; NULL: there is none. */

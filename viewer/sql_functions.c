@@ -1,3 +1,4 @@
+/* Adds our SQL functions to a ledger that a command opens. */
 #include "sql_functions.h"
 
 #include "storage/rank_ranges.h"

@@ -1,3 +1,4 @@
+/* Lists the changes that advice chooses among, for one rank's tape. */
 #include "candidates.h"
 
 #include "storage/predict/change_loss_chunks.h"

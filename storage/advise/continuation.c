@@ -1,3 +1,4 @@
+/* Continues a tape that ended in a refused request, as far as its own record tells what followed. */
 #include "continuation.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* Finds the limit that advice has to reach: the budget, a refused request, or the device. */
 #include "goal.h"
 
 #include "reserved.h"

@@ -1,3 +1,4 @@
+-- name: advise_goal_outside
 -- The most that this process had of its device beside its allocator: CUDA's context, NCCL's buffers, other libraries'. Others'
 -- memory and what nobody owns is no part of what a job needs. NULL: no sample tells.
 SELECT max(bytes) FROM (

@@ -1,3 +1,4 @@
+-- name: advise_goal_peak
 -- The period of a rank's highest peak, its bytes, whether the rank has a step at all, and how its record ends.
 SELECT coalesce(l.peak_period, -1), coalesce(l.peak_allocated_bytes, 0), EXISTS (SELECT 1 FROM step s WHERE s.rank = :rank),
   coalesce(r.clean_exit, 0), coalesce(p.step, -1), coalesce(r.allocator_config, '')

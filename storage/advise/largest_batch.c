@@ -1,3 +1,4 @@
+/* Finds the largest batch that fits, from runs with other batches. */
 #include "largest_batch.h"
 
 #include "storage/predict/changes.h"

@@ -1,3 +1,4 @@
+-- name: advise_parameters
 -- What an optimizer's first step is about: each parameter in the order in which models list them, whether its gradient is
 -- there at an instant, and which states it has by then.
 WITH kept AS MATERIALIZED (

@@ -1,3 +1,4 @@
+/* Prices a change in time, from the run's own phases, collectives and copies. */
 #include "price.h"
 
 #include "storage/tables/sql_text.h"

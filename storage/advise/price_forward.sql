@@ -1,3 +1,4 @@
+-- name: advise_price_forward
 -- In the last whole step before :step (NULL: the last one) that has rows: the host's time in the forward of a class's modules, in the step, and which.
 SELECT sum(p.end_ns - p.start_ns), s.end_ns - s.start_ns, s.step FROM step s JOIN phase p ON p.rank = s.rank AND p.step = s.step AND p.kind = 'forward'
 JOIN module m ON m.id = p.module_id AND m.class = :name

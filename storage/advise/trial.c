@@ -1,3 +1,4 @@
+/* Plays one rank's tape with changes, and says whether it fits. */
 #include "trial.h"
 
 #include "storage/allocator/allocator_config.h"

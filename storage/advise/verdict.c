@@ -1,3 +1,4 @@
+/* Decides whether any change can be enough, from what is needed whatever is changed. */
 #include "verdict.h"
 
 #include "storage/predict/shards.h"

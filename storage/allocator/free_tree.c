@@ -1,3 +1,4 @@
+/* Free blocks by size and address, in a treap. */
 #include "free_tree.h"
 
 #include <stdbool.h>

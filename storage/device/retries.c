@@ -1,3 +1,4 @@
+/* Finds requests that the driver served only after PyTorch had emptied its cache. */
 #include "retries.h"
 
 #include "storage/tables/ledger_tables.h"

@@ -1,3 +1,4 @@
+/* Keeps zstd's decompressors for the next log. */
 #include "decompressor.h"
 
 #include <pthread.h>

@@ -1,3 +1,4 @@
+/* Puts events that were recorded afterwards where their times belong. */
 #include "log_past.h"
 
 #include <errno.h>

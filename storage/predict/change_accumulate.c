@@ -1,3 +1,4 @@
+/* Adds forwards and backwards before the optimizer's step (gradient accumulation). */
 #include "change_accumulate.h"
 
 #include "gradient_names.h"

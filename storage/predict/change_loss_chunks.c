@@ -1,3 +1,4 @@
+/* Splits the last layer and the loss into pieces of their rows. */
 #include "change_loss_chunks.h"
 
 #include "staging.h"

@@ -1,3 +1,4 @@
+/* Changes the types that FSDP2 gathers, computes and reduces in. */
 #include "change_mixed_precision.h"
 
 #include "staging.h"

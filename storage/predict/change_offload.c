@@ -1,3 +1,4 @@
+/* Keeps the optimizer's states on the host between its steps. */
 #include "change_offload.h"
 
 #include "storage/grow.h"

@@ -1,3 +1,4 @@
+/* Replaces the optimizer: its states and temporaries. */
 #include "change_optimizer.h"
 
 #include <errno.h>

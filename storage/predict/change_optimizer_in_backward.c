@@ -1,3 +1,4 @@
+/* Moves each parameter's part of the optimizer's step to where its gradient is made, and frees the gradient there. */
 #include "change_optimizer_in_backward.h"
 
 #include "gradient_names.h"

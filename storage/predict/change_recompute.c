@@ -1,3 +1,4 @@
+/* Recomputes activations that were kept. */
 #include "change_recompute.h"
 
 #include "storage/grow.h"

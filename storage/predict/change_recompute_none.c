@@ -1,3 +1,4 @@
+/* Keeps activations that were recomputed. */
 #include "change_recompute_none.h"
 
 #include "storage/grow.h"

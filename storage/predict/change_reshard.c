@@ -1,3 +1,4 @@
+/* Keeps what FSDP2 gathered from forward to backward. */
 #include "change_reshard.h"
 
 #include "change_steps.h"

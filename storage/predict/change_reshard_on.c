@@ -1,3 +1,4 @@
+/* Frees what FSDP2 gathered after forward, and gathers it again for backward. */
 #include "change_reshard_on.h"
 
 #include "storage/grow.h"

@@ -1,3 +1,4 @@
+/* Reshards to groups of N ranks after forward. */
 #include "change_reshard_to.h"
 
 #include "storage/grow.h"

@@ -1,3 +1,4 @@
+/* Scales batches or sequences by what several runs of one job show. */
 #include "change_scale.h"
 
 #include "staging.h"

@@ -1,3 +1,4 @@
+/* Checks which steps a change is asked for. */
 #include "change_steps.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* Takes cuBLAS's workspaces out of PyTorch's pool. */
 #include "change_workspaces.h"
 
 #include "storage/rules/categories.h"

@@ -1,3 +1,4 @@
+/* Changes the number of ranks that FSDP2 shards over. */
 #include "change_world_size.h"
 
 #include "optimizer_parts.h"

@@ -1,3 +1,4 @@
+/* Makes all changes of a tape, each after those that it builds on. */
 #include "changes.h"
 
 #include "change_accumulate.h"

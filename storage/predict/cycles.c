@@ -1,3 +1,4 @@
+/* Finds the step from which on the allocator repeats itself. */
 #include "cycles.h"
 
 #include <stdlib.h>

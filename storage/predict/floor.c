@@ -1,3 +1,4 @@
+/* Computes how much reserved memory an ideal placement would need: a floor and a ceiling. */
 #include "floor.h"
 
 #include <errno.h>

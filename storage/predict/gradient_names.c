@@ -1,3 +1,4 @@
+/* Names the gradients of a step by those of one in which they were recorded. */
 #include "gradient_names.h"
 
 #include "storage/grow.h"

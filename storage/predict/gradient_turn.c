@@ -1,3 +1,4 @@
+/* Finds when autograd adds a gradient to its parameter's, at the earliest and at the latest. */
 #include "gradient_turn.h"
 
 #include "staging.h"

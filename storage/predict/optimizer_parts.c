@@ -1,3 +1,4 @@
+/* Tells of which parameter each allocation of an optimizer's step is. */
 #include "optimizer_parts.h"
 
 #include "storage/grow.h"

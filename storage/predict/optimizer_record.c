@@ -1,3 +1,4 @@
+/* Recognises the recorded optimizer by what its steps ask for, parameter by parameter. */
 #include "optimizer_record.h"
 
 #include "change_steps.h"

@@ -1,3 +1,4 @@
+/* Computes what FSDP2 shards, gathers and reduces from the shapes of parameters. */
 #include "shards.h"
 
 #include "storage/grow.h"

@@ -1,3 +1,4 @@
+/* Reads a rank's requests from its ledger, in the allocator's order. */
 #include "tape.h"
 
 #include "storage/grow.h"

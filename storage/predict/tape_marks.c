@@ -1,3 +1,4 @@
+/* Reads from the ledger when gradients were cleared and backward ran. */
 #include "tape_marks.h"
 
 #include "storage/grow.h"

@@ -1,3 +1,4 @@
+/* Reads when operators last used each allocation of a tape. */
 #include "tape_uses.h"
 
 #include "storage/tables/sql_text.h"

@@ -1,3 +1,4 @@
+/* Adds the workspaces that cuBLAS makes on another thread. */
 #include "thread_workspaces.h"
 
 #include "storage/rules/categories.h"

@@ -1,3 +1,4 @@
+/* Changes the sizes of what FSDP2's units allocate, once the recorded ones are proven. */
 #include "unit_sizes.h"
 
 #include <errno.h>

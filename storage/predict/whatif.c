@@ -1,3 +1,4 @@
+/* Plays a rank's tape unchanged, then changed, and compares. */
 #include "whatif.h"
 
 #include "storage/allocator/allocator_config.h"

@@ -10,7 +10,7 @@
 #ifndef SHARDLEDGER_RANK_LEDGER_H
 #define SHARDLEDGER_RANK_LEDGER_H
 
-#include "storage/ledger.h"
+#include "storage/ledger_options.h"
 #include "storage/log/log_reader.h"
 #include "storage/tables/ledger_writer.h"
 

@@ -57,7 +57,7 @@ int sl_rank_meshes_write(struct sl_rank_builder *b) {
 int sl_rank_rehearsed_groups_write(struct sl_rank_builder *b) {
   int r = 0;
   for (int64_t number = 1; number <= GROUPS_MAX && r == 0; number++) {
-    char key[32];
+    char key[48];
     snprintf(key, sizeof key, "rehearsed_group.%lld", (long long)number);
     const char *text = sl_log_info(b->log, key);
     struct sl_rehearsed_group_cells cells = {.number = number};

@@ -1,6 +1,7 @@
+/* Runs pieces of work on several threads. */
 #include "jobs.h"
 
-#include "storage/ledger.h"
+#include "storage/ledger_options.h"
 
 #include <pthread.h>
 #include <sched.h>

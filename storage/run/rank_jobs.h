@@ -10,7 +10,7 @@
 #define SHARDLEDGER_RANK_JOBS_H
 
 #include "run_directory.h"
-#include "storage/ledger.h"
+#include "storage/ledger_options.h"
 #include "storage/tables/ledger_writer.h"
 
 /*

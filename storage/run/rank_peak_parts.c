@@ -1,3 +1,4 @@
+/* Compares what the ranks' highest steps consist of. */
 #include "rank_peak_parts.h"
 
 #include "rank_tolerance.h"

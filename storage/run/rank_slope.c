@@ -1,3 +1,4 @@
+/* Compares how ranks grow from step to step. */
 #include "rank_slope.h"
 
 #include <errno.h>

@@ -1,7 +1,9 @@
+/* Reads from a process's log which run it belongs to. */
 #include "run_identity.h"
 
 #include "nvtx_ranges/kinds.h"
 #include "storage/log/nccl_payload.h"
+#include "storage/memory_file.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -22,11 +24,12 @@ static int64_t number_of(const struct sl_log *log, const char *key) {
   return *text ? strtoll(text, NULL, 10) : -1;
 }
 
-/* "slurm 4711.0", "torchrun nightly": each part that is known; a part has no blank but its first. */
-static void add_part(FILE *name, const char *launcher, const char *id, const char *more) {
+/* "slurm 4711.0", "torchrun nightly": each part that is known, after *between; a part has no blank but its first. */
+static void add_part(FILE *name, const char **between, const char *launcher, const char *id, const char *more) {
   if (!*id)
     return;
-  fprintf(name, "%s%s %s%s%s", ftell(name) > 0 ? ", " : "", launcher, id, *more ? "." : "", more);
+  fprintf(name, "%s%s %s%s%s", *between, launcher, id, *more ? "." : "", more);
+  *between = ", ";
 }
 
 int sl_run_identity_read(const struct sl_log *log, int64_t world_size, struct sl_run_identity *out) {
@@ -36,13 +39,13 @@ int sl_run_identity_read(const struct sl_log *log, int64_t world_size, struct sl
                                   .parent_pid = number_of(log, "ppid"),
                                   .restarts = number_of(log, "torchelastic_restart_count")};
   const char *run_id = text_of(log, "torchelastic_run_id"), *step = text_of(log, "slurm_step_id");
-  size_t family_size = 0, name_size = 0;
-  const char *rehearsal = text_of(log, "rehearsal");
+  struct sl_memory_file family_text, name_text;
+  const char *rehearsal = text_of(log, "rehearsal"), *between = "";
   const bool is_elastic = *run_id != 0; /* then each host may have a step of its own */
   if (strcmp(run_id, "none") == 0)      /* torchrun's word where nobody gave an id */
     run_id = "";
   out->joins_launchers = *run_id != 0;
-  FILE *family = open_memstream(&out->family, &family_size), *name = open_memstream(&out->name, &name_size);
+  FILE *family = sl_memory_file_open(&family_text), *name = sl_memory_file_open(&name_text);
   out->host = strdup(text_of(log, "host"));
   out->ancestors = strdup(text_of(log, *text_of(log, "ancestors") ? "ancestors" : "ppid"));
   out->is_rehearsal = *rehearsal != 0;
@@ -56,19 +59,18 @@ int sl_run_identity_read(const struct sl_log *log, int64_t world_size, struct sl
     fprintf(family, "\n%s", is_elastic ? "" : step);
   }
   if (name && *rehearsal) {
-    add_part(name, "rehearsal", rehearsal, "");
+    add_part(name, &between, "rehearsal", rehearsal, "");
   } else if (name) {
-    add_part(name, "torchrun", run_id, "");
-    add_part(name, "slurm", text_of(log, "slurm_job_id"), step);
-    add_part(name, "pbs", text_of(log, "pbs_job_id"), "");
-    add_part(name, "lsf", text_of(log, "lsf_job_id"), text_of(log, "lsf_job_index"));
+    add_part(name, &between, "torchrun", run_id, "");
+    add_part(name, &between, "slurm", text_of(log, "slurm_job_id"), step);
+    add_part(name, &between, "pbs", text_of(log, "pbs_job_id"), "");
+    add_part(name, &between, "lsf", text_of(log, "lsf_job_id"), text_of(log, "lsf_job_index"));
     if (!*text_of(log, "slurm_job_id")) /* whose PMIx has nothing more to say */
-      add_part(name, "mpi", text_of(log, "mpi_job_id"), "");
+      add_part(name, &between, "mpi", text_of(log, "mpi_job_id"), "");
   }
-  bool whole = family && name && out->host && out->ancestors;
-  whole &= !family || fclose(family) == 0;
-  whole &= !name || fclose(name) == 0;
-  whole = whole && out->family && out->name; /* closing may lack memory for a text's last size, and does not say so */
+  out->family = sl_memory_file_close(&family_text, NULL);
+  out->name = sl_memory_file_close(&name_text, NULL);
+  const bool whole = out->family && out->name && out->host && out->ancestors;
   out->is_told = whole && *out->name;
   return whole ? 0 : -ENOMEM;
 }

@@ -1,3 +1,4 @@
+/* Makes a run of PyTorch's memory snapshots, one file a rank. */
 #include "run_snapshots.h"
 
 #include "run_attempts.h"

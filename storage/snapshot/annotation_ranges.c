@@ -1,3 +1,4 @@
+/* Makes ranges of a snapshot's annotations, which name no thread. */
 #include "annotation_ranges.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* Keeps the address ranges of an allocator's segments, also backwards in time. */
 #include "segment_ranges.h"
 
 #include "storage/grow.h"

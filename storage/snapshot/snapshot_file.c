@@ -1,3 +1,4 @@
+/* Maps a snapshot's file into memory. */
 #include "snapshot_file.h"
 
 #include "pickle_opcodes.h"

@@ -1,3 +1,4 @@
+/* Keeps a snapshot's texts and call stacks once each. */
 #include "snapshot_names.h"
 
 #include "storage/grow.h"

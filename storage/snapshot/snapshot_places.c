@@ -1,3 +1,4 @@
+/* Numbers the devices, streams and pools of a snapshot. */
 #include "snapshot_places.h"
 
 #include "storage/grow.h"

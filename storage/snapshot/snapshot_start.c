@@ -1,3 +1,4 @@
+/* Computes what the allocator held when a snapshot's history begins. */
 #include "snapshot_start.h"
 
 #include "segment_ranges.h"

@@ -3,7 +3,7 @@
 
 #include "ledger_cells.h"
 #include "schema.h"
-#include "storage/ledger.h"
+#include "storage/ledger_options.h"
 
 #include <errno.h>
 #include <sqlite3.h>

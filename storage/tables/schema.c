@@ -5,8 +5,9 @@
 #include "row_source.h"
 #include "schema_check.h"
 #include "shared_tables.h"
-#include "sql_text.h"
+#include "storage/memory_file.h"
 #include "storage/rules/categories.h"
+#include "storage/tables/sql_text.h"
 
 #include <errno.h>
 #include <sqlite3.h>
@@ -172,9 +173,8 @@ static int categories_insert(struct sl_db *db, struct sl_error *error) {
 char *sl_schema_views(void) {
   static const char mark[] = "  -- CATEGORIES\n";
   const char *at = strstr(sl_views_sql, mark);
-  char *text = NULL;
-  size_t size = 0;
-  FILE *stream = open_memstream(&text, &size);
+  struct sl_memory_file text;
+  FILE *stream = sl_memory_file_open(&text);
   if (!stream)
     return NULL;
   fwrite(sl_views_sql, 1, (size_t)(at - sl_views_sql), stream);
@@ -182,11 +182,7 @@ char *sl_schema_views(void) {
     fprintf(stream, "  coalesce(sum(c.bytes) FILTER (WHERE c.category = '%s'), 0) AS %s_bytes,\n",
             sl_categories[i].name, sl_categories[i].name);
   fputs(at + sizeof mark - 1, stream);
-  const bool is_whole = !ferror(stream);
-  if (fclose(stream) == 0 && is_whole)
-    return text;
-  free(text);
-  return NULL;
+  return sl_memory_file_close(&text, NULL);
 }
 
 static int views_create(struct sl_db *db, struct sl_error *error) {

@@ -3,6 +3,7 @@
 
 #include "db.h"
 #include "shared_rows.h"
+#include "storage/memory_file.h"
 
 #include <errno.h>
 #include <sqlite3.h>
@@ -46,19 +47,14 @@ static void view_add(FILE *sql, const struct sl_shared_table *shared) {
 
 /* Of all tables, or those of one kind. */
 static char *views_text(int shared) {
-  char *text = NULL;
-  size_t size = 0;
-  FILE *sql = open_memstream(&text, &size);
+  struct sl_memory_file text;
+  FILE *sql = sl_memory_file_open(&text);
   if (!sql)
     return NULL;
   for (size_t i = 0; i < SL_SHARED_TABLES; i++)
     if (shared < 0 || (int)sl_shared_tables[i].shared == shared)
       view_add(sql, &sl_shared_tables[i]);
-  const bool is_whole = !ferror(sql);
-  if (fclose(sql) == 0 && is_whole)
-    return text;
-  free(text);
-  return NULL;
+  return sl_memory_file_close(&text, NULL);
 }
 
 char *sl_shared_views(void) {

@@ -1,6 +1,7 @@
+/* Goes through the views: their names, and the comments before them. */
 #include "views.h"
 
-#include "sql_text.h"
+#include "storage/tables/sql_text.h"
 
 #include <stdio.h>
 #include <string.h>

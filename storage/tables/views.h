@@ -1,4 +1,4 @@
-/* The views of views.sql, as those see them who tell what a ledger holds: a name, and what the comment before it says.
+/* The views of views/, as those see them who tell what a ledger holds: a name, and what the comment before it says.
  */
 #ifndef SHARDLEDGER_VIEWS_H
 #define SHARDLEDGER_VIEWS_H
@@ -8,7 +8,7 @@
 struct sl_view {
   char name[64];
   char meaning[4096]; /* in one line */
-  const char *rest;   /* of views.sql */
+  const char *rest;   /* of sl_views_sql */
 };
 
 /* The first one of a zeroed *view, then the next; false: that was the last. */

@@ -1,12 +1,15 @@
 /*
  * Preloaded into a command: memory runs out at the FAIL_AT-th request (counted from 1 over all threads), once, or with
- * FAIL_ON=1 from there on. FAIL_COUNT names a file that gets the number of all requests at the end.
+ * FAIL_ON=1 from there on. FAIL_COUNT names a file that gets the number of all requests at the end. Linked into a test,
+ * it does so from failing_malloc_begin() to failing_malloc_end().
  */
-#include <dlfcn.h>
+#include <stdbool.h>
+
+#include "failing_malloc.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,6 +39,17 @@ __attribute__((destructor)) static void end(void) {
   int length = snprintf(text, sizeof text, "%lu", atomic_load(&requests));
   if (file >= 0 && write(file, text, (size_t)length) == length)
     close(file);
+}
+
+void failing_malloc_begin(unsigned long at, bool on) {
+  atomic_store(&requests, 0);
+  fail_on = on;
+  fail_at = at;
+}
+
+unsigned long failing_malloc_end(void) {
+  fail_at = 0;
+  return atomic_load(&requests);
 }
 
 static bool fails(void) {

@@ -9,30 +9,42 @@ extern "C" {
 #include "storage/tables/db.h"
 }
 
-std::vector<std::vector<std::string>> ledger_cells(const std::string &path, const std::string &sql) {
-  std::vector<std::vector<std::string>> found;
+/* Tests read millions of cells, some of them where each string costs as sanitizers make it: so no list of cells a row.
+ */
+template <typename Function> static void each_row(const std::string &path, const std::string &sql, Function take) {
   sl_error error{};
   sl_db *db = nullptr;
   sl_statement *statement = nullptr;
   if (sl_db_open(path.c_str(), SL_DB_READ, &db, &error) == 0 && sl_db_prepare(db, sql.c_str(), &statement, &error) == 0)
-    while (sl_statement_step(statement, &error) > 0) {
-      found.emplace_back();
-      for (int i = 0; i < sl_column_count(statement); i++)
-        found.back().push_back(sl_column_text(statement, i));
-    }
+    while (sl_statement_step(statement, &error) > 0)
+      take(statement, sl_column_count(statement));
   EXPECT_STREQ(error.text, "") << sql;
   sl_statement_close(statement);
   sl_db_close(db);
+}
+
+std::vector<std::vector<std::string>> ledger_cells(const std::string &path, const std::string &sql) {
+  std::vector<std::vector<std::string>> found;
+  each_row(path, sql, [&](sl_statement *statement, int columns) {
+    found.emplace_back();
+    for (int i = 0; i < columns; i++)
+      found.back().push_back(sl_column_text(statement, i));
+  });
   return found;
 }
 
 std::vector<std::string> ledger_rows(const std::string &path, const std::string &sql) {
   std::vector<std::string> found;
-  for (const auto &cells : ledger_cells(path, sql)) {
-    std::string &row = found.emplace_back();
-    for (size_t i = 0; i < cells.size(); i++)
-      row += (i ? "|" : "") + cells[i];
-  }
+  std::string row;
+  each_row(path, sql, [&](sl_statement *statement, int columns) {
+    row.clear();
+    for (int i = 0; i < columns; i++) {
+      if (i)
+        row += '|';
+      row += sl_column_text(statement, i);
+    }
+    found.push_back(row);
+  });
   return found;
 }
 
@@ -43,9 +55,9 @@ std::vector<std::string> ledger_dump(const std::string &path) {
     if (object[1] != "table")
       continue;
     const bool has_rowid = object[2].find("WITHOUT ROWID") == std::string::npos;
-    for (const std::string &row :
-         ledger_rows(path, std::string("SELECT ") + (has_rowid ? "rowid, " : "") + "* FROM " + object[0]))
-      found.push_back(object[0] + " " + row);
+    for (std::string &row :
+         ledger_rows(path, "SELECT '" + object[0] + "', " + (has_rowid ? "rowid, " : "") + "* FROM " + object[0]))
+      found.push_back(std::move(row));
   }
   return found;
 }

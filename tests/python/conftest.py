@@ -241,3 +241,6 @@ def start_job(tmp_path_factory):
         return lambda: Job(directory, processes)
 
     return start
+
+
+from report_pages import attacked, browser, driver, fleet, growing, long, reported  # noqa: E402, F401 once a session, for all of report_*

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 from exported import COMMAND, ROOT, pytestmark, rows  # noqa: F401
-from report_test import Page, browser, driver, report, reported  # noqa: F401
+from report_pages import Page, report
 
 DEAD = ["advice/fragmented", "advice/leak", "advice/setup", "advice/oom-first-adamw", "oom-limit-2rank", "life/first-adamw-oom"]
 

@@ -7,8 +7,7 @@ import subprocess
 import long_run
 import pytest
 from exported import COMMAND, pytestmark, rows  # noqa: F401
-from report_fleet_test import fleet  # noqa: F401
-from report_test import Page, browser, driver, report, reported  # noqa: F401
+from report_pages import Page, report
 
 
 def zero(ledger):

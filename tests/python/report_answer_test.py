@@ -9,8 +9,7 @@ import subprocess
 
 import pytest
 from exported import COMMAND, pytestmark, rows  # noqa: F401
-from report_fleet_test import fleet  # noqa: F401
-from report_test import Page, browser, driver, report, reported  # noqa: F401
+from report_pages import Page, report
 
 HEALTHY = ["life/evaluation", "fsdp2-2rank-long", "matrix/late-attach", "matrix/fsdp2-shapes"]
 DEAD = ["oom-forward-2rank", "life/first-adamw-oom", "sites"]

@@ -10,7 +10,7 @@ import long_run
 import pytest
 import readers
 from exported import COMMAND, ROOT, pytestmark, rows  # noqa: F401
-from report_test import RUNS, UPLOT, UPLOT_SHA256, UPLOT_WHEEL, Page, attacked, long, report, reported  # noqa: F401
+from report_pages import RUNS, UPLOT, UPLOT_SHA256, UPLOT_WHEEL, Page, report
 
 
 @pytest.mark.parametrize("run", RUNS)

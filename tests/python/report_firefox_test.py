@@ -10,15 +10,14 @@ import report_allocations_test
 import report_answer_test
 import report_fleet_test
 import report_holders_test
+import report_pages
 import report_place_test
 import report_test
 from exported import pytestmark  # noqa: F401
-from report_fleet_test import fleet  # noqa: F401
-from report_holders_test import growing  # noqa: F401
-from report_test import RUNS, reported  # noqa: F401
+from report_pages import RUNS
 
 
-class Browser(report_test.Browser):
+class Browser(report_pages.Browser):
     """Browser's questions, put to Firefox."""
 
     def open(self, path, width=1400):
@@ -60,7 +59,7 @@ def process(tmp_path_factory):
     """One for all tests, on a system with dark colours."""
     if not firefox.FIREFOX:
         pytest.skip("no Firefox here (Debian: firefox-esr)")
-    with readers.importing(readers.install(report_test.SELENIUM)):  # it brings what speaks WebSocket
+    with readers.importing(readers.install(report_pages.SELENIUM)):  # it brings what speaks WebSocket
         import websocket
     started = firefox.Firefox(websocket, tmp_path_factory.mktemp("firefox"), dark=True)
     yield started

@@ -9,36 +9,7 @@ import subprocess
 import pytest
 from exported import COMMAND, pytestmark, rows  # noqa: F401
 from report_look_test import VISIONS, lab, linear
-from report_test import Numbers, Page, browser, driver, report  # noqa: F401
-
-JOBS = {
-    "large": ["--ranks", "1024", "--steps", "12", "--more", "137:2048:2:8", "--more", "64-71:256:1:0", "--more", "180-243:128:3:4",
-              "--leak", "20:4:3"],
-    "mesh": ["--ranks", "64", "--steps", "12", "--stages", "4", "--mesh", "pp:4", "--mesh", "dp:16", "--more", "16-31:256:1:0",
-             "--refused", "37:9:500", "--absent", "50"],
-    "noise": ["--ranks", "24", "--steps", "8", "--noise", "3"],
-    "six": ["--ranks", "6", "--steps", "5", "--more", "3:100:1:2"],
-    "two": ["--ranks", "2", "--steps", "5"],
-    "one": ["--ranks", "1", "--steps", "5"],
-}
-
-
-@pytest.fixture(scope="session")
-def fleet(tmp_path_factory):
-    """fleet(job) → (its ledger, its page)"""
-    make_fleet, made = COMMAND.with_name("make_fleet"), {}
-    if not make_fleet.exists():
-        pytest.skip(f"{make_fleet} is not built")
-
-    def get(job):
-        if job not in made:
-            directory = tmp_path_factory.mktemp("fleet") / job
-            subprocess.run([make_fleet, directory, *JOBS[job]], check=True, capture_output=True)
-            made[job] = (directory / "ledger.sqlite", report(directory, directory / "report.html"))
-        return made[job]
-
-    return get
-
+from report_pages import Numbers, Page, report
 
 def test_a_thousand_ranks_take_few_seconds_and_megabytes(fleet, tmp_path):
     """Processor time: the least of some, this machine may be busy. 64 s and 2.6 MB when every rank was drawn."""

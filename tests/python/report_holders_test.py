@@ -12,7 +12,7 @@ import sqlite3
 import pytest
 from exported import pytestmark, rows  # noqa: F401
 from report_look_test import contrast
-from report_test import Numbers, Page, browser, driver, report, reported  # noqa: F401
+from report_pages import Numbers, Page, report
 
 ESCAPE, ENTER, LEFT, UP, RIGHT, DOWN, HOME = "\ue00c", "\ue007", "\ue012", "\ue013", "\ue014", "\ue015", "\ue011"
 MIB = 1 << 20
@@ -168,25 +168,6 @@ def test_ranks_that_run_the_same_code_share_its_frames(reported, tmp_path, brows
 
 
 # ---- in the browser ----
-
-
-@pytest.fixture(scope="session")
-def growing(reported, tmp_path_factory):
-    """A run whose evaluations keep what they return, recorded before there were sites: made-up ones, by category."""
-    directory = tmp_path_factory.mktemp("growing")
-    ledger = shutil.copy(reported("life/leak-evaluation")[0], directory / "run.sqlite")
-    db = sqlite3.connect(ledger)
-    db.executescript("""
-        INSERT INTO frame VALUES (1, 0, NULL, 0, 'train.py', 40, 'main', 'user');
-        INSERT INTO frame VALUES (2, 0, 1, 1, 'train.py', 12, 'evaluate', 'user');
-        INSERT INTO site VALUES (1, 0, 2, 2, 'aten::mm', 'caller'), (2, 0, 1, 1, NULL, 'caller');
-        UPDATE allocation SET site_id = iif(category = 'program', 1, 2);
-        INSERT INTO peak_site SELECT p.rank, p.period, p.step, a.site_id, a.category, a.module_id, sum(a.bytes), count(*)
-          FROM period p JOIN allocation a ON a.rank = p.rank AND a.alloc_ns <= p.peak_ns AND coalesce(a.free_ns > p.peak_ns, 1)
-          WHERE p.same_as IS NULL GROUP BY p.rank, p.period, a.site_id, a.category, a.module_id;""")
-    db.commit()
-    db.close()
-    return ledger, report(ledger, directory / "report.html")
 
 
 def frames(browser):

@@ -6,7 +6,6 @@ import shutil
 
 import pytest
 from exported import pytestmark  # noqa: F401
-from report_test import attacked, browser, driver, reported  # noqa: F401
 from shardledger._companion.answers.report import Report
 
 

@@ -1,7 +1,6 @@
 """The table of modules in the report's page: sorted, searched, and with the ledger's peaks."""
 
 from exported import pytestmark, rows  # noqa: F401
-from report_test import browser, driver, reported  # noqa: F401
 
 
 def test_the_module_tree_sorts(reported, browser):

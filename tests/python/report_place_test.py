@@ -8,8 +8,7 @@ import xml.dom.minidom
 
 import pytest
 from exported import pytestmark, rows  # noqa: F401
-from report_fleet_test import fleet  # noqa: F401
-from report_test import browser, driver, report, reported  # noqa: F401
+from report_pages import report
 
 STATE = """const {view, chart, at, holders, allocations, compare} = window.shardledger;
     return [view.rank, Math.round(chart.from), Math.round(chart.to), Math.round(at), holders.by, allocations.find.value, allocations.chosen, compare.first && compare.first.rank]"""

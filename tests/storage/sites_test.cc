@@ -23,7 +23,8 @@ TEST(CodeOf, AFileIsTheUsersUnlessItWasInstalled) {
   EXPECT_EQ(sl_code_of("train.py", nullptr), SL_CODE_OF_USER);
   EXPECT_EQ(sl_code_of("/home/me/job/model.py", nullptr), SL_CODE_OF_USER);
   EXPECT_EQ(sl_code_of("<stdin>", nullptr), SL_CODE_OF_USER);
-  EXPECT_EQ(sl_code_of("/opt/venv/lib/python3.12/site-packages/torch/nn/modules/module.py", nullptr), SL_CODE_OF_PYTORCH);
+  EXPECT_EQ(sl_code_of("/opt/venv/lib/python3.12/site-packages/torch/nn/modules/module.py", nullptr),
+            SL_CODE_OF_PYTORCH);
   EXPECT_EQ(sl_code_of("/tmp/torchinductor_me/ab/cab.py", nullptr), SL_CODE_OF_PYTORCH);
   EXPECT_EQ(sl_code_of("venv/lib/python3.12/site-packages/transformers/trainer.py", nullptr), SL_CODE_OF_LIBRARY);
   EXPECT_EQ(sl_code_of("/usr/lib/python3/dist-packages/torchvision/ops.py", nullptr), SL_CODE_OF_LIBRARY);

@@ -1,3 +1,4 @@
+/* Prints what would make a run fit, for `advise` and `oom`. */
 #include "commands/advice.h"
 
 #include "output/units.h"

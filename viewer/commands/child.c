@@ -1,3 +1,4 @@
+/* Runs the user's command, and passes on its signals and its end. */
 #include "commands/child.h"
 #include "commands/group_witness.h"
 #include "output/terminal.h"

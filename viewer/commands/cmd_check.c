@@ -1,3 +1,4 @@
+/* `shardledger check`: does a run keep its budget, and is every rank there? */
 #include "ask_ledger.h"
 #include "command.h"
 #include "commands/summary.h"

@@ -1,3 +1,4 @@
+/* `shardledger completion`: scripts for bash, zsh and fish, from the command table. */
 #include "command.h"
 
 #include <ctype.h>

@@ -1,3 +1,4 @@
+/* `shardledger diff`: what changed between two runs, or differs between two ranks. */
 #include "ask_ledger.h"
 #include "command.h"
 #include "commands/diff.h"

@@ -1,3 +1,4 @@
+/* `shardledger doctor`: what this machine can record. */
 #include "command.h"
 #include "commands/probe.h"
 #include "installation.h"

@@ -1,3 +1,4 @@
+/* `shardledger dump`: a log's events as text. */
 #include "command.h"
 #include "open_ledger.h"
 #include "output/text.h"

@@ -1,3 +1,4 @@
+/* `shardledger export`: a ledger in another tool's format. */
 #include "ask_ledger.h"
 #include "command.h"
 #include "exports/export.h"

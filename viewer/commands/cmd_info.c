@@ -1,3 +1,4 @@
+/* `shardledger info`: what was recorded and what was not. */
 #include "ask_ledger.h"
 #include "command.h"
 #include "commands/rehearsal_result.h"

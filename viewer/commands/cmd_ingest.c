@@ -1,3 +1,4 @@
+/* `shardledger ingest`: makes the ledger of a run. */
 #include "command.h"
 #include "open_ledger.h"
 #include "storage/ledger.h"

@@ -1,3 +1,4 @@
+/* `shardledger merge`: makes one ledger of several nodes' directories. */
 #include "command.h"
 #include "open_ledger.h"
 #include "storage/ledger.h"

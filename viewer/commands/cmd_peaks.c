@@ -1,3 +1,4 @@
+/* `shardledger peaks`: who held memory at each peak. */
 #include "ask_ledger.h"
 #include "command.h"
 #include "commands/oom_print.h"

@@ -1,3 +1,4 @@
+/* `shardledger query`: SQL of the user's on a ledger. */
 #include "ask_ledger.h"
 #include "command.h"
 #include "one_question.h"

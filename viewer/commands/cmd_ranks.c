@@ -1,3 +1,4 @@
+/* `shardledger ranks`: which ranks are different, in what, and since when. */
 #include "ask_ledger.h"
 #include "command.h"
 #include "commands/rank_lines.h"

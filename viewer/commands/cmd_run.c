@@ -1,3 +1,4 @@
+/* `shardledger run`: starts a job so that it is recorded, and shows its peak. */
 #include "command.h"
 #include "commands/child.h"
 #include "commands/recording.h"

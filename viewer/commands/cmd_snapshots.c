@@ -1,3 +1,4 @@
+/* `shardledger snapshots`: a module's states as FSDPMemTracker shows them. */
 #include "ask_ledger.h"
 #include "command.h"
 #include "commands/summary.h"

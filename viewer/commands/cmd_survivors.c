@@ -1,3 +1,4 @@
+/* `shardledger survivors`: what outlives its step, and what grows. */
 #include "ask_ledger.h"
 #include "command.h"
 #include "commands/rank_lines.h"

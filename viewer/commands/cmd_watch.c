@@ -5,6 +5,7 @@
 #include "output/text.h"
 #include "output/units.h"
 #include "serve/metrics_sink.h"
+#include "storage/memory_file.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -111,16 +112,17 @@ static void __attribute__((format(printf, 2, 3))) print_line(FILE *file, const c
  */
 static int print_json_line(const struct sl_live_run *run, const struct sl_watch_view *view,
                            const struct sl_output *like) {
-  char *text = NULL;
   size_t bytes = 0;
+  struct sl_memory_file memory;
   struct sl_output out = *like;
-  out.file = open_memstream(&text, &bytes);
+  out.file = sl_memory_file_open(&memory);
   if (!out.file)
     return -ENOMEM;
   int r = sl_watch_print(&out, run, view);
   if (r == 0)
     r = sl_output_close(&out);
-  if (fclose(out.file) != 0 && r == 0)
+  char *text = sl_memory_file_close(&memory, &bytes);
+  if (!text && r == 0)
     r = -ENOMEM;
   for (size_t i = 0; i < bytes && r == 0; i++)
     if (text[i] != '\n')
@@ -139,10 +141,10 @@ static void print_waiting(FILE *file, const char *directory, const struct sl_err
 
 static void draw(const struct sl_live_run *run, struct sl_watch_view *view, const struct sl_output *like,
                  const struct sl_metrics_sink *sink, int r, const struct sl_error *error) {
-  char *text = NULL, when[SL_UNIT_CHARS];
-  size_t bytes = 0;
+  char when[SL_UNIT_CHARS];
   struct winsize size = {0};
-  FILE *file = open_memstream(&text, &bytes);
+  struct sl_memory_file memory;
+  FILE *file = sl_memory_file_open(&memory);
   if (!file)
     return;
   ioctl(STDOUT_FILENO, TIOCGWINSZ, &size);
@@ -158,7 +160,8 @@ static void draw(const struct sl_live_run *run, struct sl_watch_view *view, cons
     print_line(file, "%s", error->text);
   if (run->count && print_text(file, run, view, like) == -ENOENT)
     print_line(file, "Rank %s is not there yet.", view->ranks);
-  if (fclose(file) == 0)
+  char *text = sl_memory_file_close(&memory, NULL);
+  if (text)
     put_screen(text, &size);
   free(text);
 }

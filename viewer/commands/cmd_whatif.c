@@ -1,3 +1,4 @@
+/* `shardledger whatif`: what a run would take after a change. */
 #include "commands/summary.h"
 #include "commands/whatif_nccl.h"
 #include "commands/whatif_question.h"

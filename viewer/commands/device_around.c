@@ -1,3 +1,4 @@
+/* Finds the device's samples around an instant. */
 #include "commands/device_around.h"
 
 #include "output/units.h"

@@ -1,3 +1,4 @@
+/* Prints pinned host memory over a rank's life. */
 #include "commands/device_pinned.h"
 
 #include "output/units.h"

@@ -1,3 +1,4 @@
+/* `shardledger device --segments`: prints the map of PyTorch's segments. */
 #include "commands/device_segments.h"
 
 #include "commands/segment_map.h"

@@ -1,3 +1,4 @@
+/* Tells whether a signal was sent to this process alone, by a second process in its group. */
 #include "group_witness.h"
 
 #include <errno.h>

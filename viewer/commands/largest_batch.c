@@ -1,3 +1,4 @@
+/* Prints the largest batch that fits, for `advise --batch`. */
 #include "commands/largest_batch.h"
 
 #include "ask_ledger.h"

@@ -1,3 +1,4 @@
+/* Adds up NCCL's calls in a temporary table, and gives SQL a median. */
 #include "commands/nccl_parts.h"
 
 #include "storage/grow.h"

@@ -1,3 +1,4 @@
+/* Reads the death that `oom` is about. */
 #include "commands/oom_death.h"
 
 #include "storage/allocator/allocator_config.h"

@@ -1,3 +1,4 @@
+/* Asks a Python interpreter which packages it has. */
 #include "commands/probe.h"
 
 #include <errno.h>

@@ -1,8 +1,10 @@
+/* Prints one line for each group of ranks that is different. */
 #include "commands/rank_lines.h"
 
 #include "commands/summary.h"
 #include "output/text.h"
 #include "output/units.h"
+#include "storage/memory_file.h"
 #include "viewer_sql.h"
 
 #include <stdlib.h>
@@ -104,15 +106,12 @@ static void write_when(FILE *file, struct sl_statement *row) {
 }
 
 static char *line_of(struct sl_statement *row, bool exact, char **ranks) {
-  char *line = NULL, *first = NULL;
-  size_t size = 0;
-  FILE *file = open_memstream(&first, &size);
-  if (!file)
-    return NULL;
-  if (sl_column_int(row, PLACE) == 0)
+  struct sl_memory_file memory;
+  FILE *file = sl_memory_file_open(&memory);
+  if (file && sl_column_int(row, PLACE) == 0)
     write_ranks(file, row);
-  const bool is_named = fclose(file) == 0;
-  file = is_named ? open_memstream(&line, &size) : NULL;
+  char *first = sl_memory_file_close(&memory, NULL);
+  file = first ? sl_memory_file_open(&memory) : NULL;
   if (!file) {
     free(first);
     return NULL;
@@ -125,12 +124,11 @@ static char *line_of(struct sl_statement *row, bool exact, char **ranks) {
   }
   write_owner(file, row, exact);
   write_when(file, row);
-  if (fclose(file) != 0) {
+  char *line = sl_memory_file_close(&memory, NULL);
+  if (line)
+    *ranks = first;
+  else
     free(first);
-    free(line);
-    return NULL;
-  }
-  *ranks = first;
   return line;
 }
 

@@ -1,3 +1,4 @@
+/* Reads PyTorch's segments at an instant, and what is in them. */
 #include "commands/segment_map.h"
 #include "storage/rules/categories.h"
 

@@ -1,3 +1,4 @@
+/* Prints what every report begins with: losses, the peak and its parts. */
 #include "commands/summary.h"
 #include "commands/rank_lines.h"
 #include "output/units.h"

@@ -1,3 +1,4 @@
+/* Trims the logs of a running job, for `trim` and beside `run`. */
 #include "commands/trimmer.h"
 
 #include "output/terminal.h"

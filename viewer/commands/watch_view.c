@@ -1,3 +1,4 @@
+/* Prints what `watch` shows of a run. */
 #include "commands/watch_view.h"
 
 #include "output/units.h"

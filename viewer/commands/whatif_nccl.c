@@ -1,3 +1,4 @@
+/* Prints what NCCL would take on another number of ranks. */
 #include "commands/whatif_nccl.h"
 
 #include "output/table.h"

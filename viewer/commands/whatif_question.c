@@ -1,3 +1,4 @@
+/* Reads what `whatif` was asked, from its options. */
 #include "commands/whatif_question.h"
 
 #include "open_ledger.h"

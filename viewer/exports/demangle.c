@@ -1,3 +1,4 @@
+/* Turns mangled names of GPU kernels into C++. */
 #include "exports/demangle.h"
 
 #include <dlfcn.h>

@@ -1,3 +1,4 @@
+/* Opens and closes an export's files, and writes what several formats share. */
 #include "exports/export.h"
 #include "output/terminal.h"
 #include "viewer_sql.h"

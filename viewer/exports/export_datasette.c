@@ -1,6 +1,6 @@
 /*
  * The file that tells Datasette what a ledger holds (datasette LEDGER --metadata FILE): meanings and units of tables,
- * views and columns as tables.def and views.sql have them, what names a row, and the questions of docs/queries.md.
+ * views and columns as tables.def and views/ have them, what names a row, and the questions of docs/queries.md.
  */
 #include "exports/export.h"
 #include "output/text.h"
@@ -97,7 +97,7 @@ static void write_table(FILE *file, const struct table *table) {
   fputs("}}", file);
 }
 
-/* ---- views: what views.sql says before each, and the columns that they have in this ledger ---- */
+/* ---- views: what views/ says before each, and the columns that they have in this ledger ---- */
 
 static int write_view(FILE *file, struct sl_db *db, const char *name, const char *meaning, struct sl_error *error) {
   struct sl_statement *row = NULL;

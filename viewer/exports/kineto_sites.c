@@ -3,6 +3,7 @@
 
 #include "output/text.h"
 #include "storage/hash_table.h"
+#include "storage/memory_file.h"
 #include "viewer_sql.h"
 
 #include <inttypes.h>
@@ -44,9 +45,8 @@ struct sl_kineto_sites *sl_kineto_sites_free(struct sl_kineto_sites *sites) {
 /* "file(line): function;" of each frame. */
 static int write_stack(struct sl_db *db, int64_t frame, FILE *to, struct sl_error *error) {
   struct sl_statement *row = NULL;
-  char *stack = NULL;
-  size_t size = 0;
-  FILE *text = open_memstream(&stack, &size);
+  struct sl_memory_file memory;
+  FILE *text = sl_memory_file_open(&memory);
   if (!text)
     return sl_no_memory(error);
   int r = sl_db_ask(db, sl_sql_code_stack, SL_WITH(SL_NUMBER(":frame", frame)), &row, error);
@@ -55,7 +55,8 @@ static int write_stack(struct sl_db *db, int64_t frame, FILE *to, struct sl_erro
     fprintf(text, "%s(%" PRId64 "): %s;", file, sl_column_int(row, 3), function);
   }
   row = sl_statement_close(row);
-  if (fclose(text) != 0)
+  char *stack = sl_memory_file_close(&memory, NULL);
+  if (!stack)
     r = r < 0 ? r : sl_no_memory(error);
   if (r == 0) {
     fputs(", \"Call stack\": ", to);
@@ -88,16 +89,17 @@ int sl_kineto_site(struct sl_kineto_sites *sites, int64_t site, const char **out
   struct written *found = NULL;
   HASH_FIND(hh, sites->written, &site, sizeof(site), found);
   if (!found) {
-    size_t size = 0;
+    struct sl_memory_file memory;
     found = calloc(1, sizeof(*found));
-    FILE *to = found ? open_memstream(&found->arguments, &size) : NULL;
+    FILE *to = found ? sl_memory_file_open(&memory) : NULL;
     if (!to) {
       free(found);
       return sl_no_memory(error);
     }
     found->site = site;
     int r = write_site(sites->db, site, to, error);
-    if (fclose(to) != 0)
+    found->arguments = sl_memory_file_close(&memory, NULL);
+    if (!found->arguments)
       r = r < 0 ? r : sl_no_memory(error);
     if (r < 0) {
       free(found->arguments);

@@ -1,3 +1,4 @@
+/* Writes Python's pickle format. */
 #include "exports/pickle.h"
 #include "output/text.h"
 #include "storage/snapshot/pickle_opcodes.h"

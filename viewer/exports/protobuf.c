@@ -1,3 +1,4 @@
+/* Writes protocol buffers. */
 #include "exports/protobuf.h"
 #include "output/text.h"
 

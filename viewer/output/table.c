@@ -1,3 +1,4 @@
+/* Prints tables as text, CSV or JSON, from one declaration of their columns. */
 #include "output/table_cells.h"
 #include "output/text.h"
 #include "output/units.h"

@@ -1,3 +1,4 @@
+/* Finds out what a terminal can show; prints notes and progress to stderr. */
 #include "output/terminal.h"
 #include "output/text.h"
 #include "output/units.h"

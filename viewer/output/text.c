@@ -1,3 +1,4 @@
+/* Reads UTF-8 and makes other people's text safe for terminals and JSON. */
 #include "output/text.h"
 
 #include <ctype.h>

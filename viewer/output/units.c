@@ -1,3 +1,4 @@
+/* Writes bytes, times and shares as people read them. */
 #include "output/units.h"
 
 #include <errno.h>

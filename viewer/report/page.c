@@ -4,6 +4,7 @@
 #include "commands/oom_death.h"
 #include "output/terminal.h"
 #include "output/text.h"
+#include "storage/memory_file.h"
 #include "storage/tables/db.h"
 #include "viewer_sql.h"
 
@@ -80,17 +81,17 @@ int sl_page_begin(struct sl_page *page, struct sl_error *error) {
 int sl_page_said(struct sl_page *page, const char *name, enum sl_format format, sl_page_print *print, void *context,
                  struct sl_error *error) {
   struct sl_output out = {.format = format};
-  char *text = NULL;
-  size_t size = 0;
+  struct sl_memory_file memory;
   int r = 0;
-  out.file = open_memstream(&text, &size);
+  out.file = sl_memory_file_open(&memory);
   if (!out.file)
     return sl_no_memory(error);
   if (format == SL_FORMAT_json)
     sl_output_document(&out);
   r = print(page, &out, context, error);
   const int failed = sl_output_close(&out);
-  if (fclose(out.file) != 0 || failed < 0)
+  char *text = sl_memory_file_close(&memory, NULL);
+  if (!text || failed < 0)
     r = r < 0 ? r : sl_no_memory(error);
   if (r == 0) {
     fprintf(page->json, ",\"%s\":", name);

@@ -3,6 +3,7 @@
 #include "output/text.h"
 #include "report/page.h"
 #include "storage/attribution/attribution.h"
+#include "storage/memory_file.h"
 #include "viewer_sql.h"
 
 #include <errno.h>
@@ -108,14 +109,12 @@ static int count_tables(struct sl_page *page, const char *name, int64_t *out, st
 /* What 'shardledger ranks' says, as the heading of every command has it. */
 static int write_rank_lines(struct sl_page *page, struct sl_error *error) {
   struct sl_output lines = {.format = SL_FORMAT_text};
-  char *text = NULL;
-  size_t size = 0;
-  int r = -ENOMEM;
-  lines.file = open_memstream(&text, &size);
-  if (lines.file)
-    r = sl_print_rank_heading(page->db, &lines, error);
-  if (!lines.file || fclose(lines.file) != 0)
-    return sl_no_memory(error);
+  struct sl_memory_file memory;
+  lines.file = sl_memory_file_open(&memory);
+  int r = lines.file ? sl_print_rank_heading(page->db, &lines, error) : 0;
+  char *text = sl_memory_file_close(&memory, NULL);
+  if (!text)
+    return r < 0 ? r : sl_no_memory(error);
   fputs(",\"rank_lines\":", page->json);
   sl_json_text(page->json, text);
   free(text);

@@ -1,6 +1,6 @@
-/* SL_SQL_DIRECTORY is viewer/; the build reassembles when a file of the report changes. */
+/* SL_VIEWER_DIRECTORY is viewer/; the build reassembles when a file of the report changes. */
 #include "report/page_text.h"
-#include "storage/tables/sql_embed.h"
+#include "embed_text.h"
 
 #include <stddef.h>
 
@@ -39,12 +39,12 @@
   SCRIPT(main, "main.js")
 
 #define FILE_TEXT(symbol, name)                                                                                        \
-  SL_SQL_TEXT(symbol, SL_SQL_DIRECTORY "/report/" name);                                                               \
+  SL_EMBED(symbol, SL_VIEWER_DIRECTORY "/report/" name);                                                               \
   extern const char symbol[];
 #define SCRIPT_TEXT(word, name) FILE_TEXT(sl_script_##word, name)
 #define SCRIPT_SYMBOL(word, name) sl_script_##word,
 
-SL_SQL_TEXT(sl_page_template, SL_SQL_DIRECTORY "/report/page.html");
+SL_EMBED(sl_page_template, SL_VIEWER_DIRECTORY "/report/page.html");
 FILE_TEXT(sl_style_page, "page.css")
 SCRIPTS(SCRIPT_TEXT)
 

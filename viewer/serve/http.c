@@ -1,4 +1,7 @@
+/* Answers HTTP requests for one page. */
 #include "serve/http.h"
+
+#include "storage/memory_file.h"
 
 #include <errno.h>
 #include <netdb.h>
@@ -177,12 +180,14 @@ static const char *status_words(int status) {
 static int body_write(const struct sl_http_page *page, int status, char **body, size_t *bytes) {
   struct sl_error error = {{0}};
   int r = status == 200 ? -ENOMEM : 0;
-  FILE *file = open_memstream(body, bytes);
+  struct sl_memory_file memory;
+  FILE *file = sl_memory_file_open(&memory);
   if (status == 200 && file)
     r = page->write(page->context, file, &error);
   if (file && status != 200)
     fprintf(file, "%s; the page is %s\n", status_words(status), page->path);
-  if (file && fclose(file) == 0 && r == 0)
+  *body = sl_memory_file_close(&memory, bytes);
+  if (*body && r == 0)
     return status;
   free(*body);
   *body = strdup(r < 0 && *error.text ? error.text : "out of memory");

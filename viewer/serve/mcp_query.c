@@ -2,6 +2,7 @@
 #include "one_question.h"
 #include "output/text.h"
 #include "serve/mcp_tools.h"
+#include "storage/memory_file.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -42,8 +43,8 @@ static void put_value(FILE *file, struct sl_statement *statement, int column) {
 
 /* One row as an array of its own. NULL: no memory. */
 static char *row_text(struct sl_statement *statement, size_t *bytes) {
-  char *text = NULL;
-  FILE *file = open_memstream(&text, bytes);
+  struct sl_memory_file text;
+  FILE *file = sl_memory_file_open(&text);
   if (!file)
     return NULL;
   for (int i = 0; i < sl_column_count(statement); i++) {
@@ -51,10 +52,7 @@ static char *row_text(struct sl_statement *statement, size_t *bytes) {
     put_value(file, statement, i);
   }
   fputc(']', file);
-  if (fclose(file) == 0)
-    return text;
-  free(text);
-  return NULL;
+  return sl_memory_file_close(&text, bytes);
 }
 
 static int put_rows(struct sl_statement *statement, int64_t limit, FILE *answer, struct sl_error *error) {

@@ -1,7 +1,9 @@
+/* Answers Model Context Protocol messages, one a line. */
 #include "serve/mcp_server.h"
 
 #include "output/text.h"
 #include "serve/mcp_tools.h"
+#include "storage/memory_file.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -130,7 +132,7 @@ static void call_tool(struct server *server) {
   const enum sl_json_kind given = sl_request_kind(server->request, "$.params.arguments");
   const bool named = sl_request_kind(server->request, "$.params.name") == SL_JSON_text;
   sl_mcp_tool *tool = named && name ? sl_mcp_find_tool(name) : NULL;
-  size_t bytes = 0;
+  struct sl_memory_file memory;
   FILE *answer = NULL;
   if (!named)
     put_error(server, INVALID_PARAMS, NULL, "params.name has to be a tool's name");
@@ -138,11 +140,12 @@ static void call_tool(struct server *server) {
     put_error(server, INVALID_PARAMS, NULL, "there is no tool %.200s; tools/list has them", name ? name : "");
   else if (given != SL_JSON_object && given != SL_JSON_none && given != SL_JSON_null)
     put_error(server, INVALID_PARAMS, NULL, "params.arguments has to be an object");
-  else if (!(answer = open_memstream(&text, &bytes)))
+  else if (!(answer = sl_memory_file_open(&memory)))
     put_error(server, INTERNAL_ERROR, NULL, "out of memory");
   if (answer) {
     int r = tool(&server->session, answer, &error);
-    if (fclose(answer) != 0 && r == 0)
+    text = sl_memory_file_close(&memory, NULL);
+    if (!text && r == 0)
       r = sl_no_memory(&error);
     put_head(server);
     fputs("\"result\":{\"resultType\":\"complete\",\"content\":[{\"type\":\"text\",\"text\":", server->out);
@@ -168,20 +171,20 @@ static const struct {
 static bool check_version(struct server *server) {
   char *version = sl_request_text(server->request, VERSION_OF_CALL);
   const bool known = !version || is_version(version, VERSIONS);
-  char *data = NULL;
-  size_t bytes = 0;
-  FILE *file = known ? NULL : open_memstream(&data, &bytes);
+  struct sl_memory_file data;
+  FILE *file = known ? NULL : sl_memory_file_open(&data);
   if (file) {
     fputs("{\"supported\":", file);
     put_versions(file);
     fputs(",\"requested\":", file);
     sl_json_text(file, version);
     fputc('}', file);
-    fclose(file);
   }
-  if (!known)
-    put_error(server, UNSUPPORTED_VERSION, data, "this server does not speak version %.100s", version);
-  free(data);
+  if (!known) {
+    char *text = sl_memory_file_close(&data, NULL);
+    put_error(server, UNSUPPORTED_VERSION, text, "this server does not speak version %.100s", version);
+    free(text);
+  }
   free(version);
   return known;
 }

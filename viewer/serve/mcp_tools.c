@@ -1,9 +1,11 @@
+/* The tools that an assistant may call, each a function that writes JSON. */
 #include "serve/mcp_tools.h"
 
+#include "embed_text.h"
 #include "open_ledger.h"
 #include "output/text.h"
 #include "questions_page.h"
-#include "storage/tables/sql_embed.h"
+#include "storage/memory_file.h"
 #include "storage/tables/views.h"
 #include "viewer_sql.h"
 
@@ -12,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-SL_SQL_TEXT(sl_mcp_tools_json, SL_SQL_DIRECTORY "/serve/mcp_tools.json");
+SL_EMBED(sl_mcp_tools_json, SL_VIEWER_DIRECTORY "/serve/mcp_tools.json");
 
 /* ---- arguments ---- */
 
@@ -227,9 +229,8 @@ static int list_questions(struct sl_mcp_session *session, FILE *answer, struct s
 
 /* sql with every "rank = 0" as "rank = 3": whole words only. NULL: no memory. */
 static char *with_number(const char *sql, const char *example, size_t digits_at, int64_t number) {
-  char *text = NULL;
-  size_t bytes = 0;
-  FILE *file = open_memstream(&text, &bytes);
+  struct sl_memory_file text;
+  FILE *file = sl_memory_file_open(&text);
   if (!file)
     return NULL;
   for (const char *at = sql; *at;) {
@@ -242,10 +243,7 @@ static char *with_number(const char *sql, const char *example, size_t digits_at,
       fputc(*at++, file);
     }
   }
-  if (fclose(file) == 0)
-    return text;
-  free(text);
-  return NULL;
+  return sl_memory_file_close(&text, NULL);
 }
 
 static int run_question(struct sl_mcp_session *session, FILE *answer, struct sl_error *error) {

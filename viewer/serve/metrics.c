@@ -1,3 +1,4 @@
+/* Writes a run's figures as Prometheus reads them. */
 #include "serve/metrics.h"
 
 #include "output/text.h"

@@ -1,3 +1,4 @@
+/* Puts metrics into a file, or serves them on a socket. */
 #include "serve/metrics_sink.h"
 
 #include "storage/part_file.h"

@@ -1,3 +1,4 @@
+/* Reads values out of a JSON text by SQLite's functions. */
 #include "serve/request.h"
 
 #include "output/text.h"

@@ -1,4 +1,5 @@
+/* Links docs/SKILL.md into the program. */
 #include "serve/skill.h"
-#include "storage/tables/sql_embed.h"
+#include "embed_text.h"
 
-SL_SQL_TEXT(sl_skill_text, SL_SQL_DIRECTORY "/../docs/SKILL.md");
+SL_EMBED(sl_skill_text, SL_VIEWER_DIRECTORY "/../docs/SKILL.md");

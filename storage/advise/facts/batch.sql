@@ -1,3 +1,4 @@
+-- name: advise_fact_batch
 -- At most half of temporaries and of the refused request too, where these may grow with the batch: not of an optimizer's step.
 SELECT sum(bytes) FILTER (WHERE category <> 'temp') / 2, 1, '', sum(bytes) / 2 + coalesce((
   SELECT o.requested_bytes / 2 FROM main.oom o WHERE o.rank = :rank AND o.at_ns = :at AND o.step IS NOT NULL AND NOT EXISTS (

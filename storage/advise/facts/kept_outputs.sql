@@ -1,3 +1,4 @@
+-- name: advise_fact_kept_outputs
 -- What the call that was refused something has made so far is in use, and no output yet. A tensor made outside of modules that
 -- is several times as large as an output was put together from such: so is the refused one.
 WITH RECURSIVE around(id, kind, start_ns, parent_id) AS (

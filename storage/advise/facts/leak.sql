@@ -1,3 +1,4 @@
+-- name: advise_fact_leak
 -- All that has grown, of an earlier request its part by the steps that had ended; and of the steps before, which growth is
 -- not measured in, what the same owners still hold, but no more than they add in as many steps.
 WITH span AS (

@@ -1,3 +1,4 @@
+-- name: advise_fact_loss
 -- Between the end of the model's last forward and the first backward of a module the loss runs, outside of modules. What is
 -- made there and as large as what that forward returned last, or up to four times (wider numbers), is of the loss: asked for
 -- only where the refused request is one of these. What the model returned goes too, where the chunks hold what makes it.

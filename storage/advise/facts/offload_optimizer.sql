@@ -1,3 +1,4 @@
+-- name: advise_fact_offload_optimizer
 -- In Adam's first step what it makes for each parameter that has a gradient: two states, and with foreach one temporary.
 WITH RECURSIVE around(id) AS (
   SELECT phase_id FROM oom WHERE rank = :rank AND at_ns = :at

@@ -1,3 +1,4 @@
+-- name: advise_fact_optimizer_in_backward
 -- At most as much again: a temporary of the optimizer for each.
 -- Without what is in flight, which may be no gradient, and without what waits for more, whose step can't come yet.
 SELECT sum(bytes) - max(bytes), sum(allocations), '', 2 * sum(bytes) FROM held WHERE category IN ('sharded_grad', 'gradient')

@@ -1,3 +1,4 @@
+-- name: advise_fact_optimizer_temporaries
 -- In a first step that is not over, only tags tell them from the state that it makes.
 SELECT sum(bytes) - max(bytes / allocations), sum(allocations), '' FROM held
 WHERE category = 'temp' AND detail = 'optimizer' AND (EXISTS (SELECT 1 FROM held WHERE category = 'optstate')

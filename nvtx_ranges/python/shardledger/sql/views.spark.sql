@@ -423,33 +423,42 @@ WITH RECURSIVE around(of, id, depth) AS (
 SELECT a.of AS id, listagg(l.label, ' > ') WITHIN GROUP (ORDER BY a.depth DESC) AS path
 FROM around a JOIN range_label l ON l.id = a.id GROUP BY a.of;
 
-CREATE OR REPLACE TEMPORARY VIEW rank_ending AS
+CREATE OR REPLACE TEMPORARY VIEW thread_label AS
 SELECT
-  r.rank,
-  CASE
-    WHEN (
-      (
-        SELECT
-          COUNT(*)
-        FROM oom AS o
-        WHERE
-          o.rank = r.rank AND NOT EXISTS(
-            SELECT
-              1
-            FROM step AS s
-            WHERE
-              s.rank = o.rank AND s.start_ns > o.at_ns
-          )
-      ) > 0
-    )
-    THEN 'out of memory'
-    WHEN r.fidelity = 'snapshot'
-    THEN 'snapshot'
-    WHEN r.clean_exit <> 0
-    THEN 'clean'
-    ELSE 'cut off'
-  END AS ended
-FROM rank AS r;
+  t.rank,
+  t.tid,
+  CASE WHEN t.tid = r.pid THEN 'main' WHEN t.runs_backward <> 0 THEN 'backward' ELSE 'thread ' || t.tid END AS label
+FROM (
+  SELECT
+    rank,
+    tid,
+    MAX(CAST(kind = 'backward' AS BIGINT)) AS runs_backward
+  FROM (
+    SELECT
+      rank,
+      tid,
+      kind
+    FROM phase
+    UNION ALL
+    SELECT
+      rank,
+      tid,
+      'call'
+    FROM collective
+  )
+  GROUP BY
+    rank,
+    tid
+) AS t
+JOIN rank AS r
+  ON r.rank = t.rank;
+
+CREATE OR REPLACE TEMPORARY VIEW phase_named AS
+WITH RECURSIVE around(id, kind, parent_id) AS (
+  SELECT id, kind, parent_id FROM phase
+  UNION ALL
+  SELECT a.id, p.kind, p.parent_id FROM around a JOIN phase p ON p.id = a.parent_id WHERE a.kind = 'user')
+SELECT id, coalesce(min(kind) FILTER (WHERE kind <> 'user'), min(kind)) AS kind FROM around GROUP BY id;
 
 CREATE OR REPLACE TEMPORARY VIEW shown_step AS
 SELECT
@@ -702,6 +711,24 @@ LEFT JOIN phase AS p
 LEFT JOIN module_name AS m
   ON m.id = s.peak_module_id;
 
+CREATE OR REPLACE TEMPORARY VIEW unattributed AS
+SELECT
+  s.rank,
+  ANY_VALUE(s.step) AS step,
+  s.period,
+  COALESCE(o.phase, 'outside') AS phase,
+  SUM(o.bytes) AS bytes,
+  SUM(o.allocations) AS allocations
+FROM period_place AS s
+JOIN peak_owner AS o
+  ON o.rank = s.rank AND o.period = s.rows_of
+WHERE
+  o.category = 'unattributed'
+GROUP BY
+  s.rank,
+  s.period,
+  o.phase;
+
 CREATE OR REPLACE TEMPORARY VIEW step_snapshot AS
 SELECT
   s.rank,
@@ -921,61 +948,6 @@ JOIN called AS m
 CROSS JOIN word AS w
 WHERE
   m.again <> 0 OR a.state NOT ILIKE '%-AC';
-
-CREATE OR REPLACE TEMPORARY VIEW unattributed AS
-SELECT
-  s.rank,
-  ANY_VALUE(s.step) AS step,
-  s.period,
-  COALESCE(o.phase, 'outside') AS phase,
-  SUM(o.bytes) AS bytes,
-  SUM(o.allocations) AS allocations
-FROM period_place AS s
-JOIN peak_owner AS o
-  ON o.rank = s.rank AND o.period = s.rows_of
-WHERE
-  o.category = 'unattributed'
-GROUP BY
-  s.rank,
-  s.period,
-  o.phase;
-
-CREATE OR REPLACE TEMPORARY VIEW thread_label AS
-SELECT
-  t.rank,
-  t.tid,
-  CASE WHEN t.tid = r.pid THEN 'main' WHEN t.runs_backward <> 0 THEN 'backward' ELSE 'thread ' || t.tid END AS label
-FROM (
-  SELECT
-    rank,
-    tid,
-    MAX(CAST(kind = 'backward' AS BIGINT)) AS runs_backward
-  FROM (
-    SELECT
-      rank,
-      tid,
-      kind
-    FROM phase
-    UNION ALL
-    SELECT
-      rank,
-      tid,
-      'call'
-    FROM collective
-  )
-  GROUP BY
-    rank,
-    tid
-) AS t
-JOIN rank AS r
-  ON r.rank = t.rank;
-
-CREATE OR REPLACE TEMPORARY VIEW phase_named AS
-WITH RECURSIVE around(id, kind, parent_id) AS (
-  SELECT id, kind, parent_id FROM phase
-  UNION ALL
-  SELECT a.id, p.kind, p.parent_id FROM around a JOIN phase p ON p.id = a.parent_id WHERE a.kind = 'user')
-SELECT id, coalesce(min(kind) FILTER (WHERE kind <> 'user'), min(kind)) AS kind FROM around GROUP BY id;
 
 CREATE OR REPLACE TEMPORARY VIEW survivors AS
 WITH made_in AS (
@@ -1486,6 +1458,122 @@ SELECT
   )
 FROM device_sample AS d;
 
+CREATE OR REPLACE TEMPORARY VIEW nccl_estimate AS
+SELECT
+  rank,
+  group_number,
+  comm,
+  nranks,
+  rings,
+  sends,
+  receives,
+  recorded_bytes,
+  1048576 * (
+    4 + 32 * 6 + rings * 24 * (
+      2 + 10
+    ) + sends * 32 * 2 + receives * 32 * 10
+  ) AS estimated_bytes,
+  '2.28.9' AS measured_version
+FROM (
+  SELECT
+    rank,
+    number AS group_number,
+    NULL AS comm,
+    nranks,
+    rings,
+    sends,
+    receives,
+    NULL AS recorded_bytes
+  FROM rehearsed_group
+  UNION ALL
+  SELECT
+    c.rank,
+    NULL,
+    c.comm,
+    ANY_VALUE(c.nranks) AS nranks,
+    MAX(COALESCE(CAST(k.operation IN ('AllGather', 'AllReduce', 'Broadcast', 'Reduce', 'ReduceScatter') AS BIGINT), 0)),
+    MAX(COALESCE(CAST(k.operation IN ('AlltoAll', 'Send') AS BIGINT), 0)),
+    MAX(COALESCE(CAST(k.operation IN ('AlltoAll', 'Recv') AS BIGINT), 0)),
+    ANY_VALUE(c.device_bytes) AS device_bytes
+  FROM communicator AS c
+  LEFT JOIN collective AS k
+    ON k.rank = c.rank AND k.comm = c.comm
+  WHERE
+    c.nranks > 1 AND c.device_bytes > 0
+  GROUP BY
+    c.rank,
+    c.comm
+) AS u
+WHERE
+  nranks > 1;
+
+CREATE OR REPLACE TEMPORARY VIEW rehearsal_need AS
+SELECT
+  r.rank,
+  r.world_size,
+  COALESCE(r.rehearsal_bytes, r.device_bytes) AS device_bytes,
+  r.device_bytes AS real_device_bytes,
+  (
+    SELECT
+      MAX(p.peak_reserved_bytes)
+    FROM period AS p
+    WHERE
+      p.rank = r.rank
+  ) AS reserved_bytes,
+  (
+    SELECT
+      MAX(s.bytes)
+    FROM (
+      SELECT
+        SUM(o.bytes) AS bytes
+      FROM device_owner AS o
+      WHERE
+        o.rank = r.rank
+        AND o.device = COALESCE(r.device, o.device)
+        AND NOT o.owner IN ('allocated', 'cublas_workspace', 'cached', 'other_processes', 'nccl', 'unexplained')
+      GROUP BY
+        o.at_ns
+    ) AS s
+  ) AS other_bytes,
+  (
+    SELECT
+      COUNT(*)
+    FROM oom AS m
+    WHERE
+      m.rank = r.rank
+  ) AS refused
+FROM rank AS r
+WHERE
+  NOT r.rehearsal IS NULL;
+
+CREATE OR REPLACE TEMPORARY VIEW rank_ending AS
+SELECT
+  r.rank,
+  CASE
+    WHEN (
+      (
+        SELECT
+          COUNT(*)
+        FROM oom AS o
+        WHERE
+          o.rank = r.rank AND NOT EXISTS(
+            SELECT
+              1
+            FROM step AS s
+            WHERE
+              s.rank = o.rank AND s.start_ns > o.at_ns
+          )
+      ) > 0
+    )
+    THEN 'out of memory'
+    WHEN r.fidelity = 'snapshot'
+    THEN 'snapshot'
+    WHEN r.clean_exit <> 0
+    THEN 'clean'
+    ELSE 'cut off'
+  END AS ended
+FROM rank AS r;
+
 CREATE OR REPLACE TEMPORARY VIEW host_clock AS
 WITH RECURSIVE ends AS (
   SELECT
@@ -1638,94 +1726,6 @@ WHERE
     WHERE
       NOT rehearsal IS NULL
   );
-
-CREATE OR REPLACE TEMPORARY VIEW nccl_estimate AS
-SELECT
-  rank,
-  group_number,
-  comm,
-  nranks,
-  rings,
-  sends,
-  receives,
-  recorded_bytes,
-  1048576 * (
-    4 + 32 * 6 + rings * 24 * (
-      2 + 10
-    ) + sends * 32 * 2 + receives * 32 * 10
-  ) AS estimated_bytes,
-  '2.28.9' AS measured_version
-FROM (
-  SELECT
-    rank,
-    number AS group_number,
-    NULL AS comm,
-    nranks,
-    rings,
-    sends,
-    receives,
-    NULL AS recorded_bytes
-  FROM rehearsed_group
-  UNION ALL
-  SELECT
-    c.rank,
-    NULL,
-    c.comm,
-    ANY_VALUE(c.nranks) AS nranks,
-    MAX(COALESCE(CAST(k.operation IN ('AllGather', 'AllReduce', 'Broadcast', 'Reduce', 'ReduceScatter') AS BIGINT), 0)),
-    MAX(COALESCE(CAST(k.operation IN ('AlltoAll', 'Send') AS BIGINT), 0)),
-    MAX(COALESCE(CAST(k.operation IN ('AlltoAll', 'Recv') AS BIGINT), 0)),
-    ANY_VALUE(c.device_bytes) AS device_bytes
-  FROM communicator AS c
-  LEFT JOIN collective AS k
-    ON k.rank = c.rank AND k.comm = c.comm
-  WHERE
-    c.nranks > 1 AND c.device_bytes > 0
-  GROUP BY
-    c.rank,
-    c.comm
-) AS u
-WHERE
-  nranks > 1;
-
-CREATE OR REPLACE TEMPORARY VIEW rehearsal_need AS
-SELECT
-  r.rank,
-  r.world_size,
-  COALESCE(r.rehearsal_bytes, r.device_bytes) AS device_bytes,
-  r.device_bytes AS real_device_bytes,
-  (
-    SELECT
-      MAX(p.peak_reserved_bytes)
-    FROM period AS p
-    WHERE
-      p.rank = r.rank
-  ) AS reserved_bytes,
-  (
-    SELECT
-      MAX(s.bytes)
-    FROM (
-      SELECT
-        SUM(o.bytes) AS bytes
-      FROM device_owner AS o
-      WHERE
-        o.rank = r.rank
-        AND o.device = COALESCE(r.device, o.device)
-        AND NOT o.owner IN ('allocated', 'cublas_workspace', 'cached', 'other_processes', 'nccl', 'unexplained')
-      GROUP BY
-        o.at_ns
-    ) AS s
-  ) AS other_bytes,
-  (
-    SELECT
-      COUNT(*)
-    FROM oom AS m
-    WHERE
-      m.rank = r.rank
-  ) AS refused
-FROM rank AS r
-WHERE
-  NOT r.rehearsal IS NULL;
 
 CREATE OR REPLACE TEMPORARY VIEW rank_death AS
 WITH refused AS (

@@ -6,6 +6,7 @@
 #include "output/terminal.h"
 #include "report/page.h"
 #include "report/page_text.h"
+#include "storage/memory_file.h"
 #include "viewer_sql.h"
 
 #include <errno.h>
@@ -70,12 +71,12 @@ finish:
 }
 
 static int gather(struct sl_page *page, char **out, struct sl_error *error) {
-  char *json = NULL;
+  struct sl_memory_file memory;
   size_t length = 0;
   int r = begin_page(page, error);
   if (r < 0)
     return r;
-  page->json = open_memstream(&json, &length);
+  page->json = sl_memory_file_open(&memory);
   if (!page->json)
     return sl_no_memory(error);
   fputs("{\"version\":\"" SL_VERSION "\"", page->json);
@@ -91,8 +92,8 @@ static int gather(struct sl_page *page, char **out, struct sl_error *error) {
   if (r == 0)
     r = sl_page_timeline(page, error);
   fputs("}", page->json);
-  bool failed = ferror(page->json) || page->samples.failed;
-  if (fclose(page->json) != 0 || failed)
+  char *json = sl_memory_file_close(&memory, &length);
+  if (!json || page->samples.failed)
     r = r < 0 ? r : sl_no_memory(error);
   if (r == 0 && pack(json, length, &page->samples, out) < 0)
     r = sl_no_memory(error);

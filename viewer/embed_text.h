@@ -1,8 +1,8 @@
-/* Links an SQL file into the program: SL_SQL_TEXT(symbol, "path"), declared elsewhere as extern const char symbol[]. */
-#ifndef SHARDLEDGER_SQL_EMBED_H
-#define SHARDLEDGER_SQL_EMBED_H
+/* Links a file into the program: SL_EMBED(symbol, "path"), declared elsewhere as extern const char symbol[]. */
+#ifndef SHARDLEDGER_EMBED_TEXT_H
+#define SHARDLEDGER_EMBED_TEXT_H
 
-#define SL_SQL_TEXT(symbol, path)                                                                                      \
+#define SL_EMBED(symbol, path)                                                                                         \
   __asm__(".section .rodata\n"                                                                                         \
           ".global " #symbol "\n"                                                                                      \
           ".hidden " #symbol "\n"                                                                                      \

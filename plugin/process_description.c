@@ -33,7 +33,7 @@ static long parent_of(long pid) {
   return name_end && sscanf(name_end + 1, " %*c %ld", &parent) == 1 ? parent : 0;
 }
 
-/* The parent, its parent and so on, without init: "4711 4700 12". */
+/* The parent, its parent and so on, without init: "4711 4700 12". /proc is the kernel's own: it answers at once. */
 static void describe_ancestors(void (*info)(const char *, const char *)) {
   enum { ancestors_max = 16 };
   char text[ancestors_max * 24] = "";

@@ -287,14 +287,13 @@ def main():
         jobs = Jobs(Path(work), options.device, options.out)
         signal.signal(signal.SIGTERM, jobs.end)
         checks = []
-        # Alone on the GPUs, and first: it also compiles the torch bridge that all others use.
-        alone = {"gpu_memory": lambda: check_memory(jobs)} if on_gpu else {}
+        # Alone on the GPUs, whose used memory they compare, and first: that also compiles the torch bridge that all others use.
+        alone = {"gpu_memory": lambda: check_memory(jobs), "graph_replays": lambda: check_graphs(jobs, 0)} if on_gpu else {}
         checks += [(name, check_end, name) for name in ENDS if on_gpu or name not in EITHER[1:]]
         checks += [(name, check_go_on, name) for name in GO_ON]
         if on_gpu:
             checks += [("nccl_abort", check_nccl_abort, False), ("nccl_abort_os_exit", check_nccl_abort, True)]
-            checks += [("graph_replays", check_graphs), ("run_exit_status", check_run_status)]
-            checks += [("without_cupti", check_without_cupti)]
+            checks += [("run_exit_status", check_run_status), ("without_cupti", check_without_cupti)]
             checks += [(tool, check_tool, tool) for tool in TOOLS]
         unknown = sorted(set(options.only or []) - {*alone, *(check[0] for check in checks)})
         if unknown:

@@ -189,9 +189,10 @@ static int ends_find(struct change *c) {
     c->ends_before[i] = SIZE_MAX;
     if (event->kind != SL_TAPE_alloc)
       continue;
-    if (c->parts[event->index] == PART_gradient)
+    if (c->parts[event->index] == PART_gradient) {
       c->ends_before[i] = c->at_latest ? sl_gradient_turn_late(&place, i) : sl_gradient_turn_early(&place, i);
-    else if (c->parts[event->index] == PART_reduced && !c->no_sync)
+      sl_gradient_turn_doubt(c->tape);
+    } else if (c->parts[event->index] == PART_reduced && !c->no_sync)
       c->ends_before[i] = reduced_end(c, i);
     if (c->ends_before[i] != SIZE_MAX)
       c->ending[c->ending_count++] = i;

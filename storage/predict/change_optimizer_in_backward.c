@@ -217,6 +217,7 @@ static int gradient_turn(struct change *c, const struct sl_gradient_place *place
     return 0;
   const size_t early = sl_gradient_turn_early(place, made) - 1, until = sl_gradient_turn_late(place, made) - 1;
   const size_t late = until > early ? until : early;
+  sl_gradient_turn_doubt(c->tape);
   struct turn turn = {.parameter = parameter,
                       .gradient = gradient,
                       .states_at = early,

@@ -152,3 +152,11 @@ size_t sl_gradient_turn_late(const struct sl_gradient_place *p, size_t made) {
       end = alloc_from(p, i);
   return end;
 }
+
+void sl_gradient_turn_doubt(struct sl_tape *tape) {
+  static const char why[] =
+      "code that torch.compile made lets go of tensors within one operator, so when autograd adds "
+      "gradients is not known";
+  if (tape->is_compiled && !strstr(tape->doubt, why))
+    sl_tape_doubt(tape, "%s", why);
+}

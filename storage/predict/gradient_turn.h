@@ -11,7 +11,8 @@
  * when it is over. As a parameter may be used twice, any later temporary of the gradient's size may be another part of
  * it, which is added as soon as its own operator is over, unless it was staged, or one operator at least has ended
  * while it lived: something was freed then that was saved, or that was made by an operator before its own, and
- * something made after that.
+ * something made after that. Code that torch.compile made lets go of tensors within one operator: there neither end is
+ * proven.
  */
 #ifndef SHARDLEDGER_GRADIENT_TURN_H
 #define SHARDLEDGER_GRADIENT_TURN_H
@@ -30,5 +31,8 @@ struct sl_gradient_place { /* the events of a step up to its optimizer, in order
 /* The event before which it is, at the earliest and at the latest, of a gradient that the one at made makes. */
 size_t sl_gradient_turn_early(const struct sl_gradient_place *place, size_t made);
 size_t sl_gradient_turn_late(const struct sl_gradient_place *place, size_t made);
+
+/* For a change that has used them: where they are not proven, says so in sl_tape.doubt. */
+void sl_gradient_turn_doubt(struct sl_tape *tape);
 
 #endif

@@ -267,6 +267,7 @@ static int rank_read(struct sl_db *db, struct sl_tape *tape, struct sl_error *er
     tape->device_bytes = (uint64_t)sl_column_int(row, 2);
     tape->restored = sl_column_int(row, 4) > 0;
     tape->world_size = sl_column_int(row, 6);
+    tape->is_compiled = sl_column_int(row, 7) > 0;
     tape->config = strdup(sl_column_text(row, 1));
     r = 0;
     if (!tape->config)

@@ -80,6 +80,7 @@ struct sl_tape_rest { /* what was put after the recorded end: an earlier step's,
 struct sl_tape {
   uint32_t rank;
   int64_t device, world_size;
+  bool is_compiled;                     /* some of its operators of autograd are made by torch.compile */
   char *config;                         /* PYTORCH_CUDA_ALLOC_CONF as recorded */
   uint64_t device_bytes, outside_bytes; /* of the device: all; the most that was not the allocator's. 0: unknown */
   bool restored;                        /* recording began later than the allocator */

@@ -1,7 +1,12 @@
 """Every pair of docs/prediction.md: what 'shardledger whatif' says of one recorded run is what PyTorch said of another one."""
 
+import csv
+import io
+import shutil
+
 import pytest
-from checks.prediction import PAIRS, compare, is_proven
+from checks.harness import shardledger
+from checks.prediction import DATA, PAIRS, compare, is_proven
 
 
 @pytest.fixture(scope="module")
@@ -20,3 +25,11 @@ def test_the_loss_in_pieces_takes_what_was_recorded(pair, scratch):
     found = compare(pair, scratch)
     for quantity in ("requested", "allocated"):
         assert found[quantity]["within"] == found[quantity]["figures"], found
+
+
+@pytest.mark.parametrize("job, standing", [("loop", "bound"), ("compiled", "estimate")])
+def test_when_compiled_code_lets_go_of_tensors_is_not_proven(job, standing, scratch):
+    run = scratch / job
+    shutil.copytree(DATA / "code" / "idle" / job, run)
+    found = list(csv.DictReader(io.StringIO(shardledger("whatif", run, "--accumulate", "2", "--csv"))))
+    assert [row["standing"] for row in found if row["figure"] == "requested"] == [standing], found

@@ -22,6 +22,7 @@ class Browser(report_pages.Browser):
 
     def open(self, path, width=1400):
         self.driver.ask("browsingContext.setViewport", context=self.driver.tab, viewport={"width": width, "height": 1000})
+        self.js("delete document.documentElement.dataset.ready")  # of the page before, which may still answer when navigating is over
         self.driver.ask("browsingContext.navigate", context=self.driver.tab, url=path if "://" in str(path) else pathlib.Path(path).as_uri(), wait="complete")
         self.wait("return document.documentElement.dataset.ready")
         return self

@@ -14,8 +14,6 @@
 #include <string.h>
 #include <time.h>
 
-#define ALIVE_NS 2000000000u /* a process that goes on records every second */
-
 /* What is looked up of a process only where it matters. */
 struct evidence {
   size_t family, host; /* numbers: the same for the same text */
@@ -192,7 +190,7 @@ static int has_ended(struct sorting *s, size_t at, uint64_t start_ns) {
       return r;
     evidence->has_end = true;
   }
-  return evidence->end_ns < start_ns && evidence->end_ns + ALIVE_NS < s->now_ns;
+  return evidence->end_ns < start_ns && evidence->end_ns + SL_ALIVE_NS < s->now_ns;
 }
 
 /* Whether all of the attempt had ended when the process began: 1, 0 or a negative errno. */
@@ -211,7 +209,8 @@ static int is_over(struct sorting *s, size_t attempt, uint64_t start_ns) {
     }
     group->ends_known = true;
   }
-  return group->last_start_ns < start_ns && group->last_end_ns < start_ns && group->last_end_ns + ALIVE_NS < s->now_ns;
+  return group->last_start_ns < start_ns && group->last_end_ns < start_ns &&
+         group->last_end_ns + SL_ALIVE_NS < s->now_ns;
 }
 
 /* What the members of its host say of the launcher. false: the process is of another attempt. */

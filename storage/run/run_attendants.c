@@ -3,53 +3,51 @@
 
 #include "storage/hash_table.h"
 
-#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define ALIVE_NS 2000000000u /* a process that goes on records every second */
+enum { PLACE_CHARS = 320 }; /* a host's name has 255 at most */
 
 struct known {
-  int64_t pid;
-  size_t process; /* the latest with this id on any host */
+  char place[PLACE_CHARS]; /* "4711 host" */
+  size_t process;          /* the latest there */
   UT_hash_handle hh;
 };
 
 struct search {
   struct sl_run *run;
-  struct known *by_pid;
-  size_t *before;     /* by process: the one with the same id that was entered before it; SIZE_MAX: none */
+  struct known *by_place;
   signed char *steps; /* by process: whether it has some; -1: not looked up */
   struct sl_error *error;
 };
 
-static int pid_enter(struct search *search, size_t process) {
-  const int64_t pid = search->run->processes[process].identity.pid;
+/* The latest process with this id on this host, of those that were entered; NULL: none. */
+static struct known *known_find(const struct search *search, int64_t pid, const char *host) {
   struct known *known;
-  search->before[process] = SIZE_MAX;
-  HASH_FIND(hh, search->by_pid, &pid, sizeof pid, known);
+  char place[PLACE_CHARS];
+  snprintf(place, sizeof place, "%" PRId64 " %s", pid, host);
+  HASH_FIND_STR(search->by_place, place, known);
+  return known;
+}
+
+static int known_enter(struct search *search, size_t process) {
+  const struct sl_run_identity *own = &search->run->processes[process].identity;
+  struct known *known = known_find(search, own->pid, own->host);
   if (!known) {
     known = calloc(1, sizeof *known);
     if (!known)
       return sl_no_memory(search->error);
-    *known = (struct known){.pid = pid, .process = SIZE_MAX};
-    SL_HASH_ADD(search->by_pid, pid, known);
-    if (!known)
+    snprintf(known->place, sizeof known->place, "%" PRId64 " %s", own->pid, own->host);
+    HASH_ADD_STR(search->by_place, place, known);
+    if (SL_HASH_FAILED(known)) {
+      free(known);
       return sl_no_memory(search->error);
+    }
   }
-  search->before[process] = known->process;
   known->process = process;
   return 0;
-}
-
-/* The latest process with this id on the host, of those that began before; SIZE_MAX: none was recorded. */
-static size_t pid_find(const struct search *search, int64_t pid, const char *host) {
-  const struct known *known;
-  HASH_FIND(hh, search->by_pid, &pid, sizeof pid, known);
-  size_t at = known ? known->process : SIZE_MAX;
-  while (at != SIZE_MAX && strcmp(search->run->processes[at].identity.host, host) != 0)
-    at = search->before[at];
-  return at;
 }
 
 /* 1, 0 or a negative errno. */
@@ -69,7 +67,7 @@ static int pair_look(struct search *search, size_t ancestor, size_t process) {
   if (one->rank != other->rank || strcmp(one->identity.family, other->identity.family) != 0)
     return 0;
   int r = sl_run_process_end(one->path, &end_ns, search->error);
-  if (r < 0 || end_ns + ALIVE_NS < other->start_ns)
+  if (r < 0 || end_ns + SL_ALIVE_NS < other->start_ns)
     return r; /* then its id has become another's, which was not recorded */
   const int ones = has_steps(search, ancestor), others = ones < 0 ? ones : has_steps(search, process);
   if (others < 0)
@@ -87,26 +85,24 @@ static int process_look(struct search *search, size_t process) {
     const int64_t pid = strtoll(at, &end, 10);
     if (end == at)
       break;
-    const size_t ancestor = pid_find(search, pid, own->host);
-    r = ancestor == SIZE_MAX ? 0 : pair_look(search, ancestor, process);
+    const struct known *ancestor = known_find(search, pid, own->host);
+    r = ancestor ? pair_look(search, ancestor->process, process) : 0;
   }
-  return r < 0 ? r : pid_enter(search, process);
+  return r < 0 ? r : known_enter(search, process);
 }
 
 int sl_run_find_attendants(struct sl_run *run, struct sl_error *error) {
-  struct search search = {
-      .run = run, .before = calloc(run->count, sizeof *search.before), .steps = malloc(run->count), .error = error};
-  int r = search.before && search.steps ? 0 : sl_no_memory(error);
+  struct search search = {.run = run, .steps = malloc(run->count), .error = error};
+  int r = search.steps ? 0 : sl_no_memory(error);
   if (r == 0)
     memset(search.steps, -1, run->count);
   for (size_t i = 0; i < run->count && r == 0; i++)
     r = process_look(&search, i);
   struct known *known, *next;
-  HASH_ITER(hh, search.by_pid, known, next) {
-    HASH_DEL(search.by_pid, known);
+  HASH_ITER(hh, search.by_place, known, next) {
+    HASH_DEL(search.by_place, known);
     free(known);
   }
-  free(search.before);
   free(search.steps);
   return r;
 }

@@ -51,6 +51,9 @@ bool sl_run_identity_is(const struct sl_run_identity *identity, const char *word
 int sl_run_world_communicator(const char *path, int64_t world_size, uint64_t *id, struct sl_error *error);
 int sl_run_process_end(const char *path, uint64_t *end_ns, struct sl_error *error);
 
+/* A process that goes on records every second: one whose last record is older has ended. */
+#define SL_ALIVE_NS 2000000000u
+
 /* Whether it trains: a step of the companion's is among its first events. 1, 0 or a negative errno. */
 int sl_run_has_steps(const char *path, struct sl_error *error);
 

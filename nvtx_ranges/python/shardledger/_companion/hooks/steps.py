@@ -106,7 +106,7 @@ def forward(root):
                 _zero_grad_begins = False
             _begin()
         _saw_forward = True
-        if not cycle.ends_steps() and id(root) not in _versions:
+        if not cycle.ends_steps() and id(root) not in _versions and cycle.alive():
             _versions[id(root)] = _version_of(root)
 
 

@@ -19,6 +19,7 @@ struct place {
 
 struct sl_site_places {
   struct place *places;
+  bool lack_memory;
 };
 
 struct sl_site_places *sl_site_places_new(void) {
@@ -64,11 +65,15 @@ static void place_note(struct sl_site_places *places, uint64_t key, struct sl_pl
   if (place) {
     place->steps = place->is.site != is.site || !place->steps ? 0 : place->steps + (place->is.step != is.step);
     place->is = is;
-  } else if (HASH_COUNT(places->places) < PLACES_MAX && (place = calloc(1, sizeof *place))) {
-    place->key = key;
-    place->is = is;
-    place->steps = 1;
-    SL_HASH_ADD(places->places, key, place);
+  } else if (HASH_COUNT(places->places) < PLACES_MAX) {
+    place = calloc(1, sizeof *place);
+    if (place) {
+      place->key = key;
+      place->is = is;
+      place->steps = 1;
+      SL_HASH_ADD(places->places, key, place);
+    }
+    places->lack_memory |= !place;
   }
 }
 
@@ -106,4 +111,8 @@ void sl_site_places_outlived(struct sl_site_places *places, uint64_t place_numbe
 int64_t sl_site_places_unused(const struct sl_site_places *places, uint64_t place_number) {
   const struct place *place = place_find(places, place_number);
   return place && place->outlived == OUTLIVED_unused ? place->unused_step : -1;
+}
+
+bool sl_site_places_lack_memory(const struct sl_site_places *places) {
+  return places->lack_memory;
 }

@@ -27,8 +27,7 @@ struct sl_site_places *sl_site_places_free(struct sl_site_places *places); /* NU
 
 /*
  * An allocation of a step, the nth (from 0) in this phase, innermost at its time. site: recorded for it; 0: none.
- * Returns the site that it has: its own, or that of its place in an earlier step. Without memory for a new place it is
- * forgotten.
+ * Returns the site that it has: its own, or that of its place in an earlier step.
  */
 struct sl_place_site sl_site_places_site(struct sl_site_places *places, const struct sl_phase *phase, uint32_t nth,
                                          uint64_t requested_bytes, int64_t step, uint32_t site);
@@ -39,5 +38,8 @@ struct sl_place_site sl_site_places_site(struct sl_site_places *places, const st
  */
 void sl_site_places_outlived(struct sl_site_places *places, uint64_t place, int64_t step, bool used);
 int64_t sl_site_places_unused(const struct sl_site_places *places, uint64_t place);
+
+/* Whether memory ran out for a place: then later steps lack sites that they should have. */
+bool sl_site_places_lack_memory(const struct sl_site_places *places);
 
 #endif

@@ -237,7 +237,7 @@ static int rank_write(struct sl_rank_builder *b, const struct sl_event_device *d
   for (uint32_t i = 0; i < module_count && r == 0; i++)
     r = sl_write_module(b->writer, &modules[i], b->error);
   if (r == 0)
-    r = sl_sites_write(b->sites.known, b->writer, b->error);
+    r = sl_rank_sites_write(&b->sites, b->writer, b->error);
   if (r == 0)
     r = sl_rank_uses_write(b);
   if (r == 0)

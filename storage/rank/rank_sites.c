@@ -78,3 +78,7 @@ void sl_rank_sites_existing(struct sl_rank_sites *sites, struct sl_allocation *a
   a->site = sl_sites_known(sites->known, site);
   a->site_step = -1;
 }
+
+int sl_rank_sites_write(const struct sl_rank_sites *sites, struct sl_ledger_writer *writer, struct sl_error *error) {
+  return sl_site_places_lack_memory(sites->places) ? sl_no_memory(error) : sl_sites_write(sites->known, writer, error);
+}

@@ -37,4 +37,7 @@ void sl_rank_sites_allocation(struct sl_rank_sites *sites, struct sl_allocation 
 /* The same of one that was there before recording began. */
 void sl_rank_sites_existing(struct sl_rank_sites *sites, struct sl_allocation *a, uint32_t site);
 
+/* Rows of the tables frame and site, once all allocations have theirs. 0 or a negative errno. */
+int sl_rank_sites_write(const struct sl_rank_sites *sites, struct sl_ledger_writer *writer, struct sl_error *error);
+
 #endif

@@ -10,7 +10,7 @@
  * The median of all bursts of all threads counts. At the end the log is read back: lost must be 0, else the figures
  * are those of losing events.
  */
-#include "shardledger.h"
+#include "plugin/shardledger.h"
 #include "storage/log/log_reader.h"
 #include "tests/fakes/fake_cupti.h"
 

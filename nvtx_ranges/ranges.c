@@ -5,7 +5,7 @@
  */
 #include "ranges.h"
 
-#include "config.h"
+#include "plugin/process/config.h"
 #include "shardledger_nvtx.h"
 
 #include <stddef.h>

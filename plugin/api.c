@@ -4,11 +4,11 @@
  */
 #include "shardledger.h"
 
-#include "config.h"
-#include "device_sampler.h"
-#include "event_log.h"
-#include "log_helper.h"
-#include "source.h"
+#include "plugin/log/event_log.h"
+#include "plugin/log/log_helper.h"
+#include "plugin/process/config.h"
+#include "plugin/sources/device_sampler.h"
+#include "plugin/sources/source.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>

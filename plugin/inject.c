@@ -3,14 +3,13 @@
  * the first cuInit. From there it attaches itself to NVTX and, in a Python program, brings the companion in. Where that
  * variable can't be set, under Nsight Compute, the same happens at the program's first NVTX call.
  */
-#include "inject.h"
-
-#include "config.h"
-#include "event_log.h"
-#include "package_place.h"
+#include "plugin/log/event_log.h"
+#include "plugin/log/thread_state.h"
+#include "plugin/process/config.h"
+#include "plugin/process/package_place.h"
+#include "plugin/sources/source.h"
+#include "plugin/sources/source_nvtx.h"
 #include "shardledger.h"
-#include "source.h"
-#include "thread_state.h"
 
 #include <dlfcn.h>
 #include <limits.h>
@@ -145,13 +144,23 @@ static void inject(void) {
 }
 
 /* Called by the CUDA driver. Anything but 1 would be reported to the user as a failed injection. */
-__attribute__((visibility("default"))) int InitializeInjection(void) {
+SL_API int InitializeInjection(void) {
   inject();
   return 1;
 }
 
-void sl_inject_by_nvtx(void) {
+/*
+ * Called by each library's copy of NVTX at its first call. Always 1: after a 0 NVTX would unload this library, which is
+ * in use elsewhere. Where `shardledger run` could not leave the attaching to CUDA (SHARDLEDGER_ATTACH=nvtx), this does
+ * it.
+ */
+SL_API int InitializeInjectionNvtx2(NvtxGetExportTableFunc_t get_export_table);
+
+SL_API int InitializeInjectionNvtx2(NvtxGetExportTableFunc_t get_export_table) {
+  sl_log_init();
+  sl_source_nvtx_attach(get_export_table);
   const char *by = secure_getenv("SHARDLEDGER_ATTACH");
   if (by && strcmp(by, "nvtx") == 0)
     inject();
+  return 1;
 }

@@ -2,7 +2,7 @@
 #include "manual.h"
 
 #include "command.h"
-#include "plugin/config.h"
+#include "plugin/process/config.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /*
- * Layout of the event log on disk. The writer is plugin/event_log.c, the reader storage/log/log_reader.c.
+ * Layout of the event log on disk. The writer is plugin/log/event_log.c, the reader storage/log/log_reader.c.
  *
  * A process owns one directory, <host>-<pid>-<start>/, with
  *   NNNNNNNN.slog   one raw segment each (8 hexadecimal digits: the segment's number, from 0, unique in the process)

@@ -5,7 +5,7 @@
 #include "fuzz.h"
 
 extern "C" {
-#include "plugin/source_nvtx.h"
+#include "plugin/sources/source_nvtx.h"
 int InitializeInjectionNvtx2(NvtxGetExportTableFunc_t get_export_table);
 int InitializeInjectionNvtxExtension(nvtxExtModuleInfo_t *module);
 }

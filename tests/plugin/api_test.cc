@@ -4,7 +4,7 @@
 #include "plugin/shardledger.h"
 
 extern "C" {
-#include "plugin/event_log.h"
+#include "plugin/log/event_log.h"
 }
 
 #include <gtest/gtest.h>

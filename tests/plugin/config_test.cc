@@ -2,7 +2,7 @@
 #include "plugin/recorded.h"
 
 extern "C" {
-#include "plugin/config.h"
+#include "plugin/process/config.h"
 }
 
 #include <gtest/gtest.h>

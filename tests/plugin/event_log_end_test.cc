@@ -3,8 +3,8 @@
 #include "plugin/marks.h"
 
 extern "C" {
-#include "plugin/log_helper.h"
-#include "plugin/thread_state.h"
+#include "plugin/log/log_helper.h"
+#include "plugin/log/thread_state.h"
 #include "storage/log/log_reader.h"
 }
 

@@ -2,7 +2,7 @@
 #include "plugin/marks.h"
 
 extern "C" {
-#include "plugin/thread_state.h"
+#include "plugin/log/thread_state.h"
 }
 
 #include <gtest/gtest.h>

@@ -5,8 +5,8 @@
 #include "plugin/format/log_format.h"
 
 extern "C" {
-#include "plugin/log_helper.h"
-#include "plugin/thread_state.h"
+#include "plugin/log/log_helper.h"
+#include "plugin/log/thread_state.h"
 #include "storage/log/log_reader.h"
 }
 

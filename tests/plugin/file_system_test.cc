@@ -2,8 +2,8 @@
 #include "plugin/marks.h"
 
 extern "C" {
-#include "plugin/event_log.h"
-#include "plugin/segment_written.h"
+#include "plugin/log/event_log.h"
+#include "plugin/log/segment_written.h"
 }
 
 #include <atomic>

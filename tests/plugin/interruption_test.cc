@@ -2,7 +2,7 @@
 #include "plugin/marks.h"
 
 extern "C" {
-#include "plugin/event_log.h"
+#include "plugin/log/event_log.h"
 #include "plugin/shardledger.h"
 }
 

@@ -13,8 +13,8 @@
 #include "plugin/shardledger.h"
 
 extern "C" {
-#include "plugin/event_log.h"
-#include "plugin/sealed_files.h"
+#include "plugin/log/event_log.h"
+#include "plugin/log/sealed_files.h"
 #include "storage/ledger.h"
 #include "storage/log/log_reader.h"
 }

@@ -2,9 +2,9 @@
 #include "plugin/marks.h"
 
 extern "C" {
-#include "plugin/event_log.h"
-#include "plugin/segment_pool.h"
-#include "plugin/segment_written.h"
+#include "plugin/log/event_log.h"
+#include "plugin/log/segment_pool.h"
+#include "plugin/log/segment_written.h"
 }
 
 #include <atomic>

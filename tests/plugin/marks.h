@@ -5,7 +5,7 @@
 #include "plugin/recorded.h"
 
 extern "C" {
-#include "plugin/event_log.h"
+#include "plugin/log/event_log.h"
 }
 
 #include <cstdint>

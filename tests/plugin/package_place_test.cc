@@ -1,6 +1,6 @@
 /* Where the Python package is found that was installed with the library. */
 extern "C" {
-#include "plugin/package_place.h"
+#include "plugin/process/package_place.h"
 }
 
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 /* Placeholders of a run directory's name: what they are filled with, and what is left alone. */
 extern "C" {
-#include "plugin/placeholders.h"
+#include "plugin/process/placeholders.h"
 }
 
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 # What the tests of the capture sources (plugin_source_test) attach the real plugin to, in processes of their own: fakes
 # of CUPTI and libcuda, and real copies of NVTX.
-include(${PROJECT_SOURCE_DIR}/plugin/cuda_headers.cmake)
+include(${PROJECT_SOURCE_DIR}/plugin/driver/cuda_headers.cmake)
 set(fakes ${PROJECT_SOURCE_DIR}/tests/fakes)
 
 # fake_library(target soname SOURCES …): in a directory of its own, because two of them have one file name.

@@ -2,7 +2,7 @@
 #include "plugin/recorded.h"
 
 extern "C" {
-#include "plugin/step_window.h"
+#include "plugin/sources/step_window.h"
 }
 
 #include <gtest/gtest.h>

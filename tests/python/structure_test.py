@@ -12,8 +12,9 @@ SOURCES = {str(path.relative_to(ROOT)): path.read_text() for top in ("plugin", "
            for path in sorted((ROOT / top).rglob("*")) if path.suffix in (".c", ".h", ".cpp", ".def")}
 C = [name for name in SOURCES if name.endswith((".c", ".h")) and not name.startswith("nvtx_ranges")]
 
-# From the ground up: a folder includes those before it. storage/ledger.h is what storage/ offers as a whole.
-FLOORS = ["nvtx_ranges/kinds", "plugin/format", "plugin", "nvtx_ranges", "storage", "storage/log", "storage/allocator", "storage/rules", "storage/phases",
+# From the ground up: a folder includes those before it. plugin/shardledger.h and storage/ledger.h are what these offer as a whole.
+FLOORS = ["nvtx_ranges/kinds", "plugin/shardledger", "plugin/format", "plugin/process", "plugin/log", "plugin/driver",
+          "plugin/sources", "plugin", "nvtx_ranges", "storage", "storage/log", "storage/allocator", "storage/rules", "storage/phases",
           "storage/attribution", "storage/tracker", "storage/tables/declared", "storage/tables", "storage/code",
           "storage/collectives", "storage/device", "storage/snapshot", "storage/rank", "storage/run", "storage/predict",
           "storage/advise", "storage/ledger", "storage/live", "storage/trim", "viewer/output", "viewer", "viewer/exports",

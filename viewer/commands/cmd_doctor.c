@@ -5,7 +5,7 @@
 #include "open_ledger.h"
 #include "output/text.h"
 #include "output/units.h"
-#include "package_place.h"
+#include "plugin/process/package_place.h"
 
 #include <dlfcn.h>
 #include <errno.h>

@@ -10,7 +10,7 @@
 #include "commands/rehearsal_plan.h"
 #include "installation.h"
 #include "open_ledger.h"
-#include "package_place.h"
+#include "plugin/process/package_place.h"
 
 #include <errno.h>
 #include <glob.h>

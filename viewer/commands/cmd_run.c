@@ -5,8 +5,8 @@
 #include "commands/trimmer.h"
 #include "installation.h"
 #include "open_ledger.h"
-#include "plugin/config.h"
-#include "plugin/placeholders.h"
+#include "plugin/process/config.h"
+#include "plugin/process/placeholders.h"
 #include "storage/rules/user_rules.h"
 
 #include <ctype.h>

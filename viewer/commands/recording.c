@@ -7,7 +7,7 @@
 #include "commands/summary.h"
 #include "open_ledger.h"
 #include "output/terminal.h"
-#include "plugin/nsight_compute.h"
+#include "plugin/process/nsight_compute.h"
 #include "storage/rules/user_rules.h"
 
 #include <errno.h>

@@ -2,7 +2,7 @@
 #include "commands/trimmer.h"
 
 #include "output/terminal.h"
-#include "plugin/config.h"
+#include "plugin/process/config.h"
 #include "storage/trim/run_trim.h"
 
 #include <errno.h>

@@ -5,7 +5,7 @@
  */
 #include "exports/export.h"
 #include "installation.h"
-#include "package_place.h"
+#include "plugin/process/package_place.h"
 
 #include <errno.h>
 #include <limits.h>

@@ -1,4 +1,4 @@
-"""The environment options that the companion needs. The C libraries read the environment, by the table in plugin/config.h."""
+"""The environment options that the companion needs. The C libraries read the environment, by the table in plugin/process/config.h."""
 
 from . import native
 

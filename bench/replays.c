@@ -3,9 +3,9 @@
  * of each rank, processor time for 2,000 allocations and for 10^6. Of less than a hundredth of so many the time is that
  * of the beginning, which is not scaled.
  */
-#include "storage/predict/floor.h"
-#include "storage/predict/replay.h"
-#include "storage/predict/tape.h"
+#include "storage/predict/replay/floor.h"
+#include "storage/predict/replay/replay.h"
+#include "storage/predict/tape/tape.h"
 
 #include <stdio.h>
 #include <time.h>

@@ -14,8 +14,8 @@
 #include "candidates.h"
 #include "continuation.h"
 #include "price.h"
-#include "storage/predict/floor.h"
-#include "storage/predict/whatif.h"
+#include "storage/predict/replay/floor.h"
+#include "storage/predict/replay/whatif.h"
 #include "verdict.h"
 
 enum { SL_ADVICE_PARTS = 3 };

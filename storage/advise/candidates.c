@@ -1,12 +1,12 @@
 /* Lists the changes that advice chooses among, for one rank's tape. */
 #include "candidates.h"
 
-#include "storage/predict/change_loss_chunks.h"
-#include "storage/predict/change_optimizer.h"
-#include "storage/predict/change_optimizer_in_backward.h"
-#include "storage/predict/change_recompute.h"
-#include "storage/predict/change_reshard_on.h"
-#include "storage/predict/change_workspaces.h"
+#include "storage/predict/changes/change_loss_chunks.h"
+#include "storage/predict/changes/change_optimizer.h"
+#include "storage/predict/changes/change_optimizer_in_backward.h"
+#include "storage/predict/changes/change_recompute.h"
+#include "storage/predict/changes/change_reshard_on.h"
+#include "storage/predict/changes/change_workspaces.h"
 #include "storage/tables/sql_text.h"
 
 /* ---- how each is made of a tape: apply_WORD ---- */

@@ -2,8 +2,8 @@
 #ifndef SHARDLEDGER_CANDIDATES_H
 #define SHARDLEDGER_CANDIDATES_H
 
-#include "storage/predict/changes.h"
-#include "storage/predict/tape.h"
+#include "storage/predict/changes/changes.h"
+#include "storage/predict/tape/tape.h"
 
 enum sl_price {                   /* where what a change costs in time comes from */
                 SL_PRICE_nothing, /* none is known of */

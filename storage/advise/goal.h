@@ -10,7 +10,7 @@
 #ifndef SHARDLEDGER_GOAL_H
 #define SHARDLEDGER_GOAL_H
 
-#include "storage/predict/tape.h"
+#include "storage/predict/tape/tape.h"
 
 enum sl_limit { SL_LIMIT_none, SL_LIMIT_budget, SL_LIMIT_process, SL_LIMIT_device };
 

@@ -1,7 +1,7 @@
 /* Finds the largest batch that fits, from runs with other batches. */
 #include "largest_batch.h"
 
-#include "storage/predict/changes.h"
+#include "storage/predict/changes/changes.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,14 +1,14 @@
 /*
  * The largest batch with which a run fits under its limit, from runs of the same job with other batches: how each
- * size grows is fitted to them (storage/predict/change_scale.h), so nothing of it is proven. One run alone tells of no
+ * size grows is fitted to them (storage/predict/changes/change_scale.h), so nothing of it is proven. One run alone tells of no
  * size how it grows.
  */
 #ifndef SHARDLEDGER_LARGEST_BATCH_H
 #define SHARDLEDGER_LARGEST_BATCH_H
 
 #include "goal.h"
-#include "storage/predict/change_scale.h"
-#include "storage/predict/whatif.h"
+#include "storage/predict/changes/change_scale.h"
+#include "storage/predict/replay/whatif.h"
 #include "storage/tables/db.h"
 
 enum { SL_LARGEST_FACTOR = 64 }; /* of the largest recorded batch: no larger one is tried */

@@ -2,8 +2,8 @@
 #ifndef SHARDLEDGER_RESERVED_H
 #define SHARDLEDGER_RESERVED_H
 
-#include "storage/predict/replay.h"
-#include "storage/predict/tape.h"
+#include "storage/predict/replay/replay.h"
+#include "storage/predict/tape/tape.h"
 
 struct sl_reserved {
   uint64_t most, from; /* since that event; 0: the first */

@@ -1,7 +1,7 @@
 /* Decides whether any change can be enough, from what is needed whatever is changed. */
 #include "verdict.h"
 
-#include "storage/predict/shards.h"
+#include "storage/predict/shards/shards.h"
 #include "storage/tables/sql_text.h"
 
 struct kept {

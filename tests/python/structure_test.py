@@ -14,9 +14,10 @@ C = [name for name in SOURCES if name.endswith((".c", ".h")) and not name.starts
 
 # From the ground up: a folder includes those before it. plugin/shardledger.h and storage/ledger.h are what these offer as a whole.
 FLOORS = ["nvtx_ranges/kinds", "plugin/shardledger", "plugin/format", "plugin/process", "plugin/log", "plugin/driver",
-          "plugin/sources", "plugin", "nvtx_ranges", "storage", "storage/log", "storage/allocator", "storage/rules", "storage/phases",
-          "storage/attribution", "storage/tracker", "storage/tables/declared", "storage/tables", "storage/code",
-          "storage/collectives", "storage/device", "storage/snapshot", "storage/rank", "storage/run", "storage/predict",
+          "plugin/sources", "plugin", "nvtx_ranges", "storage", "storage/log", "storage/allocator", "storage/rules",
+          "storage/phases", "storage/attribution", "storage/tracker", "storage/tables/declared", "storage/tables",
+          "storage/code", "storage/collectives", "storage/device", "storage/snapshot", "storage/rank", "storage/run",
+          "storage/predict/tape", "storage/predict/shards", "storage/predict/changes", "storage/predict/replay",
           "storage/advise", "storage/ledger", "storage/live", "storage/trim", "viewer/output", "viewer", "viewer/exports",
           "viewer/serve", "viewer/commands", "viewer/report"]
 GENERATED = {"viewer_sql.h", "storage/tables/sql_text.h"}
@@ -101,3 +102,11 @@ def test_functions_above_60_lines_have_a_reason():
                                          ("static int\nlong_name(int a,\n  int b) {\n}\n", [("long_name", 4)])])
 def test_functions_are_found(text, found):
     assert list(functions(text)) == found
+
+
+def test_pages_name_only_files_that_are_there():
+    tops = "plugin|storage|viewer|nvtx_ranges|bench|scripts|tests|docs"
+    named = {(page.name, path) for page in [*(ROOT / "docs").glob("*.md"), ROOT / "README.md"]
+             for path in re.findall(rf"(?<![\w/.$}}-])((?:{tops})/[\w/.-]+\.\w+)\b", page.read_text())}
+    assert len(named) > 40
+    assert not {(page, path) for page, path in named if not (ROOT / path).exists()}

@@ -1,6 +1,6 @@
 // Periods that need not be played: whole cycles after which all is as before, and not a part of one.
 extern "C" {
-#include "storage/predict/cycles.h"
+#include "storage/predict/replay/cycles.h"
 }
 
 #include <gtest/gtest.h>

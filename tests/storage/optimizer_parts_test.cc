@@ -1,6 +1,6 @@
 // Which parameter each allocation of an optimizer's step is of, with several groups and frozen parameters.
 extern "C" {
-#include "storage/predict/optimizer_parts.h"
+#include "storage/predict/shards/optimizer_parts.h"
 }
 
 #include <gtest/gtest.h>

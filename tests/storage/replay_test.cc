@@ -4,8 +4,8 @@
 
 extern "C" {
 #include "storage/ledger.h"
-#include "storage/predict/floor.h"
-#include "storage/predict/replay.h"
+#include "storage/predict/replay/floor.h"
+#include "storage/predict/replay/replay.h"
 }
 
 #include <gtest/gtest.h>

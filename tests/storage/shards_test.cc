@@ -1,6 +1,6 @@
 // What FSDP2's rules say of shapes, against what a recorded run of these shapes took, and where shards are uneven.
 extern "C" {
-#include "storage/predict/shards.h"
+#include "storage/predict/shards/shards.h"
 }
 
 #include <gtest/gtest.h>

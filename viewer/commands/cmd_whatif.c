@@ -4,7 +4,7 @@
 #include "commands/whatif_question.h"
 #include "output/units.h"
 #include "storage/grow.h"
-#include "storage/predict/floor.h"
+#include "storage/predict/replay/floor.h"
 #include "viewer_sql.h"
 
 #include <errno.h>

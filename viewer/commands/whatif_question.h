@@ -4,8 +4,8 @@
 
 #include "ask_ledger.h"
 #include "command.h"
-#include "storage/predict/changes.h"
-#include "storage/predict/whatif.h"
+#include "storage/predict/changes/changes.h"
+#include "storage/predict/replay/whatif.h"
 
 enum sl_whatif_by { SL_WHATIF_life, SL_WHATIF_period };
 

@@ -1,12 +1,12 @@
 /* Samples the devices by NVML once a second, on a thread that may hang. */
 #include "device_sampler.h"
 
+#include "device_description.h"
 #include "plugin/driver/nvml.h"
 #include "plugin/log/event_log.h"
 #include "plugin/log/futex.h"
 #include "plugin/log/log_helper.h"
 #include "plugin/shardledger.h"
-#include "source.h"
 
 #include <errno.h>
 #include <stdatomic.h>
@@ -68,7 +68,7 @@ static bool device_begin(struct device *device, uint32_t id) {
   char uuid[SL_UUID_CHARS];
   if (device->known || device->failed)
     return device->known;
-  device->failed = !sl_source_device_describe((int)id, uuid, &device->total_bytes);
+  device->failed = !sl_device_describe((int)id, uuid, &device->total_bytes);
   if (!device->failed && sl_nvml_device(uuid, &device->nvml) < 0) {
     device->failed = true;
     processes_end(-EIO);

@@ -10,8 +10,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define SL_UUID_CHARS 37 /* of a device, with its end */
-
 struct sl_source {
   const char *name;    /* as in source_state events: cupti_callback, nvtx, … */
   int (*start)(void);  /* once, inside cuInit; 0 or a negative errno, after which nothing else of it is called */
@@ -34,9 +32,6 @@ void sl_source_device_sample(void);       /* by the driver, in the calling threa
 void sl_source_device_changed(void);      /* the driver gave or took memory, or loaded code */
 bool sl_source_device_is_due(void);       /* since the last sample something changed, or a second went by */
 void sl_source_cupti_times_changed(void); /* step_window.h's answer: on the thread whose step begins */
-
-/* Makes a device known, without a context. false: the driver does not know it. */
-bool sl_source_device_describe(int device, char uuid[SL_UUID_CHARS], uint64_t *total_bytes);
 
 /*
  * Records each kernel launch on whose thread in_operator() is 0, until the next call; NULL: none. false: launches are

@@ -2,9 +2,10 @@
  * A run that ran out of memory, gone on with: what would it have asked for, had the request been served? Two kinds of
  * rest can be told from its record:
  *
- *   step       an earlier step asked for the same up to there, request by request, and freed the same of it: the rest
- * is that step's optimizer  it is AdamW's first step, which had begun to make its states: the rest are those of the
- * parameters that have none yet, in their order, and one temporary a parameter (foreach, the default)
+ * - step: an earlier step asked for the same up to there, request by request, and freed the same of it. The rest is
+ * that step's.
+ * - optimizer: it is AdamW's first step, which had begun to make its states. The rest are those of the parameters that
+ *   have none yet, in their order, and one temporary a parameter (foreach, the default).
  *
  * All else is unknown: what comes then may take more than anything that was recorded.
  */
@@ -27,26 +28,5 @@ struct sl_continuation {
  */
 int sl_continue(struct sl_db *db, const struct sl_goal *goal, struct sl_tape *tape, struct sl_continuation *out,
                 struct sl_error *error);
-
-/* ---- of this folder: the two kinds ---- */
-
-struct sl_cut {    /* where a tape ends for now */
-  uint64_t event;  /* the refused request's */
-  size_t period;   /* of sl_tape.periods */
-  uint64_t number; /* of the next event that is put */
-  uint64_t ns;
-};
-
-/* Each: 1: it is that, and the tape goes on; 0: it is not, with why; or a negative errno. */
-int sl_continue_as_step(struct sl_tape *tape, const struct sl_goal *goal, const struct sl_cut *cut,
-                        struct sl_continuation *out);
-int sl_continue_optimizer(struct sl_db *db, struct sl_tape *tape, const struct sl_goal *goal, const struct sl_cut *cut,
-                          struct sl_continuation *out, struct sl_error *error);
-
-/* Takes out what came after the cut, the refused request with it. */
-void sl_cut_apply(struct sl_tape *tape, const struct sl_cut *cut);
-
-/* One more event of an allocation, with its number and time. 0 or -ENOMEM. */
-int sl_cut_put(struct sl_tape *tape, struct sl_cut *cut, enum sl_tape_kind kind, uint32_t allocation);
 
 #endif

@@ -1,6 +1,5 @@
-/* AdamW's first step: each parameter that has a gradient gets exp_avg and exp_avg_sq, in order; then come temporaries.
- */
-#include "continuation.h"
+/* AdamW's first step: each parameter with a gradient gets exp_avg and exp_avg_sq, in order; then come temporaries. */
+#include "continuation_cut.h"
 
 #include "storage/allocator/allocator_config.h"
 #include "storage/grow.h"

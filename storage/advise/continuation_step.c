@@ -1,5 +1,5 @@
 /* As an earlier step went on: its requests from the same one on, and its frees of what it and the others had made. */
-#include "continuation.h"
+#include "continuation_cut.h"
 
 #include "storage/allocator/allocator_config.h"
 #include "storage/grow.h"

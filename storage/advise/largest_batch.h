@@ -1,7 +1,7 @@
 /*
  * The largest batch with which a run fits under its limit, from runs of the same job with other batches: how each
- * size grows is fitted to them (storage/predict/changes/change_scale.h), so nothing of it is proven. One run alone tells of no
- * size how it grows.
+ * size grows is fitted to them (storage/predict/changes/change_scale.h), so nothing of it is proven. One run alone
+ * tells of no size how it grows.
  */
 #ifndef SHARDLEDGER_LARGEST_BATCH_H
 #define SHARDLEDGER_LARGEST_BATCH_H

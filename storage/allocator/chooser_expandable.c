@@ -11,23 +11,6 @@
 
 #define ADDRESS_SPACE (UINT64_C(1) << 40) /* where the device's memory is not known */
 
-void sl_unmapped_add(struct sl_chooser *c, struct sl_chosen_block *block) {
-  struct sl_chosen_block **link = &sl_shelf_of(c, block)->unmapped, *before = NULL;
-  for (; *link && (*link)->node.address < block->node.address; link = &(*link)->after)
-    before = *link;
-  block->before = before;
-  block->after = *link;
-  if (block->after)
-    block->after->before = block;
-  *link = block;
-}
-
-void sl_unmapped_remove(struct sl_chooser *c, struct sl_chosen_block *block) {
-  *(block->before ? &block->before->after : &sl_shelf_of(c, block)->unmapped) = block->after;
-  if (block->after)
-    block->after->before = block->before;
-}
-
 /* A block counts as large as it could grow. */
 static uint64_t grown_bytes(const struct sl_chosen_block *block) {
   return block->node.bytes + (block->next && !block->next->mapped ? block->next->node.bytes : 0);

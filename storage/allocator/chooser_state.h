@@ -72,11 +72,13 @@ static inline bool sl_is_idle(const struct sl_chosen_block *block) { /* all of a
   return block->state == SL_BLOCK_FREE && block->mapped && !block->previous && !block->next && !block->expandable;
 }
 
-/* chooser.c */
+/* chooser_blocks.c */
 struct sl_chosen_block *sl_block_make(struct sl_chooser *c, uint32_t shelf, uint64_t address, uint64_t bytes);
 void sl_block_discard(struct sl_chooser *c, struct sl_chosen_block *block); /* in no tree and no list any more */
 void sl_block_shelve(struct sl_chooser *c, struct sl_chosen_block *block);
 void sl_block_take(struct sl_chooser *c, struct sl_chosen_block *block);
+void sl_unmapped_add(struct sl_chooser *c, struct sl_chosen_block *block); /* to the list of its shelf, by address */
+void sl_unmapped_remove(struct sl_chooser *c, struct sl_chosen_block *block);
 void sl_block_put_after(struct sl_chosen_block *block, struct sl_chosen_block *added);
 void sl_block_join(struct sl_chooser *c, struct sl_chosen_block *block, struct sl_chosen_block *other);
 void sl_choice_note(struct sl_chooser *c, const struct sl_chosen_block *block); /* in its tree: it is looked at */
@@ -86,8 +88,6 @@ void sl_choice_is_open(struct sl_chooser *c, const struct sl_shelf *shelf);
 int sl_expandable_request(struct sl_chooser *c, uint32_t shelf, uint64_t bytes, struct sl_chosen_block **out);
 int sl_expandable_unmap(struct sl_chooser *c, struct sl_chosen_block *block); /* the whole pages of a free one */
 struct sl_chosen_block *sl_expandable_best(struct sl_chooser *c, struct sl_chosen_block *block);
-void sl_unmapped_add(struct sl_chooser *c, struct sl_chosen_block *block);
-void sl_unmapped_remove(struct sl_chooser *c, struct sl_chosen_block *block);
 
 /* chooser_return.c */
 void sl_segment_return(struct sl_chooser *c, struct sl_chosen_block *block);

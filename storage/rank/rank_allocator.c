@@ -6,17 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool phase_find(const struct sl_rank_builder *b, const struct sl_event *event, struct sl_phase **out) {
-  *out = event->past ? NULL : sl_phases_current(b->phases, event->thread);
-  return event->past == SL_PAST_not || (event->past == SL_PAST_placed && sl_phases_current_of_any(b->phases, out));
-}
-
-struct sl_phase *sl_rank_phase_of(const struct sl_rank_builder *b, const struct sl_event *event) {
-  struct sl_phase *phase;
-  phase_find(b, event, &phase);
-  return phase;
-}
-
 /* Backward runs on threads of its own. Which one it was the history does not say: a number that no thread has. */
 static uint32_t thread_of_past(struct sl_phase *phase) {
   return sl_phase_enclosing(phase, SL_KIND_backward) ? UINT32_MAX : UINT32_MAX - 1;
@@ -215,7 +204,7 @@ int sl_rank_on_allocator(struct sl_rank_builder *b, const struct sl_event *event
   if (b->figures_only && only_sums_move(b, e->action, &change))
     return 0;
   struct occasion on = {.event = event};
-  on.placed = phase_find(b, event, &on.phase);
+  on.placed = sl_rank_phase_find(b, event, &on.phase);
   pattern_add(b, &on, e->action, e->place, e->bytes, change.block_bytes, change.user);
   r = on_change(b, &on, device, &change);
   if (r == 0 && segment_word(e->action))

@@ -141,8 +141,11 @@ int sl_rank_sweep_peak(void *context, const struct sl_phase *phase, const struct
                        const struct sl_own_bytes *own);
 int sl_rank_sweep_snapshot(void *context, const struct sl_item *item, const struct sl_sample *sample);
 
-/* rank_allocator.c: PyTorch's allocator, blocks from before recording, tags. */
+/* rank_phase.c. find: false where it is not known, as of what an allocator's own history says. */
 struct sl_phase *sl_rank_phase_of(const struct sl_rank_builder *b, const struct sl_event *event); /* NULL: outside */
+bool sl_rank_phase_find(const struct sl_rank_builder *b, const struct sl_event *event, struct sl_phase **out);
+
+/* rank_allocator.c: PyTorch's allocator, blocks from before recording, tags. */
 uint64_t sl_rank_allocation_containing(void *context, uint64_t address);
 uint64_t sl_rank_allocation_sized(void *context, const struct sl_phase *phase, uint64_t bytes, uint64_t factor);
 int sl_rank_on_allocator(struct sl_rank_builder *b, const struct sl_event *event);

@@ -1,6 +1,6 @@
 /*
- * What a process's log says of the run that it belongs to: what launchers told it (plugin/process/process_description.c), and
- * what shows in the record itself.
+ * What a process's log says of the run that it belongs to: what launchers told it
+ * (plugin/process/process_description.c), and what shows in the record itself.
  *
  *                                  the same for all ranks of one run         another one in the next run
  *   world_size                     yes                                       often not

@@ -137,10 +137,6 @@ char *sl_snapshots_place(const char *path) {
              : place;
 }
 
-int sl_recording_open(const char *path, struct sl_log **out, struct sl_error *error) {
-  return sl_snapshot_is(path) ? sl_snapshot_log_open(path, out, error) : sl_log_open(path, out, error);
-}
-
 int sl_snapshot_check(const char *path, struct sl_error *error) {
   struct sl_mapped_file file;
   int r = sl_snapshot_file_open(path, &file, error);

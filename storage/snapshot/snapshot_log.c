@@ -542,3 +542,7 @@ int sl_snapshot_log_open(const char *path, struct sl_log **out, struct sl_error 
   *out = log;
   return 0;
 }
+
+int sl_recording_open(const char *path, struct sl_log **out, struct sl_error *error) {
+  return sl_snapshot_is(path) ? sl_snapshot_log_open(path, out, error) : sl_log_open(path, out, error);
+}

@@ -1,6 +1,6 @@
 /*
  * What the writer's files have between them: ledger_tables.c puts rows together, ledger_writer.c sends them on their
- * way. Nobody else includes this.
+ * way, ledger_insert.c puts them into their tables. Nobody else includes this.
  */
 #ifndef SHARDLEDGER_LEDGER_CELLS_H
 #define SHARDLEDGER_LEDGER_CELLS_H
@@ -18,7 +18,7 @@
 /* Rows that wait for company go when they take as much as a processor's cache holds beside what SQLite needs. */
 enum { SL_ROWS_TOGETHER_BYTES = 1 << 16 };
 
-/* Inserts and empties those of one table (ledger_writer.c). */
+/* Inserts and empties those of one table (ledger_insert.c). */
 int sl_rows_insert(struct sl_ledger_writer *writer, struct sl_rows *rows, enum sl_ledger_table table,
                    struct sl_error *error);
 

@@ -1,13 +1,13 @@
-/* The tables of tables.def as SQL text, CREATE TABLE with comments and INSERT; and the views. */
+/* The tables as SQL text, CREATE TABLE with comments and INSERT; and what follows the last row. */
 #include "schema.h"
 
 #include "db.h"
 #include "row_source.h"
 #include "schema_check.h"
 #include "shared_tables.h"
-#include "storage/memory_file.h"
 #include "storage/rules/categories.h"
 #include "storage/tables/sql_text.h"
+#include "views.h"
 
 #include <errno.h>
 #include <sqlite3.h>
@@ -15,79 +15,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define SQL_rank "INTEGER NOT NULL REFERENCES rank(rank)"
-#define SQL_key_rank "INTEGER PRIMARY KEY"
-#define SQL_id "INTEGER PRIMARY KEY"
-#define SQL_next_id "INTEGER PRIMARY KEY"
-#define SQL_module "INTEGER REFERENCES module(id)"
-#define SQL_phase "INTEGER REFERENCES phase(id)"
-#define SQL_allocation "INTEGER REFERENCES allocation(id)"
-#define SQL_frame "INTEGER REFERENCES frame(id)"
-#define SQL_site "INTEGER REFERENCES site(id)"
-#define SQL_module_always "INTEGER NOT NULL REFERENCES module(id)"
-#define SQL_number "INTEGER NOT NULL"
-#define SQL_maybe "INTEGER"
-#define SQL_time "INTEGER NOT NULL"
-#define SQL_maybe_time "INTEGER"
-#define SQL_later "INTEGER"
-#define SQL_later_share "REAL"
-#define SQL_text "TEXT NOT NULL"
-#define SQL_key_text "TEXT PRIMARY KEY"
-#define SQL_word "TEXT"
-
-#define SHIFT_rank SL_SHIFT_rank
-#define SHIFT_key_rank SL_SHIFT_rank
-#define SHIFT_id SL_SHIFT_id
-#define SHIFT_next_id SL_SHIFT_id
-#define SHIFT_module SL_SHIFT_id
-#define SHIFT_phase SL_SHIFT_id
-#define SHIFT_allocation SL_SHIFT_id
-#define SHIFT_frame SL_SHIFT_id
-#define SHIFT_site SL_SHIFT_id
-#define SHIFT_module_always SL_SHIFT_id
-#define SHIFT_number SL_SHIFT_none
-#define SHIFT_maybe SL_SHIFT_none
-#define SHIFT_time SL_SHIFT_instant
-#define SHIFT_maybe_time SL_SHIFT_instant
-#define SHIFT_later SL_SHIFT_none
-#define SHIFT_later_share SL_SHIFT_none
-#define SHIFT_text SL_SHIFT_none
-#define SHIFT_key_text SL_SHIFT_none
-#define SHIFT_word SL_SHIFT_none
-
-#define LATER(kind) (#kind[0] == 'l' && #kind[1] == 'a')
-
-#define TABLE_BEGIN(table, verb, meaning) static const struct sl_column table##_columns[] = {
-#define COLUMN(kind, column, meaning) {#column, SQL_##kind, meaning, SHIFT_##kind, LATER(kind)},
-#define TABLE_END(table, constraints, options)                                                                         \
-  }                                                                                                                    \
-  ;
-#include "tables.def"
-#undef TABLE_BEGIN
-#undef COLUMN
-#undef TABLE_END
-
-static const struct sl_table tables[SL_LEDGER_tables] = {
-#define TABLE_BEGIN(table, verb, meaning) [SL_LEDGER_##table] = {#table, #verb, meaning,
-#define COLUMN(kind, column, meaning)
-#define TABLE_END(table, constraints, options)                                                                         \
-  constraints, options, table##_columns, sizeof(table##_columns) / sizeof(table##_columns[0])                          \
-  }                                                                                                                    \
-  ,
-#include "tables.def"
-#undef TABLE_BEGIN
-#undef COLUMN
-#undef TABLE_END
-};
-
-const struct sl_table *sl_ledger_table(enum sl_ledger_table table) {
-  return &tables[table];
-}
-
-const char *sl_ledger_table_name(enum sl_ledger_table table) {
-  return tables[table].name;
-}
 
 /* Runs or compiles the text, and frees it. */
 static int text_take(struct sl_db *db, sqlite3_str *text, struct sl_statement **out, struct sl_error *error) {
@@ -115,7 +42,7 @@ static int table_create(struct sl_db *db, const struct sl_table *table, struct s
 int sl_schema_create(struct sl_db *db, struct sl_error *error) {
   int r = 0;
   for (int i = 0; i < SL_LEDGER_tables && r == 0; i++)
-    r = table_create(db, &tables[i], error);
+    r = table_create(db, sl_ledger_table((enum sl_ledger_table)i), error);
   return r;
 }
 
@@ -142,12 +69,12 @@ static int insert_compile(struct sl_db *db, const struct sl_table *table, bool f
 }
 
 int sl_schema_insert(struct sl_db *db, enum sl_ledger_table table, struct sl_statement **out, struct sl_error *error) {
-  return insert_compile(db, &tables[table], false, out, error);
+  return insert_compile(db, sl_ledger_table(table), false, out, error);
 }
 
 int sl_schema_insert_all(struct sl_db *db, enum sl_ledger_table table, struct sl_statement **out,
                          struct sl_error *error) {
-  return insert_compile(db, &tables[table], true, out, error);
+  return insert_compile(db, sl_ledger_table(table), true, out, error);
 }
 
 static int categories_insert(struct sl_db *db, struct sl_error *error) {
@@ -170,23 +97,8 @@ static int categories_insert(struct sl_db *db, struct sl_error *error) {
   return r;
 }
 
-char *sl_schema_views(void) {
-  static const char mark[] = "  -- CATEGORIES\n";
-  const char *at = strstr(sl_views_sql, mark);
-  struct sl_memory_file text;
-  FILE *stream = sl_memory_file_open(&text);
-  if (!stream)
-    return NULL;
-  fwrite(sl_views_sql, 1, (size_t)(at - sl_views_sql), stream);
-  for (int i = 0; i < SL_CATEGORY_other; i++)
-    fprintf(stream, "  coalesce(sum(c.bytes) FILTER (WHERE c.category = '%s'), 0) AS %s_bytes,\n",
-            sl_categories[i].name, sl_categories[i].name);
-  fputs(at + sizeof mark - 1, stream);
-  return sl_memory_file_close(&text, NULL);
-}
-
 static int views_create(struct sl_db *db, struct sl_error *error) {
-  char *text = sl_schema_views();
+  char *text = sl_views_text();
   int r = text ? sl_db_execute(db, text, error) : sl_no_memory(error);
   free(text);
   return r;

@@ -43,9 +43,6 @@ int sl_schema_insert(struct sl_db *db, enum sl_ledger_table table, struct sl_sta
 int sl_schema_insert_all(struct sl_db *db, enum sl_ledger_table table, struct sl_statement **out,
                          struct sl_error *error);
 
-/* The views of views/; where these say `-- CATEGORIES` there is a column for each. NULL: no memory. Free it. */
-char *sl_schema_views(void);
-
 /* What follows the last row: indexes, the rows of `category`, the views, and which calls of NCCL met. */
 int sl_schema_finish(struct sl_db *db, struct sl_error *error);
 

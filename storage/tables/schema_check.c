@@ -3,6 +3,7 @@
 
 #include "schema.h"
 #include "shared_tables.h"
+#include "views.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -72,7 +73,7 @@ static int tables_check(struct sl_db *db, const char *path, const char *shared, 
 }
 
 int sl_schema_check(struct sl_db *db, const char *path, struct sl_error *error) {
-  char *views = sl_schema_views(), *shared = sl_shared_views();
+  char *views = sl_views_text(), *shared = sl_shared_views();
   int r = views && shared ? tables_check(db, path, shared, error) : sl_no_memory(error);
   if (r == 0)
     r = sl_shared_tables_open(db, error);
@@ -87,7 +88,7 @@ int sl_schema_check(struct sl_db *db, const char *path, struct sl_error *error) 
 }
 
 int sl_schema_check_views(struct sl_db *db, struct sl_error *error) {
-  char *views = sl_schema_views(), *shared = sl_shared_views();
+  char *views = sl_views_text(), *shared = sl_shared_views();
   int r = views && shared ? has_other_views(db, views, shared, error) : sl_no_memory(error);
   free(views);
   free(shared);

@@ -1,6 +1,8 @@
-/* Goes through the views: their names, and the comments before them. */
+/* The views: their text, and their names with the comments before them. */
 #include "views.h"
 
+#include "storage/memory_file.h"
+#include "storage/rules/categories.h"
 #include "storage/tables/sql_text.h"
 
 #include <stdio.h>
@@ -33,4 +35,19 @@ bool sl_view_find(const char *name, struct sl_view *view) {
       return true;
   *view = (struct sl_view){.rest = NULL};
   return false;
+}
+
+char *sl_views_text(void) {
+  static const char mark[] = "  -- CATEGORIES\n";
+  const char *at = strstr(sl_views_sql, mark);
+  struct sl_memory_file text;
+  FILE *stream = sl_memory_file_open(&text);
+  if (!stream)
+    return NULL;
+  fwrite(sl_views_sql, 1, (size_t)(at - sl_views_sql), stream);
+  for (int i = 0; i < SL_CATEGORY_other; i++)
+    fprintf(stream, "  coalesce(sum(c.bytes) FILTER (WHERE c.category = '%s'), 0) AS %s_bytes,\n",
+            sl_categories[i].name, sl_categories[i].name);
+  fputs(at + sizeof mark - 1, stream);
+  return sl_memory_file_close(&text, NULL);
 }

@@ -1,5 +1,4 @@
-/* The views of views/, as those see them who tell what a ledger holds: a name, and what the comment before it says.
- */
+/* The views of views/: their SQL, and each one's name with what the comment before it says. */
 #ifndef SHARDLEDGER_VIEWS_H
 #define SHARDLEDGER_VIEWS_H
 
@@ -16,5 +15,8 @@ bool sl_view_next(struct sl_view *view);
 
 /* The one of that name; false: it is none of ours, and *view is empty. */
 bool sl_view_find(const char *name, struct sl_view *view);
+
+/* The views of views/; where these say `-- CATEGORIES` there is a column for each. NULL: no memory. Free it. */
+char *sl_views_text(void);
 
 #endif

@@ -3,96 +3,13 @@
 #include "output/text.h"
 #include "output/units.h"
 
-#include <errno.h>
 #include <float.h>
 #include <inttypes.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define BAR_WIDTH 24
-
-void sl_output_open(struct sl_output *out, enum sl_format format, bool exact_bytes) {
-  memset(out, 0, sizeof(*out));
-  out->file = stdout;
-  out->format = format;
-  out->exact_bytes = exact_bytes;
-  sl_terminal_detect(stdout, &out->terminal);
-}
-
-void sl_output_document(struct sl_output *out) {
-  out->document = !out->only;
-  if (out->format == SL_FORMAT_json && out->document)
-    fputc('{', out->file);
-}
-
-int sl_output_close(struct sl_output *out) {
-  if (out->document && out->format == SL_FORMAT_json)
-    fputs("}\n", out->file);
-  if (out->sort && !out->sorted && out->tables && out->failed == 0) {
-    sl_complain("--sort: no table here has a column '%s'; name one as its heading or as --csv does", out->sort);
-    out->failed = -EINVAL;
-    return out->failed;
-  }
-  if (out->only && out->others[0] && !out->tables && out->failed == 0) {
-    sl_complain("--table: there is no table '%s' here, but: %s", out->only, out->others);
-    out->failed = -EINVAL;
-    return out->failed;
-  }
-  errno = 0;
-  if ((fflush(out->file) != 0 || ferror(out->file)) && out->failed == 0)
-    out->failed = errno ? -errno : -EIO;
-  if (out->failed == -ENOMEM)
-    sl_complain("out of memory: the results are not whole");
-  else if (out->failed < 0)
-    sl_complain("the results could not be written: %s", strerror(-out->failed));
-  return out->failed;
-}
-
-static void output_line(struct sl_output *out, enum sl_style style, const char *format, va_list arguments) {
-  char *text = NULL;
-  char *clean = NULL;
-  if (out->format != SL_FORMAT_text)
-    return;
-  if (vasprintf(&text, format, arguments) < 0)
-    text = NULL;
-  clean = text ? sl_clean_text(text) : NULL;
-  if (!clean)
-    out->failed = out->failed ? out->failed : -ENOMEM;
-  else if (out->lines++, style == SL_STYLE_plain)
-    fprintf(out->file, "%s\n", clean);
-  else
-    fprintf(out->file, "%s%s%s\n", sl_style(&out->terminal, style), clean, sl_style(&out->terminal, SL_STYLE_plain));
-  free(clean);
-  free(text);
-}
-
-void sl_output_line(struct sl_output *out, const char *format, ...) {
-  va_list arguments;
-  va_start(arguments, format);
-  output_line(out, SL_STYLE_plain, format, arguments);
-  va_end(arguments);
-}
-
-void sl_output_styled(struct sl_output *out, enum sl_style style, const char *format, ...) {
-  va_list arguments;
-  va_start(arguments, format);
-  output_line(out, style, format, arguments);
-  va_end(arguments);
-}
-
-void sl_table_failed(struct sl_table *table) {
-  if (table->out->failed == 0)
-    table->out->failed = -ENOMEM;
-}
-
-bool sl_table_shows(const struct sl_table *table, int column) {
-  const struct sl_column *c = &table->columns[column];
-  if (table->out->format == SL_FORMAT_text)
-    return !(c->flags & SL_COLUMN_DATA_ONLY);
-  return !(c->flags & SL_COLUMN_TEXT_ONLY) && c->unit != SL_UNIT_bar;
-}
 
 static void begin_json(const struct sl_table *table) {
   const struct sl_output *out = table->out;
@@ -148,10 +65,6 @@ struct sl_table *sl_table_begin(struct sl_output *out, const char *name, const s
     begin_csv(table);
   out->tables++;
   return table;
-}
-
-bool sl_unit_is_on_right(enum sl_unit unit) {
-  return unit != SL_UNIT_text && unit != SL_UNIT_bar && unit != SL_UNIT_any;
 }
 
 void sl_table_stream(struct sl_table *table, int rows) {
@@ -328,40 +241,6 @@ void sl_cell_bar(struct sl_table *table, double share, enum sl_style style) {
     add_cell(table, sl_bar_text(&table->out->terminal, share, BAR_WIDTH), style, share);
   else
     end_value(table);
-}
-
-/* The cells of the row that was put together in numbers, which are 0 again. */
-static void pivot_flush(struct sl_table *table, int own, int64_t *numbers) {
-  for (int i = own; i < table->count; i++) {
-    sl_cell_int(table, numbers[i]);
-    numbers[i] = 0;
-  }
-}
-
-int64_t sl_table_pivot(struct sl_table *table, struct sl_statement *statement, int own, struct sl_error *error) {
-  int64_t rows = 0, *numbers = table ? calloc((size_t)table->count + 1, sizeof *numbers) : NULL;
-  char *key = NULL;
-  int r = numbers ? 0 : sl_no_memory(error);
-  while (r >= 0 && (r = sl_statement_step(statement, error)) > 0) {
-    if (!key || strcmp(key, sl_column_text(statement, 0)) != 0) {
-      if (key)
-        pivot_flush(table, own, numbers);
-      free(key);
-      key = strdup(sl_column_text(statement, 0));
-      sl_cell_columns(table, statement, 1, own);
-      rows++;
-    }
-    for (int i = own; i < table->count; i++)
-      if (strcmp(table->columns[i].name, sl_column_text(statement, own + 1)) == 0)
-        numbers[i] += sl_column_int(statement, own + 2);
-    if (!key)
-      r = sl_no_memory(error);
-  }
-  if (key)
-    pivot_flush(table, own, numbers);
-  free(key);
-  free(numbers);
-  return r < 0 ? r : rows;
 }
 
 struct sl_table *sl_table_end(struct sl_table *table) {

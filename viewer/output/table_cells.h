@@ -7,6 +7,8 @@
 
 #include "output/table.h"
 
+#include <errno.h>
+
 struct cell { /* as text prints it */
   char *text;
   int width;
@@ -41,12 +43,22 @@ struct sl_table {
 };
 
 /* The table is not whole, for want of memory: the output fails. */
-void sl_table_failed(struct sl_table *table);
+static inline void sl_table_failed(struct sl_table *table) {
+  if (table->out->failed == 0)
+    table->out->failed = -ENOMEM;
+}
 
 /* Whether a column is printed in this format at all. */
-bool sl_table_shows(const struct sl_table *table, int column);
+static inline bool sl_table_shows(const struct sl_table *table, int column) {
+  const struct sl_column *c = &table->columns[column];
+  if (table->out->format == SL_FORMAT_text)
+    return !(c->flags & SL_COLUMN_DATA_ONLY);
+  return !(c->flags & SL_COLUMN_TEXT_ONLY) && c->unit != SL_UNIT_bar;
+}
 
-bool sl_unit_is_on_right(enum sl_unit unit);
+static inline bool sl_unit_is_on_right(enum sl_unit unit) {
+  return unit != SL_UNIT_text && unit != SL_UNIT_bar && unit != SL_UNIT_any;
+}
 
 /* Text: prints the rows that wait, the first time with the headings; whole: they are all rows of the table. */
 void sl_table_print(struct sl_table *table, bool whole);

@@ -1,5 +1,5 @@
 /* The rows of a statement as the rows of a table, and listings, which are a statement, its columns and its heading. */
-#include "output/table.h"
+#include "output/table_cells.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -38,6 +38,40 @@ int64_t sl_table_rows(struct sl_table *table, struct sl_statement *statement, st
   int r = 0;
   for (; (r = sl_statement_step(statement, error)) > 0; rows++)
     sl_cell_columns(table, statement, 0, sl_column_count(statement) - 1);
+  return r < 0 ? r : rows;
+}
+
+/* The cells of the row that was put together in numbers, which are 0 again. */
+static void pivot_flush(struct sl_table *table, int own, int64_t *numbers) {
+  for (int i = own; i < table->count; i++) {
+    sl_cell_int(table, numbers[i]);
+    numbers[i] = 0;
+  }
+}
+
+int64_t sl_table_pivot(struct sl_table *table, struct sl_statement *statement, int own, struct sl_error *error) {
+  int64_t rows = 0, *numbers = table ? calloc((size_t)table->count + 1, sizeof *numbers) : NULL;
+  char *key = NULL;
+  int r = numbers ? 0 : sl_no_memory(error);
+  while (r >= 0 && (r = sl_statement_step(statement, error)) > 0) {
+    if (!key || strcmp(key, sl_column_text(statement, 0)) != 0) {
+      if (key)
+        pivot_flush(table, own, numbers);
+      free(key);
+      key = strdup(sl_column_text(statement, 0));
+      sl_cell_columns(table, statement, 1, own);
+      rows++;
+    }
+    for (int i = own; i < table->count; i++)
+      if (strcmp(table->columns[i].name, sl_column_text(statement, own + 1)) == 0)
+        numbers[i] += sl_column_int(statement, own + 2);
+    if (!key)
+      r = sl_no_memory(error);
+  }
+  if (key)
+    pivot_flush(table, own, numbers);
+  free(key);
+  free(numbers);
   return r < 0 ? r : rows;
 }
 

@@ -11,7 +11,7 @@
 
 #define ADDRESS_SPACE (UINT64_C(1) << 40) /* where the device's memory is not known */
 
-void sl_unmapped_add(struct sl_chooser *c, struct sl_chosen_block *block) {
+static void unmapped_add(struct sl_chooser *c, struct sl_chosen_block *block) {
   struct sl_chosen_block **link = &sl_shelf_of(c, block)->unmapped, *before = NULL;
   for (; *link && (*link)->node.address < block->node.address; link = &(*link)->after)
     before = *link;
@@ -71,7 +71,7 @@ static struct sl_chosen_block *space_make(struct sl_chooser *c, uint32_t number)
   block->node.address = address;
   block->expandable = space;
   block->mapped = false;
-  sl_unmapped_add(c, block);
+  unmapped_add(c, block);
   return block;
 }
 
@@ -104,7 +104,7 @@ static int map(struct sl_chooser *c, struct sl_chosen_block **block, uint64_t by
     sl_unmapped_remove(c, mapped);
     mapped->node.bytes = pages;
     sl_block_put_after(mapped, rest);
-    sl_unmapped_add(c, rest);
+    unmapped_add(c, rest);
   } else {
     sl_unmapped_remove(c, mapped);
   }
@@ -181,7 +181,7 @@ int sl_expandable_unmap(struct sl_chooser *c, struct sl_chosen_block *block) {
   sl_block_join(c, block, block->previous);
   sl_block_join(c, block, block->next);
   if (block->previous || block->next) {
-    sl_unmapped_add(c, block);
+    unmapped_add(c, block);
     return 0;
   }
   c->options.source.gone(c->options.source.context, space->address);

@@ -50,4 +50,27 @@ static inline unsigned sl_hash_number(const void *key, size_t bytes) {
     }                                                                                                                  \
   } while (0)
 
+/* The element whose key `field` has this value, which is in a variable; a new one of zeroes where there is none. NULL:
+ * no memory. */
+#define SL_HASH_FIND_OR_ADD(head, field, value, element)                                                               \
+  do {                                                                                                                 \
+    HASH_FIND(hh, head, &(value), sizeof(value), element);                                                             \
+    if (!(element) && ((element) = calloc(1, sizeof *(element)))) {                                                    \
+      _Static_assert(sizeof(value) == sizeof((element)->field), "a key of the table");                                 \
+      (element)->field = (value);                                                                                      \
+      SL_HASH_ADD(head, field, element);                                                                               \
+    }                                                                                                                  \
+  } while (0)
+
+/* Frees a table with its elements, which have nothing of their own to free. */
+#define SL_HASH_FREE(head)                                                                                             \
+  do {                                                                                                                 \
+    __typeof__(head) element_ = (head), next_;                                                                         \
+    HASH_CLEAR(hh, head); /* leaves the elements linked */                                                             \
+    for (; element_; element_ = next_) {                                                                               \
+      next_ = element_->hh.next;                                                                                       \
+      free(element_);                                                                                                  \
+    }                                                                                                                  \
+  } while (0)
+
 #endif

@@ -21,14 +21,9 @@
 #define DIGITS 16        /* of the number in the name */
 #define YOUNG_SECONDS 60 /* may be between its making and its locking */
 
-static const char *name_in(const char *path) {
-  const char *slash = strrchr(path, '/');
-  return slash ? slash + 1 : path;
-}
-
 /* The directory that the output is to be in; every name is looked up in it from now on. */
 static int open_parent(const char *output) {
-  const size_t length = (size_t)(name_in(output) - output);
+  const size_t length = (size_t)(basename(output) - output);
   char *parent = length ? strndup(output, length) : strdup(".");
   int directory = parent ? open(parent, O_PATH | O_DIRECTORY | O_CLOEXEC) : -1;
   int r = directory < 0 ? -errno : directory;
@@ -66,7 +61,7 @@ static void remove_left(int directory, const char *output) {
     return;
   }
   for (struct dirent *entry; (entry = readdir(listing));)
-    if (is_part_of(entry->d_name, name_in(output)))
+    if (is_part_of(entry->d_name, basename(output)))
       remove_if_left(directory, entry->d_name);
   closedir(listing);
 }
@@ -93,7 +88,7 @@ static int part_make(struct sl_part_file *part, const char *output) {
     part->path = NULL;
     return -ENOMEM;
   }
-  part->file = openat(part->directory, name_in(part->path), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+  part->file = openat(part->directory, basename(part->path), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
   return part->file < 0 ? -errno : 0;
 }
 
@@ -121,14 +116,14 @@ FILE *sl_part_file_stream(const struct sl_part_file *part) {
 }
 
 int sl_part_file_keep(const struct sl_part_file *part, struct sl_error *error) {
-  return renameat(part->directory, name_in(part->path), part->directory, name_in(part->output)) == 0
+  return renameat(part->directory, basename(part->path), part->directory, basename(part->output)) == 0
              ? 0
              : sl_error_set(error, -errno, "%s can't be written: %s", part->output, strerror(errno));
 }
 
 struct sl_part_file sl_part_file_close(struct sl_part_file part) {
   if (part.file >= 0) {
-    unlinkat(part.directory, name_in(part.path), 0); /* Fails, and rightly, when it was kept. */
+    unlinkat(part.directory, basename(part.path), 0); /* Fails, and rightly, when it was kept. */
     close(part.file);
   }
   if (part.directory >= 0)

@@ -10,7 +10,6 @@
 #include <stdlib.h>
 
 int sl_rank_ranges_add(struct sl_rank_ranges *ranges, int64_t first, int64_t last) {
-  struct sl_rank_range *grown;
   if (last < first)
     return 0;
   /* Ranks mostly come in order: then one range is enough for all of them. */
@@ -18,11 +17,10 @@ int sl_rank_ranges_add(struct sl_rank_ranges *ranges, int64_t first, int64_t las
     ranges->list[ranges->count - 1].last = last;
     return 0;
   }
-  grown = sl_list_grow(ranges->list, ranges->count, sizeof *grown);
-  if (!grown)
+  struct sl_rank_range *added = SL_LIST_ADD(ranges->list, ranges->count);
+  if (!added)
     return -ENOMEM;
-  ranges->list = grown;
-  ranges->list[ranges->count++] = (struct sl_rank_range){first, last};
+  *added = (struct sl_rank_range){first, last};
   return 0;
 }
 
@@ -31,7 +29,8 @@ static int by_first(const void *a, const void *b) {
   return x->first < y->first ? -1 : x->first > y->first;
 }
 
-void sl_rank_ranges_join(struct sl_rank_ranges *ranges) {
+/* Puts them in order and joins those that touch: list then has the fewest ranges. */
+static void ranges_join(struct sl_rank_ranges *ranges) {
   size_t kept = 0;
   if (ranges->count == 0)
     return;
@@ -52,7 +51,7 @@ char *sl_rank_ranges_text(struct sl_rank_ranges *ranges, size_t limit) {
   FILE *stream = sl_memory_file_open(&text);
   if (!stream)
     return NULL;
-  sl_rank_ranges_join(ranges);
+  ranges_join(ranges);
   for (size_t i = 0; i < ranges->count; i++) {
     const struct sl_rank_range *range = &ranges->list[i];
     if (limit && i >= limit) {

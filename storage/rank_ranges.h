@@ -18,9 +18,6 @@ struct sl_rank_ranges { /* {0}: none. Free list when done with it */
 /* Adds the ranks from first to last, in any order and as often as one likes; none where last is lower. 0 or -ENOMEM. */
 int sl_rank_ranges_add(struct sl_rank_ranges *ranges, int64_t first, int64_t last);
 
-/* Puts them in order and joins those that touch: list then has the fewest ranges. */
-void sl_rank_ranges_join(struct sl_rank_ranges *ranges);
-
 /*
  * The ranges, joined, as text: "0-8,10"; of more than `limit` the first and how many ranks more: "0,2,4,… (125 more)".
  * limit 0: all. Owned by the caller; NULL: no memory.

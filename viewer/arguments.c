@@ -31,7 +31,7 @@ static void print_wrapped(const char *text) {
   putchar('\n');
 }
 
-void sl_print_help(const struct sl_command *command, const struct sl_argument *arguments, int count) {
+static void print_help(const struct sl_command *command, const struct sl_argument *arguments, int count) {
   printf("shardledger %s: %s\n\nUsage: shardledger %s %s\n", command->name, command->line, command->name,
          command->usage);
   if (command->details)
@@ -180,7 +180,7 @@ static int read_option(const struct sl_command *command, const struct sl_argumen
   const char *value = NULL;
 
   if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
-    sl_print_help(command, arguments, count);
+    print_help(command, arguments, count);
     return -ECANCELED;
   }
   if (word[1] == '-') {

@@ -144,8 +144,6 @@ void sl_visit_arguments(const struct sl_command *command, sl_arguments_visitor *
 /* The exit status for what sl_parse returned below 0. */
 int sl_parse_exit(int r);
 
-void sl_print_help(const struct sl_command *command, const struct sl_argument *arguments, int count);
-
 /* --csv and --json together are refused. Returns 0 or -EINVAL after saying so. */
 int sl_output_begin(struct sl_output *out, const struct sl_output_arguments *arguments);
 

@@ -3,7 +3,6 @@
 #include "output/terminal.h"
 #include "plugin/format/log_format.h"
 #include "sql_functions.h"
-#include "storage/grow.h"
 #include "storage/ledger.h"
 #include "storage/log/log_reader.h"
 #include "storage/run/run_directory.h"
@@ -61,45 +60,6 @@ int sl_make_directories(char *path) {
   if (mkdir(path, 0700) == 0)
     return 1;
   return errno == EEXIST ? 0 : -errno;
-}
-
-static int compare_names(const void *a, const void *b) {
-  return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
-void sl_free_names(char **names, int count) {
-  for (int i = 0; i < count; i++)
-    free(names[i]);
-  free(names);
-}
-
-struct names {
-  char **list;
-  int count;
-};
-
-static int add_name(void *context, const char *name) {
-  struct names *names = context;
-  char **more = sl_list_grow(names->list, (size_t)names->count, sizeof(*more));
-  if (!more)
-    return -ENOMEM;
-  names->list = more;
-  more[names->count] = strdup(name);
-  return more[names->count] ? (int)(names->count++, 0) : -ENOMEM;
-}
-
-int sl_list_processes(const char *directory, char ***out) {
-  struct names names = {0};
-  *out = NULL;
-  int r = sl_run_visit(directory, add_name, &names);
-  if (r < 0) {
-    sl_free_names(names.list, names.count);
-    return r;
-  }
-  if (names.count > 0)
-    qsort(names.list, (size_t)names.count, sizeof(*names.list), compare_names);
-  *out = names.list;
-  return names.count;
 }
 
 /* What builders report by number only becomes a sentence with the next step. */
@@ -285,9 +245,7 @@ int sl_open_run(const char *path, const char *run, struct sl_db **out, struct sl
                      S_ISLNK(status.st_mode) ? "a link" : "no file");
     goto finish;
   }
-  char **processes = NULL;
-  int process_count = sl_list_processes(path, &processes);
-  sl_free_names(processes, process_count > 0 ? process_count : 0);
+  int process_count = sl_run_paths(path, NULL);
   if (process_count < 0) {
     r = sl_error_set(error, process_count, "%s can't be read: %s", path, strerror(-process_count));
     goto finish;

@@ -23,13 +23,6 @@ bool sl_path_exists(const char *path);
 int sl_make_directories(char *path);
 
 /*
- * The process directories of a run directory, sorted by name, or the directory itself when it is one. Returns their
- * number or a negative errno; *out and its strings belong to the caller: sl_free_names.
- */
-int sl_list_processes(const char *directory, char ***out);
-void sl_free_names(char **names, int count);
-
-/*
  * Builds the ledger of directory at output, or at its own place when output is NULL, with a progress bar on terminals,
  * whatever options says about progress. Notes go to stderr. 0, or a negative errno with the sentence in error.
  */

@@ -4,6 +4,7 @@
  */
 #include "log_directory.h"
 
+#include "plugin/format/clock.h"
 #include "plugin/process/placeholders.h"
 
 #include <errno.h>
@@ -12,7 +13,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 static char start_directory[2048];
@@ -88,9 +88,7 @@ int sl_log_directory_make(const char *base, char *out, size_t size) {
     r = check_base(out);
   if (r < 0)
     return r;
-  struct timespec now;
-  clock_gettime(CLOCK_REALTIME, &now);
-  uint64_t start = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+  uint64_t start = sl_clock_ns(CLOCK_REALTIME);
   snprintf(out + length, size - (size_t)length, "/%s-%d-%llx", host, (int)getpid(), (unsigned long long)start);
   r = make_private(out);
   if (r == 0 && is_anothers(out, (size_t)length)) {

@@ -5,6 +5,7 @@
 #include "log_helper.h"
 
 #include "futex.h"
+#include "plugin/format/clock.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -15,7 +16,6 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #define CALLBACKS_MAX 8
@@ -38,12 +38,6 @@ static void (*do_finish)(void);
 static atomic_uint wake_word, open_word, stop_word, ended_word, finished_word;
 static atomic_uint_fast64_t stop_by_ns;
 static atomic_uint helper_tid, finish_tid;
-
-static uint64_t clock_ns(clockid_t clock) {
-  struct timespec now;
-  clock_gettime(clock, &now);
-  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
 
 /* Sets the word for good, for whoever waits for it. */
 static void announce(atomic_uint *word) {
@@ -82,7 +76,7 @@ bool sl_log_helper_is_starved(void) {
 static bool wait_until(atomic_uint *word, const atomic_uint *tid, uint64_t until_ns) {
   const uint64_t last_ns = until_ns + STARVED_NS;
   for (;;) {
-    const uint64_t now = clock_ns(CLOCK_MONOTONIC);
+    const uint64_t now = sl_clock_ns(CLOCK_MONOTONIC);
     if (atomic_load(word) || (now >= until_ns && (now >= last_ns || !is_runnable(atomic_load(tid)))))
       return atomic_load(word) != 0;
     futex_wait(word, 0, now < until_ns ? until_ns - now : LOOK_NS);
@@ -139,7 +133,7 @@ static void *helper_main(void *unused) {
     atomic_store(&wake_word, 0);
     while (do_work() && !atomic_load(&stop_word))
       ;
-    uint64_t now = clock_ns(CLOCK_MONOTONIC);
+    uint64_t now = sl_clock_ns(CLOCK_MONOTONIC);
     if (now >= next_tick) {
       do_tick();
       callbacks_call(&ticks);
@@ -152,7 +146,7 @@ static void *helper_main(void *unused) {
   }
   callbacks_call(&ends);
   do_tick();
-  while (clock_ns(CLOCK_MONOTONIC) < atomic_load(&stop_by_ns) && do_work())
+  while (sl_clock_ns(CLOCK_MONOTONIC) < atomic_load(&stop_by_ns) && do_work())
     ;
 
 finish:
@@ -183,7 +177,7 @@ int sl_log_helper_start(int (*open)(void), bool (*work)(void), void (*tick)(void
 }
 
 bool sl_log_helper_wait_for_open(unsigned ms) {
-  return wait_until(&open_word, &helper_tid, clock_ns(CLOCK_MONOTONIC) + ms * UINT64_C(1000000));
+  return wait_until(&open_word, &helper_tid, sl_clock_ns(CLOCK_MONOTONIC) + ms * UINT64_C(1000000));
 }
 
 bool sl_log_helper_stop(uint64_t until_ns) {

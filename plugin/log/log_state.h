@@ -3,6 +3,7 @@
 #define SHARDLEDGER_LOG_STATE_H
 
 #include "log_chain.h"
+#include "plugin/format/clock.h"
 #include "plugin/format/name.h"
 #include "plugin/process/undisturbed.h"
 
@@ -10,7 +11,6 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <time.h>
 
 /* Why nothing is taken; recording is on while no bit is set. */
 enum { OFF_PAUSED = 1, OFF_FAILED = 2, OFF_ENDED = 4, OFF_FORKED = 8 };
@@ -44,12 +44,6 @@ struct log_state {
 };
 
 extern __attribute__((visibility("hidden"))) struct log_state sl_the_log;
-
-static inline uint64_t sl_clock_ns(clockid_t clock) {
-  struct timespec now;
-  clock_gettime(clock, &now);
-  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
 
 static inline unsigned sl_off_set(unsigned bit) {
   return __atomic_fetch_or(&sl_log_off, bit, __ATOMIC_SEQ_CST);

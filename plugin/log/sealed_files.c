@@ -4,12 +4,12 @@
  */
 #include "sealed_files.h"
 
+#include "plugin/format/clock.h"
 #include "plugin/process/config.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <sys/stat.h>
-#include <time.h>
 
 /* At most; more would be more than the limit, as each holds a part of it. */
 #define FILES_MAX (2 * SL_KEEP_LAST_FILE_PART)
@@ -65,9 +65,7 @@ void sl_sealed_grew(const struct sl_segment_header *header, uint64_t bytes) {
   if (goes_to_head(header)) {
     sealed.head_bytes += bytes;
     if (sealed.head_ns == 0 && sealed.head_bytes >= sealed.keep_last_bytes / SL_KEEP_LAST_HEAD_PART) {
-      struct timespec now;
-      clock_gettime(CLOCK_REALTIME, &now);
-      sealed.head_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+      sealed.head_ns = sl_clock_ns(CLOCK_REALTIME);
       begin_file();
       sealed.first_index = sealed.index;
     }

@@ -5,6 +5,7 @@
 #include "segment_pool.h"
 
 #include "futex.h"
+#include "plugin/format/clock.h"
 #include "plugin/format/events.h"
 #include "plugin/process/config.h"
 #include "sealed_files.h"
@@ -107,7 +108,7 @@ struct sl_segment *sl_pool_take(void) {
 static int segment_make(struct sl_segment **out);
 
 struct sl_segment *sl_pool_take_waiting(void) {
-  const uint64_t until = monotonic_ns() + WAIT_NS;
+  const uint64_t until = sl_clock_ns(CLOCK_MONOTONIC) + WAIT_NS;
   struct sl_segment *segment = NULL;
   if (pthread_equal(pthread_self(), pool.helper)) {
     segment = take();
@@ -119,12 +120,12 @@ struct sl_segment *sl_pool_take_waiting(void) {
   for (;;) {
     const unsigned put = atomic_load(&pool.put);
     segment = take();
-    if (segment || atomic_load_explicit(&pool.stalled, memory_order_relaxed) || monotonic_ns() >= until)
+    if (segment || atomic_load_explicit(&pool.stalled, memory_order_relaxed) || sl_clock_ns(CLOCK_MONOTONIC) >= until)
       break;
     pool.wake();
-    const uint64_t begun = monotonic_ns();
+    const uint64_t begun = sl_clock_ns(CLOCK_MONOTONIC);
     futex_wait(&pool.put, put, STALL_NS);
-    if (atomic_load(&pool.put) == put && monotonic_ns() - begun >= STALL_NS && !pool.is_starved())
+    if (atomic_load(&pool.put) == put && sl_clock_ns(CLOCK_MONOTONIC) - begun >= STALL_NS && !pool.is_starved())
       atomic_store_explicit(&pool.stalled, true, memory_order_relaxed);
   }
   atomic_fetch_sub(&pool.waiting, 1);

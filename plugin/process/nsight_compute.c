@@ -19,7 +19,6 @@ bool sl_is_under_nsight_compute(void) {
 }
 
 bool sl_is_nsight_compute(const char *command) {
-  const char *slash = strrchr(command, '/');
-  const char *name = slash ? slash + 1 : command;
+  const char *name = basename(command);
   return strcmp(name, "ncu") == 0 || strcmp(name, "nv-nsight-cu-cli") == 0; /* the latter until 2020.1 */
 }

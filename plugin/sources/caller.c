@@ -68,8 +68,7 @@ uint32_t sl_caller(void) {
     const char *path = stack.files[i];
     if (!path || path == own_file)
       continue;
-    const char *slash = strrchr(path, '/');
-    const char *file = slash ? slash + 1 : path;
+    const char *file = basename(path);
     if (*file == '\0')
       return sl_log_name(program_invocation_short_name); /* the loader has no name for the program */
     if (!starts_with(file, "libcuda.so") && !starts_with(file, "libcudart.so") && !starts_with(file, "libcupti.so"))

@@ -3,6 +3,7 @@
 
 #include "device_description.h"
 #include "plugin/driver/nvml.h"
+#include "plugin/format/clock.h"
 #include "plugin/log/event_log.h"
 #include "plugin/log/futex.h"
 #include "plugin/log/log_helper.h"
@@ -50,9 +51,9 @@ static struct sl_event_process_memory processes_ask(struct device *device, uint3
   struct sl_nvml_memory memory;
   if (processes_off || (processes_slow && device->samples % SELDOM != 0))
     return device->processes;
-  const uint64_t begin = monotonic_ns();
+  const uint64_t begin = sl_clock_ns(CLOCK_MONOTONIC);
   int r = sl_nvml_process_memory(device->nvml, &memory);
-  processes_slow = monotonic_ns() - begin > SLOW_NS;
+  processes_slow = sl_clock_ns(CLOCK_MONOTONIC) - begin > SLOW_NS;
   if (r < 0) {
     processes_end(r);
     return device->processes;
@@ -84,7 +85,7 @@ static void device_sample(struct device *device, uint32_t id) {
   device->samples++;
   if (sl_nvml_free_bytes(device->nvml, &free_bytes) < 0)
     return;
-  const uint64_t now = monotonic_ns();
+  const uint64_t now = sl_clock_ns(CLOCK_MONOTONIC);
   const bool same_processes = processes.own_bytes == device->processes.own_bytes &&
                               processes.other_bytes == device->processes.other_bytes &&
                               processes.others == device->processes.others;
@@ -151,7 +152,7 @@ void sl_device_sampler_stop(void) {
     return;
   atomic_store(&word, STOPPED);
   futex_wake(&word);
-  const uint64_t until = monotonic_ns() + STOP_NS;
-  for (uint64_t now; !atomic_load(&ended_word) && (now = monotonic_ns()) < until;)
+  const uint64_t until = sl_clock_ns(CLOCK_MONOTONIC) + STOP_NS;
+  for (uint64_t now; !atomic_load(&ended_word) && (now = sl_clock_ns(CLOCK_MONOTONIC)) < until;)
     futex_wait(&ended_word, 0, until - now);
 }

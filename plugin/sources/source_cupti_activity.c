@@ -8,6 +8,7 @@
  * the helper thread and a hand-over to torch.profiler never meet. That is a token, not a lock: nobody waits inside
  * CUPTI's callbacks, which CUPTI may run on any thread during a flush.
  */
+#include "plugin/format/clock.h"
 #include "plugin/log/event_log.h"
 #include "plugin/process/config.h"
 #include "plugin/shardledger.h"
@@ -106,12 +107,6 @@ static struct {
   double rate;             /* nanoseconds a tick since then, as of the buffer that is being read */
 } device_clock;
 
-static uint64_t realtime_ns(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_REALTIME, &now);
-  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
 static uint64_t host_ns(uint64_t time) {
   if (!device_clock.foreign || time == 0)
     return time;
@@ -203,10 +198,10 @@ static const struct sl_cupti *cupti; /* set before anything is registered, never
 static bool both_clocks(uint64_t *real_ns, uint64_t *ticks) {
   uint64_t closest = UINT64_MAX;
   for (int i = 0; i < 5; i++) {
-    uint64_t before = realtime_ns(), counted = 0;
+    uint64_t before = sl_clock_ns(CLOCK_REALTIME), counted = 0;
     if (cupti->GetTimestamp(&counted) != CUPTI_SUCCESS)
       return false;
-    uint64_t took = realtime_ns() - before;
+    uint64_t took = sl_clock_ns(CLOCK_REALTIME) - before;
     if (took >= closest)
       continue;
     closest = took;

@@ -8,6 +8,7 @@
 #include "device_description.h"
 #include "device_sampler.h"
 #include "plugin/driver/driver_api.h"
+#include "plugin/format/clock.h"
 #include "plugin/log/event_log.h"
 #include "plugin/log/futex.h"
 #include "plugin/shardledger.h"
@@ -25,7 +26,7 @@ void sl_source_device_changed(void) {
 
 bool sl_source_device_is_due(void) {
   return atomic_load_explicit(&changes, memory_order_relaxed) != atomic_load(&changes_sampled) ||
-         monotonic_ns() - atomic_load(&sampled_ns) >= 1000000000u;
+         sl_clock_ns(CLOCK_MONOTONIC) - atomic_load(&sampled_ns) >= 1000000000u;
 }
 
 /*
@@ -44,7 +45,7 @@ void sl_source_device_sample(void) {
   sl_device_sampler_add((uint32_t)device);
   /* Before the driver is asked: what changes meanwhile is for the next sample. */
   atomic_store(&changes_sampled, atomic_load_explicit(&changes, memory_order_relaxed));
-  atomic_store(&sampled_ns, monotonic_ns());
+  atomic_store(&sampled_ns, sl_clock_ns(CLOCK_MONOTONIC));
   if (driver->mem_get_info(&free_bytes, &total_bytes) != CUDA_SUCCESS)
     return;
   struct sl_event_device_sample event = {

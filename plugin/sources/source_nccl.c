@@ -201,44 +201,19 @@ static void set_buffer(struct sl_event_nccl_call *event, const void *buffer, boo
   *(receives ? &event->receive : &event->send) = (uintptr_t)buffer;
 }
 
-static bool is_receive(const char *function) {
+#define WORD_NAME(names, word) sl_log_name(word)
+
+static bool is_word_receive(const char *function) {
   return function && function[0] == 'R';
 }
 
-static int start_v1(void *context, void **handle, void *descriptor) {
-  const struct descriptor_v1 *d = descriptor;
-  if (handle)
-    *handle = NULL;
-  if (!d || (d->type != EVENT_COLLECTIVE && d->type != EVENT_P2P) || !sl_log_active())
-    return RESULT_SUCCESS;
-  struct sl_event_nccl_call event = {.point_to_point = d->type == EVENT_P2P};
-  if (event.point_to_point) {
-    event.communicator = d->p2p.communicator;
-    event.count = d->p2p.count;
-    event.function = NUMBER_NAME(functions, d->p2p.function);
-    event.datatype = NUMBER_NAME(datatypes, d->p2p.datatype);
-    event.root = (uint32_t)d->p2p.peer;
-    set_buffer(&event, d->p2p.buffer, d->p2p.function == 7);
-  } else {
-    event.communicator = d->collective.communicator;
-    event.sequence = d->collective.sequence;
-    event.count = d->collective.count;
-    event.send = (uintptr_t)d->collective.send;
-    event.receive = (uintptr_t)d->collective.receive;
-    event.function = NUMBER_NAME(functions, d->collective.function);
-    event.datatype = NUMBER_NAME(datatypes, d->collective.datatype);
-    event.algorithm = NUMBER_NAME(algorithms, d->collective.algorithm);
-    event.protocol = NUMBER_NAME(protocols, d->collective.protocol);
-    event.root = (uint32_t)d->collective.root;
-    event.channels = d->collective.channels;
-  }
-  record(&event);
-  return RESULT_SUCCESS;
+static bool is_number_receive(uint8_t function) {
+  return function == 7;
 }
 
-/* The same for a version whose descriptors speak in words; the two expressions say where its communicator and a p2p's
- * channels are. */
-#define START(version, communicator_of_collective, communicator_of_p2p, channels_of_p2p)                               \
+/* How a version's descriptors name things, and what of them is a Recv; the last three expressions say where its
+ * communicator and a p2p's channels are. */
+#define START(version, name_of, is_receive, communicator_of_collective, communicator_of_p2p, channels_of_p2p)          \
   static int start_v##version(void *context, void **handle, void *descriptor) {                                        \
     const struct descriptor_v##version *d = descriptor;                                                                \
     if (handle)                                                                                                        \
@@ -249,8 +224,8 @@ static int start_v1(void *context, void **handle, void *descriptor) {
     if (event.point_to_point) {                                                                                        \
       event.communicator = communicator_of_p2p;                                                                        \
       event.count = d->p2p.count;                                                                                      \
-      event.function = sl_log_name(d->p2p.function);                                                                   \
-      event.datatype = sl_log_name(d->p2p.datatype);                                                                   \
+      event.function = name_of(functions, d->p2p.function);                                                            \
+      event.datatype = name_of(datatypes, d->p2p.datatype);                                                            \
       event.root = (uint32_t)d->p2p.peer;                                                                              \
       event.channels = channels_of_p2p;                                                                                \
       set_buffer(&event, d->p2p.buffer, is_receive(d->p2p.function));                                                  \
@@ -260,20 +235,21 @@ static int start_v1(void *context, void **handle, void *descriptor) {
       event.count = d->collective.count;                                                                               \
       event.send = (uintptr_t)d->collective.send;                                                                      \
       event.receive = (uintptr_t)d->collective.receive;                                                                \
-      event.function = sl_log_name(d->collective.function);                                                            \
-      event.datatype = sl_log_name(d->collective.datatype);                                                            \
-      event.algorithm = sl_log_name(d->collective.algorithm);                                                          \
-      event.protocol = sl_log_name(d->collective.protocol);                                                            \
+      event.function = name_of(functions, d->collective.function);                                                     \
+      event.datatype = name_of(datatypes, d->collective.datatype);                                                     \
+      event.algorithm = name_of(algorithms, d->collective.algorithm);                                                  \
+      event.protocol = name_of(protocols, d->collective.protocol);                                                     \
       event.root = (uint32_t)d->collective.root;                                                                       \
       event.channels = d->collective.channels;                                                                         \
     }                                                                                                                  \
     record(&event);                                                                                                    \
     return RESULT_SUCCESS;                                                                                             \
   }
-START(2, d->collective.communicator, d->p2p.communicator, 0)
-START(3, d->collective.communicator, d->p2p.communicator, 0)
-START(4, communicator_of(context), communicator_of(context), d->p2p.channels)
-START(5, communicator_of(context), communicator_of(context), d->p2p.channels)
+START(1, NUMBER_NAME, is_number_receive, d->collective.communicator, d->p2p.communicator, 0)
+START(2, WORD_NAME, is_word_receive, d->collective.communicator, d->p2p.communicator, 0)
+START(3, WORD_NAME, is_word_receive, d->collective.communicator, d->p2p.communicator, 0)
+START(4, WORD_NAME, is_word_receive, communicator_of(context), communicator_of(context), d->p2p.channels)
+START(5, WORD_NAME, is_word_receive, communicator_of(context), communicator_of(context), d->p2p.channels)
 
 /* ---- the rest: nothing to do ---- */
 

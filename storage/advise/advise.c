@@ -60,12 +60,11 @@ static void say(char *out, size_t size, const char *joint, const char *text, int
 }
 
 static struct sl_advice *item_add(struct sl_advise *out) {
-  struct sl_advice *grown = sl_list_grow(out->items, out->count, sizeof *grown);
-  if (!grown)
+  struct sl_advice *added = SL_LIST_ADD(out->items, out->count);
+  if (!added)
     return NULL;
-  out->items = grown;
-  grown[out->count] = (struct sl_advice){.fits = SL_FITS_no};
-  return &grown[out->count++];
+  *added = (struct sl_advice){.fits = SL_FITS_no};
+  return added;
 }
 
 static void words_set(struct sl_advice *item) {

@@ -46,17 +46,16 @@ static int parameters_read(struct sl_db *db, const struct sl_goal *goal, struct 
     const struct sl_tape_allocation *own = allocation_of(m->tape, sl_column_int(row, 0));
     if (!sl_column_int(row, 2) || !own)
       continue; /* without a gradient it has no state */
-    struct parameter *grown = sl_list_grow(m->parameters, m->count, sizeof *grown);
-    if (!grown) {
+    struct parameter *added = SL_LIST_ADD(m->parameters, m->count);
+    if (!added) {
       r = -ENOMEM;
       break;
     }
-    m->parameters = grown;
-    grown[m->count++] = (struct parameter){.bytes = (uint64_t)sl_column_int(row, 1),
-                                           .states = {sl_column_int(row, 3), sl_column_int(row, 4)},
-                                           .has_step = sl_column_int(row, 5) != 0,
-                                           .place = own->place,
-                                           .number = own->parameter};
+    *added = (struct parameter){.bytes = (uint64_t)sl_column_int(row, 1),
+                                .states = {sl_column_int(row, 3), sl_column_int(row, 4)},
+                                .has_step = sl_column_int(row, 5) != 0,
+                                .place = own->place,
+                                .number = own->parameter};
   }
   row = sl_statement_close(row);
   return r;

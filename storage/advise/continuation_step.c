@@ -50,14 +50,13 @@ static int made_read(const struct sl_tape *tape, size_t period, uint64_t before,
     const struct sl_tape_allocation *a = &tape->allocations[i];
     if (a->alloc_event < p->first_event || a->alloc_event >= end || is_once(tape, a, end))
       continue;
-    uint32_t *grown = sl_list_grow(out->items, out->count, sizeof *grown);
-    if (!grown)
+    uint32_t *place = SL_LIST_ADD(out->items, out->count);
+    if (!place)
       return -ENOMEM;
-    out->items = grown;
-    size_t place = out->count++; /* they mostly come in order */
-    for (; place && tape->allocations[grown[place - 1]].alloc_event > a->alloc_event; place--)
-      grown[place] = grown[place - 1];
-    grown[place] = i;
+    /* They mostly come in order. */
+    for (; place > out->items && tape->allocations[place[-1]].alloc_event > a->alloc_event; place--)
+      *place = place[-1];
+    *place = i;
   }
   return 0;
 }
@@ -138,14 +137,12 @@ static int optimizer_step_of(struct joining *j, const struct sl_tape_allocation 
     *out = tape->optimizer_steps[i].phase;
     return 0;
   }
-  struct sl_tape_optimizer_step *grown = sl_list_grow(tape->optimizer_steps, tape->optimizer_step_count, sizeof *grown);
-  if (!grown)
+  const struct sl_tape_optimizer_step like = tape->optimizer_steps[there];
+  struct sl_tape_optimizer_step *added = SL_LIST_ADD(tape->optimizer_steps, tape->optimizer_step_count);
+  if (!added)
     return -ENOMEM;
-  tape->optimizer_steps = grown;
-  const struct sl_tape_optimizer_step like = grown[there];
   *out = -like.phase; /* no phase of the ledger */
-  grown[tape->optimizer_step_count++] =
-      (struct sl_tape_optimizer_step){*out, step, like.start_ns + shift, like.end_ns + shift};
+  *added = (struct sl_tape_optimizer_step){*out, step, like.start_ns + shift, like.end_ns + shift};
   return 0;
 }
 
@@ -221,13 +218,12 @@ static int join(struct joining *j) {
   for (size_t i = rows->first; i < rows->end; i++) {
     if (tape->events[i].number < from || tape->events[i].kind == SL_TAPE_segment)
       continue;
-    struct sl_tape_event *grown = sl_list_grow(events, count, sizeof *grown);
-    if (!grown) {
+    struct sl_tape_event *added = SL_LIST_ADD(events, count);
+    if (!added) {
       free(events);
       return -ENOMEM;
     }
-    events = grown;
-    grown[count++] = tape->events[i];
+    *added = tape->events[i];
   }
   sl_cut_apply(tape, &j->cut);
   tape->rest = (struct sl_tape_rest){.is_one = true,

@@ -6,7 +6,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-const char *sl_cost_time(int64_t ns, char out[static 24]) {
+/* "12.3 ms" */
+static const char *time_words(int64_t ns, char out[static 24]) {
   if (ns >= 1000000000)
     snprintf(out, 24, "%.2f s", (double)ns / 1e9);
   else if (ns >= 1000000)
@@ -27,7 +28,7 @@ static int forward_price(struct sl_db *db, const struct sl_goal *goal, const cha
   if (r > 0) {
     out->ns = sl_column_int(row, 0);
     snprintf(out->words, sizeof out->words, "their forward again: %s of the host's %s in step %" PRId64,
-             sl_cost_time(out->ns, time), sl_cost_time(sl_column_int(row, 1), whole), sl_column_int(row, 2));
+             time_words(out->ns, time), time_words(sl_column_int(row, 1), whole), sl_column_int(row, 2));
   }
   row = sl_statement_close(row);
   return r < 0 ? r : 0;
@@ -43,7 +44,7 @@ static int collective_price(struct sl_db *db, const struct sl_goal *goal, const 
     out->ns = sl_column_int(row, 0);
     snprintf(out->words, sizeof out->words,
              "%s, up to as many as the %" PRId64 " of step %" PRId64 ": %s on the device", words, sl_column_int(row, 1),
-             sl_column_int(row, 2), sl_cost_time(out->ns, time));
+             sl_column_int(row, 2), time_words(out->ns, time));
   }
   row = sl_statement_close(row);
   return r < 0 ? r : 0;
@@ -60,7 +61,7 @@ static int copy_price(struct sl_db *db, const struct sl_goal *goal, struct sl_co
     snprintf(out->words, sizeof out->words,
              "gradients there and parameters back: %s at the %.1f GB/s of the run's own copies; the host's step is not "
              "known",
-             sl_cost_time((int64_t)(2.0 * (double)sl_column_int(row, 3) / rate), time), rate);
+             time_words((int64_t)(2.0 * (double)sl_column_int(row, 3) / rate), time), rate);
   } else if (r >= 0) {
     snprintf(out->words, sizeof out->words, "not known: the run has no copies that tell a rate");
   }

@@ -14,7 +14,4 @@ struct sl_cost {
 int sl_price(struct sl_db *db, const struct sl_goal *goal, enum sl_price price, const char *name, struct sl_cost *out,
              struct sl_error *error);
 
-/* "12.3 ms" */
-const char *sl_cost_time(int64_t ns, char out[static 24]);
-
 #endif

@@ -7,7 +7,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-void sl_segment_return(struct sl_chooser *c, struct sl_chosen_block *block) {
+static void segment_return(struct sl_chooser *c, struct sl_chosen_block *block) {
   sl_block_take(c, block);
   c->totals.reserved_bytes -= block->node.bytes;
   c->options.source.gone(c->options.source.context, block->node.address);
@@ -53,7 +53,7 @@ static void old_return(struct sl_chooser *c, struct sl_chosen_block *block, void
   collection->bytes += block->node.bytes;
   collection->age -= age_of(c, block);
   collection->count--;
-  sl_segment_return(c, block);
+  segment_return(c, block);
 }
 
 /* Segments that were not used for longer than the others go, until enough has, or none is older than others. */
@@ -82,7 +82,7 @@ bool sl_return_enough(struct sl_chooser *c, uint32_t number, uint64_t rounded) {
   if (node)
     sl_choice_note(c, sl_block_at(node));
   if (node && sl_is_idle(sl_block_at(node))) {
-    sl_segment_return(c, sl_block_at(node));
+    segment_return(c, sl_block_at(node));
     return true;
   }
   uint64_t returned = 0;
@@ -92,7 +92,7 @@ bool sl_return_enough(struct sl_chooser *c, uint32_t number, uint64_t rounded) {
     if (!sl_is_idle(sl_block_at(node)))
       break; /* of an expandable segment: it goes with all others */
     returned += node->bytes;
-    sl_segment_return(c, sl_block_at(node));
+    segment_return(c, sl_block_at(node));
   }
   return returned >= bytes;
 }
@@ -127,7 +127,7 @@ int sl_chooser_empty(struct sl_chooser *c, uint32_t pool) {
     for (struct sl_free_node *node = sl_free_tree_first(c->shelves[i].free), *next; node; node = next) {
       next = sl_free_tree_next(node);
       if (sl_is_idle(sl_block_at(node)))
-        sl_segment_return(c, sl_block_at(node));
+        segment_return(c, sl_block_at(node));
     }
     r = shelf_unmap(c, i);
   }
@@ -153,7 +153,7 @@ int sl_chooser_give_back(struct sl_chooser *c, uint64_t address) {
   for (size_t i = 0; i < c->shelf_count; i++)
     for (struct sl_free_node *node = sl_free_tree_first(c->shelves[i].free); node; node = sl_free_tree_next(node))
       if (node->address == address && sl_is_idle(sl_block_at(node))) {
-        sl_segment_return(c, sl_block_at(node));
+        segment_return(c, sl_block_at(node));
         return 0;
       }
   return 1;

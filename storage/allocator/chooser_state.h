@@ -90,7 +90,6 @@ int sl_expandable_unmap(struct sl_chooser *c, struct sl_chosen_block *block); /*
 struct sl_chosen_block *sl_expandable_best(struct sl_chooser *c, struct sl_chosen_block *block);
 
 /* chooser_return.c */
-void sl_segment_return(struct sl_chooser *c, struct sl_chosen_block *block);
 void sl_collect(struct sl_chooser *c);
 bool sl_return_enough(struct sl_chooser *c, uint32_t shelf, uint64_t rounded);
 int sl_return_all(struct sl_chooser *c); /* waits for all streams first */

@@ -53,13 +53,6 @@ static bool is_there_to_step(const struct sl_allocation *allocation, const struc
          !any_after(allocation, facts->optimizer_starts, facts->optimizer_start_count);
 }
 
-static struct sl_phase *enclosing_point(struct sl_phase *phase, enum sl_phase_point point) {
-  for (; phase; phase = phase->parent)
-    if (phase->point == point)
-      return phase;
-  return NULL;
-}
-
 static struct sl_phase *whole_backward_of(struct sl_phase *phase) {
   for (; phase; phase = phase->parent)
     if (phase->kind == SL_KIND_backward && phase->module == 0)
@@ -101,9 +94,9 @@ static bool is_kept_without_optimizer(const struct sl_allocation *allocation, co
 
 static enum sl_attribution_rule rule_in_backward(const struct sl_allocation *allocation,
                                                  const struct sl_step_facts *facts) {
-  if (allocation->free_phase && enclosing_point(allocation->free_phase, SL_POINT_reduce_scatter))
+  if (allocation->free_phase && sl_phase_enclosing_point(allocation->free_phase, SL_POINT_reduce_scatter))
     return SL_RULE_freed_in_reduce;
-  if (allocation->free_phase && enclosing_point(allocation->free_phase, SL_POINT_root_callback))
+  if (allocation->free_phase && sl_phase_enclosing_point(allocation->free_phase, SL_POINT_root_callback))
     return SL_RULE_freed_in_root_callback;
   if (is_cublas_workspace(allocation, facts))
     return SL_RULE_cublas_workspace;

@@ -42,11 +42,7 @@ int sl_memory_owners(struct sl_allocation *const *allocations, size_t count, uin
       continue;
     const struct key key = key_of(a, by);
     if (!group || memcmp(&group->key, &key, sizeof key) != 0) /* else as the one before, which was made beside it */
-      HASH_FIND(hh, groups, &key, sizeof key, group);
-    if (!group && (group = calloc(1, sizeof *group))) {
-      group->key = key;
-      SL_HASH_ADD(groups, key, group);
-    }
+      SL_HASH_FIND_OR_ADD(groups, key, key, group);
     if (!group) {
       r = sl_no_memory(error);
       break;

@@ -62,17 +62,9 @@ struct sl_module_states *sl_module_states_new(struct sl_phases *phases, const st
   return states;
 }
 
-static void counts_clear(struct sl_module_states *states) {
-  struct state_count *entry, *next;
-  HASH_ITER(hh, states->counts, entry, next) {
-    HASH_DEL(states->counts, entry);
-    free(entry);
-  }
-}
-
 struct sl_module_states *sl_module_states_free(struct sl_module_states *states) {
   if (states) {
-    counts_clear(states);
+    SL_HASH_FREE(states->counts);
     free(states->windows);
     free(states->casts);
     free(states);
@@ -85,7 +77,7 @@ void sl_module_states_step_begins(struct sl_module_states *states) {
 }
 
 void sl_module_states_step_ended(struct sl_module_states *states) {
-  counts_clear(states);
+  SL_HASH_FREE(states->counts);
   states->window_count = states->done_count = states->cast_count = 0; /* the sweep closes what is open */
   states->in_step = states->saw_fsdp = false;
 }
@@ -99,11 +91,7 @@ bool sl_module_states_saw_fsdp(const struct sl_module_states *states) {
 static struct state_count *count_of(struct sl_module_states *states, enum sl_state state, uint32_t module) {
   uint64_t key = (uint64_t)module << 8 | (uint64_t)state;
   struct state_count *entry;
-  HASH_FIND(hh, states->counts, &key, sizeof key, entry);
-  if (!entry && (entry = calloc(1, sizeof *entry))) {
-    entry->key = key;
-    SL_HASH_ADD(states->counts, key, entry);
-  }
+  SL_HASH_FIND_OR_ADD(states->counts, key, key, entry);
   if (!entry)
     states->r = -ENOMEM;
   return entry;
@@ -177,13 +165,6 @@ bool sl_unit_called_again(const struct sl_phases *phases, struct sl_phase *phase
   return false;
 }
 
-static const struct sl_phase *enclosing_point(const struct sl_phase *phase, enum sl_phase_point point) {
-  for (; phase; phase = phase->parent)
-    if (phase->point == point)
-      return phase;
-  return NULL;
-}
-
 static bool in_backward(const struct sl_phase *phase) {
   return sl_phase_enclosing(phase->parent, SL_KIND_backward) != NULL;
 }
@@ -222,13 +203,12 @@ static void backward_windows_close(struct sl_module_states *states, bool all) {
 }
 
 static void backward_window_open(struct sl_module_states *states, uint32_t module, const struct sl_phase *until) {
-  struct window *grown = sl_list_grow(states->windows, states->window_count, sizeof *grown);
-  if (!grown) {
+  struct window *added = SL_LIST_ADD(states->windows, states->window_count);
+  if (!added) {
     states->r = -ENOMEM;
     return;
   }
-  states->windows = grown;
-  grown[states->window_count++] = (struct window){.module = module, .until = until};
+  *added = (struct window){.module = module, .until = until};
 }
 
 /*
@@ -294,13 +274,12 @@ static void cast_add(struct sl_module_states *states, const struct sl_phase *pha
     phase = phase->parent;
   if (!phase || !is_fsdp(states, phase->module) || !states->in_step)
     return;
-  struct cast *grown = sl_list_grow(states->casts, states->cast_count, sizeof *grown);
-  if (!grown) {
+  struct cast *added = SL_LIST_ADD(states->casts, states->cast_count);
+  if (!added) {
     states->r = -ENOMEM;
     return;
   }
-  states->casts = grown;
-  grown[states->cast_count++] = (struct cast){.module = phase->module, .bytes = bytes};
+  *added = (struct cast){.module = phase->module, .bytes = bytes};
 }
 
 /* The gradient of a cast has the type of before: a float32 of a bfloat16, twice its bytes; or the other way round. */
@@ -376,11 +355,11 @@ static void post_forward_ends(struct sl_module_states *states, const struct sl_p
 static void collective_begins(struct sl_module_states *states, const struct sl_phase *phase) {
   const struct sl_phase *buffers;
   if (strcmp(phase->name, "nccl:_all_gather_base") == 0) {
-    bool known = !in_backward(phase) || enclosing_point(phase, SL_POINT_pre_backward);
-    if ((buffers = enclosing_point(phase, SL_POINT_all_gather)) && known)
+    bool known = !in_backward(phase) || sl_phase_enclosing_point(phase, SL_POINT_pre_backward);
+    if ((buffers = sl_phase_enclosing_point(phase, SL_POINT_all_gather)) && known)
       recognise(states, buffers->module, SL_CATEGORY_all_gather);
   } else if (strcmp(phase->name, "nccl:_reduce_scatter_base") == 0) {
-    if ((buffers = enclosing_point(phase, SL_POINT_reduce_scatter)))
+    if ((buffers = sl_phase_enclosing_point(phase, SL_POINT_reduce_scatter)))
       recognise(states, buffers->module, SL_CATEGORY_reduce_scatter);
   }
 }
@@ -389,7 +368,7 @@ static void collective_begins(struct sl_module_states *states, const struct sl_p
 static void prefetch_ends(struct sl_module_states *states, const struct sl_phase *phase) {
   const struct sl_phase *forward = sl_phase_enclosing(phase->parent, SL_KIND_forward);
   if (forward && !in_backward(phase) && is_fsdp(states, forward->module) &&
-      !enclosing_point(phase, SL_POINT_pre_forward) &&
+      !sl_phase_enclosing_point(phase, SL_POINT_pre_forward) &&
       times_reached(states, SL_STATE_after_pre_forward, forward->module) > forward->call_index)
     snapshot_again(states, SL_STATE_after_pre_forward, forward->module);
 }

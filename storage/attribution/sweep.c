@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <utlist.h>
 
 struct module_sum { /* what a module owns now */
   uint32_t id;
@@ -51,12 +52,7 @@ struct sl_sweep *sl_sweep_new(const struct sl_sweep_listener *listener) {
 }
 
 static void watch_free(struct sl_sweep *sweep, struct watch *watch) {
-  if (watch->newer)
-    watch->newer->older = watch->older;
-  else
-    sweep->newest_watch = watch->older;
-  if (watch->older)
-    watch->older->newer = watch->newer;
+  DL_DELETE2(sweep->newest_watch, watch, newer, older);
   HASH_DEL(sweep->watches, watch);
   free(watch);
 }
@@ -79,11 +75,7 @@ struct sl_sweep *sl_sweep_free(struct sl_sweep *sweep) {
   if (!sweep)
     return NULL;
   maxima_clear(sweep);
-  struct module_sum *module, *next;
-  HASH_ITER(hh, sweep->modules, module, next) {
-    HASH_DEL(sweep->modules, module);
-    free(module);
-  }
+  SL_HASH_FREE(sweep->modules);
   free(sweep);
   return NULL;
 }
@@ -92,11 +84,7 @@ struct sl_sweep *sl_sweep_free(struct sl_sweep *sweep) {
 
 static struct module_sum *module_of(struct sl_sweep *sweep, uint32_t id) {
   struct module_sum *module;
-  HASH_FIND(hh, sweep->modules, &id, sizeof id, module);
-  if (!module && (module = calloc(1, sizeof *module))) {
-    module->id = id;
-    SL_HASH_ADD(sweep->modules, id, module);
-  }
+  SL_HASH_FIND_OR_ADD(sweep->modules, id, id, module);
   return module;
 }
 
@@ -196,7 +184,6 @@ static int watch_open(struct sl_sweep *sweep, const struct sl_phase *phase) {
       .alone = sl_maxima_open(&module->alone, module->now.alone, NULL),
       .with_children = sl_maxima_open(&module->with_children, module->now.with_children, NULL),
       .module = module,
-      .older = sweep->newest_watch,
   };
   if (!module->watched) {
     module->watched = true;
@@ -210,9 +197,7 @@ static int watch_open(struct sl_sweep *sweep, const struct sl_phase *phase) {
   SL_HASH_ADD(sweep->watches, phase, watch);
   if (!watch)
     return -ENOMEM;
-  if (watch->older)
-    watch->older->newer = watch;
-  sweep->newest_watch = watch;
+  DL_PREPEND2(sweep->newest_watch, watch, newer, older);
   return 0;
 }
 

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <utlist.h>
 
 struct window {
   const struct sl_item *opened;
@@ -35,13 +36,12 @@ static struct windows_of *windows_find(const struct sl_windows *windows, const s
 }
 
 int sl_windows_open(struct sl_windows *windows, const struct sl_item *item, uint64_t value, const void *sample) {
+  const uint64_t key = key_of(item);
   struct window *window = calloc(1, sizeof *window);
-  struct windows_of *of = windows_find(windows, item);
-  if (window && !of && (of = calloc(1, sizeof *of))) {
-    of->key = key_of(item);
-    SL_HASH_ADD(windows->by_key, key, of);
-  }
-  if (!window || !of) {
+  struct windows_of *of = NULL;
+  if (window)
+    SL_HASH_FIND_OR_ADD(windows->by_key, key, key, of);
+  if (!of) {
     free(window);
     return -ENOMEM;
   }
@@ -49,13 +49,10 @@ int sl_windows_open(struct sl_windows *windows, const struct sl_item *item, uint
       .opened = item,
       .highest = sl_maxima_open(&windows->maxima, value, sample),
       .of = of,
-      .older = windows->newest,
       .older_of_same = of->newest,
   };
   of->newest = window;
-  if (window->older)
-    window->older->newer = window;
-  windows->newest = window;
+  DL_PREPEND2(windows->newest, window, newer, older);
   return window->highest < 0 ? -ENOMEM : 0;
 }
 
@@ -65,12 +62,7 @@ void sl_windows_raise(struct sl_windows *windows, uint64_t value, const void *sa
 }
 
 static void window_free(struct sl_windows *windows, struct window *window) {
-  if (window->newer)
-    window->newer->older = window->older;
-  else
-    windows->newest = window->older;
-  if (window->older)
-    window->older->newer = window->newer;
+  DL_DELETE2(windows->newest, window, newer, older);
   window->of->newest = window->older_of_same; /* only the newest of its kind is ever closed */
   if (!window->of->newest) {
     HASH_DEL(windows->by_key, window->of);

@@ -27,12 +27,8 @@ struct sl_site_places *sl_site_places_new(void) {
 }
 
 struct sl_site_places *sl_site_places_free(struct sl_site_places *places) {
-  struct place *place, *next;
   if (places)
-    HASH_ITER(hh, places->places, place, next) {
-      HASH_DEL(places->places, place);
-      free(place);
-    }
+    SL_HASH_FREE(places->places);
   free(places);
   return NULL;
 }

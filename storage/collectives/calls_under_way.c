@@ -7,11 +7,7 @@
 
 struct thread *sl_calls_thread(struct sl_collectives *c, uint32_t number) {
   struct thread *thread;
-  HASH_FIND(hh, c->threads, &number, sizeof number, thread);
-  if (!thread && (thread = calloc(1, sizeof *thread))) {
-    thread->thread = number;
-    SL_HASH_ADD(c->threads, thread, thread);
-  }
+  SL_HASH_FIND_OR_ADD(c->threads, thread, number, thread);
   return thread;
 }
 

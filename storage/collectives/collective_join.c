@@ -212,11 +212,10 @@ static int stretch_enter(struct sl_joiner *joiner, const struct sl_batch *batch,
   int64_t step = batch->last_call ? batch->last_call->row.step : joiner->step;
   if (joiner->stretch_count && step == joiner->step)
     return 0;
-  struct stretch *grown = sl_list_grow(joiner->stretches, joiner->stretch_count, sizeof *grown);
-  if (!grown)
+  struct stretch *added = SL_LIST_ADD(joiner->stretches, joiner->stretch_count);
+  if (!added)
     return sl_no_memory(error);
-  joiner->stretches = grown;
-  grown[joiner->stretch_count++] = (struct stretch){.timed = false};
+  *added = (struct stretch){.timed = false};
   joiner->step = step;
   return 0;
 }
@@ -372,11 +371,10 @@ static int loose_kernel_add(struct sl_joiner *joiner, const struct loose_kernel 
     joiner->given_up = true;
     return 0;
   }
-  struct loose_kernel *grown = sl_list_grow(joiner->kernels, joiner->kernel_count, sizeof *grown);
-  if (!grown)
+  struct loose_kernel *added = SL_LIST_ADD(joiner->kernels, joiner->kernel_count);
+  if (!added)
     return sl_no_memory(error);
-  joiner->kernels = grown;
-  grown[joiner->kernel_count++] = *kernel;
+  *added = *kernel;
   return 0;
 }
 

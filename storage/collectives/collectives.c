@@ -28,11 +28,7 @@ struct sl_collectives *sl_collectives_new(const struct sl_log *log, struct sl_le
 struct sl_collectives *sl_collectives_free(struct sl_collectives *c) {
   if (!c)
     return NULL;
-  struct thread *thread, *next_thread;
-  HASH_ITER(hh, c->threads, thread, next_thread) {
-    HASH_DEL(c->threads, thread);
-    free(thread);
-  }
+  SL_HASH_FREE(c->threads);
   c->communicators = sl_communicators_free(c->communicators);
   c->joiner = sl_joiner_free(c->joiner);
   c->schemas = sl_nccl_schemas_free(c->schemas);

@@ -23,22 +23,14 @@ struct sl_communicators *sl_communicators_new(void) {
 }
 
 static void communicator_free(struct sl_communicator *communicator) {
-  struct sl_peer_count *peer, *next;
-  HASH_ITER(hh, communicator->peers, peer, next) {
-    HASH_DEL(communicator->peers, peer);
-    free(peer);
-  }
+  SL_HASH_FREE(communicator->peers);
   free(communicator);
 }
 
 struct sl_communicators *sl_communicators_free(struct sl_communicators *all) {
   if (!all)
     return NULL;
-  struct held *held, *next_held;
-  HASH_ITER(hh, all->held, held, next_held) {
-    HASH_DEL(all->held, held);
-    free(held);
-  }
+  SL_HASH_FREE(all->held);
   HASH_CLEAR(hh, all->by_id);
   struct sl_communicator *communicator, *next;
   LL_FOREACH_SAFE(all->first, communicator, next)

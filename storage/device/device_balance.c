@@ -137,12 +137,10 @@ int sl_device_balance_sample(struct sl_device_balance *balance, const struct sl_
   const uint32_t device = use->device;
   if (device >= DEVICES)
     return 0;
-  struct sample *grown = sl_list_grow(balance->samples, balance->count, sizeof *grown);
-  if (!grown)
+  struct sample *sample = SL_LIST_ADD(balance->samples, balance->count);
+  if (!sample)
     return sl_no_memory(error);
-  balance->samples = grown;
   struct device *d = &balance->devices[device];
-  struct sample *sample = &grown[balance->count++];
   *sample = (struct sample){.device = device,
                             .at = use->at,
                             .at_ns = use->at_ns,

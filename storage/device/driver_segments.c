@@ -45,11 +45,7 @@ struct sl_driver_segments *sl_driver_segments_new(const struct sl_log *log, stru
 struct sl_driver_segments *sl_driver_segments_free(struct sl_driver_segments *segments) {
   if (!segments)
     return NULL;
-  struct segment *segment, *next;
-  HASH_ITER(hh, segments->live, segment, next) {
-    HASH_DEL(segments->live, segment);
-    free(segment);
-  }
+  SL_HASH_FREE(segments->live);
   free(segments->totals);
   free(segments);
   return NULL;
@@ -107,11 +103,9 @@ static struct sl_owner_total *total_of(struct sl_driver_segments *segments, cons
     if (total->device == segment->device && (total->owner == segment->owner || !strcmp(total->owner, segment->owner)))
       return total;
   }
-  struct sl_owner_total *grown = sl_list_grow(segments->totals, segments->total_count, sizeof *grown);
-  if (!grown)
+  struct sl_owner_total *total = SL_LIST_ADD(segments->totals, segments->total_count);
+  if (!total)
     return NULL;
-  segments->totals = grown;
-  struct sl_owner_total *total = &grown[segments->total_count++];
   *total = (struct sl_owner_total){.device = segment->device, .owner = segment->owner};
   return total;
 }

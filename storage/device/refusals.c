@@ -57,21 +57,16 @@ static struct asker *asker_find(const struct sl_refusals *refusals, uint32_t thr
 }
 
 static struct asker *asker_of(struct sl_refusals *refusals, uint32_t thread, const char *source) {
-  struct asker *asker = asker_find(refusals, thread, source);
-  if (!asker && (asker = calloc(1, sizeof *asker))) {
-    asker->key.source = source;
-    asker->key.thread = thread;
-    SL_HASH_ADD(refusals->askers, key, asker);
-  }
+  struct asker *asker;
+  __typeof__(asker->key) key = {source, thread};
+  SL_HASH_FIND_OR_ADD(refusals->askers, key, key, asker);
   return asker;
 }
 
 static int attempt_push(struct asker *asker, struct attempt *attempt) {
-  struct attempt **grown = sl_list_grow(asker->smallest, asker->count, sizeof *grown);
-  if (!grown)
+  if (!SL_LIST_ADD(asker->smallest, asker->count))
     return -ENOMEM;
-  asker->smallest = grown;
-  size_t at = asker->count++;
+  size_t at = asker->count - 1;
   for (; at > 0 && asker->smallest[(at - 1) / 2]->key.bytes > attempt->key.bytes; at = (at - 1) / 2)
     asker->smallest[at] = asker->smallest[(at - 1) / 2];
   asker->smallest[at] = attempt;
@@ -154,11 +149,7 @@ const struct sl_refusal *sl_refusals_list(struct sl_refusals *refusals, size_t *
   for (size_t i = 0; i < refusals->count; i++)
     if (refusals->list[i].source)
       refusals->list[kept++] = refusals->list[i];
-  struct attempt *attempt, *next;
-  HASH_ITER(hh, refusals->attempts, attempt, next) {
-    HASH_DEL(refusals->attempts, attempt);
-    free(attempt);
-  }
+  SL_HASH_FREE(refusals->attempts);
   struct asker *asker, *next_asker;
   HASH_ITER(hh, refusals->askers, asker, next_asker) {
     HASH_DEL(refusals->askers, asker);

@@ -4,7 +4,6 @@
  */
 #include "live_run.h"
 
-#include "storage/grow.h"
 #include "storage/run/jobs.h"
 #include "storage/run/run_directory.h"
 
@@ -44,45 +43,22 @@ struct sl_live_run *sl_live_run_free(struct sl_live_run *run) {
 
 /* ---- which processes ---- */
 
-struct names {
-  char **paths;
-  size_t count;
-};
-
-static int name_add(void *context, const char *path) {
-  struct names *names = context;
-  char **larger = sl_list_grow(names->paths, names->count, sizeof *larger);
-  if (!larger)
-    return -ENOMEM;
-  names->paths = larger;
-  names->paths[names->count] = strdup(path);
-  return names->paths[names->count] ? (int)(names->count++, 0) : -ENOMEM;
-}
-
-static int compare_names(const void *left, const void *right) {
-  return strcmp(*(char *const *)left, *(char *const *)right);
-}
-
 /* All process directories, one a line; *count of them. NULL: r says why. */
 static char *list_processes(const char *directory, size_t *count, int *r) {
-  struct names names = {0};
+  char **paths = NULL;
+  const int found = sl_run_paths(directory, &paths);
   size_t bytes = 1;
-  char *text = NULL;
-  *r = sl_run_visit(directory, name_add, &names);
-  if (names.count)
-    qsort(names.paths, names.count, sizeof *names.paths, compare_names);
-  for (size_t i = 0; i < names.count; i++)
-    bytes += strlen(names.paths[i]) + 1;
-  if (*r == 0 && !(text = calloc(1, bytes)))
+  *r = found < 0 ? found : 0;
+  *count = found < 0 ? 0 : (size_t)found;
+  for (int i = 0; i < found; i++)
+    bytes += strlen(paths[i]) + 1;
+  char *text = *r == 0 ? calloc(1, bytes) : NULL;
+  if (*r == 0 && !text)
     *r = -ENOMEM;
   char *end = text;
-  for (size_t i = 0; i < names.count; i++) {
-    if (text)
-      end = stpcpy(stpcpy(end, names.paths[i]), "\n");
-    free(names.paths[i]);
-  }
-  free(names.paths);
-  *count = names.count;
+  for (int i = 0; text && i < found; i++)
+    end = stpcpy(stpcpy(end, paths[i]), "\n");
+  sl_paths_free(paths, found);
   return text;
 }
 

@@ -344,11 +344,6 @@ int sl_live_rank_read(struct sl_live_rank *rank, uint64_t until_ns, uint64_t eve
 
 /* ---- the state ---- */
 
-static int64_t info_number(const struct sl_log *log, const char *key) {
-  const char *text = sl_log_info(log, key);
-  return text && *text ? strtoll(text, NULL, 10) : -1;
-}
-
 /* The phase that was opened last and is still open: a rank's work is on one thread at a time. */
 static void frames_find(const struct sl_rank_view *view, struct sl_live_state *out) {
   const struct sl_phase *innermost = NULL;
@@ -374,9 +369,9 @@ void sl_live_rank_state(struct sl_live_rank *rank, struct sl_live_state *out) {
   sl_rank_view(rank->builder, &view);
   const struct sl_rank_memory *memory = view.memory;
   sl_log_counts(rank->log, &counts);
-  out->world_size = info_number(rank->log, "world_size");
-  out->local_rank = info_number(rank->log, "local_rank");
-  out->pid = info_number(rank->log, "pid");
+  out->world_size = sl_log_info_number(rank->log, "world_size");
+  out->local_rank = sl_log_info_number(rank->log, "local_rank");
+  out->pid = sl_log_info_number(rank->log, "pid");
   out->host = sl_log_info(rank->log, "host");
   out->slurm_job_id = sl_log_info(rank->log, "slurm_job_id");
   out->run_id = sl_log_info(rank->log, "torchelastic_run_id");
@@ -384,7 +379,7 @@ void sl_live_rank_state(struct sl_live_rank *rank, struct sl_live_state *out) {
   out->k8s_node = sl_log_info(rank->log, "k8s_node_name");
   out->k8s_namespace = sl_log_info(rank->log, "k8s_namespace_name");
   out->k8s_pod = sl_log_info(rank->log, "k8s_pod_name");
-  out->device = memory->device >= 0 ? memory->device : info_number(rank->log, "device");
+  out->device = memory->device >= 0 ? memory->device : sl_log_info_number(rank->log, "device");
   const struct sl_event_device *device = &memory->devices[memory->device >= 0 ? memory->device : 0].info;
   if (device->total_bytes) {
     out->device_name = sl_log_string(rank->log, device->name);
@@ -430,7 +425,7 @@ uint64_t sl_live_rank_held(const struct sl_live_rank *rank) {
 }
 
 int64_t sl_live_rank_world_size(const struct sl_live_rank *rank) {
-  return rank->settled ? rank->state.world_size : info_number(rank->log, "world_size");
+  return rank->settled ? rank->state.world_size : sl_log_info_number(rank->log, "world_size");
 }
 
 const char *sl_live_rank_host(const struct sl_live_rank *rank) {

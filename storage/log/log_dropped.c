@@ -49,11 +49,10 @@ bool sl_dropped_has_record(const struct sl_log *log, const struct stream *stream
 }
 
 static int segments_add(struct dropped *dropped, const struct sl_event_dropped_segments *range) {
-  struct sl_event_dropped_segments *grown = sl_list_grow(dropped->segments, dropped->segment_count, sizeof(*grown));
-  if (!grown)
+  struct sl_event_dropped_segments *added = SL_LIST_ADD(dropped->segments, dropped->segment_count);
+  if (!added)
     return -ENOMEM;
-  dropped->segments = grown;
-  grown[dropped->segment_count++] = *range;
+  *added = *range;
   return 0;
 }
 

@@ -106,11 +106,7 @@ void sl_log_names_free(struct sl_log_names *names) {
     next = chunk->next;
     free(chunk);
   }
-  struct sl_log_fact *fact, *next_fact;
-  HASH_ITER(hh, names->facts, fact, next_fact) {
-    HASH_DEL(names->facts, fact);
-    free(fact);
-  }
+  SL_HASH_FREE(names->facts);
   free(names->strings);
   *names = (struct sl_log_names){0};
 }

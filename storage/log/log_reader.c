@@ -279,6 +279,11 @@ const char *sl_log_info(const struct sl_log *log, const char *key) {
   return sl_log_names_fact(&log->names, key);
 }
 
+int64_t sl_log_info_number(const struct sl_log *log, const char *key) {
+  const char *text = sl_log_info(log, key);
+  return text && *text ? strtoll(text, NULL, 10) : -1;
+}
+
 void sl_log_counts(const struct sl_log *log, struct sl_log_counts *out) {
   *out = log->counts;
   for (size_t i = 0; i < sizeof(log->newer) / sizeof(log->newer[0]); i++)

@@ -112,6 +112,7 @@ bool sl_log_is_lost_stretch(const struct sl_log *log, const struct sl_event_gap 
 
 /* The last value of an `info` key, or NULL. Owned by the log. */
 const char *sl_log_info(const struct sl_log *log, const char *key);
+int64_t sl_log_info_number(const struct sl_log *log, const char *key); /* -1: the process did not say */
 
 /* Where the part begins that was dropped; 0: none was. And the segments that have gone with it. Owned by the log. */
 uint64_t sl_log_dropped_from(const struct sl_log *log);

@@ -7,12 +7,12 @@
  */
 #include "event_table.h"
 #include "log_state.h"
+#include "plugin/format/clock.h"
 #include "plugin/format/record_check.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define FRESH_NS 10000000000u /* since the last change of a file */
 #define PART_BYTES 32768u     /* while there is twice as much, */
@@ -101,9 +101,7 @@ static void fill_up(struct stream *stream) {
  * the beginning of a record before its end: what is not right in a fresh file may be so at the next look.
  */
 static bool is_being_written(const struct stream *stream) {
-  struct timespec now;
-  clock_gettime(CLOCK_REALTIME, &now);
-  const uint64_t now_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+  const uint64_t now_ns = sl_clock_ns(CLOCK_REALTIME);
   return stream->next == stream->end && !stream->records.checked && stream->records.modified_ns + FRESH_NS > now_ns;
 }
 

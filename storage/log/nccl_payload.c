@@ -90,21 +90,15 @@ static struct schema *schema_find(struct schema *table, uint32_t domain, uint64_
 
 int sl_nccl_schemas_add(struct sl_nccl_schemas *schemas, const struct sl_event_nvtx_schema_entry *entry) {
   struct schema **table = entry->type ? &schemas->layouts : &schemas->enumerations;
-  struct schema *schema = schema_find(*table, entry->domain, entry->schema);
-  if (!schema) {
-    schema = calloc(1, sizeof *schema);
-    if (!schema)
-      return -ENOMEM;
-    schema->key = (struct schema_key){entry->schema, entry->domain};
-    SL_HASH_ADD(*table, key, schema);
-    if (!schema)
-      return -ENOMEM;
-  }
-  struct sl_event_nvtx_schema_entry *grown = sl_list_grow(schema->entries, schema->count, sizeof *grown);
-  if (!grown)
+  const struct schema_key key = {entry->schema, entry->domain};
+  struct schema *schema;
+  SL_HASH_FIND_OR_ADD(*table, key, key, schema);
+  if (!schema)
     return -ENOMEM;
-  schema->entries = grown;
-  grown[schema->count++] = *entry;
+  struct sl_event_nvtx_schema_entry *added = SL_LIST_ADD(schema->entries, schema->count);
+  if (!added)
+    return -ENOMEM;
+  *added = *entry;
   return 0;
 }
 

@@ -26,11 +26,10 @@ int sl_segments_take(struct sl_segments *segments, const struct sl_segment_heade
   entry.tid = header->tid;
   entry.base_ns = header->base_ns;
   entry.process_key = header->process_key;
-  struct sl_segment_entry *grown = sl_list_grow(segments->entries, segments->count, sizeof(*grown));
-  if (!grown)
+  struct sl_segment_entry *added = SL_LIST_ADD(segments->entries, segments->count);
+  if (!added)
     return -ENOMEM;
-  segments->entries = grown;
-  grown[segments->count++] = entry;
+  *added = entry;
   segments->disk_bytes += entry.disk_bytes;
   return 0;
 }

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <utlist.h>
 
 struct sl_backwards_of_module { /* here as long as one is open */
   uint32_t module;
@@ -29,11 +30,8 @@ static struct sl_backwards_of_module *module_find(const struct sl_module_backwar
 }
 
 static struct sl_backwards_of_module *module_of(struct sl_module_backwards *backwards, uint32_t number) {
-  struct sl_backwards_of_module *module = module_find(backwards, number);
-  if (!module && (module = calloc(1, sizeof *module))) {
-    module->module = number;
-    SL_HASH_ADD(backwards->modules, module, module);
-  }
+  struct sl_backwards_of_module *module;
+  SL_HASH_FIND_OR_ADD(backwards->modules, module, number, module);
   return module;
 }
 
@@ -45,15 +43,9 @@ int sl_module_backwards_add(struct sl_module_backwards *backwards, struct sl_pha
     return -ENOMEM;
   }
   backward->phase = phase;
-  backward->older = backwards->newest;
-  if (backward->older)
-    backward->older->newer = backward;
-  backwards->newest = backward;
   backward->of = module;
-  backward->older_of_module = module->newest;
-  if (backward->older_of_module)
-    backward->older_of_module->newer_of_module = backward;
-  module->newest = backward;
+  DL_PREPEND2(backwards->newest, backward, newer, older);
+  DL_PREPEND2(module->newest, backward, newer_of_module, older_of_module);
   phase->backward = backward;
   return 0;
 }
@@ -73,19 +65,9 @@ void sl_module_backwards_forget(struct sl_module_backwards *backwards, struct sl
   if (!backward)
     return;
   resharded_remove(backwards, phase);
-  if (backward->newer)
-    backward->newer->older = backward->older;
-  else
-    backwards->newest = backward->older;
-  if (backward->older)
-    backward->older->newer = backward->newer;
+  DL_DELETE2(backwards->newest, backward, newer, older);
   struct sl_backwards_of_module *module = backward->of;
-  if (backward->newer_of_module)
-    backward->newer_of_module->older_of_module = backward->older_of_module;
-  else
-    module->newest = backward->older_of_module;
-  if (backward->older_of_module)
-    backward->older_of_module->newer_of_module = backward->newer_of_module;
+  DL_DELETE2(module->newest, backward, newer_of_module, older_of_module);
   if (!module->newest) {
     HASH_DEL(backwards->modules, module);
     free(module);

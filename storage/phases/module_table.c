@@ -48,21 +48,9 @@ struct sl_module_table *sl_module_table_new(const struct sl_log *log) {
 struct sl_module_table *sl_module_table_free(struct sl_module_table *table) {
   if (!table)
     return NULL;
-  struct module_key *key, *next;
-  HASH_ITER(hh, table->keys, key, next) {
-    HASH_DEL(table->keys, key);
-    free(key);
-  }
-  struct module_place *place, *next_place;
-  HASH_ITER(hh, table->places, place, next_place) {
-    HASH_DEL(table->places, place);
-    free(place);
-  }
-  struct fsdp_root *root, *next_root;
-  HASH_ITER(hh, table->fsdp_roots, root, next_root) {
-    HASH_DEL(table->fsdp_roots, root);
-    free(root);
-  }
+  SL_HASH_FREE(table->keys);
+  SL_HASH_FREE(table->places);
+  SL_HASH_FREE(table->fsdp_roots);
   free(table->modules);
   free(table);
   return NULL;

@@ -4,14 +4,6 @@
 #include <errno.h>
 #include <stdlib.h>
 
-void sl_phases_calls_free(struct sl_phases *phases) {
-  struct call_count *call, *next;
-  HASH_ITER(hh, phases->calls, call, next) {
-    HASH_DEL(phases->calls, call);
-    free(call);
-  }
-}
-
 int64_t sl_phases_step(const struct sl_phases *phases) {
   return phases->step ? phases->step->step : -1;
 }
@@ -58,11 +50,7 @@ struct sl_phase *sl_phase_open(struct sl_phases *phases, const struct sl_event *
     return NULL;
   uint64_t key = (uint64_t)kind << 32 | module;
   struct call_count *call;
-  HASH_FIND(hh, phases->calls, &key, sizeof key, call);
-  if (!call && (call = calloc(1, sizeof *call))) {
-    call->key = key;
-    SL_HASH_ADD(phases->calls, key, call);
-  }
+  SL_HASH_FIND_OR_ADD(phases->calls, key, key, call);
   if (!call)
     return NULL;
   if (call->era != phases->calls_era) {

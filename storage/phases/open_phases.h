@@ -84,6 +84,4 @@ void sl_phase_tell(struct sl_phases *phases, struct sl_phase *phase);
 /* The phase is a module's backward. 0 or -ENOMEM. */
 int sl_phases_backward_begins(struct sl_phases *phases, struct sl_phase *phase);
 
-void sl_phases_calls_free(struct sl_phases *phases);
-
 #endif

@@ -42,11 +42,9 @@ static struct sl_range_thread *thread_find(const struct sl_open_ranges *ranges, 
 }
 
 static struct sl_range_thread *thread_of(struct sl_open_ranges *ranges, uint32_t number) {
-  struct sl_range_thread *thread = thread_find(ranges, number);
-  if (!thread && (thread = calloc(1, sizeof *thread))) {
-    thread->thread = number;
-    SL_HASH_ADD(ranges->threads, thread, thread);
-  }
+  struct sl_range_thread *thread = ranges->latest;
+  if (!thread || thread->thread != number)
+    SL_HASH_FIND_OR_ADD(ranges->threads, thread, number, thread);
   return ranges->latest = thread;
 }
 
@@ -57,11 +55,8 @@ static struct sl_range_domain *domain_find(const struct sl_open_ranges *ranges, 
 }
 
 static struct sl_range_domain *domain_of(struct sl_open_ranges *ranges, uint64_t key) {
-  struct sl_range_domain *domain = domain_find(ranges, key);
-  if (!domain && (domain = calloc(1, sizeof *domain))) {
-    domain->key = key;
-    SL_HASH_ADD(ranges->domains, key, domain);
-  }
+  struct sl_range_domain *domain;
+  SL_HASH_FIND_OR_ADD(ranges->domains, key, key, domain);
   return domain;
 }
 
@@ -200,11 +195,7 @@ void sl_open_ranges_clear(struct sl_open_ranges *ranges) {
     HASH_DEL(ranges->started, range);
     range_free(ranges, range);
   }
-  struct sl_range_thread *thread, *next_thread;
-  HASH_ITER(hh, ranges->threads, thread, next_thread) {
-    HASH_DEL(ranges->threads, thread);
-    free(thread);
-  }
+  SL_HASH_FREE(ranges->threads);
   ranges->latest = NULL;
   sl_spare_free(&ranges->spare);
 }

@@ -15,6 +15,13 @@ struct sl_phase *sl_phase_enclosing(struct sl_phase *phase, enum sl_kind kind) {
   return NULL;
 }
 
+const struct sl_phase *sl_phase_enclosing_point(const struct sl_phase *phase, enum sl_phase_point point) {
+  for (; phase; phase = phase->parent)
+    if (phase->point == point)
+      return phase;
+  return NULL;
+}
+
 const char *sl_kind_name(enum sl_kind kind) {
   switch (kind) {
 #define KIND(number, name, meaning)                                                                                    \

@@ -65,6 +65,7 @@ uint32_t sl_phase_module(const struct sl_phase *phase);
 
 /* The nearest enclosing phase (itself included) of a kind, or NULL. */
 struct sl_phase *sl_phase_enclosing(struct sl_phase *phase, enum sl_kind kind);
+const struct sl_phase *sl_phase_enclosing_point(const struct sl_phase *phase, enum sl_phase_point point);
 
 /* Word of a kind for the ledger. */
 const char *sl_kind_name(enum sl_kind kind);

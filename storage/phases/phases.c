@@ -37,7 +37,7 @@ struct sl_phases *sl_phases_free(struct sl_phases *phases) {
   for (struct sl_phase *phase; (phase = sl_module_backwards_newest(&phases->module_backwards));)
     sl_module_backwards_forget(&phases->module_backwards, phase);
   sl_phase_list_free(&phases->list);
-  sl_phases_calls_free(phases);
+  SL_HASH_FREE(phases->calls);
   phases->modules = sl_module_table_free(phases->modules);
   free(phases);
   return NULL;

@@ -177,19 +177,17 @@ int sl_rank_on_gap_event(struct sl_rank_builder *b, const struct sl_event *event
     return 0;
   }
   case SL_EVENT_kept_block: {
-    void *grown = sl_list_room(gap->blocks, gap->block_count, &gap->block_capacity, sizeof *gap->blocks);
-    if (!grown)
+    struct sl_event_kept_block *added = SL_LIST_ADD_ROOM(gap->blocks, gap->block_count, &gap->block_capacity);
+    if (!added)
       return sl_no_memory(b->error);
-    gap->blocks = grown;
-    gap->blocks[gap->block_count++] = *(const struct sl_event_kept_block *)event->payload;
+    *added = *(const struct sl_event_kept_block *)event->payload;
     return 0;
   }
   case SL_EVENT_kept_range: {
-    void *grown = sl_list_room(gap->ranges, gap->range_count, &gap->range_capacity, sizeof *gap->ranges);
-    if (!grown)
+    struct sl_event_kept_range *added = SL_LIST_ADD_ROOM(gap->ranges, gap->range_count, &gap->range_capacity);
+    if (!added)
       return sl_no_memory(b->error);
-    gap->ranges = grown;
-    gap->ranges[gap->range_count++] = *(const struct sl_event_kept_range *)event->payload;
+    *added = *(const struct sl_event_kept_range *)event->payload;
     return 0;
   }
   case SL_EVENT_dropped: return jump(b, event);

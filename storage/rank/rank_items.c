@@ -16,12 +16,9 @@ void sl_rank_items_clear(struct sl_rank_items *items) {
 }
 
 struct sl_item *sl_rank_items_add(struct sl_rank_items *items, enum sl_item_type type, uint64_t at_ns) {
-  void *grown = sl_list_room(items->list, items->count, &items->capacity, sizeof *items->list);
-  if (!grown)
-    return NULL;
-  items->list = grown;
-  struct sl_item *item = &items->list[items->count++];
-  *item = (struct sl_item){.type = type, .at_ns = at_ns};
+  struct sl_item *item = SL_LIST_ADD_ROOM(items->list, items->count, &items->capacity);
+  if (item)
+    *item = (struct sl_item){.type = type, .at_ns = at_ns};
   return item;
 }
 

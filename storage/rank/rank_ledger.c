@@ -169,8 +169,7 @@ static int on_event(struct sl_rank_builder *b, const struct sl_event *event) {
 
 /* SL_NONE: the process did not say. */
 static int64_t info_number(const struct sl_log *log, const char *key) {
-  const char *text = sl_log_info(log, key);
-  return text && *text ? sl_known(strtoll(text, NULL, 10), -1) : SL_NONE;
+  return sl_known(sl_log_info_number(log, key), -1);
 }
 
 /* What is not understood is not lost, and of no source that this version knows. */
@@ -250,11 +249,7 @@ static int rank_write(struct sl_rank_builder *b, const struct sl_event_device *d
 struct sl_rank_builder *sl_rank_builder_free(struct sl_rank_builder *b) {
   if (!b)
     return NULL;
-  struct sl_peak_entry *peak, *next_peak;
-  HASH_ITER(hh, b->peaks, peak, next_peak) {
-    HASH_DEL(b->peaks, peak);
-    free(peak);
-  }
+  SL_HASH_FREE(b->peaks);
   sl_rank_memory_free(&b->memory);
   sl_rank_allocations_free(&b->allocations);
   sl_rank_items_free(&b->items);
@@ -386,7 +381,8 @@ int sl_rank_builder_event(struct sl_rank_builder *b, const struct sl_event *even
   return r < 0 ? r : sl_rank_period_piece(b);
 }
 
-int sl_rank_builder_finish(struct sl_rank_builder *b) {
+/* The log has ended. */
+static int builder_finish(struct sl_rank_builder *b) {
   int r = b->restore.goes_on ? sl_rank_restore_finish(b) : 0;
   if (r < 0)
     return r;
@@ -418,7 +414,7 @@ int sl_rank_ledger_build(struct sl_log *log, struct sl_ledger_writer *writer, co
       options->progress(options->progress_context, sl_log_bytes_read(log), total);
   }
   if (r == 0)
-    r = sl_rank_builder_finish(b);
+    r = builder_finish(b);
   sl_rank_builder_free(b);
   sl_log_past_free(past);
   return r;

@@ -43,6 +43,5 @@ void sl_rank_builder_limit_calls(struct sl_rank_builder *b, uint32_t waiting);
 void sl_rank_builder_figures_only(struct sl_rank_builder *b);
 
 int sl_rank_builder_event(struct sl_rank_builder *b, const struct sl_event *event);
-int sl_rank_builder_finish(struct sl_rank_builder *b); /* the log has ended */
 
 #endif

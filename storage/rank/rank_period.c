@@ -15,11 +15,10 @@ void sl_rank_period_free(struct sl_rank_period *period) {
 }
 
 int sl_rank_period_owner_add(struct sl_rank_period *period, const struct sl_memory_owner *owner) {
-  struct sl_memory_owner *grown = sl_list_grow(period->owners, period->owner_count, sizeof *grown);
-  if (!grown)
+  struct sl_memory_owner *added = SL_LIST_ADD(period->owners, period->owner_count);
+  if (!added)
     return -ENOMEM;
-  period->owners = grown;
-  period->owners[period->owner_count++] = *owner;
+  *added = *owner;
   return 0;
 }
 

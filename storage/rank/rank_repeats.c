@@ -201,16 +201,9 @@ static int needed_add(struct needed **all, uint64_t id, bool always) {
   struct needed *needed;
   if (!id)
     return 0;
-  HASH_FIND(hh, *all, &id, sizeof id, needed);
-  if (!needed) {
-    needed = calloc(1, sizeof *needed);
-    if (!needed)
-      return -ENOMEM;
-    needed->id = id;
-    SL_HASH_ADD(*all, id, needed);
-    if (!needed)
-      return -ENOMEM;
-  }
+  SL_HASH_FIND_OR_ADD(*all, id, id, needed);
+  if (!needed)
+    return -ENOMEM;
   needed->always |= always;
   return 0;
 }
@@ -226,13 +219,12 @@ static int needed_close(struct needed **all, const struct sl_rows *rows) {
   for (size_t at = 0; (row = sl_rows_next(rows, SL_LEDGER_phase, &at));) {
     struct phase_ids ids;
     sl_phase_row_ids(row, &ids.id, &ids.parent);
-    struct phase_ids *grown = sl_list_grow(phases, count, sizeof *phases);
-    if (!grown) {
+    struct phase_ids *added = SL_LIST_ADD(phases, count);
+    if (!added) {
       r = -ENOMEM;
       goto finish;
     }
-    phases = grown;
-    phases[count++] = ids;
+    *added = ids;
   }
   while (count-- > 0 && r == 0) {
     struct needed *needed;
@@ -276,7 +268,7 @@ static int needed_by_allocations(struct needed **all, const struct sl_rank_repea
 /* Drops the last period's rows, but for phases that others speak of. */
 static int last_leave_out(struct sl_rank_repeats *repeats, struct sl_rank_period *closing, struct sl_error *error) {
   struct sl_rank_period *last = &repeats->last;
-  struct needed *all = NULL, *needed, *next;
+  struct needed *all = NULL, *needed;
   const struct sl_row *row;
   uint64_t id, parent;
   int r = needed_by_phases(&all, repeats, closing);
@@ -290,10 +282,7 @@ static int last_leave_out(struct sl_rank_repeats *repeats, struct sl_rank_period
     if (needed)
       r = sl_rows_add(needed->always ? sl_ledger_writer_rows(repeats->writer) : sl_rank_rows_of(repeats, closing), row);
   }
-  HASH_ITER(hh, all, needed, next) {
-    HASH_DEL(all, needed);
-    free(needed);
-  }
+  SL_HASH_FREE(all);
   sl_rows_clear(&last->rows);
   return r == -ENOMEM ? sl_no_memory(error) : r;
 }

@@ -50,16 +50,9 @@ int sl_rank_sweep_peak(void *context, const struct sl_phase *phase, const struct
   uint32_t module = phase->kind == SL_KIND_optimizer_step ? 0 : phase->module;
   uint64_t key = (uint64_t)module << 8 | (uint64_t)phase->kind;
   struct sl_peak_entry *entry;
-  HASH_FIND(hh, b->peaks, &key, sizeof key, entry);
-  if (!entry) {
-    entry = calloc(1, sizeof *entry);
-    if (!entry)
-      return sl_no_memory(b->error);
-    entry->key = key;
-    SL_HASH_ADD(b->peaks, key, entry);
-    if (!entry)
-      return sl_no_memory(b->error);
-  }
+  SL_HASH_FIND_OR_ADD(b->peaks, key, key, entry);
+  if (!entry)
+    return sl_no_memory(b->error);
   if (sample->allocated_bytes > entry->sample.allocated_bytes || !entry->sample.at_ns)
     entry->sample = *sample;
   if (own->alone > entry->own.alone)

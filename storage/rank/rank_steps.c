@@ -12,11 +12,10 @@ void sl_rank_steps_free(struct sl_rank_steps *steps) {
 }
 
 static int position_add(struct sl_positions *positions, uint64_t at) {
-  void *grown = sl_list_room(positions->list, positions->count, &positions->capacity, sizeof *positions->list);
-  if (!grown)
+  uint64_t *added = SL_LIST_ADD_ROOM(positions->list, positions->count, &positions->capacity);
+  if (!added)
     return -ENOMEM;
-  positions->list = grown;
-  positions->list[positions->count++] = at;
+  *added = at;
   return 0;
 }
 

@@ -20,18 +20,17 @@ static struct sl_use_window *window_open(const struct sl_rank_uses *uses) {
 }
 
 static int hidden_add(struct sl_rank_uses *uses, uint64_t at_ns) {
-  uint64_t *grown = sl_list_grow(uses->hidden, uses->hidden_count, sizeof *grown);
-  if (!grown)
+  if (!SL_LIST_ADD(uses->hidden, uses->hidden_count))
     return -ENOMEM;
-  uses->hidden = grown;
-  size_t i = uses->hidden_count++;
+  size_t i = uses->hidden_count - 1;
   for (; i > 0 && uses->hidden[i - 1] > at_ns; i--)
     uses->hidden[i] = uses->hidden[i - 1];
   uses->hidden[i] = at_ns;
   return 0;
 }
 
-int sl_rank_uses_watch(struct sl_rank_uses *uses, uint32_t state, uint64_t at_ns) {
+/* A use_watch event's state, at this time. 0 or -ENOMEM. */
+static int watch(struct sl_rank_uses *uses, uint32_t state, uint64_t at_ns) {
   struct sl_use_window *open = window_open(uses);
   switch (state) {
   case SL_USES_HIDDEN: return open ? hidden_add(uses, at_ns) : 0;
@@ -45,17 +44,17 @@ int sl_rank_uses_watch(struct sl_rank_uses *uses, uint32_t state, uint64_t at_ns
       return 0;
     if (open)
       open->end_ns = at_ns;
-    open = sl_list_grow(uses->windows, uses->window_count, sizeof *open);
+    open = SL_LIST_ADD(uses->windows, uses->window_count);
     if (!open)
       return -ENOMEM;
-    uses->windows = open;
-    open[uses->window_count++] = (struct sl_use_window){.start_ns = at_ns, .sees_launches = state == SL_USES_FOLLOWED};
+    *open = (struct sl_use_window){.start_ns = at_ns, .sees_launches = state == SL_USES_FOLLOWED};
     return 0;
   default: return 0;
   }
 }
 
-bool sl_rank_uses_followed(const struct sl_rank_uses *uses, uint64_t from_ns, uint64_t until_ns) {
+/* Whether one window has all of a time, from an instant to another; UINT64_MAX: which has not come. */
+static bool is_followed(const struct sl_rank_uses *uses, uint64_t from_ns, uint64_t until_ns) {
   for (size_t i = uses->window_count; i-- > 0;) {
     const struct sl_use_window *window = &uses->windows[i];
     if (window->start_ns <= from_ns)
@@ -64,8 +63,9 @@ bool sl_rank_uses_followed(const struct sl_rank_uses *uses, uint64_t from_ns, ui
   return false;
 }
 
-bool sl_rank_uses_hidden(const struct sl_rank_uses *uses, uint64_t from_ns, uint64_t until_ns, uint64_t *first,
-                         uint64_t *last) {
+/* First and last hidden launch of that time, where there is one. */
+static void hidden_within(const struct sl_rank_uses *uses, uint64_t from_ns, uint64_t until_ns, uint64_t *first,
+                          uint64_t *last) {
   size_t low = 0, high = uses->hidden_count;
   while (low < high) {
     const size_t middle = low + (high - low) / 2;
@@ -83,10 +83,9 @@ bool sl_rank_uses_hidden(const struct sl_rank_uses *uses, uint64_t from_ns, uint
       high = middle;
   }
   if (low == end)
-    return false;
+    return;
   *first = uses->hidden[low];
   *last = uses->hidden[end - 1];
-  return true;
 }
 
 /* An operator that ran from an instant to another. */
@@ -139,7 +138,7 @@ int sl_rank_on_use(struct sl_rank_builder *b, const struct sl_event *event) {
 
 int sl_rank_on_use_watch(struct sl_rank_builder *b, const struct sl_event *event) {
   const struct sl_event_use_watch *e = event->payload;
-  return sl_or_no_memory(sl_rank_uses_watch(&b->uses, e->state, event->time_ns), b->error);
+  return sl_or_no_memory(watch(&b->uses, e->state, event->time_ns), b->error);
 }
 
 /* It is freed for good, or the log has ended: what it tells of its place, or its place of it. */
@@ -147,12 +146,12 @@ void sl_rank_uses_settle(struct sl_rank_builder *b, struct sl_allocation *a) {
   struct sl_allocation_uses *uses = &a->uses;
   if (!b->uses.window_count)
     return;
-  sl_rank_uses_hidden(&b->uses, a->alloc_ns, a->free_ns ? a->free_ns : UINT64_MAX, &uses->hidden_first_ns,
-                      &uses->hidden_last_ns);
+  hidden_within(&b->uses, a->alloc_ns, a->free_ns ? a->free_ns : UINT64_MAX, &uses->hidden_first_ns,
+                &uses->hidden_last_ns);
   const bool outlived = a->step >= 0 && a->last_step >= a->step && a->free_ns;
   if (!outlived || !a->step_place)
     return;
-  if (sl_rank_uses_followed(&b->uses, a->alloc_ns, a->free_ns)) {
+  if (is_followed(&b->uses, a->alloc_ns, a->free_ns)) {
     sl_site_places_outlived(b->sites.places, a->step_place, a->step, uses->later);
   } else if (!uses->later && a->last_step == a->step) {
     uses->unused_step = sl_site_places_unused(b->sites.places, a->step_place);

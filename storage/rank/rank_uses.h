@@ -25,14 +25,4 @@ struct sl_rank_uses {
 
 void sl_rank_uses_free(struct sl_rank_uses *uses);
 
-/* A use_watch event's state, at this time. 0 or -ENOMEM. */
-int sl_rank_uses_watch(struct sl_rank_uses *uses, uint32_t state, uint64_t at_ns);
-
-/* Whether one window has all of a time, from an instant to another; UINT64_MAX: which has not come. */
-bool sl_rank_uses_followed(const struct sl_rank_uses *uses, uint64_t from_ns, uint64_t until_ns);
-
-/* First and last hidden launch of that time. false: there is none. */
-bool sl_rank_uses_hidden(const struct sl_rank_uses *uses, uint64_t from_ns, uint64_t until_ns, uint64_t *first,
-                         uint64_t *last);
-
 #endif

@@ -191,11 +191,10 @@ static int rule_add(struct sl_user_rules *rules, const struct line *line, const 
                           "%s:%u: '%.80s' has a rule of this sort in line %u already, which comes first: take one out",
                           rules->path, line->number, rule->glob, other->line);
   }
-  struct sl_user_rule *grown = sl_list_grow(rules->rules, rules->count, sizeof *grown);
-  if (!grown)
+  struct sl_user_rule *added = SL_LIST_ADD(rules->rules, rules->count);
+  if (!added)
     return sl_no_memory(line->error);
-  rules->rules = grown;
-  grown[rules->count++] = *rule;
+  *added = *rule;
   return 0;
 }
 
@@ -436,13 +435,8 @@ struct sl_user_rule_cache *sl_user_rule_cache_new(const struct sl_user_rules *ru
 }
 
 struct sl_user_rule_cache *sl_user_rule_cache_free(struct sl_user_rule_cache *cache) {
-  struct cached *name, *next;
-  if (!cache)
-    return NULL;
-  HASH_ITER(hh, cache->names, name, next) {
-    HASH_DEL(cache->names, name);
-    free(name);
-  }
+  if (cache)
+    SL_HASH_FREE(cache->names);
   free(cache);
   return NULL;
 }

@@ -26,10 +26,6 @@ const char *sl_fact_word(enum sl_fact_kind kind) {
   return words[kind];
 }
 
-static int64_t magnitude(int64_t value) {
-  return value < 0 ? -value : value;
-}
-
 /* ---- side by side ---- */
 
 static int compare_keys(const struct sl_period_key *a, const struct sl_period_key *b) {
@@ -66,13 +62,12 @@ static int pairs_read(struct sl_db *db, uint32_t base, uint32_t rank, struct pai
   while (has_x > 0 || has_y > 0) {
     const int order = has_x <= 0 ? 1 : has_y <= 0 ? -1 : compare_keys(&x_key, &y_key);
     if (order == 0) {
-      struct pair *more = sl_list_grow(out->items, out->count, sizeof *more);
-      if (!more) {
+      struct pair *added = SL_LIST_ADD(out->items, out->count);
+      if (!added) {
         r = sl_no_memory(error);
         break;
       }
-      out->items = more;
-      more[out->count++] = (struct pair){
+      *added = (struct pair){
           .key = y_key,
           .period = sl_column_int(y, SL_PERIOD_NUMBER),
           .base_period = sl_column_int(x, SL_PERIOD_NUMBER),
@@ -138,13 +133,13 @@ static int64_t unexplained(int64_t more, int64_t before, int64_t after) {
 
 static void add(struct sl_rank_fact *fact, const struct pair *pair, int64_t bytes, int64_t tolerance,
                 bool *last_differs) {
-  *last_differs = magnitude(bytes) > tolerance;
+  *last_differs = llabs(bytes) > tolerance;
   if (!*last_differs)
     return;
   if (fact->steps++ == 0)
     fact->since_step = pair->key.slot == SL_SLOT_setup ? INT64_MIN : pair->key.step;
   fact->last_step = pair->key.step;
-  if (magnitude(bytes) > magnitude(fact->bytes)) {
+  if (llabs(bytes) > llabs(fact->bytes)) {
     fact->bytes = bytes;
     fact->period = pair->period;
     fact->base_period = pair->base_period;
@@ -173,8 +168,7 @@ static void find_differences(const struct pairs *pairs, const struct sl_noise *n
     if (last[kind])
       facts[kind].last_step = SL_NONE;
   /* What is there all the time is in the peaks of steps, between them, and at the ends: it is said once. */
-  if (facts[SL_FACT_peak].steps &&
-      magnitude(facts[SL_FACT_outside].bytes) <= magnitude(facts[SL_FACT_peak].bytes) * 11 / 10)
+  if (facts[SL_FACT_peak].steps && llabs(facts[SL_FACT_outside].bytes) <= llabs(facts[SL_FACT_peak].bytes) * 11 / 10)
     facts[SL_FACT_outside].steps = 0;
   if (facts[SL_FACT_peak].steps || facts[SL_FACT_outside].steps)
     facts[SL_FACT_end].steps = 0;
@@ -189,8 +183,8 @@ static int64_t step_of(const struct pairs *pairs, int64_t period) {
 
 static int largest_first(const void *a, const void *b) {
   const struct sl_rank_fact *x = a, *y = b;
-  if (magnitude(x->bytes) != magnitude(y->bytes))
-    return magnitude(x->bytes) > magnitude(y->bytes) ? -1 : 1;
+  if (llabs(x->bytes) != llabs(y->bytes))
+    return llabs(x->bytes) > llabs(y->bytes) ? -1 : 1;
   return (int)x->kind - (int)y->kind;
 }
 

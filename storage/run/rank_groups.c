@@ -28,13 +28,9 @@ struct filling {
   bool has_growth; /* the temporary table grown is there */
 };
 
-static int64_t magnitude(int64_t value) {
-  return value < 0 ? -value : value;
-}
-
 static int most_different_first(const void *a, const void *b) {
   const struct group *x = a, *y = b;
-  const int64_t x_bytes = magnitude(x->facts[0].bytes), y_bytes = magnitude(y->facts[0].bytes);
+  const int64_t x_bytes = llabs(x->facts[0].bytes), y_bytes = llabs(y->facts[0].bytes);
   if (x_bytes != y_bytes)
     return x_bytes > y_bytes ? -1 : 1;
   return x->representative < y->representative ? -1 : x->representative > y->representative;

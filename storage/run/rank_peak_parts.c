@@ -13,13 +13,12 @@ int sl_peak_parts_read(struct sl_db *db, struct sl_peak_parts *out, struct sl_er
   *out = (struct sl_peak_parts){0};
   int r = sl_db_prepare(db, sl_rank_peak_parts_sql, &row, error);
   while (r >= 0 && (r = sl_statement_step(row, error)) > 0) {
-    struct sl_peak_part *more = sl_list_grow(out->parts, out->count, sizeof *more);
-    if (!more) {
+    struct sl_peak_part *added = SL_LIST_ADD(out->parts, out->count);
+    if (!added) {
       r = sl_no_memory(error);
       break;
     }
-    out->parts = more;
-    more[out->count++] = (struct sl_peak_part){
+    *added = (struct sl_peak_part){
         .rank = (uint32_t)sl_column_int(row, 0),
         .period = sl_column_int(row, 1),
         .place = sl_column_int(row, 2),
@@ -58,17 +57,12 @@ static struct range parts_of(const struct sl_peak_parts *parts, uint32_t rank) {
   return range;
 }
 
-static int64_t magnitude(int64_t value) {
-  return value < 0 ? -value : value;
-}
-
 struct sl_parts_difference sl_peak_parts_compare(const struct sl_peak_parts *parts, uint32_t base_rank, uint32_t rank,
                                                  int64_t noise) {
   struct range x = parts_of(parts, base_rank), y = parts_of(parts, rank);
   struct sl_parts_difference most = {0};
   const int64_t tolerance = sl_tolerance(x.bytes, noise);
-  if (x.begin == x.end || y.begin == y.end || x.begin->place != y.begin->place ||
-      magnitude(y.bytes - x.bytes) > tolerance)
+  if (x.begin == x.end || y.begin == y.end || x.begin->place != y.begin->place || llabs(y.bytes - x.bytes) > tolerance)
     return most;
   most.base_period = x.begin->period;
   most.period = y.begin->period;
@@ -77,7 +71,7 @@ struct sl_parts_difference sl_peak_parts_compare(const struct sl_peak_parts *par
     const bool has_y = y.begin < y.end && (x.begin == x.end || y.begin->category <= x.begin->category);
     const int64_t category = has_x ? x.begin->category : y.begin->category;
     const int64_t bytes = (has_y ? y.begin->bytes : 0) - (has_x ? x.begin->bytes : 0);
-    if (magnitude(bytes) > tolerance && magnitude(bytes) > magnitude(most.bytes)) {
+    if (llabs(bytes) > tolerance && llabs(bytes) > llabs(most.bytes)) {
       most.bytes = bytes;
       most.category = category;
     }

@@ -1,6 +1,7 @@
 /* Newer processes are compared with older ones only, so what is found does not change when another run begins later. */
 #include "run_attempts.h"
 
+#include "plugin/format/clock.h"
 #include "run_attendants.h"
 #include "storage/grow.h"
 #include "storage/hash_table.h"
@@ -80,16 +81,9 @@ static size_t entry_find(struct entry *table, uint64_t key) {
 
 static int entry_put(struct entry **table, uint64_t key, size_t process) {
   struct entry *entry;
-  HASH_FIND(hh, *table, &key, sizeof key, entry);
-  if (!entry) {
-    entry = calloc(1, sizeof *entry);
-    if (!entry)
-      return -ENOMEM;
-    entry->key = key;
-    SL_HASH_ADD(*table, key, entry);
-    if (!entry)
-      return -ENOMEM;
-  }
+  SL_HASH_FIND_OR_ADD(*table, key, key, entry);
+  if (!entry)
+    return -ENOMEM;
   entry->process = process;
   return 0;
 }
@@ -111,14 +105,6 @@ static int text_first(struct entry **table, const char *text, size_t process, si
   }
   *first = entry->process;
   return 0;
-}
-
-static void entries_free(struct entry **table) {
-  struct entry *entry, *next;
-  HASH_ITER(hh, *table, entry, next) {
-    HASH_DEL(*table, entry);
-    free(entry);
-  }
 }
 
 /* Of two numbers of things, each of which there are fewer of than processes. */
@@ -150,10 +136,10 @@ static int evidence_number(struct sorting *s) {
     else if (other != SIZE_MAX && s->run->processes[other].rank != s->run->processes[i].rank)
       s->shares_parent[evidence->family] = true;
   }
-  entries_free(&families);
-  entries_free(&hosts);
-  entries_free(&places);
-  entries_free(&parents);
+  SL_HASH_FREE(families);
+  SL_HASH_FREE(hosts);
+  SL_HASH_FREE(places);
+  SL_HASH_FREE(parents);
   return r;
 }
 
@@ -280,12 +266,10 @@ static void attempts_forget(struct sl_run *run) {
 }
 
 static int attempt_add(struct sl_run *run, const struct sl_run_process *process) {
-  struct sl_attempt *grown = sl_list_grow(run->attempts, run->attempt_count, sizeof *grown);
-  if (!grown)
+  struct sl_attempt *added = SL_LIST_ADD(run->attempts, run->attempt_count);
+  if (!added)
     return -ENOMEM;
-  run->attempts = grown;
-  grown += run->attempt_count;
-  *grown = (struct sl_attempt){.number = run->attempt_count + 1,
+  *added = (struct sl_attempt){.number = run->attempt_count,
                                .start_ns = process->start_ns,
                                .world_size = process->world_size,
                                .told_by = process->attends            ? SL_TOLD_parent
@@ -293,7 +277,7 @@ static int attempt_add(struct sl_run *run, const struct sl_run_process *process)
                                                                       : SL_TOLD_time,
                                .attends = process->attends,
                                .name = strdup(process->identity.name)};
-  return grown->name ? (int)(run->attempt_count++, 0) : -ENOMEM;
+  return added->name ? 0 : -ENOMEM;
 }
 
 static int process_sort(struct sorting *s, size_t at) {
@@ -344,15 +328,13 @@ static int attempts_finish(struct sl_run *run) {
 }
 
 int sl_run_sort(struct sl_run *run, struct sl_error *error) {
-  struct timespec now;
   int r = 0;
-  clock_gettime(CLOCK_REALTIME, &now);
   struct sorting s = {.run = run,
                       .evidence = calloc(run->count, sizeof *s.evidence),
                       .doubted = calloc(run->count, sizeof *s.doubted),
                       .shares_parent = calloc(run->count, sizeof *s.shares_parent),
                       .groups = calloc(run->count, sizeof *s.groups),
-                      .now_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec,
+                      .now_ns = sl_clock_ns(CLOCK_REALTIME),
                       .error = error};
   if (!s.evidence || !s.doubted || !s.shares_parent || !s.groups) {
     r = sl_no_memory(error);
@@ -369,8 +351,8 @@ int sl_run_sort(struct sl_run *run, struct sl_error *error) {
   do {
     s.again = false;
     attempts_forget(run);
-    entries_free(&s.by_rank);
-    entries_free(&s.by_host);
+    SL_HASH_FREE(s.by_rank);
+    SL_HASH_FREE(s.by_host);
     for (size_t i = 0; i < run->count && r == 0 && !s.again; i++)
       r = process_sort(&s, i);
   } while (r == 0 && s.again); /* once for each family at most */
@@ -380,8 +362,8 @@ int sl_run_sort(struct sl_run *run, struct sl_error *error) {
   if (attempts_finish(run) < 0)
     r = sl_no_memory(error);
 finish:
-  entries_free(&s.by_rank);
-  entries_free(&s.by_host);
+  SL_HASH_FREE(s.by_rank);
+  SL_HASH_FREE(s.by_host);
   free(s.groups);
   free(s.evidence);
   free(s.doubted);
@@ -422,21 +404,24 @@ static void ranks_words(const struct sl_attempt *attempt, char *words, size_t si
     snprintf(words, size, "%zu process%s", attempt->count, attempt->count == 1 ? "" : "es");
 }
 
-const char *sl_attempt_words(const struct sl_attempt *attempt, char words[SL_ATTEMPT_CHARS]) {
+enum { ATTEMPT_CHARS = 224 };
+
+/* "run 2 (slurm 4711.0), began 2026-11-27 10:15:01 UTC, 1 of 16 ranks" */
+static const char *attempt_words(const struct sl_attempt *attempt, char words[ATTEMPT_CHARS]) {
   char when[40], ranks[64];
   const time_t seconds = (time_t)(attempt->start_ns / 1000000000u);
   struct tm parts;
   if (!gmtime_r(&seconds, &parts) || !strftime(when, sizeof when, "%Y-%m-%d %H:%M:%S UTC", &parts))
     snprintf(when, sizeof when, "%" PRIu64 " ns", attempt->start_ns);
   ranks_words(attempt, ranks, sizeof ranks);
-  snprintf(words, SL_ATTEMPT_CHARS, "run %zu (%.80s%sbegan %s, %s)", attempt->number, attempt->name,
+  snprintf(words, ATTEMPT_CHARS, "run %zu (%.80s%sbegan %s, %s)", attempt->number, attempt->name,
            *attempt->name ? ", " : "", when, ranks);
   return words;
 }
 
 void sl_run_note(const struct sl_run *run, const char *directory, size_t directories, struct sl_error *note) {
   const struct sl_attempt *used = &run->attempts[run->chosen], *whole = NULL;
-  char words[SL_ATTEMPT_CHARS], more[32] = "", advice[80], beside[48] = "";
+  char words[ATTEMPT_CHARS], more[32] = "", advice[80], beside[48] = "";
   size_t runs = 0, newest = 0;
   bool inferred = false;
   for (size_t i = run->attempt_count; i-- > 0;) {
@@ -460,7 +445,7 @@ void sl_run_note(const struct sl_run *run, const char *directory, size_t directo
     snprintf(advice, sizeof advice, "'shardledger info' lists them, --run N shows another");
   sl_error_set(note, 0, "%s%s hold%s %zu run%s%s: %s%s is used; %s%s", directory, more, *more ? "" : "s", runs,
                runs == 1 ? "" : "s", beside, runs > 1 && run->chosen == newest ? "the newest, " : "",
-               sl_attempt_words(used, words), advice,
+               attempt_words(used, words), advice,
                inferred && runs > 1 ? " (ranks, times and communicators told them apart, as no launcher gave an id)"
                                     : "");
 }

@@ -30,8 +30,4 @@ void sl_run_note(const struct sl_run *run, const char *directory, size_t directo
 
 void sl_attempt_free(struct sl_attempt *attempt); /* what it owns */
 
-/* "run 2 (slurm 4711.0), began 2026-11-27 10:15:01 UTC, 1 of 16 ranks" */
-#define SL_ATTEMPT_CHARS 224
-const char *sl_attempt_words(const struct sl_attempt *attempt, char words[SL_ATTEMPT_CHARS]);
-
 #endif

@@ -98,11 +98,7 @@ int sl_run_find_attendants(struct sl_run *run, struct sl_error *error) {
     memset(search.steps, -1, run->count);
   for (size_t i = 0; i < run->count && r == 0; i++)
     r = process_look(&search, i);
-  struct known *known, *next;
-  HASH_ITER(hh, search.by_place, known, next) {
-    HASH_DEL(search.by_place, known);
-    free(known);
-  }
+  SL_HASH_FREE(search.by_place);
   free(search.steps);
   return r;
 }

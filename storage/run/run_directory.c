@@ -157,11 +157,6 @@ struct opening {
   size_t failed_at;      /* the first that failed; SIZE_MAX: none */
 };
 
-static int64_t number_of(const struct sl_log *log, const char *key) {
-  const char *text = sl_log_info(log, key);
-  return text && *text ? strtoll(text, NULL, 10) : -1;
-}
-
 enum { RANK_MAX = (1 << 23) - 1 }; /* ids of rows, which have the rank in them, have room for it; others are no ranks */
 
 static void process_close(struct sl_run_process *process) {
@@ -172,12 +167,11 @@ static void process_close(struct sl_run_process *process) {
 
 static int path_add(void *context, const char *path) {
   struct opening *opening = context;
-  struct opened *grown = sl_list_grow(opening->found, opening->count, sizeof *grown);
-  if (!grown)
+  struct opened *added = SL_LIST_ADD(opening->found, opening->count);
+  if (!added)
     return sl_no_memory(opening->error);
-  opening->found = grown;
-  grown[opening->count] = (struct opened){.process = {.path = strdup(path), .directory = opening->directory}};
-  return grown[opening->count].process.path ? (int)(opening->count++, 0) : sl_no_memory(opening->error);
+  *added = (struct opened){.process = {.path = strdup(path), .directory = opening->directory}};
+  return added->process.path ? 0 : sl_no_memory(opening->error);
 }
 
 /* Its name alone is looked at: what it holds may be gigabytes. */
@@ -195,11 +189,11 @@ static int process_open(struct sl_run_process *process, struct sl_error *error) 
     return r;
   struct sl_log_counts counts;
   sl_log_counts(log, &counts);
-  const int64_t rank = number_of(log, "rank"), start = number_of(log, "start_ns");
+  const int64_t rank = sl_log_info_number(log, "rank"), start = sl_log_info_number(log, "start_ns");
   process->rank = rank < 0 || rank > RANK_MAX ? 0 : (uint32_t)rank;
   process->bytes = counts.bytes;
   process->start_ns = start < 0 ? 0 : (uint64_t)start;
-  process->world_size = number_of(log, "world_size");
+  process->world_size = sl_log_info_number(log, "world_size");
   r = sl_run_identity_read(log, process->world_size, &process->identity);
   log = sl_log_close(log);
   return sl_or_no_memory(r, error);
@@ -376,6 +370,39 @@ void sl_run_close(struct sl_run *run) {
 int sl_run_visit(const char *directory, int (*visit)(void *context, const char *path), void *context) {
   struct found found;
   return processes_visit(directory, visit, context, &found);
+}
+
+struct paths {
+  char **list;
+  size_t count;
+};
+
+static int path_keep(void *context, const char *path) {
+  struct paths *paths = context;
+  return sl_text_add(&paths->list, &paths->count, path) ? 0 : -ENOMEM;
+}
+
+static int by_name(const void *left, const void *right) {
+  return strcmp(*(char *const *)left, *(char *const *)right);
+}
+
+int sl_run_paths(const char *directory, char ***out) {
+  struct paths paths = {0};
+  int r = sl_run_visit(directory, path_keep, &paths);
+  if (paths.count)
+    qsort(paths.list, paths.count, sizeof *paths.list, by_name);
+  if (r == 0 && out) {
+    *out = paths.list;
+    return (int)paths.count;
+  }
+  sl_paths_free(paths.list, (int)paths.count);
+  return r < 0 ? r : (int)paths.count;
+}
+
+void sl_paths_free(char **paths, int count) {
+  for (int i = 0; i < count; i++)
+    free(paths[i]);
+  free(paths);
 }
 
 int sl_run_changed(const char *directory, uint64_t *changed_ns) {

@@ -67,6 +67,11 @@ void sl_run_close(struct sl_run *run);
  */
 int sl_run_visit(const char *directory, int (*visit)(void *context, const char *path), void *context);
 
+/* All that sl_run_visit calls visit for, sorted. Their number or a negative errno; *out and its strings belong to the
+ * caller: sl_paths_free. out may be NULL. */
+int sl_run_paths(const char *directory, char ***out);
+void sl_paths_free(char **paths, int count);
+
 /* Latest change of any log file of its processes, ns since the epoch; 0 when there is none. 0 or a negative errno. */
 int sl_run_changed(const char *directory, uint64_t *changed_ns);
 

@@ -19,11 +19,6 @@ static const char *text_of(const struct sl_log *log, const char *key) {
   return text ? text : "";
 }
 
-static int64_t number_of(const struct sl_log *log, const char *key) {
-  const char *text = text_of(log, key);
-  return *text ? strtoll(text, NULL, 10) : -1;
-}
-
 /* "slurm 4711.0", "torchrun nightly": each part that is known, after *between; a part has no blank but its first. */
 static void add_part(FILE *name, const char **between, const char *launcher, const char *id, const char *more) {
   if (!*id)
@@ -35,9 +30,9 @@ static void add_part(FILE *name, const char **between, const char *launcher, con
 int sl_run_identity_read(const struct sl_log *log, int64_t world_size, struct sl_run_identity *out) {
   static const char *const keys[] = {"torchelastic_run_id", "slurm_job_id",  "slurm_restart_count", "pbs_job_id",
                                      "lsf_job_id",          "lsf_job_index", "mpi_job_id",          "master_port"};
-  *out = (struct sl_run_identity){.pid = number_of(log, "pid"),
-                                  .parent_pid = number_of(log, "ppid"),
-                                  .restarts = number_of(log, "torchelastic_restart_count")};
+  *out = (struct sl_run_identity){.pid = sl_log_info_number(log, "pid"),
+                                  .parent_pid = sl_log_info_number(log, "ppid"),
+                                  .restarts = sl_log_info_number(log, "torchelastic_restart_count")};
   const char *run_id = text_of(log, "torchelastic_run_id"), *step = text_of(log, "slurm_step_id");
   struct sl_memory_file family_text, name_text;
   const char *rehearsal = text_of(log, "rehearsal"), *between = "";

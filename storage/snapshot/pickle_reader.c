@@ -76,23 +76,21 @@ static uint64_t take(struct sl_unpickler *p, size_t bytes) {
 /* ---- the stack and the memory ---- */
 
 static int push(struct sl_unpickler *p, struct sl_pickled value) {
-  struct sl_pickled *room = sl_list_room(p->stack, p->depth, &p->stack_capacity, sizeof *room);
-  if (!room)
+  struct sl_pickled *added = SL_LIST_ADD_ROOM(p->stack, p->depth, &p->stack_capacity);
+  if (!added)
     return sl_no_memory(p->error);
-  p->stack = room;
-  p->stack[p->depth++] = value;
+  *added = value;
   return 0;
 }
 
 static int push_number(struct sl_unpickler *p, enum sl_pickle_kind kind, int64_t number) {
   if (kind == SL_PICKLED_integer && number >= 0 && number <= INLINE_MAX)
     return push(p, value_of(kind, (uint64_t)number));
-  int64_t *room = sl_list_room(p->numbers, p->number_count, &p->number_capacity, sizeof *room);
-  if (!room)
+  int64_t *added = SL_LIST_ADD_ROOM(p->numbers, p->number_count, &p->number_capacity);
+  if (!added)
     return sl_no_memory(p->error);
-  p->numbers = room;
-  p->numbers[p->number_count] = number;
-  return push(p, value_of(kind, (uint64_t)INLINE_MAX + 1 + p->number_count++));
+  *added = number;
+  return push(p, value_of(kind, (uint64_t)INLINE_MAX + p->number_count));
 }
 
 static int64_t number_of(const struct sl_unpickler *p, struct sl_pickled value) {
@@ -101,12 +99,11 @@ static int64_t number_of(const struct sl_unpickler *p, struct sl_pickled value) 
 }
 
 static int push_container(struct sl_unpickler *p, enum sl_pickle_kind kind) {
-  struct container *room = sl_list_room(p->containers, p->container_count, &p->container_capacity, sizeof *room);
-  if (!room)
+  struct container *added = SL_LIST_ADD_ROOM(p->containers, p->container_count, &p->container_capacity);
+  if (!added)
     return sl_no_memory(p->error);
-  p->containers = room;
-  p->containers[p->container_count] = (struct container){0};
-  return push(p, value_of(kind, p->container_count++));
+  *added = (struct container){0};
+  return push(p, value_of(kind, p->container_count - 1));
 }
 
 /* Each PUT takes 2 bytes of the file, so a number above its length is of nobody's pickle. */
@@ -502,12 +499,6 @@ const char *sl_unpickle_text(const struct sl_unpickler *p, struct sl_pickled tex
   return (const char *)p->data + at + bytes;
 }
 
-bool sl_unpickle_is(const struct sl_unpickler *p, struct sl_pickled text, const char *word) {
-  size_t length;
-  const char *found = sl_unpickle_text(p, text, &length);
-  return found && length == strlen(word) && memcmp(found, word, length) == 0;
-}
-
-int64_t sl_unpickle_number(const struct sl_unpickler *p, struct sl_pickled value, int64_t fallback) {
-  return value.kind == SL_PICKLED_integer || value.kind == SL_PICKLED_bool ? number_of(p, value) : fallback;
+int64_t sl_unpickle_number(const struct sl_unpickler *p, struct sl_pickled value) {
+  return value.kind == SL_PICKLED_integer || value.kind == SL_PICKLED_bool ? number_of(p, value) : 0;
 }

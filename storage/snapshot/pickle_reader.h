@@ -81,9 +81,8 @@ uint64_t sl_unpickle_list_number(const struct sl_unpickler *reader, struct sl_pi
 
 /* A text's bytes in the file, not terminated; NULL for anything else. */
 const char *sl_unpickle_text(const struct sl_unpickler *reader, struct sl_pickled text, size_t *length);
-bool sl_unpickle_is(const struct sl_unpickler *reader, struct sl_pickled text, const char *word);
 
-/* A whole number, or fallback. */
-int64_t sl_unpickle_number(const struct sl_unpickler *reader, struct sl_pickled value, int64_t fallback);
+/* A whole number, or 0. */
+int64_t sl_unpickle_number(const struct sl_unpickler *reader, struct sl_pickled value);
 
 #endif

@@ -19,12 +19,12 @@ static size_t position(const struct sl_segment_ranges *ranges, uint64_t address)
 }
 
 static int insert(struct sl_segment_ranges *ranges, size_t at, const struct sl_segment_range *range) {
-  struct sl_segment_range *room = sl_list_room(ranges->list, ranges->count, &ranges->capacity, sizeof *room);
-  if (!room)
+  struct sl_segment_range *last = SL_LIST_ADD_ROOM(ranges->list, ranges->count, &ranges->capacity), *place;
+  if (!last)
     return -ENOMEM;
-  ranges->list = room;
-  memmove(room + at + 1, room + at, (ranges->count++ - at) * sizeof *room);
-  room[at] = *range;
+  place = ranges->list + at;
+  memmove(place + 1, place, (size_t)(last - place) * sizeof *place);
+  *place = *range;
   return 0;
 }
 

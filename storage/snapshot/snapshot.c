@@ -43,7 +43,7 @@ static bool has(const struct fields *fields, enum sl_snapshot_word word) {
 }
 
 static uint64_t number(const struct sl_unpickler *reader, const struct fields *fields, enum sl_snapshot_word word) {
-  return has(fields, word) ? (uint64_t)sl_unpickle_number(reader, fields->values[word], 0) : 0;
+  return has(fields, word) ? (uint64_t)sl_unpickle_number(reader, fields->values[word]) : 0;
 }
 
 static int no_memory(struct reading *reading) {
@@ -114,8 +114,8 @@ static void pool_read(const struct sl_unpickler *reader, const struct fields *fi
   const struct sl_pickled *pair = has(fields, SL_WORD_segment_pool_id)
                                       ? sl_unpickle_items(reader, fields->values[SL_WORD_segment_pool_id], &count)
                                       : NULL;
-  *owner = count == 2 ? (uint64_t)sl_unpickle_number(reader, pair[0], 0) : 0;
-  *id = count == 2 ? (uint64_t)sl_unpickle_number(reader, pair[1], 0) : 0;
+  *owner = count == 2 ? (uint64_t)sl_unpickle_number(reader, pair[0]) : 0;
+  *id = count == 2 ? (uint64_t)sl_unpickle_number(reader, pair[1]) : 0;
 }
 
 /* The segment's blocks, in a row, each with its address: older versions don't say it. */
@@ -128,11 +128,9 @@ static int segment_blocks(struct reading *reading, const struct sl_pickled *item
     if (items[i].kind != OWN_BLOCK)
       return sl_error_set(reading->error, -EBADMSG, "%s is no memory snapshot: a segment's blocks are none",
                           reading->name);
-    struct sl_snapshot_block *room =
-        sl_list_room(out->blocks, out->block_count, &reading->block_capacity, sizeof *room);
-    if (!room)
+    struct sl_snapshot_block *added = SL_LIST_ADD_ROOM(out->blocks, out->block_count, &reading->block_capacity);
+    if (!added)
       return no_memory(reading);
-    out->blocks = room;
     struct sl_snapshot_block block = reading->loose[items[i].number];
     block.address = address;
     if (!block.bytes || block.bytes > segment->address + segment->bytes - address)
@@ -140,7 +138,7 @@ static int segment_blocks(struct reading *reading, const struct sl_pickled *item
                           "%s is damaged: the blocks of the segment at 0x%llx are larger than it is", reading->name,
                           (unsigned long long)segment->address);
     address += block.bytes;
-    out->blocks[out->block_count++] = block;
+    *added = block;
     segment->block_count++;
   }
   return 0;
@@ -226,11 +224,6 @@ static bool pool_number(struct sl_snapshot *snapshot, uint64_t owner, uint64_t i
 static int entry_read(struct reading *reading, struct sl_unpickler *reader, const struct fields *fields,
                       struct sl_pickled *out) {
   struct sl_snapshot *snapshot = reading->out;
-  struct sl_snapshot_entry *room =
-      sl_list_room(snapshot->entries, snapshot->entry_count, &reading->entry_capacity, sizeof *room);
-  if (!room || snapshot->entry_count == ROWS_MAX)
-    return no_memory(reading);
-  snapshot->entries = room;
   const uint8_t action = action_of(sl_snapshot_word(&reading->names, reader, fields->values[SL_WORD_action]));
   struct sl_snapshot_entry entry = {
       .address = number(reader, fields, action == SL_OUT_OF_MEMORY ? SL_WORD_device_free : SL_WORD_addr),
@@ -250,8 +243,14 @@ static int entry_read(struct reading *reading, struct sl_unpickler *reader, cons
     if (r < 0)
       return r;
   }
-  snapshot->entries[snapshot->entry_count] = entry;
-  return taken(out, OWN_ENTRY, snapshot->entry_count++);
+  if (snapshot->entry_count == ROWS_MAX)
+    return no_memory(reading);
+  struct sl_snapshot_entry *added =
+      SL_LIST_ADD_ROOM(snapshot->entries, snapshot->entry_count, &reading->entry_capacity);
+  if (!added)
+    return no_memory(reading);
+  *added = entry;
+  return taken(out, OWN_ENTRY, snapshot->entry_count - 1);
 }
 
 static int annotation_read(struct reading *reading, struct sl_unpickler *reader, const struct fields *fields,
@@ -349,7 +348,7 @@ static void settings_read(struct reading *reading, struct sl_unpickler *reader, 
     const char *text = sl_unpickle_text(reader, pairs[i].value, &length);
     if (text && (word == SL_WORD_alloc_conf || word == SL_WORD_newer_alloc_conf))
       reading->out->settings = (struct sl_snapshot_text){text, (uint32_t)length};
-    if (word == SL_WORD_expandable_segments && sl_unpickle_number(reader, pairs[i].value, 0))
+    if (word == SL_WORD_expandable_segments && sl_unpickle_number(reader, pairs[i].value))
       reading->out->is_expandable = true;
   }
 }

@@ -96,14 +96,9 @@ static bool rank_find(const char *name, const char **begins, const char **ends) 
   return found;
 }
 
-static const char *name_of(const char *path) {
-  const char *slash = strrchr(path, '/');
-  return slash ? slash + 1 : path;
-}
-
 int64_t sl_snapshot_rank(const char *path) {
   const char *begins, *ends;
-  if (!rank_find(name_of(path), &begins, &ends))
+  if (!rank_find(basename(path), &begins, &ends))
     return -1;
   return strtoll(begins + strcspn(begins, "0123456789"), NULL, 10);
 }
@@ -115,13 +110,13 @@ static size_t stem_length(const char *name) {
 }
 
 char *sl_snapshot_place(const char *path) {
-  const char *name = name_of(path);
+  const char *name = basename(path);
   char *place = NULL;
   return asprintf(&place, "%.*s.sqlite", (int)((size_t)(name - path) + stem_length(name)), path) < 0 ? NULL : place;
 }
 
 char *sl_snapshots_place(const char *path) {
-  const char *name = name_of(path), *begins, *ends;
+  const char *name = basename(path), *begins, *ends;
   char *place = NULL;
   if (!rank_find(name, &begins, &ends))
     return sl_snapshot_place(path);

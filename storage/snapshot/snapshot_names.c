@@ -36,16 +36,8 @@ static const struct {
 };
 
 void sl_snapshot_names_free(struct sl_snapshot_names *names) {
-  struct sl_name_entry *entry, *next;
-  HASH_ITER(hh, names->strings, entry, next) {
-    HASH_DEL(names->strings, entry);
-    free(entry);
-  }
-  struct sl_place_entry *place, *next_place;
-  HASH_ITER(hh, names->places, place, next_place) {
-    HASH_DEL(names->places, place);
-    free(place);
-  }
+  SL_HASH_FREE(names->strings);
+  SL_HASH_FREE(names->places);
   free(names->frames);
   free(names->list);
   free(names->path);

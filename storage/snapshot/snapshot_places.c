@@ -20,16 +20,11 @@ int sl_snapshot_place_add(struct sl_snapshot_places *places, uint32_t device, ui
                           uint64_t pool_id) {
   if (places->count == PLACES_MAX || sl_snapshot_place_of(places, device, stream, pool_owner, pool_id))
     return 0;
-  struct sl_event_allocator_place *room = sl_list_room(places->list, places->count, &places->capacity, sizeof *room);
-  if (!room)
+  struct sl_event_allocator_place *added = SL_LIST_ADD_ROOM(places->list, places->count, &places->capacity);
+  if (!added)
     return -ENOMEM;
-  places->list = room;
-  room[places->count] = (struct sl_event_allocator_place){.id = (uint32_t)places->count + 1,
-                                                          .device = device,
-                                                          .stream = stream,
-                                                          .pool_owner = pool_owner,
-                                                          .pool_id = pool_id};
-  places->count++;
+  *added = (struct sl_event_allocator_place){
+      .id = (uint32_t)places->count, .device = device, .stream = stream, .pool_owner = pool_owner, .pool_id = pool_id};
   return 0;
 }
 

@@ -92,12 +92,11 @@ static struct known *known_at(struct search *search, uint64_t address, bool *is_
 }
 
 static struct early *early_add(struct search *search) {
-  struct early *room = sl_list_room(search->list, search->count, &search->capacity, sizeof *room);
-  if (!room)
+  struct early *added = SL_LIST_ADD_ROOM(search->list, search->count, &search->capacity);
+  if (!added)
     return NULL;
-  search->list = room;
-  room[search->count] = (struct early){.until = SIZE_MAX};
-  return &room[search->count++];
+  *added = (struct early){.until = SIZE_MAX};
+  return added;
 }
 
 /* Those that the history frees before it hands them out. */
@@ -210,15 +209,14 @@ static void sizes_find(struct search *search) {
 
 static int start_add(struct sl_start *out, size_t *capacity, const struct sl_segment_range *range,
                      struct sl_start_block block) {
-  struct sl_start_block *room = sl_list_room(out->blocks, out->count, capacity, sizeof *room);
-  if (!room)
+  struct sl_start_block *added = SL_LIST_ADD_ROOM(out->blocks, out->count, capacity);
+  if (!added)
     return -ENOMEM;
-  out->blocks = room;
   block.stream = range->stream;
   block.pool_owner = range->pool_owner;
   block.pool_id = range->pool_id;
   block.starts_segment = block.address == range->from;
-  room[out->count++] = block;
+  *added = block;
   return 0;
 }
 
@@ -264,11 +262,7 @@ int sl_start_find(const struct sl_snapshot *snapshot, uint32_t device, const str
     sizes_find(&search);
     r = start_write(&search, out);
   }
-  struct known *known, *next;
-  HASH_ITER(hh, search.known, known, next) {
-    HASH_DEL(search.known, known);
-    free(known);
-  }
+  SL_HASH_FREE(search.known);
   free(search.list);
   free(search.ranges.list);
   return r;

@@ -150,10 +150,9 @@ int sl_rank_share_settle(struct sl_rank_share *share, enum sl_shared shared, uin
       return rows_leave_out(share, shared, rank, db, error);
     }
   }
-  struct sl_known_rank *grown = sl_list_grow(known->list, known->count, sizeof *grown);
-  if (!grown)
+  struct sl_known_rank *added = SL_LIST_ADD(known->list, known->count);
+  if (!added)
     return sl_no_memory(error);
-  known->list = grown;
-  grown[known->count++] = own;
+  *added = own;
   return 0;
 }

@@ -104,11 +104,10 @@ int sl_row_source_attach(struct sl_row_source *source, struct sl_db *db, struct 
 }
 
 int sl_row_source_add(struct sl_row_source *source, const struct sl_row *row) {
-  void *grown = sl_list_room(source->rows, source->count, &source->capacity, sizeof *source->rows);
-  if (!grown)
+  const struct sl_row **added = SL_LIST_ADD_ROOM(source->rows, source->count, &source->capacity);
+  if (!added)
     return -ENOMEM;
-  source->rows = grown;
-  source->rows[source->count++] = row;
+  *added = row;
   return 0;
 }
 

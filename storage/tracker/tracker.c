@@ -105,11 +105,10 @@ static void windows_raise(struct sl_tracker *tracker) {
 }
 
 static int list_add(struct sl_tracked ***list, size_t *count, struct sl_tracked *tracked) {
-  struct sl_tracked **grown = sl_list_grow(*list, *count, sizeof *grown);
-  if (!grown)
+  struct sl_tracked **added = SL_LIST_ADD(*list, *count);
+  if (!added)
     return -ENOMEM;
-  *list = grown;
-  grown[(*count)++] = tracked;
+  *added = tracked;
   return 0;
 }
 
@@ -248,11 +247,10 @@ void sl_tracker_step_ended(struct sl_tracker *tracker, struct sl_allocation *con
 /* ---- what is taken ---- */
 
 static int taken_add(struct sl_tracker *tracker, int label, uint64_t bytes) {
-  struct taken *grown = sl_list_grow(tracker->taken, tracker->taken_count, sizeof *grown);
-  if (!grown)
+  struct taken *added = SL_LIST_ADD(tracker->taken, tracker->taken_count);
+  if (!added)
     return -ENOMEM;
-  tracker->taken = grown;
-  grown[tracker->taken_count++] = (struct taken){label, bytes};
+  *added = (struct taken){label, bytes};
   return 0;
 }
 

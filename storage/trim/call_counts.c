@@ -57,16 +57,8 @@ struct sl_call_counts *sl_call_counts_new(const struct sl_log *log) {
 struct sl_call_counts *sl_call_counts_free(struct sl_call_counts *counts) {
   if (!counts)
     return NULL;
-  struct thread *thread, *next_thread;
-  HASH_ITER(hh, counts->threads, thread, next_thread) {
-    HASH_DEL(counts->threads, thread);
-    free(thread);
-  }
-  struct count *count, *next_count;
-  HASH_ITER(hh, counts->counts, count, next_count) {
-    HASH_DEL(counts->counts, count);
-    free(count);
-  }
+  SL_HASH_FREE(counts->threads);
+  SL_HASH_FREE(counts->counts);
   counts->schemas = sl_nccl_schemas_free(counts->schemas);
   free(counts);
   return NULL;
@@ -74,22 +66,14 @@ struct sl_call_counts *sl_call_counts_free(struct sl_call_counts *counts) {
 
 static struct thread *thread_of(struct sl_call_counts *counts, uint32_t number) {
   struct thread *thread;
-  HASH_FIND(hh, counts->threads, &number, sizeof number, thread);
-  if (!thread && (thread = calloc(1, sizeof *thread))) {
-    thread->thread = number;
-    SL_HASH_ADD(counts->threads, thread, thread);
-  }
+  SL_HASH_FIND_OR_ADD(counts->threads, thread, number, thread);
   return thread;
 }
 
 static struct count *count_of(struct sl_call_counts *counts, uint64_t communicator, uint32_t peer, uint32_t kind) {
   struct count *count;
   const struct key key = {communicator, kind == SL_CALLS_collectives ? 0 : peer, kind};
-  HASH_FIND(hh, counts->counts, &key, sizeof key, count);
-  if (!count && (count = calloc(1, sizeof *count))) {
-    count->key = key;
-    SL_HASH_ADD(counts->counts, key, count);
-  }
+  SL_HASH_FIND_OR_ADD(counts->counts, key, key, count);
   return count;
 }
 

@@ -29,11 +29,7 @@ struct sl_kept_start { /* by id */
 
 static struct sl_kept_thread *thread_of(struct sl_kept_ranges *ranges, uint32_t ordinal) {
   struct sl_kept_thread *thread;
-  HASH_FIND(hh, ranges->threads, &ordinal, sizeof ordinal, thread);
-  if (!thread && (thread = calloc(1, sizeof *thread))) {
-    thread->ordinal = ordinal;
-    SL_HASH_ADD(ranges->threads, ordinal, thread);
-  }
+  SL_HASH_FIND_OR_ADD(ranges->threads, ordinal, ordinal, thread);
   return thread;
 }
 
@@ -94,11 +90,7 @@ void sl_kept_ranges_clear(struct sl_kept_ranges *ranges) {
     HASH_DEL(ranges->threads, thread);
     free(thread);
   }
-  struct sl_kept_start *started, *next_started;
-  HASH_ITER(hh, ranges->started, started, next_started) {
-    HASH_DEL(ranges->started, started);
-    free(started);
-  }
+  SL_HASH_FREE(ranges->started);
 }
 
 int sl_kept_ranges_event(struct sl_kept_ranges *ranges, const struct sl_event *event) {

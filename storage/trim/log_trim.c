@@ -6,6 +6,7 @@
 
 #include "dropped_file.h"
 #include "log_drop.h"
+#include "plugin/format/clock.h"
 #include "plugin/format/events.h"
 #include "plugin/format/log_format.h"
 #include "storage/log/log_segments.h"
@@ -19,19 +20,12 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 /* What was recorded so long ago is in its file: a thread may be stopped between its look at the clock and the record.
  */
 #define SETTLED_NS 100000000u
 #define SETTLED_WRITTEN_NS 3000000000u /* where files are written every second, and not mapped */
-
-static uint64_t now_ns(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_REALTIME, &now);
-  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
 
 /* ---- the limit ---- */
 
@@ -192,7 +186,7 @@ static int plan_carry_out(const char *directory, struct plan *plan, struct sl_er
     options.target_ns = file->last_ns >= options.target_ns ? file->last_ns + 1 : options.target_ns;
   }
   struct sl_log *log = NULL;
-  options.until_ns = now_ns() - (plan->is_written ? SETTLED_WRITTEN_NS : SETTLED_NS);
+  options.until_ns = sl_clock_ns(CLOCK_REALTIME) - (plan->is_written ? SETTLED_WRITTEN_NS : SETTLED_NS);
   int r = sl_log_open(directory, &log, error);
   if (r == 0)
     r = sl_log_drop(log, &options, error);

@@ -5,6 +5,7 @@
 #include "run_trim.h"
 
 #include "log_trim.h"
+#include "plugin/format/clock.h"
 #include "storage/run/run_directory.h"
 
 #include <errno.h>
@@ -53,16 +54,6 @@ struct run {
 /* How a worker ends. */
 enum { DROPPED = 0, LATER = 3, FAILED = 4, DIED = 5 };
 
-static uint64_t clock_ns(clockid_t clock) {
-  struct timespec now;
-  clock_gettime(clock, &now);
-  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
-static uint64_t now_ns(void) {
-  return clock_ns(CLOCK_MONOTONIC);
-}
-
 /* ---- which logs ---- */
 
 static int log_add(void *context, const char *path) {
@@ -99,10 +90,10 @@ static void log_identify(struct run *run, struct trimmed *log) {
   if (r == -EAGAIN || r == -EMFILE || r == -ENFILE || r == -ENOMEM)
     return;
   log->kind = OF_OTHERS;
-  log->seen_ns = now_ns();
+  log->seen_ns = sl_clock_ns(CLOCK_MONOTONIC);
   if (r < 0 || !log->limit.bytes || !sl_log_size(log->path, &log->bytes, &log->changed_ns))
     return;
-  const uint64_t now = clock_ns(CLOCK_REALTIME);
+  const uint64_t now = sl_clock_ns(CLOCK_REALTIME);
   if (strcmp(log->limit.host, run->host) == 0)
     log->kind = now > log->changed_ns && is_over(log, now - log->changed_ns) ? OF_OTHERS : OURS;
   else if (!run->options->parent)
@@ -134,7 +125,7 @@ static void worker_start(struct run *run, struct trimmed *log) {
   }
   if (log->worker < 0) { /* no process could be made: there may be one later */
     log->worker = 0;
-    log->retry_at_ns = now_ns() + RETRY_MAX_NS;
+    log->retry_at_ns = sl_clock_ns(CLOCK_MONOTONIC) + RETRY_MAX_NS;
   }
 }
 
@@ -152,7 +143,7 @@ static void worker_ended(const struct run *run, struct trimmed *log, int status)
   log->retry_after_ns = log->retry_after_ns ? 2 * log->retry_after_ns : RETRY_NS;
   if (log->retry_after_ns > most_ns)
     log->retry_after_ns = most_ns;
-  log->retry_at_ns = now_ns() + log->retry_after_ns;
+  log->retry_at_ns = sl_clock_ns(CLOCK_MONOTONIC) + log->retry_after_ns;
 }
 
 /* Looks at it and does what is due. Returns whether it fills fast; *over: it has ended. */
@@ -164,7 +155,7 @@ static bool log_tend(struct run *run, struct trimmed *log, bool *over) {
     worker_ended(run, log, status);
   if (!sl_log_size(log->path, &bytes, &changed_ns))
     return false;
-  const uint64_t now = now_ns();
+  const uint64_t now = sl_clock_ns(CLOCK_MONOTONIC);
   const bool fast = bytes > log->bytes + log->limit.bytes / FAST_PART;
   if (bytes != log->bytes || changed_ns != log->changed_ns)
     log->seen_ns = now;
@@ -207,9 +198,9 @@ int sl_run_trim(const struct sl_trim_options *options) {
   int r = 0;
   gethostname(run.host, sizeof run.host - 1);
   while (r == 0 && goes_on(&run, all_over)) {
-    if (now_ns() >= next_visit_ns) {
+    if (sl_clock_ns(CLOCK_MONOTONIC) >= next_visit_ns) {
       r = visit(&run);
-      next_visit_ns = now_ns() + VISIT_NS;
+      next_visit_ns = sl_clock_ns(CLOCK_MONOTONIC) + VISIT_NS;
     }
     bool fast = false, any = false;
     all_over = true;

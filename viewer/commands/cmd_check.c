@@ -47,15 +47,13 @@ struct verdicts {
 };
 
 static struct verdict *add_verdict(struct verdicts *verdicts, struct sl_error *error) {
-  struct verdict *more = sl_list_grow(verdicts->items, (size_t)verdicts->count, sizeof(*more));
-  if (!more) {
+  struct verdict *added = SL_LIST_ADD(verdicts->items, verdicts->count);
+  if (!added) {
     sl_no_memory(error);
     return NULL;
   }
-  verdicts->items = more;
-  more += verdicts->count++;
-  memset(more, 0, sizeof(*more));
-  return more;
+  memset(added, 0, sizeof(*added));
+  return added;
 }
 
 static bool is_kept(const struct verdict *v) {

@@ -193,7 +193,7 @@ static int processes_list(const char *directory, const char *run, const char *ra
   struct sl_error note = {{0}}, error = {{0}};
   int count = 0, r = 0;
   if (!run && !ranks) {
-    count = sl_list_processes(directory, out);
+    count = sl_run_paths(directory, out);
     if (count < 0)
       sl_complain("%s: %s; name a run directory or a process directory", directory, strerror(-count));
     return count;
@@ -214,7 +214,7 @@ static int processes_list(const char *directory, const char *run, const char *ra
     r = sl_error_set(&error, -ENOENT, "there is no rank %s; 'shardledger info' lists those that were recorded", ranks);
   if (r < 0) {
     sl_complain("%s", error.text);
-    sl_free_names(paths, count);
+    sl_paths_free(paths, count);
     paths = NULL;
   }
   *out = paths;
@@ -262,7 +262,7 @@ int sl_cmd_dump(const struct sl_command *command, int argc, char **argv) {
       r = process; /* what the other processes recorded can still be shown */
     }
   }
-  sl_free_names(processes, count);
+  sl_paths_free(processes, count);
   if (is_screen && selection.limit == 0)
     sl_output_line(&out, "The first %d records; the others with --limit all", SCREEN);
   return sl_output_close(&out) < 0 || r < 0 ? SL_EXIT_USAGE : SL_EXIT_OK;

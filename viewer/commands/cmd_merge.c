@@ -2,6 +2,7 @@
 #include "command.h"
 #include "open_ledger.h"
 #include "storage/ledger.h"
+#include "storage/run/run_directory.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -11,9 +12,7 @@
 static int check_directories(const char *const *directories, int count) {
   for (int i = 0; i < count; i++) {
     struct stat status;
-    char **names = NULL;
-    int processes = sl_list_processes(directories[i], &names);
-    sl_free_names(names, processes > 0 ? processes : 0);
+    int processes = sl_run_paths(directories[i], NULL);
     if (processes > 0)
       continue;
     if (stat(directories[i], &status) != 0)

@@ -4,6 +4,7 @@
 #include "open_ledger.h"
 #include "output/text.h"
 #include "output/units.h"
+#include "plugin/format/clock.h"
 #include "serve/metrics_sink.h"
 #include "storage/memory_file.h"
 
@@ -34,21 +35,15 @@ static void on_resize(int signal) {
   (void)signal; /* it ends the wait, and what is drawn next has the new size */
 }
 
-static uint64_t clock_ns(clockid_t clock) {
-  struct timespec now;
-  clock_gettime(clock, &now);
-  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
 /* Looks once and reads on for a while. 1: there is more; 0: all is read; or a negative errno. */
 static int read_on(struct sl_live_run *run, struct sl_error *error) {
-  const uint64_t begin = clock_ns(CLOCK_MONOTONIC), now_ns = clock_ns(CLOCK_REALTIME);
+  const uint64_t begin = sl_clock_ns(CLOCK_MONOTONIC), now_ns = sl_clock_ns(CLOCK_REALTIME);
   int r = sl_live_run_look(run, now_ns, error);
   if (r < 0)
     return r;
   do
     r = sl_live_run_read(run, now_ns, PIECE, error);
-  while (r > 0 && clock_ns(CLOCK_MONOTONIC) - begin < READING_NS);
+  while (r > 0 && sl_clock_ns(CLOCK_MONOTONIC) - begin < READING_NS);
   return r;
 }
 
@@ -170,7 +165,7 @@ static void draw(const struct sl_live_run *run, struct sl_watch_view *view, cons
 static void wait_for(int64_t seconds, const struct sl_metrics_sink *sink, const sigset_t *while_waiting) {
   struct timespec time = {.tv_sec = (time_t)seconds};
   if (seconds && sl_metrics_sink_serves(sink))
-    sl_metrics_sink_serve(sink, clock_ns(CLOCK_MONOTONIC) + (uint64_t)seconds * 1000000000u, while_waiting);
+    sl_metrics_sink_serve(sink, sl_clock_ns(CLOCK_MONOTONIC) + (uint64_t)seconds * 1000000000u, while_waiting);
   else
     ppoll(NULL, 0, &time, while_waiting);
 }
@@ -231,7 +226,7 @@ static int follow(struct sl_live_run *run, struct sl_watch_view *view, int64_t i
     print_line(json ? stderr : stdout, "Metrics: %s", sink->where);
   for (bool first = true; !stopped && !ended; first = false) {
     r = read_on(run, &error);
-    view->now_ns = clock_ns(CLOCK_REALTIME);
+    view->now_ns = sl_clock_ns(CLOCK_REALTIME);
     ended = r == 0 && sl_watch_ended(run);
     if (tell_metrics(sink, run, r, &error, first) < 0)
       return SL_EXIT_USAGE;
@@ -262,12 +257,12 @@ static int follow(struct sl_live_run *run, struct sl_watch_view *view, int64_t i
 static int once(struct sl_live_run *run, struct sl_watch_view *view, struct sl_metrics_sink *sink,
                 struct sl_output *out) {
   struct sl_error error = {{0}};
-  const uint64_t now_ns = clock_ns(CLOCK_REALTIME);
+  const uint64_t now_ns = sl_clock_ns(CLOCK_REALTIME);
   int r = sl_live_run_read_once(run, now_ns, out->format == SL_FORMAT_json ? SIZE_MAX : SL_WATCH_WHOLE, &error);
   const size_t detail = r < 0 ? 0 : sl_watch_detail(run, view);
   if (r == 0 && detail < run->count && out->format != SL_FORMAT_json && run->count > SL_WATCH_WHOLE)
     r = sl_live_run_detail(run, detail, now_ns, &error);
-  view->now_ns = clock_ns(CLOCK_REALTIME);
+  view->now_ns = sl_clock_ns(CLOCK_REALTIME);
   if (r == -ENOENT && strstr(error.text, "no such directory"))
     sl_complain("%s: no such directory; record a run with 'shardledger run -o %s -- CMD'", run->directory,
                 run->directory);

@@ -217,11 +217,9 @@ static int note_add(struct printing *p, enum sl_style style, const char *format,
     __attribute__((format(printf, 3, 4)));
 
 static int note_add(struct printing *p, enum sl_style style, const char *format, ...) {
-  struct note *grown = sl_list_grow(p->notes, p->note_count, sizeof *grown);
-  if (!grown)
+  struct note *note = SL_LIST_ADD(p->notes, p->note_count);
+  if (!note)
     return -ENOMEM;
-  p->notes = grown;
-  struct note *note = &grown[p->note_count++];
   note->style = style;
   va_list arguments;
   va_start(arguments, format);
@@ -238,13 +236,12 @@ static int categories_add(struct printing *p, const struct sl_tape *tape, size_t
     const uint64_t before = c < known ? answer->before.categories[c] : 0, after = answer->after.categories[c];
     if (before == after)
       continue;
-    struct category_row *grown = sl_list_grow(p->categories, p->category_count, sizeof *grown);
-    char *category = grown ? strdup(tape->categories.items[c]) : NULL;
-    if (grown)
-      p->categories = grown;
-    if (!category)
+    struct category_row *added = SL_LIST_ADD(p->categories, p->category_count);
+    if (!added)
       return -ENOMEM;
-    grown[p->category_count++] = (struct category_row){tape->rank, category, before, after};
+    *added = (struct category_row){tape->rank, strdup(tape->categories.items[c]), before, after};
+    if (!added->category)
+      return -ENOMEM;
   }
   return 0;
 }

@@ -15,9 +15,18 @@ struct life {
   size_t count;
 };
 
-struct sl_pinned_growth sl_pinned_growth_of(const int64_t *bytes, size_t count) {
+struct growth {
+  size_t from;   /* of the bytes: from here on each is more than the one before, or at least no less */
+  int64_t bytes; /* a step, on average from there to the last; 0: it does not grow */
+};
+
+/*
+ * Of the bytes at the ends of steps. Grown is what never falls in the second half, and rises there in two steps at the
+ * least: caches fill up once, at the beginning, and allocators that round up do not grow in every step.
+ */
+static struct growth growth_of(const int64_t *bytes, size_t count) {
   enum { STEPS_MIN = 4, RISES_MIN = 2 };
-  const struct sl_pinned_growth none = {0};
+  const struct growth none = {0};
   const size_t middle = count / 2;
   size_t from = middle, rises = 0;
   if (count < STEPS_MIN)
@@ -31,7 +40,7 @@ struct sl_pinned_growth sl_pinned_growth_of(const int64_t *bytes, size_t count) 
     return none;
   while (from > 0 && bytes[from - 1] < bytes[from])
     from--;
-  return (struct sl_pinned_growth){from, (bytes[count - 1] - bytes[from]) / (int64_t)(count - 1 - from)};
+  return (struct growth){from, (bytes[count - 1] - bytes[from]) / (int64_t)(count - 1 - from)};
 }
 
 static int step_add(struct life *life, int64_t step, struct sl_error *error) {
@@ -66,7 +75,7 @@ static int life_read(struct sl_db *db, int64_t rank, struct life *out, struct sl
   return r;
 }
 
-static void print_text(struct sl_output *out, const struct life *life, const struct sl_pinned_growth *growth) {
+static void print_text(struct sl_output *out, const struct life *life, const struct growth *growth) {
   char peak[SL_UNIT_CHARS], end[SL_UNIT_CHARS], each[SL_UNIT_CHARS], grows[SL_UNIT_CHARS + 48] = "";
   if (growth->bytes)
     snprintf(grows, sizeof grows, ", grows %s a step from step %" PRId64 " on",
@@ -77,8 +86,7 @@ static void print_text(struct sl_output *out, const struct life *life, const str
                  sl_format_bytes(end, life->bytes, out->exact_bytes), grows);
 }
 
-static void print_data(struct sl_output *out, int64_t rank, const struct life *life,
-                       const struct sl_pinned_growth *growth) {
+static void print_data(struct sl_output *out, int64_t rank, const struct life *life, const struct growth *growth) {
   static const struct sl_column columns[] = {
       {"rank", "Rank", SL_UNIT_number, 0},
       {"peak_bytes", "Peak", SL_UNIT_bytes, 0},
@@ -106,7 +114,7 @@ int sl_print_pinned_life(struct sl_db *db, struct sl_output *out, int64_t rank, 
   struct life life = {0};
   int r = life_read(db, rank, &life, error);
   if (r == 0) {
-    const struct sl_pinned_growth growth = sl_pinned_growth_of(life.at_steps, life.count);
+    const struct growth growth = growth_of(life.at_steps, life.count);
     if (out->format != SL_FORMAT_text)
       print_data(out, rank, &life, &growth);
     else if (life.peak_bytes)

@@ -61,22 +61,17 @@ static int numbers_add(struct numbers *numbers, const int64_t *values, size_t co
 struct parts {
   struct part *table;
   char **operations; /* few; owned */
-  int operation_count;
+  size_t operation_count;
 };
 
 /* ---- the parts ---- */
 
 /* The number of an operation's name, or -1 without memory. */
 static int operation_of(struct parts *parts, const char *name) {
-  for (int i = 0; i < parts->operation_count; i++)
+  for (size_t i = 0; i < parts->operation_count; i++)
     if (strcmp(parts->operations[i], name) == 0)
-      return i;
-  char **larger = sl_list_grow(parts->operations, (size_t)parts->operation_count, sizeof *larger);
-  if (!larger)
-    return -1;
-  parts->operations = larger;
-  larger[parts->operation_count] = strdup(name);
-  return larger[parts->operation_count] ? parts->operation_count++ : -1;
+      return (int)i;
+  return sl_text_add(&parts->operations, &parts->operation_count, name) ? (int)parts->operation_count - 1 : -1;
 }
 
 /* The part that a call is in, new where there is none; NULL: no memory. */
@@ -92,11 +87,7 @@ static struct part *part_of(struct parts *parts, struct sl_statement *call) {
   key.operation = operation_of(parts, sl_column_text(call, OPERATION));
   if (key.operation < 0)
     return NULL;
-  HASH_FIND(hh, parts->table, &key, sizeof key, part);
-  if (!part && (part = calloc(1, sizeof *part))) {
-    part->key = key;
-    SL_HASH_ADD(parts->table, key, part);
-  }
+  SL_HASH_FIND_OR_ADD(parts->table, key, key, part);
   return part;
 }
 
@@ -228,7 +219,7 @@ int sl_nccl_parts_make(struct sl_db *db, const struct sl_parameter *parameters, 
     HASH_DEL(parts.table, part);
     free(part);
   }
-  for (int i = 0; i < parts.operation_count; i++)
+  for (size_t i = 0; i < parts.operation_count; i++)
     free(parts.operations[i]);
   free(parts.operations);
   insert = sl_statement_close(insert);

@@ -1,6 +1,8 @@
 /* Asks a Python interpreter which packages it has. */
 #include "commands/probe.h"
 
+#include "plugin/format/clock.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -10,7 +12,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 extern char **environ;
@@ -37,12 +38,6 @@ static const char script[] =
     "    site = os.path.dirname(home)\n"
     "    found = sorted(glob.glob(os.path.join(site, 'nvidia', '*', 'lib', 'libcupti.so.1[23]')))\n"
     "    say('cupti', found[-1] if found else '')\n";
-
-static int64_t now_ms(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
 
 static int start(const char *interpreter, int output, pid_t *child) {
   char *const argv[] = {(char *)interpreter, "-c", (char *)script, NULL};
@@ -71,9 +66,9 @@ void sl_probe_python(const char *interpreter, struct sl_probe *out) {
     snprintf(out->error, sizeof(out->error), "%s can't be run: %s", interpreter, strerror(-r));
     goto finish;
   }
-  for (int64_t end = now_ms() + DEADLINE_SECONDS * 1000;;) {
+  for (int64_t end = sl_clock_ms() + DEADLINE_SECONDS * 1000;;) {
     struct pollfd stream = {.fd = output[0], .events = POLLIN};
-    int64_t left = end - now_ms();
+    int64_t left = end - sl_clock_ms();
     if (left <= 0 || poll(&stream, 1, (int)left) == 0) {
       kill(child, SIGKILL);
       snprintf(out->error, sizeof(out->error), "%s did not answer within %d seconds", interpreter, DEADLINE_SECONDS);

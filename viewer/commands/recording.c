@@ -9,6 +9,7 @@
 #include "output/terminal.h"
 #include "plugin/process/nsight_compute.h"
 #include "storage/rules/user_rules.h"
+#include "storage/run/run_directory.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -18,10 +19,7 @@
 #include <unistd.h>
 
 bool sl_holds_a_run(const char *directory) {
-  char **names = NULL;
-  int count = sl_list_processes(directory, &names);
-  sl_free_names(names, count > 0 ? count : 0);
-  return count > 0;
+  return sl_run_paths(directory, NULL) > 0;
 }
 
 int sl_recording_directory(const char *command, const char *wanted, bool siblings, char **out) {

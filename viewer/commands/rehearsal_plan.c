@@ -35,11 +35,10 @@ static int add_rank(struct sl_rehearsal_plan *plan, int64_t rank) {
   for (int i = 0; i < plan->count; i++)
     if (plan->ranks[i] == rank)
       return 0;
-  int64_t *grown = sl_list_grow(plan->ranks, (size_t)plan->count, sizeof(*grown));
-  if (!grown)
+  int64_t *added = SL_LIST_ADD(plan->ranks, plan->count);
+  if (!added)
     return -ENOMEM;
-  plan->ranks = grown;
-  plan->ranks[plan->count++] = rank;
+  *added = rank;
   return 0;
 }
 

@@ -53,21 +53,7 @@ static const char *text_keep(struct sl_segment_map_texts *texts, const char *tex
   for (size_t i = texts->count; i-- > 0;)
     if (strcmp(texts->texts[i], text) == 0)
       return texts->texts[i];
-  char **larger = sl_list_grow(texts->texts, texts->count, sizeof *larger);
-  if (!larger)
-    return NULL;
-  texts->texts = larger;
-  char *copy = strdup(text);
-  if (copy)
-    texts->texts[texts->count++] = copy;
-  return copy;
-}
-
-static void *grown(void *array, size_t count, size_t size, struct sl_error *error) {
-  void *larger = sl_list_grow(array, count, size);
-  if (!larger)
-    sl_no_memory(error);
-  return larger;
+  return sl_text_add(&texts->texts, &texts->count, text);
 }
 
 /* ---- reading ---- */
@@ -82,14 +68,12 @@ static int category_of(struct sl_segment_map *map, const char *name, struct sl_e
   for (size_t i = 0; i < map->category_count; i++)
     if (strcmp(map->categories[i].name, name) == 0)
       return (int)i;
-  void *larger = grown(map->categories, map->category_count, sizeof *map->categories, error);
-  const char *kept = larger ? text_keep(map->texts, name) : NULL;
-  if (larger)
-    map->categories = larger;
-  if (!kept)
+  const char *kept = text_keep(map->texts, name);
+  struct sl_map_category *added = kept ? SL_LIST_ADD(map->categories, map->category_count) : NULL;
+  if (!added)
     return sl_no_memory(error);
-  map->categories[map->category_count] = (struct sl_map_category){kept, letter_of(name), 0};
-  return (int)map->category_count++;
+  *added = (struct sl_map_category){kept, letter_of(name), 0};
+  return (int)map->category_count - 1;
 }
 
 /* The first instant at a time or later. */
@@ -112,11 +96,10 @@ static void instants_of(const struct reader *reader, struct sl_statement *row, s
 }
 
 static int add_part(struct instant *instant, struct sl_statement *row, struct sl_error *error) {
-  void *larger = grown(instant->parts, instant->part_count, sizeof *instant->parts, error);
-  if (!larger)
-    return -ENOMEM;
-  instant->parts = larger;
-  instant->parts[instant->part_count++] = (struct part){
+  struct part *added = SL_LIST_ADD(instant->parts, instant->part_count);
+  if (!added)
+    return sl_no_memory(error);
+  *added = (struct part){
       .alloc_ns = sl_column_int(row, 0),
       .address = sl_column_int(row, 2),
       .bytes = sl_column_int(row, 3),
@@ -127,15 +110,13 @@ static int add_part(struct instant *instant, struct sl_statement *row, struct sl
 }
 
 static int add_block(struct instant *instant, struct sl_statement *row, struct sl_error *error) {
-  void *larger = grown(instant->blocks, instant->block_count, sizeof *instant->blocks, error);
-  int category = larger ? category_of(instant->map, sl_column_text(row, 5), error) : -ENOMEM;
+  int category = category_of(instant->map, sl_column_text(row, 5), error);
   const char *pool = sl_column_is_null(row, 7) ? "" : text_keep(instant->map->texts, sl_column_text(row, 7));
-  if (larger)
-    instant->blocks = larger;
-  if (category < 0 || !pool)
+  struct block *added = category < 0 || !pool ? NULL : SL_LIST_ADD(instant->blocks, instant->block_count);
+  if (!added)
     return sl_no_memory(error);
   bool pending = !sl_column_is_null(row, 6) && sl_column_int(row, 6) <= instant->at_ns;
-  instant->blocks[instant->block_count++] = (struct block){
+  *added = (struct block){
       .gone_ns = sl_column_is_null(row, 1) ? INT64_MAX : sl_column_int(row, 1),
       .id = sl_column_int(row, 2),
       .address = sl_column_int(row, 3),
@@ -176,14 +157,10 @@ static int read_privates(struct reader *reader, struct sl_db *db, int64_t rank, 
   if (r < 0)
     return r;
   while (r >= 0 && (r = sl_statement_step(rows, error)) > 0) {
-    void *larger = grown(reader->privates, reader->private_count, sizeof *reader->privates, error);
-    char *pool = larger ? strdup(sl_column_text(rows, 2)) : NULL;
-    if (larger)
-      reader->privates = larger;
-    if (pool)
-      reader->privates[reader->private_count++] =
-          (struct private_block){sl_column_int(rows, 0), sl_column_int(rows, 1), pool};
-    else
+    struct private_block *added = SL_LIST_ADD(reader->privates, reader->private_count);
+    if (added)
+      *added = (struct private_block){sl_column_int(rows, 0), sl_column_int(rows, 1), strdup(sl_column_text(rows, 2))};
+    if (!added || !added->pool)
       r = sl_no_memory(error);
   }
   rows = sl_statement_close(rows);

@@ -108,28 +108,26 @@ static int read_peaks(struct sl_db *db, struct rank_peaks *out, struct sl_error 
   if (r < 0)
     return r;
   while ((r = sl_statement_step(statement, error)) > 0) {
-    struct rank_peak *more = sl_list_grow(out->ranks, (size_t)out->count, sizeof(*more));
-    if (!more) {
+    struct rank_peak *added = SL_LIST_ADD(out->ranks, out->count);
+    if (!added) {
       r = sl_no_memory(error);
       break;
     }
-    out->ranks = more;
-    more += out->count++;
-    more->rank = sl_column_int(statement, 0);
-    more->step = sl_column_is_null(statement, 1) ? -1 : sl_column_int(statement, 1);
-    more->rows_of = sl_column_int(statement, 2);
-    more->allocated_bytes = sl_column_int(statement, 3);
-    more->reserved_bytes = sl_column_is_null(statement, 4) ? -1 : sl_column_int(statement, 4);
-    more->device_bytes = sl_column_int(statement, 5);
-    more->device_total_bytes = sl_column_int(statement, 6);
-    more->where = strdup(sl_column_text(statement, 7));
-    more->place = strdup(sl_column_text(statement, 8));
-    more->highest_step = sl_column_int(statement, 9);
-    more->highest_step_bytes = sl_column_int(statement, 10);
-    more->highest_where = strdup(sl_column_text(statement, 11));
-    if (more->allocated_bytes > out->ranks[out->worst].allocated_bytes)
+    added->rank = sl_column_int(statement, 0);
+    added->step = sl_column_is_null(statement, 1) ? -1 : sl_column_int(statement, 1);
+    added->rows_of = sl_column_int(statement, 2);
+    added->allocated_bytes = sl_column_int(statement, 3);
+    added->reserved_bytes = sl_column_is_null(statement, 4) ? -1 : sl_column_int(statement, 4);
+    added->device_bytes = sl_column_int(statement, 5);
+    added->device_total_bytes = sl_column_int(statement, 6);
+    added->where = strdup(sl_column_text(statement, 7));
+    added->place = strdup(sl_column_text(statement, 8));
+    added->highest_step = sl_column_int(statement, 9);
+    added->highest_step_bytes = sl_column_int(statement, 10);
+    added->highest_where = strdup(sl_column_text(statement, 11));
+    if (added->allocated_bytes > out->ranks[out->worst].allocated_bytes)
       out->worst = out->count - 1;
-    if (!more->where || !more->place || !more->highest_where) {
+    if (!added->where || !added->place || !added->highest_where) {
       r = sl_no_memory(error);
       break;
     }

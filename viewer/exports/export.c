@@ -11,12 +11,10 @@
 #include <unistd.h>
 #include <zlib.h>
 
-void sl_export_progress(struct sl_export *export, uint64_t rows) {
+void sl_export_progress(struct sl_export *export) {
   static const uint64_t between = 1 << 15; /* rows between two looks at the terminal */
-  uint64_t before = export->rows_done / between;
-  export->rows_done += rows;
-  if (export->rows_done / between != before)
-    sl_progress_show_count("exporting", export->rows_done, export->rows, "rows");
+  if (++export->rows_done % between == 0)
+    sl_progress_show_count("exporting", export->rows_done, export->rows);
 }
 
 static ssize_t write_gzip(void *cookie, const char *data, size_t size) {

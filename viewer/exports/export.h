@@ -33,8 +33,8 @@ sl_export_format sl_export_pprof;
 sl_export_format sl_export_datasette;
 sl_export_format sl_export_parquet; /* returns only when it failed */
 
-/* Counts rows that were written and shows how far the export is. */
-void sl_export_progress(struct sl_export *export, uint64_t rows);
+/* Counts a row that was written and shows how far the export is. */
+void sl_export_progress(struct sl_export *export);
 
 /* A file that takes its place when it is whole. */
 struct sl_export_file {

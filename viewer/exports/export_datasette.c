@@ -172,8 +172,7 @@ static int write_metadata(FILE *file, struct sl_db *db, const char *database, st
 
 /* Datasette names a database after its file, less what follows the last dot. */
 static char *database_name(const char *path) {
-  const char *slash = strrchr(path, '/');
-  char *name = strdup(slash ? slash + 1 : path);
+  char *name = strdup(basename(path));
   char *dot = name ? strrchr(name, '.') : NULL;
   if (dot && dot > name)
     *dot = '\0';

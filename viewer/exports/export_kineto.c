@@ -194,7 +194,7 @@ static int write_phases(struct writer *w, struct sl_error *error) {
       place(w, w->pid, tid, end);
       fprintf(w->file, ", \"id\": %" PRId64 "}", id);
     }
-    sl_export_progress(w->export, 1);
+    sl_export_progress(w->export);
   }
   phases = sl_statement_close(phases);
   return r;
@@ -279,7 +279,7 @@ static int write_kernels(struct writer *w, struct sl_statement *group, struct sl
                    device, stream, start);
     else if (correlation)
       write_unknown_launch(w, correlation, device, stream, start);
-    sl_export_progress(w->export, 1);
+    sl_export_progress(w->export);
   }
   kernels = sl_statement_close(kernels);
   return r;
@@ -318,7 +318,7 @@ static int write_calls(struct writer *w, struct sl_statement *group, struct sl_e
       break;
     fputs("}}", w->file);
     write_range(w, &c, sl_column_int(calls, 0), sl_column_int(calls, 1), sl_column_int(calls, 2));
-    sl_export_progress(w->export, 1);
+    sl_export_progress(w->export);
   }
   calls = sl_statement_close(calls);
   return r;
@@ -340,7 +340,7 @@ static int write_copies(struct writer *w, struct sl_error *error) {
             device, device + 1, stream, sl_column_int(copies, 4), sl_column_int(copies, 3));
     if (sl_column_int(copies, 4))
       write_unknown_launch(w, sl_column_int(copies, 4), device, stream, sl_column_int(copies, 5));
-    sl_export_progress(w->export, 1);
+    sl_export_progress(w->export);
   }
   copies = sl_statement_close(copies);
   return r;
@@ -367,7 +367,7 @@ static int write_marks(struct writer *w, struct sl_error *error) {
     if (!sl_column_is_null(marks, SL_MARK_module))
       text_argument(w, "module", sl_column_text(marks, SL_MARK_module));
     fputs("}}", w->file);
-    sl_export_progress(w->export, 1);
+    sl_export_progress(w->export);
   }
   marks = sl_statement_close(marks);
   return r;
@@ -394,7 +394,7 @@ static int write_memory(struct writer *w, struct sl_error *error) {
   while (r >= 0 && (r = sl_statement_step(memory, error)) > 0) {
     int64_t kind = sl_column_int(memory, SL_MEMORY_kind), device = sl_column_int(memory, SL_MEMORY_device);
     int64_t bytes = sl_column_int(memory, SL_MEMORY_bytes);
-    sl_export_progress(w->export, 1);
+    sl_export_progress(w->export);
     if (device < 0 || device >= DEVICES)
       continue;
     bytes = kind == SL_BLOCK_FREED || kind == SL_SEGMENT_GIVEN_BACK ? -bytes : bytes;

@@ -29,7 +29,7 @@ static void kernel_name(sqlite3_context *context, int count, sqlite3_value **val
 /* In a WHERE clause: true, and one row further. Its argument has to come from the row: of a constant SQLite asks once.
  */
 static void progress(sqlite3_context *context, int count, sqlite3_value **values) {
-  sl_export_progress(sqlite3_user_data(context), 1);
+  sl_export_progress(sqlite3_user_data(context));
   sqlite3_result_int(context, 1);
 }
 
@@ -103,7 +103,7 @@ static int write_ranges_of(struct sl_export *export, struct sl_statement *proces
     r = sl_statement_run(insert, error);
     if (r < 0)
       break;
-    sl_export_progress(export, 1);
+    sl_export_progress(export);
   }
   return r;
 }

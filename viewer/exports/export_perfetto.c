@@ -125,13 +125,11 @@ static struct named_track *find_track(struct named_tracks *tracks, int64_t key, 
   for (int i = 0; i < tracks->count; i++)
     if (tracks->items[i].key == key && tracks->items[i].other_key == other_key)
       return &tracks->items[i];
-  struct named_track *more = sl_list_grow(tracks->items, (size_t)tracks->count, sizeof(*more));
-  if (!more)
+  struct named_track *added = SL_LIST_ADD(tracks->items, tracks->count);
+  if (!added)
     return NULL;
-  tracks->items = more;
-  more += tracks->count++;
-  *more = (struct named_track){.key = key, .other_key = other_key};
-  return more;
+  *added = (struct named_track){.key = key, .other_key = other_key};
+  return added;
 }
 
 static void free_tracks(struct named_tracks *tracks) {
@@ -245,7 +243,7 @@ static int write_phases(struct writer *w, struct sl_error *error) {
     end_event(w, start);
     if (!nests)
       write_end(w, track, end);
-    sl_export_progress(w->export, 1);
+    sl_export_progress(w->export);
   }
   end_slices(w, &thread, INT64_MAX);
   phases = sl_statement_close(phases);
@@ -277,7 +275,7 @@ static void end_on_stream(struct writer *w, struct named_track *stream, uint64_t
   end_event(w, start_ns);
   write_end(w, track, end_ns);
   stream->last = end_ns > stream->last ? end_ns : stream->last;
-  sl_export_progress(w->export, 1);
+  sl_export_progress(w->export);
 }
 
 static int write_kernels(struct writer *w, uint64_t parent, struct sl_error *error) {
@@ -359,7 +357,7 @@ static int write_calls(struct writer *w, struct sl_error *error) {
     debug_integer(w, "communicator", sl_column_int(calls, 5));
     debug_integer(w, "sequence", sl_column_int(calls, 6));
     end_event(w, sl_column_int(calls, 2));
-    sl_export_progress(w->export, 1);
+    sl_export_progress(w->export);
   }
   calls = sl_statement_close(calls);
   return r;
@@ -384,7 +382,7 @@ static int write_marks(struct writer *w, struct sl_error *error) {
     if (!sl_column_is_null(marks, SL_MARK_step))
       debug_integer(w, "step", sl_column_int(marks, SL_MARK_step));
     end_event(w, sl_column_int(marks, SL_MARK_at));
-    sl_export_progress(w->export, 1);
+    sl_export_progress(w->export);
   }
   marks = sl_statement_close(marks);
   return r;
@@ -487,7 +485,7 @@ static int write_memory(struct writer *w, int64_t device, struct sl_error *error
   while ((r = sl_statement_step(memory, error)) > 0) {
     int64_t at = sl_column_int(memory, SL_MEMORY_at), kind = sl_column_int(memory, SL_MEMORY_kind);
     int64_t bytes = sl_column_int(memory, SL_MEMORY_bytes);
-    sl_export_progress(w->export, 1);
+    sl_export_progress(w->export);
     if (sl_column_int(memory, SL_MEMORY_device) != device)
       continue;
     bytes = kind == SL_BLOCK_FREED || kind == SL_SEGMENT_GIVEN_BACK ? -bytes : bytes;

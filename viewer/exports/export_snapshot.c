@@ -250,7 +250,7 @@ static int write_events(struct writer *w, int64_t device, struct sl_statement *e
     }
     frames(w, events, EVENT_ORIGIN);
     sl_pickle_close_dict(&w->pickle);
-    sl_export_progress(w->export, 1);
+    sl_export_progress(w->export);
   }
   sl_pickle_close_list(&w->pickle);
   return r;
@@ -296,7 +296,7 @@ static int write_annotations(struct writer *w, struct sl_error *error) {
     integer(w, "device", w->device);
     integer(w, "time_us", sl_column_int(ranges, 2) / 1000);
     sl_pickle_close_dict(&w->pickle);
-    sl_export_progress(w->export, 1);
+    sl_export_progress(w->export);
   }
   sl_pickle_close_list(&w->pickle);
   ranges = sl_statement_close(ranges);

@@ -108,11 +108,11 @@ void sl_progress_show(void *label, uint64_t done, uint64_t total) {
     show_bar(label ? (const char *)label : "ingesting", done, total, sl_format_bytes(whole, (int64_t)total, false));
 }
 
-void sl_progress_show_count(const char *label, uint64_t done, uint64_t total, const char *what) {
+void sl_progress_show_count(const char *label, uint64_t done, uint64_t total) {
   char whole[SL_UNIT_CHARS];
   if (!isatty(STDERR_FILENO) || total == 0)
     return;
-  snprintf(whole, sizeof(whole), "%llu %s", (unsigned long long)total, what);
+  snprintf(whole, sizeof(whole), "%llu rows", (unsigned long long)total);
   show_bar(label, done, total, whole);
 }
 

@@ -43,7 +43,7 @@ int sl_print_path(const char *path);
 void sl_progress_show(void *label, uint64_t done, uint64_t total);
 
 /* The same for what is no bytes: "of 120000 rows". */
-void sl_progress_show_count(const char *label, uint64_t done, uint64_t total, const char *what);
+void sl_progress_show_count(const char *label, uint64_t done, uint64_t total);
 
 /* Takes the bar off the screen again. */
 void sl_progress_clear(void);

@@ -27,7 +27,8 @@ int sl_text_next(const char *text, uint32_t *out) {
   return length;
 }
 
-bool sl_steers_terminals(uint32_t character) {
+/* Control characters, and the marks that reorder the text around them. */
+static bool steers_terminals(uint32_t character) {
   return character < 0x20 || (character >= 0x7f && character < 0xa0) || character == 0x200e || character == 0x200f ||
          (character >= 0x2028 && character <= 0x202e) || (character >= 0x2066 && character <= 0x2069);
 }
@@ -42,7 +43,7 @@ char *sl_clean_text(const char *text) {
   while (*text) {
     uint32_t c = 0;
     int length = sl_text_next(text, &c);
-    if (sl_steers_terminals(c))
+    if (steers_terminals(c))
       end += sprintf(end, c < 0x100 ? "\\x%02x" : "\\u%04x", c);
     else if (c == SL_REPLACEMENT)
       end = stpcpy(end, "\xef\xbf\xbd");
@@ -76,7 +77,7 @@ void sl_json_text(FILE *file, const char *text) {
       fputs("\\n", file);
     else if (c == '\t')
       fputs("\\t", file);
-    else if (c == SL_REPLACEMENT || sl_steers_terminals(c))
+    else if (c == SL_REPLACEMENT || steers_terminals(c))
       fprintf(file, "\\u%04x", c);
     else
       fwrite(text, 1, length, file);
@@ -109,7 +110,7 @@ void sl_csv_text(FILE *file, const char *text) {
       fputs("\"\"", file);
     else if (c == SL_REPLACEMENT)
       fputs("\xef\xbf\xbd", file);
-    else if (sl_steers_terminals(c) && c != '\n' && c != '\t')
+    else if (steers_terminals(c) && c != '\n' && c != '\t')
       fprintf(file, c < 0x100 ? "\\x%02x" : "\\u%04x", c);
     else
       fwrite(text, 1, length, file);

@@ -12,9 +12,6 @@
 /* Reads the character at text (not at the end of it); returns how many bytes it takes. */
 int sl_text_next(const char *text, uint32_t *out);
 
-/* Control characters, and the marks that reorder the text around them. */
-bool sl_steers_terminals(uint32_t character);
-
 /*
  * A copy of text that cannot steer a terminal: such characters become \xNN or \uNNNN, bytes that are not UTF-8 become
  * U+FFFD. The caller frees it. NULL only when memory runs out.

@@ -4,6 +4,7 @@
 #include "commands/oom_death.h"
 #include "output/terminal.h"
 #include "output/text.h"
+#include "storage/grow.h"
 #include "storage/memory_file.h"
 #include "storage/tables/db.h"
 #include "viewer_sql.h"
@@ -57,12 +58,30 @@ uint64_t sl_bytes_hash(const struct sl_bytes *bytes) {
   return hash;
 }
 
-void sl_page_progress(struct sl_page *page, int64_t rows) {
+int sl_page_share(struct sl_page *page, struct sl_shared_samples *shared, const struct sl_bytes *bytes,
+                  size_t *offset) {
+  const uint64_t hash = sl_bytes_hash(bytes);
+  for (size_t i = shared->count; i-- > 0;) { /* most repeat what came just before */
+    const struct sl_shared_run *run = &shared->list[i];
+    if (run->hash == hash && run->size == bytes->size &&
+        memcmp(page->samples.data + run->offset, bytes->data, bytes->size) == 0) {
+      *offset = run->offset;
+      return 0;
+    }
+  }
+  struct sl_shared_run *added = SL_LIST_ADD(shared->list, shared->count);
+  if (!added)
+    return -ENOMEM;
+  *offset = page->samples.size;
+  *added = (struct sl_shared_run){hash, *offset, bytes->size};
+  sl_bytes_add(&page->samples, bytes->data, bytes->size);
+  return page->samples.failed ? -ENOMEM : 0;
+}
+
+void sl_page_progress(struct sl_page *page) {
   static const int64_t between = 1 << 15; /* rows between two looks at the terminal */
-  int64_t before = page->rows_done / between;
-  page->rows_done += rows;
-  if (page->rows_done / between != before)
-    sl_progress_show_count("reading", (uint64_t)page->rows_done, (uint64_t)page->rows, "rows");
+  if (++page->rows_done % between == 0)
+    sl_progress_show_count("reading", (uint64_t)page->rows_done, (uint64_t)page->rows);
 }
 
 int sl_page_begin(struct sl_page *page, struct sl_error *error) {

@@ -72,13 +72,25 @@ int sl_page_code(struct sl_page *page, struct sl_error *error);
 /* Adds the member "timeline" and the samples. */
 int sl_page_timeline(struct sl_page *page, struct sl_error *error);
 
-/* Counts rows and shows how far the report is. */
-void sl_page_progress(struct sl_page *page, int64_t rows);
+/* Counts a row and shows how far the report is. */
+void sl_page_progress(struct sl_page *page);
 
 /* LEB128, as all numbers among the samples; a signed one is zigzag. */
 void sl_bytes_add_number(struct sl_bytes *bytes, uint64_t value);
 void sl_bytes_add_signed(struct sl_bytes *bytes, int64_t value);
 uint64_t sl_bytes_hash(const struct sl_bytes *bytes);
+
+/* Runs of the samples that several may share. */
+struct sl_shared_samples {
+  struct sl_shared_run {
+    uint64_t hash;
+    size_t offset, size;
+  } * list; /* owned */
+  size_t count;
+};
+
+/* Where these bytes are among the page's samples; adds them when they are new. 0 or -ENOMEM. */
+int sl_page_share(struct sl_page *page, struct sl_shared_samples *shared, const struct sl_bytes *bytes, size_t *offset);
 
 /* Calls write for each rank, or each one that is drawn; zero_ns is what to subtract from its times to have them on the
  * page's clock. */

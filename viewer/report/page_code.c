@@ -81,14 +81,6 @@ static int know_id(struct numbered **ids, int64_t id, int64_t number) {
   return 0;
 }
 
-static void forget(struct numbered **all) {
-  struct numbered *one, *next;
-  HASH_ITER(hh, *all, one, next) {
-    HASH_DEL(*all, one);
-    free(one);
-  }
-}
-
 /* ---- frames and sites ---- */
 
 /* The frames of a stack, the outermost first; -ENOMEM without a sentence. */
@@ -142,7 +134,7 @@ static int add_row(struct code *c, struct sl_bytes *bytes, struct sl_error *erro
   sl_bytes_add_number(bytes, (uint64_t)(module + 1));
   sl_bytes_add_number(bytes, (uint64_t)sl_column_int(c->rows, 3));
   sl_bytes_add_number(bytes, (uint64_t)sl_column_int(c->rows, 4));
-  sl_page_progress(c->page, 1);
+  sl_page_progress(c->page);
   return bytes->failed ? sl_no_memory(error) : 0;
 }
 
@@ -236,7 +228,7 @@ static int write_rank(struct sl_page *page, int64_t rank, int64_t zero_ns, void 
       break;
   }
   row = sl_statement_close(row);
-  forget(&offsets);
+  SL_HASH_FREE(offsets);
   return r;
 }
 
@@ -292,6 +284,6 @@ int sl_page_code(struct sl_page *page, struct sl_error *error) {
   c.stack = sl_statement_close(c.stack);
   struct numbered **const all[] = {&c.texts, &c.modules, &c.frames, &c.sites, &c.frame_ids, &c.site_ids, &c.row_sets};
   for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
-    forget(all[i]);
+    SL_HASH_FREE(*all[i]);
   return r;
 }

@@ -18,19 +18,13 @@
 
 enum { COLUMNS_MOST = 500 };
 
-struct series {
-  uint64_t hash;
-  size_t offset, size;
-};
-
 struct heat {
   struct sl_page *page;
   int64_t *steps; /* of any rank, in order */
   size_t step_count;
   size_t each;  /* steps in a column */
   int64_t *row; /* of the rank at hand: bytes + 1 of each column */
-  struct series *series;
-  size_t series_count;
+  struct sl_shared_samples series;
   bool has_ranks; /* one is written */
 };
 
@@ -38,13 +32,12 @@ static int read_steps(struct heat *h, struct sl_error *error) {
   struct sl_statement *row = NULL;
   int r = sl_db_ask(h->page->db, sl_sql_heat_steps, NULL, &row, error);
   while (r >= 0 && (r = sl_statement_step(row, error)) > 0) {
-    int64_t *more = sl_list_grow(h->steps, h->step_count, sizeof(*more));
-    if (!more) {
+    int64_t *added = SL_LIST_ADD(h->steps, h->step_count);
+    if (!added) {
       r = sl_no_memory(error);
       break;
     }
-    h->steps = more;
-    more[h->step_count++] = sl_column_int(row, 0);
+    *added = sl_column_int(row, 0);
   }
   row = sl_statement_close(row);
   h->each = h->step_count / COLUMNS_MOST + (h->step_count % COLUMNS_MOST != 0);
@@ -53,26 +46,6 @@ static int read_steps(struct heat *h, struct sl_error *error) {
 
 static size_t columns(const struct heat *h) {
   return h->each ? (h->step_count + h->each - 1) / h->each : 0;
-}
-
-/* Where a series like this one begins; adds it when it is new. */
-static int hold_series(struct heat *h, const struct sl_bytes *bytes, size_t *offset) {
-  struct sl_bytes *samples = &h->page->samples;
-  const uint64_t hash = sl_bytes_hash(bytes);
-  for (size_t i = 0; i < h->series_count; i++)
-    if (h->series[i].hash == hash && h->series[i].size == bytes->size &&
-        memcmp(samples->data + h->series[i].offset, bytes->data, bytes->size) == 0) {
-      *offset = h->series[i].offset;
-      return 0;
-    }
-  struct series *more = sl_list_grow(h->series, h->series_count, sizeof(*more));
-  if (!more)
-    return -ENOMEM;
-  h->series = more;
-  *offset = samples->size;
-  more[h->series_count++] = (struct series){hash, samples->size, bytes->size};
-  sl_bytes_add(samples, bytes->data, bytes->size);
-  return samples->failed ? -ENOMEM : 0;
 }
 
 static int write_rank(struct heat *h, int64_t rank, struct sl_error *error) {
@@ -84,7 +57,7 @@ static int write_rank(struct heat *h, int64_t rank, struct sl_error *error) {
     before = h->row[i];
     h->row[i] = 0;
   }
-  int r = bytes.failed ? -ENOMEM : hold_series(h, &bytes, &offset);
+  int r = bytes.failed ? -ENOMEM : sl_page_share(h->page, &h->series, &bytes, &offset);
   sl_bytes_free(&bytes);
   if (r < 0)
     return sl_no_memory(error);
@@ -134,6 +107,6 @@ int sl_page_heat(struct sl_page *page, struct sl_error *error) {
   fputs("]}", page->json);
   free(h.steps);
   free(h.row);
-  free(h.series);
+  free(h.series.list);
   return r;
 }

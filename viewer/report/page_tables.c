@@ -92,7 +92,7 @@ static int write_rows(struct sl_page *page, int64_t rank, int64_t zero_ns, void 
       write_value(page->json, row, i);
     }
     fputc(']', page->json);
-    sl_page_progress(page, 1);
+    sl_page_progress(page);
   }
   row = sl_statement_close(row);
   return r;

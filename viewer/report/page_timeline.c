@@ -55,24 +55,18 @@ struct window {
   int64_t highest_bytes; /* of the samples */
 };
 
-struct held_values { /* values that another window may share */
-  uint64_t hash;
-  size_t offset, size;
-};
-
 struct timeline {
   struct sl_page *page;
   int64_t rank, start_ns, end_ns;
   struct owner *owners;
   size_t owner_count;
   struct event *events;
-  size_t event_count, event_room;
+  size_t event_count;
   struct window *windows;
   size_t window_count;
-  struct held_values *held;
-  size_t held_count;
-  int64_t *bytes, *changes; /* of each owner: now, and since the last sample */
-  uint32_t *changed;        /* owners with changes */
+  struct sl_shared_samples shared; /* values of windows */
+  int64_t *bytes, *changes;        /* of each owner: now, and since the last sample */
+  uint32_t *changed;               /* owners with changes */
   uint8_t *has_changed;
   uint8_t *keep; /* by event: it is a sample */
 };
@@ -112,15 +106,13 @@ static int read_owners(struct timeline *t, struct sl_error *error) {
   if (r < 0)
     return r;
   while ((r = sl_statement_step(rows, error)) > 0) {
-    struct owner *more = sl_list_grow(t->owners, t->owner_count, sizeof(*more));
-    if (!more) {
+    struct owner *added = SL_LIST_ADD(t->owners, t->owner_count);
+    if (!added) {
       r = out_of_memory(error);
       break;
     }
-    t->owners = more;
-    more += t->owner_count++;
-    *more = (struct owner){sl_column_int(rows, 0), strdup(sl_column_text(rows, 1)), strdup(sl_column_text(rows, 2))};
-    if (!more->category || !more->detail) {
+    *added = (struct owner){sl_column_int(rows, 0), strdup(sl_column_text(rows, 1)), strdup(sl_column_text(rows, 2))};
+    if (!added->category || !added->detail) {
       r = out_of_memory(error);
       break;
     }
@@ -149,11 +141,10 @@ static uint32_t find_owner(const struct timeline *t, size_t *hint, int64_t modul
 }
 
 static int add_event(struct timeline *t, int64_t at_ns, int64_t change, uint32_t owner, uint32_t order) {
-  struct event *more = sl_list_grow(t->events, t->event_count, sizeof(*more));
-  if (!more)
+  struct event *added = SL_LIST_ADD(t->events, t->event_count);
+  if (!added)
     return -ENOMEM;
-  t->events = more;
-  more[t->event_count++] = (struct event){at_ns, change, owner, order};
+  *added = (struct event){at_ns, change, owner, order};
   return 0;
 }
 
@@ -186,7 +177,7 @@ static int read_events(struct timeline *t, struct sl_error *error) {
       r = out_of_memory(error);
       break;
     }
-    sl_page_progress(t->page, 1);
+    sl_page_progress(t->page);
   }
   rows = sl_statement_close(rows);
   if (r == 0 && t->event_count)
@@ -195,13 +186,11 @@ static int read_events(struct timeline *t, struct sl_error *error) {
 }
 
 static int add_window(struct timeline *t, const struct window *window) {
-  struct window *more = sl_list_grow(t->windows, t->window_count, sizeof(*more));
-  if (!more)
+  struct window *added = SL_LIST_ADD(t->windows, t->window_count);
+  if (!added)
     return -ENOMEM;
-  t->windows = more;
-  more += t->window_count++;
-  *more = *window;
-  more->repeats = -1;
+  *added = *window;
+  added->repeats = -1;
   return 0;
 }
 
@@ -364,26 +353,6 @@ static int64_t choose_samples(struct timeline *t, struct window *window, int64_t
 
 /* ---- writing ---- */
 
-/* Where these values are among the samples; adds them when they are new. */
-static int hold_values(struct timeline *t, const struct sl_bytes *values, size_t *offset) {
-  struct sl_bytes *samples = &t->page->samples;
-  uint64_t hash = sl_bytes_hash(values);
-  for (size_t i = t->held_count; i-- > 0;) /* most repeat the step before */
-    if (t->held[i].hash == hash && t->held[i].size == values->size &&
-        memcmp(samples->data + t->held[i].offset, values->data, values->size) == 0) {
-      *offset = t->held[i].offset;
-      return 0;
-    }
-  struct held_values *more = sl_list_grow(t->held, t->held_count, sizeof(*more));
-  if (!more)
-    return -ENOMEM;
-  t->held = more;
-  more[t->held_count++] = (struct held_values){hash, samples->size, values->size};
-  *offset = samples->size;
-  sl_bytes_add(samples, values->data, values->size);
-  return 0;
-}
-
 static void add_start(const struct timeline *t, struct sl_bytes *values) {
   uint64_t count = 0;
   for (size_t i = 0; i < t->owner_count; i++)
@@ -438,7 +407,7 @@ static int write_window(struct timeline *t, struct window *window) {
   if (values.failed || times.failed)
     r = -ENOMEM;
   if (r == 0)
-    r = hold_values(t, &values, &window->values);
+    r = sl_page_share(t->page, &t->shared, &values, &window->values);
   window->times = t->page->samples.size;
   sl_bytes_add(&t->page->samples, times.data, times.size);
   sl_bytes_free(&values);
@@ -514,7 +483,7 @@ static void free_timeline(struct timeline *t) {
   free(t->owners);
   free(t->events);
   free(t->windows);
-  free(t->held);
+  free(t->shared.list);
   free(t->bytes);
   free(t->changes);
   free(t->changed);

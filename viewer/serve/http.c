@@ -1,6 +1,7 @@
 /* Answers HTTP requests for one page. */
 #include "serve/http.h"
 
+#include "plugin/format/clock.h"
 #include "storage/memory_file.h"
 
 #include <errno.h>
@@ -14,12 +15,6 @@
 
 #define REQUEST_NS 2000000000u /* from its first byte to our last */
 enum { REQUEST_BYTES = 8192, BACKLOG = 16, HOST_CHARS = 256 };
-
-static uint64_t monotonic_ns(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
 
 /* ---- the address ---- */
 
@@ -106,7 +101,7 @@ int sl_http_listen(const char *address, int *out, char where[128], struct sl_err
 /* Until the socket is ready or the time is over. Signals wait: the answer takes a moment only. */
 static bool wait_ready(int fd, short events, uint64_t until_ns) {
   for (;;) {
-    const uint64_t now_ns = monotonic_ns();
+    const uint64_t now_ns = sl_clock_ns(CLOCK_MONOTONIC);
     struct pollfd polled = {.fd = fd, .events = events};
     if (now_ns >= until_ns)
       return false;
@@ -196,7 +191,7 @@ static int body_write(const struct sl_http_page *page, int status, char **body, 
 }
 
 static void answer(int fd, const struct sl_http_page *page) {
-  const uint64_t until_ns = monotonic_ns() + REQUEST_NS;
+  const uint64_t until_ns = sl_clock_ns(CLOCK_MONOTONIC) + REQUEST_NS;
   char request[REQUEST_BYTES], head[512], *body = NULL;
   size_t bytes = 0;
   bool only_head = false;
@@ -220,7 +215,7 @@ static void answer(int fd, const struct sl_http_page *page) {
 }
 
 void sl_http_serve(int socket, const struct sl_http_page *page, uint64_t until_ns, const sigset_t *while_waiting) {
-  for (uint64_t now_ns; (now_ns = monotonic_ns()) < until_ns;) {
+  for (uint64_t now_ns; (now_ns = sl_clock_ns(CLOCK_MONOTONIC)) < until_ns;) {
     const uint64_t left_ns = until_ns - now_ns;
     const struct timespec time = {.tv_sec = (time_t)(left_ns / 1000000000u), .tv_nsec = (long)(left_ns % 1000000000u)};
     struct pollfd polled = {.fd = socket, .events = POLLIN};

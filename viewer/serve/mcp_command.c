@@ -1,5 +1,6 @@
 /* Commands answer in a process of their own: what they print, how long they take and how they end stays theirs. */
 #include "output/text.h"
+#include "plugin/format/clock.h"
 #include "serve/mcp_tools.h"
 
 #include <errno.h>
@@ -10,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { SECONDS = 120, WORDS = 32, ERROR_BYTES = 8192 };
@@ -21,12 +21,6 @@ struct heard { /* of one of its outputs */
   size_t bytes, limit;
   bool overflow;
 };
-
-static int64_t monotonic_ms(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
 
 static void hear(struct heard *heard) {
   char rest[4096];
@@ -46,10 +40,10 @@ static void hear(struct heard *heard) {
 
 /* Until both have ended. -ETIMEDOUT, or -EFBIG once the first has said more than there is room for. */
 static int hear_all(struct heard heard[2]) {
-  const int64_t until = monotonic_ms() + SECONDS * 1000;
+  const int64_t until = sl_clock_ms() + SECONDS * 1000;
   while (heard[0].fd >= 0 || heard[1].fd >= 0) {
     struct pollfd polled[2] = {{.fd = heard[0].fd, .events = POLLIN}, {.fd = heard[1].fd, .events = POLLIN}};
-    const int64_t left = until - monotonic_ms();
+    const int64_t left = until - sl_clock_ms();
     if (left <= 0)
       return -ETIMEDOUT;
     if (poll(polled, 2, (int)left) < 0)

@@ -88,11 +88,10 @@ static int round_read(struct change *c) {
     c->number = event->number;
     if (event->kind == SL_TAPE_segment || (event->kind != SL_TAPE_alloc && is_cleared(c, event->ns)))
       continue;
-    size_t *grown = sl_list_room(c->events, c->event_count, &c->event_room, sizeof *grown);
-    if (!grown)
+    size_t *added = SL_LIST_ADD_ROOM(c->events, c->event_count, &c->event_room);
+    if (!added)
       return -ENOMEM;
-    c->events = grown;
-    grown[c->event_count++] = i;
+    *added = i;
   }
   return c->event_count ? 0 : refuse(c, "nothing was made before the optimizer");
 }

@@ -63,13 +63,12 @@ static int entries_read(struct sl_db *db, struct change *c) {
   struct sl_statement *row = NULL;
   int r = sl_db_ask(db, sl_tape_entries_sql, NULL, &row, c->error);
   while (r >= 0 && (r = sl_statement_step(row, c->error)) > 0) {
-    int64_t *grown = sl_list_grow(c->entries, c->entry_count, sizeof *grown);
-    if (!grown) {
+    int64_t *added = SL_LIST_ADD(c->entries, c->entry_count);
+    if (!added) {
       r = sl_no_memory(c->error);
       break;
     }
-    c->entries = grown;
-    grown[c->entry_count++] = sl_column_int(row, 0);
+    *added = sl_column_int(row, 0);
   }
   row = sl_statement_close(row);
   return r;
@@ -100,11 +99,9 @@ static int rest_mark(struct change *c) {
   const struct mark made = {rest->step, has_begun ? own->start_ns : like->start_ns + rest->shift_ns,
                             like->end_ns < rest->from_ns ? own->end_ns : like->end_ns + rest->shift_ns};
   if (!own) {
-    own = sl_list_grow(c->marks, c->mark_count, sizeof *own);
+    own = SL_LIST_ADD(c->marks, c->mark_count);
     if (!own)
       return sl_no_memory(c->error);
-    c->marks = own;
-    own += c->mark_count++;
   }
   *own = made;
   return 0;
@@ -114,16 +111,14 @@ static int marks_read(struct sl_db *db, struct change *c) {
   struct sl_statement *row = NULL;
   int r = sl_db_ask(db, sl_tape_marks_sql, SL_WITH(SL_NUMBER(":rank", c->tape->rank)), &row, c->error);
   while (r >= 0 && (r = sl_statement_step(row, c->error)) > 0) {
-    struct mark *grown = sl_column_int(row, 1) ? sl_list_grow(c->marks, c->mark_count, sizeof *grown) : c->marks;
     if (!sl_column_int(row, 1))
       continue;
-    if (!grown) {
+    struct mark *added = SL_LIST_ADD(c->marks, c->mark_count);
+    if (!added) {
       r = sl_no_memory(c->error);
       break;
     }
-    c->marks = grown;
-    grown[c->mark_count++] =
-        (struct mark){sl_column_int(row, 0), (uint64_t)sl_column_int(row, 2), (uint64_t)sl_column_int(row, 3)};
+    *added = (struct mark){sl_column_int(row, 0), (uint64_t)sl_column_int(row, 2), (uint64_t)sl_column_int(row, 3)};
   }
   row = sl_statement_close(row);
   if (r == 0 && !c->mark_count)

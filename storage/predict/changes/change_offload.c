@@ -1,8 +1,6 @@
 /* Keeps the optimizer's states on the host between its steps. */
 #include "change_offload.h"
 
-#include "storage/grow.h"
-
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>

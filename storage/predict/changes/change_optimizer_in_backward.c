@@ -148,11 +148,10 @@ static int events_read(struct change *c) {
       break;
     if (c->tape->events[i].kind == SL_TAPE_segment)
       continue;
-    size_t *grown = sl_list_room(c->events, c->event_count, &c->event_room, sizeof *grown);
-    if (!grown)
+    size_t *added = SL_LIST_ADD_ROOM(c->events, c->event_count, &c->event_room);
+    if (!added)
       return -ENOMEM;
-    c->events = grown;
-    grown[c->event_count++] = i;
+    *added = i;
   }
   return c->event_count ? 0 : refuse(c, "nothing was made before the optimizer");
 }
@@ -161,13 +160,11 @@ static int turn_add(struct change *c, const struct turn *turn) {
   for (size_t i = 0; i < c->turn_count; i++)
     if (c->turns[i].parameter == turn->parameter)
       return refuse(c, "a parameter has two gradients");
-  struct turn *grown = sl_list_grow(c->turns, c->turn_count, sizeof *grown);
-  if (!grown)
+  struct turn *added = SL_LIST_ADD(c->turns, c->turn_count);
+  if (!added)
     return -ENOMEM;
-  c->turns = grown;
-  grown[c->turn_count] = *turn;
-  grown[c->turn_count].order = c->turn_count;
-  c->turn_count++;
+  *added = *turn;
+  added->order = c->turn_count - 1;
   return 0;
 }
 
@@ -274,14 +271,13 @@ static size_t last_reduced(const struct change *c) {
 static int all_reduced_find(struct change *c) {
   if (c->all_reduced)
     return 0;
-  struct sl_tape_place *grown = sl_list_grow(c->tape->places, c->tape->place_count, sizeof *grown);
-  if (!grown)
-    return -ENOMEM;
-  c->tape->places = grown;
   uint64_t stream = 1; /* no address */
   for (size_t i = 0; i < c->tape->place_count; i++)
-    stream = grown[i].stream == stream ? stream + 2 : stream;
-  grown[c->tape->place_count++] = (struct sl_tape_place){.stream = stream};
+    stream = c->tape->places[i].stream == stream ? stream + 2 : stream;
+  struct sl_tape_place *added = SL_LIST_ADD(c->tape->places, c->tape->place_count);
+  if (!added)
+    return -ENOMEM;
+  *added = (struct sl_tape_place){.stream = stream};
   c->all_reduced = (uint32_t)c->tape->place_count;
   return 0;
 }

@@ -96,11 +96,9 @@ static int call_add(struct change *c, struct sl_statement *row) {
   }
   if (last && last->step == sl_column_int(row, 0) && (uint64_t)sl_column_int(row, 2) < last->end_ns)
     return 0; /* within one that is recomputed as a whole */
-  struct call *grown = sl_list_grow(c->calls, c->call_count, sizeof *grown);
-  if (!grown)
+  struct call *call = SL_LIST_ADD(c->calls, c->call_count);
+  if (!call)
     return -ENOMEM;
-  c->calls = grown;
-  struct call *call = &grown[c->call_count++];
   *call = (struct call){.step = sl_column_int(row, 0),
                         .tid = sl_column_int(row, 4),
                         .start_ns = (uint64_t)sl_column_int(row, 2),
@@ -154,12 +152,10 @@ static uint64_t ns_of(const struct change *c, size_t event) {
 }
 
 static int made_add(struct change *c, const struct call *call, uint32_t index) {
-  struct made *grown = sl_list_room(c->made, c->made_count, &c->made_room, sizeof *grown);
-  if (!grown)
+  struct made *made = SL_LIST_ADD_ROOM(c->made, c->made_count, &c->made_room);
+  if (!made)
     return -ENOMEM;
-  c->made = grown;
   const uint64_t free_ns = ns_of(c, c->ends[index].free);
-  struct made *made = &grown[c->made_count++];
   *made = (struct made){.index = index,
                         .is_output = free_ns > call->end_ns && free_ns < call->backward_ns,
                         .is_saved = free_ns >= call->backward_ns && free_ns <= call->backward_end_ns,

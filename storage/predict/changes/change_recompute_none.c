@@ -74,11 +74,9 @@ static int call_add(struct change *c, struct sl_statement *row) {
         "in step %" PRId64
         " a function is recomputed that runs %s and then %s: where else it begins and ends is not recorded",
         step, last->module, name);
-  struct call *grown = sl_list_grow(c->calls, c->call_count, sizeof *grown);
-  if (!grown)
+  struct call *call = SL_LIST_ADD(c->calls, c->call_count);
+  if (!call)
     return -ENOMEM;
-  c->calls = grown;
-  struct call *call = &grown[c->call_count++];
   *call = (struct call){.step = step,
                         .forward_ns = (uint64_t)sl_column_int(row, 2),
                         .forward_end_ns = (uint64_t)sl_column_int(row, 3),
@@ -132,11 +130,10 @@ static int made_read(const struct change *c, uint64_t start_ns, uint64_t end_ns,
     const uint32_t index = event_at(c, e)->index;
     if (event_at(c, e)->kind != SL_TAPE_alloc || allocation(c, index)->dropped || allocation(c, index)->tid != tid)
       continue;
-    uint32_t *grown = sl_list_room(out->items, out->count, &out->room, sizeof *grown);
-    if (!grown)
+    uint32_t *added = SL_LIST_ADD_ROOM(out->items, out->count, &out->room);
+    if (!added)
       return -ENOMEM;
-    out->items = grown;
-    grown[out->count++] = index;
+    *added = index;
   }
   return 0;
 }

@@ -37,12 +37,11 @@ static struct unit *unit_of(struct change *c, int64_t step, int64_t module) {
   for (size_t i = c->unit_count; i-- > 0 && c->units[i].step == step;)
     if (c->units[i].module == module)
       return &c->units[i];
-  struct unit *grown = sl_list_grow(c->units, c->unit_count, sizeof *grown);
-  if (!grown)
+  struct unit *added = SL_LIST_ADD(c->units, c->unit_count);
+  if (!added)
     return NULL;
-  c->units = grown;
-  grown[c->unit_count] = (struct unit){.step = step, .module = module};
-  return &grown[c->unit_count++];
+  *added = (struct unit){.step = step, .module = module};
+  return added;
 }
 
 static int units_find(struct change *c, int64_t first, int64_t last) {

@@ -46,12 +46,11 @@ static struct sl_tape_allocation *allocation(const struct change *c, uint32_t in
 }
 
 static int mark_add(struct change *c, struct sl_statement *row) {
-  struct mark *grown = sl_list_grow(c->marks, c->mark_count, sizeof *grown);
-  if (!grown)
+  struct mark *added = SL_LIST_ADD(c->marks, c->mark_count);
+  if (!added)
     return -ENOMEM;
-  c->marks = grown;
-  grown[c->mark_count++] = (struct mark){sl_column_int(row, 0), sl_column_int(row, 1), (enum at)sl_column_int(row, 2),
-                                         (uint64_t)sl_column_int(row, 3), (uint64_t)sl_column_int(row, 4)};
+  *added = (struct mark){sl_column_int(row, 0), sl_column_int(row, 1), (enum at)sl_column_int(row, 2),
+                         (uint64_t)sl_column_int(row, 3), (uint64_t)sl_column_int(row, 4)};
   return 0;
 }
 
@@ -73,12 +72,11 @@ static struct unit *unit_of(struct change *c, int64_t module) {
   for (size_t i = 0; i < c->unit_count; i++)
     if (c->units[i].module == module)
       return &c->units[i];
-  struct unit *grown = sl_list_grow(c->units, c->unit_count, sizeof *grown);
-  if (!grown)
+  struct unit *added = SL_LIST_ADD(c->units, c->unit_count);
+  if (!added)
     return NULL;
-  c->units = grown;
-  grown[c->unit_count] = (struct unit){.module = module};
-  return &grown[c->unit_count++];
+  *added = (struct unit){.module = module};
+  return added;
 }
 
 static void unit_clear(struct unit *unit) {

@@ -39,11 +39,10 @@ static int windows_find(struct reading *c, int64_t first, int64_t last) {
     const struct sl_tape_optimizer_step *at = &c->tape->optimizer_steps[i];
     if (at->step < first || at->step > last)
       continue;
-    struct sl_optimizer_window *grown = sl_list_grow(c->out->windows, c->out->window_count, sizeof *grown);
-    if (!grown)
+    struct sl_optimizer_window *added = SL_LIST_ADD(c->out->windows, c->out->window_count);
+    if (!added)
       return -ENOMEM;
-    c->out->windows = grown;
-    grown[c->out->window_count++] = (struct sl_optimizer_window){.at = at};
+    *added = (struct sl_optimizer_window){.at = at};
   }
   size_t w = 0;
   for (uint32_t i = 0; i < c->tape->allocation_count; i++) { /* by time, as windows are */
@@ -56,11 +55,8 @@ static int windows_find(struct reading *c, int64_t first, int64_t last) {
     if (found == c->out->window_count)
       continue; /* of another step */
     w = found;
-    uint32_t *grown = sl_list_grow(c->out->windows[w].made, c->out->windows[w].count, sizeof *grown);
-    if (!grown)
+    if (sl_index_add(&c->out->windows[w].made, &c->out->windows[w].count, i) < 0)
       return -ENOMEM;
-    c->out->windows[w].made = grown;
-    grown[c->out->windows[w].count++] = i;
   }
   return 0;
 }
@@ -109,11 +105,10 @@ static int states_read(struct reading *c, struct sl_optimizer_window *w) {
       return refuse(c, w, "its states change");
     c->from = from;
     w->states = (size_t)(at - w->made);
-    struct sl_optimizer_parameter *grown = sl_list_grow(c->out->parameters, c->out->parameter_count, sizeof *grown);
-    if (!grown)
+    struct sl_optimizer_parameter *added = SL_LIST_ADD(c->out->parameters, c->out->parameter_count);
+    if (!added)
       return -ENOMEM;
-    c->out->parameters = grown;
-    grown[c->out->parameter_count++] = p;
+    *added = p;
   }
   w->first = c->first;
   w->parameters = c->out->parameter_count - c->first;

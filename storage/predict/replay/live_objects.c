@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <utlist.h>
 
 enum { CHUNK = 512 };
 
@@ -97,11 +98,8 @@ struct sl_live_object *sl_live_begin(struct sl_live_objects *o, uint32_t own, ui
   struct sl_live_object *object = object_make(o);
   if (!object)
     return NULL;
-  *object = (struct sl_live_object){
-      .allocation = own != UINT32_MAX ? own : repeated, .number = UINT32_MAX, .older = o->newest};
-  if (o->newest)
-    o->newest->newer = object;
-  o->newest = object;
+  *object = (struct sl_live_object){.allocation = own != UINT32_MAX ? own : repeated, .number = UINT32_MAX};
+  DL_PREPEND2(o->newest, object, newer, older);
   o->active++;
   if (own != UINT32_MAX)
     o->entries[own].own = object;
@@ -113,12 +111,7 @@ struct sl_live_object *sl_live_begin(struct sl_live_objects *o, uint32_t own, ui
 }
 
 void sl_live_end(struct sl_live_objects *o, struct sl_live_object *object) {
-  if (object->newer)
-    object->newer->older = object->older;
-  else
-    o->newest = object->older;
-  if (object->older)
-    object->older->newer = object->newer;
+  DL_DELETE2(o->newest, object, newer, older);
   struct entry *entry = &o->entries[object->allocation];
   if (entry->own == object)
     entry->own = NULL;

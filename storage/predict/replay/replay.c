@@ -137,11 +137,10 @@ static int play_complete(struct player *p, const struct step *step) {
   }
   if (p->options->completions != SL_COMPLETIONS_late || !is_deferred(p, object))
     return complete(p, object);
-  struct sl_live_object **grown = sl_list_grow(p->late, p->late_count, sizeof(struct sl_live_object *));
-  if (!grown)
+  struct sl_live_object **added = SL_LIST_ADD(p->late, p->late_count);
+  if (!added)
     return -ENOMEM;
-  p->late = grown;
-  grown[p->late_count++] = object;
+  *added = object;
   return 0;
 }
 

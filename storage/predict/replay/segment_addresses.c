@@ -96,13 +96,12 @@ struct sl_segment_addresses *sl_segment_addresses_free(struct sl_segment_address
 }
 
 int sl_segment_addresses_keep(struct sl_segment_addresses *a, uint64_t address, uint64_t bytes) {
-  struct taken *grown = sl_list_grow(a->taken, a->count, sizeof *grown);
-  if (!grown) {
+  struct taken *added = SL_LIST_ADD(a->taken, a->count);
+  if (!added) {
     a->failed = true;
     return -ENOMEM;
   }
-  a->taken = grown;
-  grown[a->count++] = (struct taken){address, bytes};
+  *added = (struct taken){address, bytes};
   return 0;
 }
 

@@ -143,11 +143,10 @@ static int steps_find(struct finding *f) {
       r = state_find(f, at, i);
       continue;
     }
-    uint32_t *grown = sl_list_room(f->temporaries, f->temporary_count, &f->temporary_room, sizeof *grown);
-    if (!grown)
+    uint32_t *added = SL_LIST_ADD_ROOM(f->temporaries, f->temporary_count, &f->temporary_room);
+    if (!added)
       return -ENOMEM;
-    f->temporaries = grown;
-    grown[f->temporary_count++] = i;
+    *added = i;
   }
   return r < 0 || !at ? r : step_find(f, at);
 }

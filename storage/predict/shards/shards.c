@@ -66,11 +66,9 @@ static uint64_t ranks_read(const char *placement) {
 }
 
 static int parameter_add(struct sl_shards *shards, struct sl_statement *row) {
-  struct sl_shard_parameter *grown = sl_list_grow(shards->parameters, shards->parameter_count, sizeof *grown);
-  if (!grown)
+  struct sl_shard_parameter *p = SL_LIST_ADD(shards->parameters, shards->parameter_count);
+  if (!p)
     return -ENOMEM;
-  shards->parameters = grown;
-  struct sl_shard_parameter *p = &grown[shards->parameter_count];
   *p = (struct sl_shard_parameter){
       .name = strdup(sl_column_text(row, 1)),
       .number = sl_column_int(row, 0),
@@ -83,7 +81,6 @@ static int parameter_add(struct sl_shards *shards, struct sl_statement *row) {
   };
   if (!p->name)
     return -ENOMEM;
-  shards->parameter_count++;
   uint64_t row_elements;
   snprintf(p->dtype, sizeof p->dtype, "%s", sl_column_text(row, 2));
   shape_read(sl_column_text(row, 3), &p->rows, &p->row_elements);
@@ -94,11 +91,9 @@ static int parameter_add(struct sl_shards *shards, struct sl_statement *row) {
 }
 
 static int unit_add(struct sl_shards *shards, struct sl_statement *row) {
-  struct sl_shard_unit *grown = sl_list_grow(shards->units, shards->unit_count, sizeof *grown);
-  if (!grown)
+  struct sl_shard_unit *unit = SL_LIST_ADD(shards->units, shards->unit_count);
+  if (!unit)
     return -ENOMEM;
-  shards->units = grown;
-  struct sl_shard_unit *unit = &grown[shards->unit_count++];
   *unit = (struct sl_shard_unit){
       .module = sl_column_int(row, 0),
       .ranks = (uint64_t)sl_column_int(row, 1),
@@ -125,11 +120,9 @@ static size_t parameter_find(const struct sl_shards *shards, int64_t number) {
 
 /* "1-148,150,?" */
 static int group_add(struct sl_shards *shards, struct sl_statement *row) {
-  struct sl_shard_group *grown = sl_list_grow(shards->groups, shards->group_count, sizeof *grown);
-  if (!grown)
+  struct sl_shard_group *group = SL_LIST_ADD(shards->groups, shards->group_count);
+  if (!group)
     return -ENOMEM;
-  shards->groups = grown;
-  struct sl_shard_group *group = &grown[shards->group_count++];
   *group = (struct sl_shard_group){.optimizer = sl_column_int(row, 0), .is_whole = true};
   for (const char *p = sl_column_text(row, 1); *p;) {
     char *end = NULL;

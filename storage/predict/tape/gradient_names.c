@@ -32,11 +32,8 @@ static int waiting_find(const struct sl_tape *tape, const struct sl_tape_ends *e
     const size_t freed = ends[event->index].free; /* SIZE_MAX: it is not */
     if (!sl_tape_is(&tape->categories, tape->allocations[event->index].category, "gradient") || freed < end)
       continue;
-    uint32_t *grown = sl_list_grow(out->items, out->count, sizeof *grown);
-    if (!grown)
+    if (sl_index_add(&out->items, &out->count, event->index) < 0)
       return -ENOMEM;
-    out->items = grown;
-    grown[out->count++] = event->index;
   }
   return 0;
 }

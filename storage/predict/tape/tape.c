@@ -86,14 +86,8 @@ static int word_number(struct sl_tape_words *words, const char *text, uint32_t *
       *out = (uint32_t)i;
       return 0;
     }
-  char **grown = sl_list_grow(words->items, words->count, sizeof *grown);
-  if (!grown)
-    return -ENOMEM;
-  words->items = grown;
-  if (!(grown[words->count] = strdup(text)))
-    return -ENOMEM;
-  *out = (uint32_t)words->count++;
-  return 0;
+  *out = (uint32_t)words->count;
+  return sl_text_add(&words->items, &words->count, text) ? 0 : -ENOMEM;
 }
 
 static int place_number(struct sl_tape *tape, uint64_t stream, const char *pool, uint32_t *out) {
@@ -109,23 +103,21 @@ static int place_number(struct sl_tape *tape, uint64_t stream, const char *pool,
       *out = (uint32_t)i;
       return 0;
     }
-  struct sl_tape_place *grown = sl_list_grow(tape->places, tape->place_count, sizeof *grown);
-  if (!grown)
+  struct sl_tape_place *added = SL_LIST_ADD(tape->places, tape->place_count);
+  if (!added)
     return -ENOMEM;
-  tape->places = grown;
-  grown[tape->place_count] = (struct sl_tape_place){stream, number};
-  *out = (uint32_t)tape->place_count++;
+  *added = (struct sl_tape_place){stream, number};
+  *out = (uint32_t)tape->place_count - 1;
   return 0;
 }
 
 static int event_add(struct sl_tape *tape, uint64_t number, int64_t ns, enum sl_tape_kind kind, size_t index) {
   if (!number)
     return 0;
-  struct sl_tape_event *grown = sl_list_grow(tape->events, tape->event_count, sizeof *grown);
-  if (!grown)
+  struct sl_tape_event *added = SL_LIST_ADD(tape->events, tape->event_count);
+  if (!added)
     return -ENOMEM;
-  tape->events = grown;
-  grown[tape->event_count++] = (struct sl_tape_event){
+  *added = (struct sl_tape_event){
       .number = number, .ns = (uint64_t)ns, .index = (uint32_t)index, .kind = kind, .place = SL_TAPE_MIDDLE};
   return 0;
 }
@@ -133,11 +125,9 @@ static int event_add(struct sl_tape *tape, uint64_t number, int64_t ns, enum sl_
 /* ---- rows ---- */
 
 static int period_add(struct sl_tape *tape, struct sl_statement *row) {
-  struct sl_tape_period *grown = sl_list_grow(tape->periods, tape->period_count, sizeof *grown);
-  if (!grown)
+  struct sl_tape_period *period = SL_LIST_ADD(tape->periods, tape->period_count);
+  if (!period)
     return -ENOMEM;
-  tape->periods = grown;
-  struct sl_tape_period *period = &grown[tape->period_count++];
   *period = (struct sl_tape_period){
       .period = sl_column_int(row, 0),
       .step = sl_column_int(row, 2),
@@ -176,22 +166,19 @@ static int name_add(struct sl_tape *tape, const char *name, bool is_state, struc
 }
 
 static int optimizer_step_add(struct sl_tape *tape, struct sl_statement *row) {
-  struct sl_tape_optimizer_step *grown = sl_list_grow(tape->optimizer_steps, tape->optimizer_step_count, sizeof *grown);
-  if (!grown)
+  struct sl_tape_optimizer_step *added = SL_LIST_ADD(tape->optimizer_steps, tape->optimizer_step_count);
+  if (!added)
     return -ENOMEM;
-  tape->optimizer_steps = grown;
-  grown[tape->optimizer_step_count++] = (struct sl_tape_optimizer_step){
-      sl_column_int(row, 0), sl_column_int(row, 1), (uint64_t)sl_column_int(row, 2), (uint64_t)sl_column_int(row, 3)};
+  *added = (struct sl_tape_optimizer_step){sl_column_int(row, 0), sl_column_int(row, 1),
+                                           (uint64_t)sl_column_int(row, 2), (uint64_t)sl_column_int(row, 3)};
   return 0;
 }
 
 static int allocation_add(struct sl_tape *tape, struct sl_statement *row) {
-  struct sl_tape_allocation *grown = sl_list_grow(tape->allocations, tape->allocation_count, sizeof *grown);
-  if (!grown)
+  const size_t index = tape->allocation_count;
+  struct sl_tape_allocation *a = SL_LIST_ADD(tape->allocations, tape->allocation_count);
+  if (!a)
     return -ENOMEM;
-  tape->allocations = grown;
-  const size_t index = tape->allocation_count++;
-  struct sl_tape_allocation *a = &grown[index];
   *a = (struct sl_tape_allocation){
       .id = sl_column_int(row, 0),
       .address = (uint64_t)sl_column_int(row, 1),
@@ -222,11 +209,9 @@ static int segment_add(struct sl_tape *tape, struct sl_statement *row) {
   } actions[] = {{"alloc", SL_TAPE_taken, false},       {"free", SL_TAPE_returned, false},
                  {"map", SL_TAPE_taken, true},          {"unmap", SL_TAPE_returned, true},
                  {"existing", SL_TAPE_existing, false}, {"refused", SL_TAPE_refused, false}};
-  struct sl_tape_segment *grown = sl_list_grow(tape->segments, tape->segment_count, sizeof *grown);
-  if (!grown)
+  struct sl_tape_segment *segment = SL_LIST_ADD(tape->segments, tape->segment_count);
+  if (!segment)
     return -ENOMEM;
-  tape->segments = grown;
-  struct sl_tape_segment *segment = &grown[tape->segment_count];
   *segment = (struct sl_tape_segment){
       .event = (uint64_t)sl_column_int(row, 0),
       .address = (uint64_t)sl_column_int(row, 2),
@@ -240,7 +225,7 @@ static int segment_add(struct sl_tape *tape, struct sl_statement *row) {
       segment->is_range = actions[i].is_range;
     }
   int r = place_number(tape, (uint64_t)sl_column_int(row, 4), sl_column_text(row, 5), &segment->place);
-  return r < 0 ? r : event_add(tape, segment->event, sl_column_int(row, 7), SL_TAPE_segment, tape->segment_count++);
+  return r < 0 ? r : event_add(tape, segment->event, sl_column_int(row, 7), SL_TAPE_segment, tape->segment_count - 1);
 }
 
 static int rows_read(struct sl_db *db, const char *sql, struct sl_tape *tape,
@@ -418,16 +403,15 @@ const struct sl_tape_period *sl_tape_period_find(const struct sl_tape *tape, int
 
 int sl_tape_add(struct sl_tape *tape, const struct sl_tape_allocation *like, uint64_t requested, uint32_t *out) {
   struct sl_tape_allocation made = *like; /* which may move */
-  struct sl_tape_allocation *grown = sl_list_grow(tape->allocations, tape->allocation_count, sizeof *grown);
-  if (!grown)
+  struct sl_tape_allocation *added = SL_LIST_ADD(tape->allocations, tape->allocation_count);
+  if (!added)
     return -ENOMEM;
-  tape->allocations = grown;
   made.requested = requested;
   made.dropped = false;
   if (made.free_event)
     made.complete_event = made.free_event + 1; /* no other stream uses it */
-  grown[tape->allocation_count] = made;
-  *out = (uint32_t)tape->allocation_count++;
+  *added = made;
+  *out = (uint32_t)tape->allocation_count - 1;
   return 0;
 }
 

@@ -7,12 +7,11 @@
 #include <errno.h>
 
 static int mark_add(struct sl_tape_marks *marks, struct sl_statement *row) {
-  struct sl_tape_mark *grown = sl_list_grow(marks->items, marks->count, sizeof *grown);
-  if (!grown)
+  struct sl_tape_mark *added = SL_LIST_ADD(marks->items, marks->count);
+  if (!added)
     return -ENOMEM;
-  marks->items = grown;
-  grown[marks->count++] = (struct sl_tape_mark){sl_column_int(row, 0), sl_column_int(row, 1) != 0,
-                                                (uint64_t)sl_column_int(row, 2), (uint64_t)sl_column_int(row, 3)};
+  *added = (struct sl_tape_mark){sl_column_int(row, 0), sl_column_int(row, 1) != 0, (uint64_t)sl_column_int(row, 2),
+                                 (uint64_t)sl_column_int(row, 3)};
   return 0;
 }
 

@@ -112,6 +112,14 @@ def _hand_ranges_on():
     hand_on(*(address(plugin, f"sl_range_{what}") for what in ("push", "pop", "start", "end", "mark")))
 
 
+def unwind(opened, known):
+    """Closes a thread's ranges, which are opened from the outermost on, down to the known one, and that one."""
+    while opened:
+        pop()
+        if opened.pop() is known:
+            return
+
+
 def address(library, symbol):
     """A function's address, for the torch bridge to call without Python."""
     return _pointer(library, symbol)

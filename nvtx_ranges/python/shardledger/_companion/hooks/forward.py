@@ -171,7 +171,7 @@ def _leave(module, known, args, kwargs, output):
         stack = _thread.open
         if known not in stack:
             return
-        _unwind(known)
+        native.unwind(_thread.open, known)
         arrival = None
         if not stack:
             arrival, _thread.arrival = _thread.arrival, None
@@ -189,20 +189,11 @@ def _leave(module, known, args, kwargs, output):
         guard.disable(error)
 
 
-def _unwind(known):
-    """Closes this thread's ranges down to the given one, and that one."""
-    stack = _thread.open
-    while stack:
-        native.pop()
-        if stack.pop() is known:
-            return
-
-
 def close_stale():
     """Closes what an interrupt in the companion itself left open on this thread. Called where no forward of this thread
     can be running."""
     if _thread.open:
-        _unwind(_thread.open[0])
+        native.unwind(_thread.open, _thread.open[0])
 
 
 def _first_call(root):

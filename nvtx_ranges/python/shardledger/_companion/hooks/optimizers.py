@@ -54,7 +54,7 @@ def _find(optimizer):
 def _before_step(optimizer):
     known = _find(optimizer)
     if known in _thread.open:
-        _unwind(known)  # its last step raised
+        native.unwind(_thread.open, known)  # its last step raised
     if not _thread.open and _backward_task() == -1:
         forward.close_stale()
     if known.steps < _TAGGED_STEPS:
@@ -69,7 +69,7 @@ def _after_step(optimizer, *_):
     known = _find(optimizer)
     if known not in _thread.open:
         return
-    _unwind(known)
+    native.unwind(_thread.open, known)
     if known.steps < _TAGGED_STEPS:
         moved.made_state(optimizer)
     known.steps += 1
@@ -82,20 +82,12 @@ def _after_step(optimizer, *_):
 def _step_raised(optimizer):
     known = _find(optimizer)
     if known in _thread.open:
-        _unwind(known)
+        native.unwind(_thread.open, known)
 
 
 def _open(known):
     native.push(_OPTIMIZER_STEP, known.name, known.number)
     _thread.open.append(known)
-
-
-def _unwind(known):
-    stack = _thread.open
-    while stack:
-        native.pop()
-        if stack.pop() is known:
-            return
 
 
 class _Closure:
@@ -120,7 +112,7 @@ class _Closure:
     def _begins(self):
         known = _find(self._optimizer)
         if _thread.open and _thread.open[-1] is known and self._known is None:
-            _unwind(known)
+            native.unwind(_thread.open, known)
             self._known = known
             self._runs += 1
             steps.closure_begins(self._runs > 1)

@@ -187,7 +187,9 @@ def test_recorded_runs_have_the_figures_that_a_naive_replay_finds(run, tmp_path)
 
 
 # ---- logs made of recorded ones ----
+@functools.lru_cache(maxsize=3)
 def log_of(name):
+    """What was read is not changed; tests write threads of their own."""
     return Log(min(path for path in (DATA / name).iterdir() if path.is_dir()))
 
 

@@ -2,6 +2,7 @@
 
 import collections
 import functools
+import gc
 import os
 import pathlib
 import random
@@ -25,6 +26,14 @@ PERIODS = ("setup", "step", "between", "end", "whole", "cut")
 NO_TRACE = ("cuda-malloc-async", "no-caching", "history")
 
 pytestmark = pytest.mark.skipif(not os.path.exists(COMMAND), reason=f"{COMMAND} is not built")
+
+
+@pytest.fixture(autouse=True)
+def no_garbage():
+    """A replay makes many objects that stay, which the collector would look through again and again."""
+    gc.disable()
+    yield
+    gc.enable()
 
 
 def ingest(run, output, *options):

@@ -42,7 +42,8 @@ def fake_compiler(tmp_path, monkeypatch):
     return make
 
 
-def _build(queue):
+def _build(queue, together):
+    together.wait()  # else a late one may come after the first one's failure
     try:
         queue.put(compiler.build())
     except compiler.Unavailable as error:
@@ -51,11 +52,11 @@ def _build(queue):
 
 def build_in_processes(count):
     fork = multiprocessing.get_context("fork")
-    queue = fork.Queue()
-    processes = [fork.Process(target=_build, args=(queue,)) for _ in range(count)]
+    queue, together = fork.Queue(), fork.Barrier(count)
+    processes = [fork.Process(target=_build, args=(queue, together)) for _ in range(count)]
     for process in processes:
         process.start()
-    results = {queue.get(timeout=60) for _ in processes}
+    results = {queue.get(timeout=600) for _ in processes}
     for process in processes:
         process.join()
     return results

@@ -201,7 +201,7 @@ class Job:
         self.processes = processes
         self.output = []
         for process in processes:
-            out, err = process.communicate(timeout=100)
+            out, err = process.communicate(timeout=600)
             self.output.append(types.SimpleNamespace(out=out, err=err, status=process.returncode))
 
     def check(self):

@@ -229,7 +229,7 @@ class Browser:
         return self.driver.execute_script(script, *arguments)
 
     def wait(self, script):
-        end = time.time() + 30
+        end = time.time() + 120
         while time.time() < end:
             value = self.js(script)
             if value:
@@ -310,6 +310,7 @@ def driver():
         options.add_argument(argument)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     driver = webdriver.Chrome(options=options, service=Service(DRIVER))
+    driver.set_script_timeout(300)
     yield driver
     driver.quit()
 

@@ -39,7 +39,7 @@ def test_in_the_middle_of_an_import_it_waits_for_the_end(installs, monkeypatch):
     assert installs == []
     thread = next(t for t in threading.enumerate() if t.name == "shardledger")
     importing.__spec__._initializing = False
-    thread.join(timeout=10)
+    thread.join(timeout=60)
     assert installs == [True]
 
 
@@ -51,9 +51,9 @@ def test_an_import_that_takes_minutes_is_waited_for(installs, monkeypatch):
     monkeypatch.setattr(attach_module, "time", clock)
     shardledger.attach()
     thread = next(t for t in threading.enumerate() if t.name == "shardledger")
-    assert all(looks.acquire(timeout=10) for _ in range(5))
+    assert all(looks.acquire(timeout=60) for _ in range(5))
     importing.__spec__._initializing = False
-    thread.join(timeout=10)
+    thread.join(timeout=60)
     assert installs == [True]
 
 
@@ -62,7 +62,7 @@ def test_an_import_that_fails_is_waited_for_no_longer(installs, monkeypatch):
     shardledger.attach()
     thread = next(t for t in threading.enumerate() if t.name == "shardledger")
     monkeypatch.delitem(sys.modules, "torch")
-    thread.join(timeout=10)
+    thread.join(timeout=60)
     assert installs == [] and not thread.is_alive()
 
 

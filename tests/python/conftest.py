@@ -6,8 +6,10 @@ Two ways to see what it does: `companion`, which installs it in this process wit
 
 import ctypes
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import types
 
 import pytest
@@ -19,6 +21,7 @@ PLUGIN = os.path.join(LIBRARIES, "libshardledger.so")
 DUMP = os.path.join(BUILD, "bin", "dump_events")
 
 sys.path.insert(0, os.path.join(LIBRARIES, "python"))
+sys.path.append(os.path.join(HERE, "..", "gpu"))  # for checks
 for name in ("CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH"):
     os.environ.pop(name, None)
 
@@ -29,6 +32,13 @@ _NATIVES = ("push", "pop", "start", "end", "mark", "info", "source_state", "modu
 
 
 DEFAULTS = {b"SHARDLEDGER_TORCH": "auto", b"SHARDLEDGER_MODULES": "fsdp", b"SHARDLEDGER_LOG": "info", b"SHARDLEDGER_STACKS": "auto"}
+
+
+def pytest_configure(config):
+    """A place for what is made once (checks/once.py), which pytest's workers inherit."""
+    if "TESTS_SHARE" not in os.environ:
+        os.environ["TESTS_SHARE"] = tempfile.mkdtemp(prefix="shardledger-tests-")
+        config.add_cleanup(lambda: shutil.rmtree(os.environ.pop("TESTS_SHARE")))
 
 
 class Calls(list):
@@ -191,7 +201,7 @@ class Job:
         self.processes = processes
         self.output = []
         for process in processes:
-            out, err = process.communicate(timeout=100)
+            out, err = process.communicate(timeout=600)
             self.output.append(types.SimpleNamespace(out=out, err=err, status=process.returncode))
 
     def check(self):

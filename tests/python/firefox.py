@@ -24,7 +24,7 @@ class Firefox:
         self.process = subprocess.Popen([FIREFOX, "--headless", "--no-remote", "--profile", profile, "--remote-debugging-port", "0"],
                                         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
-            self.socket = websocket.create_connection(f"ws://{self._address(profile)}/session", timeout=60, suppress_origin=True)
+            self.socket = websocket.create_connection(f"ws://{self._address(profile)}/session", timeout=300, suppress_origin=True)
         except Exception:
             self.process.kill()
             raise
@@ -36,7 +36,7 @@ class Firefox:
 
     def _address(self, profile):
         """Where it listens: it writes that into its profile."""
-        end = time.time() + 60
+        end = time.time() + 300
         while time.time() < end and self.process.poll() is None:
             try:
                 told = json.loads((profile / "WebDriverBiDiServer.json").read_text())

@@ -1,7 +1,7 @@
-"""Programs that compile, one after the other in one process, for compile_test.py: job_compile.py GROUP
+"""Programs that compile, one after the other in one process, for compile_test.py: job_compile.py GROUP…
 
 Prints one line of JSON for each: what it computed, and what torch.compile counted. With NVTX_INJECTION64_PATH set,
-ShardLedger is attached first, or in the middle of the programs of the group `late`.
+ShardLedger is attached first, or in the middle of the programs of the group `late`, which then has to be the only one.
 """
 
 import copy
@@ -103,6 +103,22 @@ def blocks(how, fullgraph, selection="fsdp", count=12, backend="eager"):
     model = Model(count)
     compile_blocks(model, how, backend=backend, fullgraph=fullgraph)
     return train(model, model.parameters())
+
+
+@program("plain")
+def guards_of_compiled_blocks():
+    """Whether they speak of what the model has, and of us."""
+    from torch._dynamo.eval_frame import _debug_get_cache_entry_list
+
+    select_modules("all")
+    model = Model()
+    compile_blocks(model, "method", backend="eager", fullgraph=True)
+    train(model, model.parameters())
+    entries = [entry for code in (Block.forward.__code__, nn.Module._call_impl.__code__) for entry in _debug_get_cache_entry_list(code)]
+    guards = "".join(str(entry.guard_manager) for entry in entries)
+    for place in (os.path.dirname(os.path.dirname(torch.__file__)), os.path.dirname(os.path.abspath(__file__))):  # may have our name in them
+        guards = guards.replace(place, "")
+    return {"linear": "first" in guards, "shardledger": "shardledger" in guards}
 
 
 @program("many", how=("wrapper",), selection=("fsdp",))
@@ -440,7 +456,9 @@ def counts():
     return counted
 
 
-def run(name, function):
+def run(group, name, function):
+    global GROUP
+    GROUP = group
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
     select_modules("fsdp")
@@ -449,23 +467,25 @@ def run(name, function):
         result = function()
     except Exception as error:  # torch refuses some of it, and is to go on doing so
         result = f"{type(error).__name__}: {str(error).splitlines()[0][:100]}"
-    print(json.dumps({"name": name, "result": result, "counts": counts()}), flush=True)
+    print(json.dumps({"group": group, "name": name, "result": result, "counts": counts()}), flush=True)
 
 
-def main():
-    programs = PROGRAMS[GROUP]
-    if GROUP != "late":
+def main(groups):
+    if "late" not in groups:
         attach()
     import torch._dynamo
+    import torch._inductor.config
 
-    for name, function in programs.items():
-        run(name, function)
+    torch._inductor.config.cpp_cache_precompile_headers = False  # there are few sources
+    for group in groups:
+        for name, function in PROGRAMS[group].items():
+            run(group, name, function)
     if PLUGIN:
         from shardledger._companion import guard
 
         assert guard.on, "the companion is off"
 
 
-GROUP = sys.argv[1]
+GROUP = None  # whose program runs
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

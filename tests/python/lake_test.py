@@ -11,6 +11,7 @@ import subprocess
 import sys
 
 import pytest
+from checks import once
 from conftest import BUILD, LIBRARIES
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -55,29 +56,27 @@ def lake_module():
 
 
 @pytest.fixture(scope="module")
-def fleet(tmp_path_factory):
-    directory = tmp_path_factory.mktemp("fleet") / "logs"
-    subprocess.run([MAKE_FLEET, directory, *map(str, FLEET)], check=True)
-    return directory
+def fleet():
+    return once.directory("lake/logs of the fleet", lambda directory: subprocess.run([MAKE_FLEET, directory, *map(str, FLEET)], check=True))
 
 
 @pytest.fixture(scope="module")
-def deaths(tmp_path_factory):
-    directory = tmp_path_factory.mktemp("deaths") / "logs"
-    subprocess.run([MAKE_FLEET, directory, *map(str, DEATHS)], check=True)
-    return directory
+def deaths():
+    return once.directory("lake/logs of deaths", lambda directory: subprocess.run([MAKE_FLEET, directory, *map(str, DEATHS)], check=True))
 
 
 @pytest.fixture(scope="module")
-def made(lake_module, fleet, deaths, tmp_path_factory):
+def made(lake_module, fleet, deaths):
     """(lake, {run: ledger}) of all runs in one lake."""
-    scratch = tmp_path_factory.mktemp("lake")
-    ledgers = {}
-    for run in RUNS:
-        ledgers[run] = scratch / f"{run.replace('/', '-')}.sqlite"
-        shardledger("ingest", {"fleet": fleet, "deaths": deaths}.get(run, DATA / run), "-o", ledgers[run])
-        export(ledgers[run], scratch / "lake", "--name", ledgers[run].stem)
-    return scratch / "lake", ledgers
+    names = {run: f"{run.replace('/', '-')}.sqlite" for run in RUNS}
+
+    def make(scratch):
+        for run, name in names.items():
+            shardledger("ingest", {"fleet": fleet, "deaths": deaths}.get(run, DATA / run), "-o", scratch / name)
+            export(scratch / name, scratch / "lake", "--name", pathlib.Path(name).stem)
+
+    scratch = once.directory("lake/all", make)
+    return scratch / "lake", {run: scratch / name for run, name in names.items()}
 
 
 @pytest.fixture

@@ -155,7 +155,7 @@ def test_what_is_no_run_is_refused_in_words(make, words, tmp_path):
 
 def python(program, **more):
     environment = {key: value for key, value in os.environ.items() if not key.startswith("SHARDLEDGER_")}
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60,
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=600,
                           env=dict(environment, PYTHONPATH=os.path.join(LIBRARIES, "python"), **more))
     assert done.returncode == 0, done.stderr
     return done.stdout.split()

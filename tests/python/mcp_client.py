@@ -13,7 +13,7 @@ from mcp.shared.exceptions import MCPError
 
 async def main(command, run, mode):
     server = StdioServerParameters(command=command, args=["mcp", run])
-    async with Client(server, mode=mode, read_timeout_seconds=60) as client:
+    async with Client(server, mode=mode, read_timeout_seconds=300) as client:
         said = {"version": client.protocol_version, "tools": [tool.name for tool in (await client.list_tools()).tools]}
         if mode == "legacy":
             await client.send_ping()

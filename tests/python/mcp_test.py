@@ -32,7 +32,7 @@ class Server:
         self.process.stdin.write(line + b"\n")
         self.process.stdin.flush()
 
-    def answer(self, seconds=60):
+    def answer(self, seconds=300):
         while b"\n" not in self.rest:
             assert select.select([self.process.stdout], [], [], seconds)[0], "no answer"
             piece = os.read(self.process.stdout.fileno(), 1 << 20)
@@ -330,7 +330,7 @@ def test_the_official_client_is_served(mode, version, run):
     if not python:
         pytest.skip("the package mcp 2 is not installed; name a Python that has it: SHARDLEDGER_MCP_PYTHON")
     done = subprocess.run([python, pathlib.Path(__file__).with_name("mcp_client.py"), COMMAND, run, mode], capture_output=True,
-                          text=True, timeout=120)
+                          text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)
     assert said["version"] == version and said["tools"] == TOOLS

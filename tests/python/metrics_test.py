@@ -134,7 +134,7 @@ def served():
 def get(port, path="/metrics", method="GET"):
     request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", method=method)
     try:
-        with urllib.request.urlopen(request, timeout=20) as response:
+        with urllib.request.urlopen(request, timeout=120) as response:
             return response.status, response.headers, response.read().decode()
     except urllib.error.HTTPError as error:
         with error:
@@ -142,7 +142,7 @@ def get(port, path="/metrics", method="GET"):
 
 
 def raw(port, data):
-    with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+    with socket.create_connection(("127.0.0.1", port), timeout=120) as connection:
         connection.sendall(data)
         answer = b""
         while piece := connection.recv(65536):
@@ -167,7 +167,7 @@ def test_it_answers_what_it_knows_and_refuses_the_rest(served):
     assert raw(port, b"GET /metrics HTTP/1.1\r\n" + b"X: " + b"x" * 8200).startswith("HTTP/1.1 431 ")
     assert get(port)[0] == 200
     process.send_signal(signal.SIGTERM)
-    assert process.wait(20) == 0
+    assert process.wait(120) == 0
 
 
 def test_who_asks_slowly_keeps_others_waiting_for_seconds_only(served):
@@ -176,7 +176,7 @@ def test_who_asks_slowly_keeps_others_waiting_for_seconds_only(served):
         slow.sendall(b"GET /metr")
         begin = time.monotonic()
         assert get(port)[0] == 200
-        assert time.monotonic() - begin < 15  # 2 s each, on a busy machine
+        assert time.monotonic() - begin < 30  # 2 s each, on a busy machine
         assert silent.recv(1) == b""
         assert slow.recv(13) == b"HTTP/1.1 408 "
 
@@ -198,7 +198,7 @@ def test_before_the_job_starts_there_are_no_ranks(tmp_path):
     process = subprocess.Popen([COMMAND, "watch", tmp_path / "none", "--metrics", tmp_path / "job.prom"],
                                stdout=subprocess.DEVNULL)
     try:
-        end = time.monotonic() + 30
+        end = time.monotonic() + 120
         while not (tmp_path / "job.prom").exists():
             assert time.monotonic() < end and process.poll() is None
             time.sleep(0.02)
@@ -216,7 +216,7 @@ def test_a_file_follows_the_job_to_its_end(tmp_path):
     begin_process(recorded[0], run / recorded[0].name)
     process = subprocess.Popen([COMMAND, "watch", run, "--metrics", file], stdout=subprocess.DEVNULL)
     try:
-        end = time.monotonic() + 60
+        end = time.monotonic() + 300
         while not file.exists() or parse(file.read_text())["shardledger_ranks", frozenset()] == 0:
             assert time.monotonic() < end and process.poll() is None
             time.sleep(0.02)
@@ -281,7 +281,7 @@ def test_prometheus_scrapes_it_and_answers_the_dashboard(served, tmp_path):
         server = subprocess.Popen(["prometheus", f"--config.file={tmp_path}/prometheus.yml", f"--storage.tsdb.path={tmp_path}/data",
                                    f"--web.listen-address=127.0.0.1:{mine}"], stdout=log, stderr=log)
     try:
-        end = time.monotonic() + 60
+        end = time.monotonic() + 300
         while True:
             assert server.poll() is None and time.monotonic() < end, (tmp_path / "log").read_text()
             with contextlib.suppress(OSError, ValueError):

@@ -4,17 +4,24 @@ Written from docs/log-format.md, docs/categories.md, docs/schema.md and PyTorch'
 which it shares no code: dicts, lists, and sums that are taken anew whenever they are asked for.
 """
 
+import bisect
 import collections
+import functools
+import operator
 import re
 
 ALLOC, FREE_REQUESTED, FREE_COMPLETED, SEGMENT_ALLOC, SEGMENT_FREE, SEGMENT_MAP, SEGMENT_UNMAP = range(1, 8)
 MIB = 1 << 20
+GROW = (ALLOC, SEGMENT_ALLOC, SEGMENT_MAP)  # only after these a sum may be higher than before
 FREE, ALLOCATED, PENDING = range(3)  # of a block
+ADDRESS, BYTES, REQUESTED = map(operator.attrgetter, ("address", "bytes", "requested"))
 STEP = 1  # a range's category
 HOLE_NS = 10_000_000
 
 
 class Block:
+    __slots__ = ("address", "bytes", "place", "segment", "state", "requested", "allocation")
+
     def __init__(self, address, bytes, place, segment):
         self.address, self.bytes, self.place, self.segment = address, bytes, place, segment
         self.state, self.requested, self.allocation = FREE, 0, None
@@ -35,19 +42,19 @@ class Allocator:
         self.divisions = int(divisions.group(1)) if divisions else 1
         self.blocks = []
 
+    def at(self, address):
+        """The blocks that begin there."""
+        first = bisect.bisect_left(self.blocks, address, key=ADDRESS)
+        return self.blocks[first : bisect.bisect_right(self.blocks, address, first, key=ADDRESS)]
+
     def find(self, address, *states):
-        return next((b for b in self.blocks if b.address == address and b.state in states), None)
+        return next((b for b in self.at(address) if b.state in states), None)
 
     def sums(self):
         """requested, allocated, active, reserved bytes"""
-        requested = allocated = active = reserved = 0
-        for block in self.blocks:
-            reserved += block.bytes
-            if block.state != FREE:  # PyTorch counts what was requested as long as its block is active
-                active += block.bytes
-                requested += block.requested
-                allocated += block.bytes if block.state == ALLOCATED else 0
-        return requested, allocated, active, reserved
+        active = [b for b in self.blocks if b.state]  # PyTorch counts what was requested as long as its block is active
+        allocated = [b for b in active if b.state == ALLOCATED]
+        return sum(map(REQUESTED, active)), sum(map(BYTES, allocated)), sum(map(BYTES, active)), sum(map(BYTES, self.blocks))
 
     def largest_free(self):
         return max((b.bytes for b in self.blocks if b.state == FREE), default=0)
@@ -62,12 +69,12 @@ class Allocator:
         return sum(b.bytes for b in self.blocks if b.state == FREE and parts[of[b]] > 1)
 
     def add(self, block):
-        self.blocks.append(block)
-        self.blocks.sort(key=lambda b: b.address)
+        bisect.insort(self.blocks, block, key=ADDRESS)
 
     def merge(self, block):
         """A free block takes in the free ones beside it."""
-        beside = [b for b in self.blocks if b.segment == block.segment and b.state == FREE and block.address in (b.end(), b.address - block.bytes)]
+        start, end = block.address, block.end()
+        beside = [b for b in self.blocks if not b.state and (b.address == end or b.address + b.bytes == start) and b.segment == block.segment]
         for other in sorted(beside, key=lambda b: b.address, reverse=True):
             low, high = (block, other) if other.address > block.address else (other, block)
             low.bytes += high.bytes
@@ -98,7 +105,7 @@ class Allocator:
         action, address, size, place = (fields[key] for key in ("action", "address", "bytes", "place"))
         block = None
         if action == ALLOC:
-            block = next((b for b in self.blocks if b.address == address and b.state == FREE), None)
+            block = self.find(address, FREE)
             rounded = self.block_bytes(size)
             if not block or block.bytes < rounded:
                 return None
@@ -115,7 +122,7 @@ class Allocator:
                 block.state = FREE
                 self.merge(block)
         elif action in (SEGMENT_ALLOC, SEGMENT_MAP):
-            if any(b.address == address for b in self.blocks):
+            if self.at(address):
                 return None  # the end of the one before was lost
             # Ranges of one reservation are one segment, whose end nobody tells: neighbours of one place belong together.
             mapped = action == SEGMENT_MAP
@@ -133,8 +140,9 @@ class Allocator:
         return block
 
 
+@functools.lru_cache(maxsize=2)
 def in_order(log):
-    """Every event as (ordinal, event), in the order in which it counts: within a thread by position, between threads by
+    """[every event] as (ordinal, event), in the order in which it counts: within a thread by position, between threads by
     time; a thread whose next event is one of the allocator's waits for those of lower sequence numbers. Where these do not
     come until the others are 10 ms ahead, they are lost."""
     device_of = {key: place["device"] for key, place in log.places.items()}
@@ -145,6 +153,7 @@ def in_order(log):
                 device, sequence = device_of[event.fields["place"]], event.fields["sequence"]
                 due[device] = min(due.get(device, sequence), sequence)
     heads = {ordinal: [0, log.threads[ordinal][0].ns] for ordinal in log.threads}  # position, and the time, which does not go back
+    found = []
     while heads:
         early, ready = [], []
         for ordinal, (position, ns) in heads.items():
@@ -166,9 +175,11 @@ def in_order(log):
             del heads[ordinal]
         else:
             heads[ordinal] = [position + 1, max(ns, log.threads[ordinal][position + 1].ns)]
-        yield ordinal, event
+        found.append((ordinal, event))
+    return found
 
 
+@functools.lru_cache(maxsize=2)
 def collectives(log):
     """{(step or None, operation): [calls, bytes]} of what NCCL's NVTX ranges tell."""
     size_at = {(s["domain"], s["schema"]): s["offset"] for s in log.schemas if log.strings[s["name"]] == "Message size [bytes]"}

@@ -3,7 +3,7 @@
 import collections
 import re
 
-from oracle import ALLOC, FREE_COMPLETED, FREE_REQUESTED, STEP, Allocator, in_order
+from oracle import ALLOC, FREE_COMPLETED, FREE_REQUESTED, GROW, STEP, Allocator, in_order
 from oracle_parts import KINDS, NEVER, RULES, Allocation, Held, Period, Phase, is_named
 
 WORKSPACES = (32 << 20, 8519680)
@@ -17,6 +17,7 @@ class Story:
         self.now = self.ns = self.latest = 0
         self.stacks, self.started, self.live, self.allocators = {}, {}, {}, {}
         self.open_backward, self.whole = [], []
+        self.held = []  # the allocations that were not freed when a step ended last, and later ones
         self.step = None
         self.known_peaks = {}  # by device
         self.device = None  # the rank's: of its first allocation, or that which held the most before
@@ -201,8 +202,9 @@ class Story:
 
     def close_step(self):
         self.end_period(self.now)
-        for a in self.allocations:
-            a.last_step = self.step.number if a.free == NEVER else a.last_step
+        self.held = [a for a in self.held if a.free == NEVER]
+        for a in self.held:
+            a.last_step = self.step.number
 
     # ---- periods ----
     def begin_period(self, kind, step, instant):
@@ -269,6 +271,7 @@ class Story:
                     a.restored, a.bytes, a.requested = True, block.bytes, block.requested
                     block.allocation = a
                     self.allocations.append(a)
+                    self.held.append(a)
         if self.allocators:
             self.device = max(self.allocators, key=lambda device: self.allocators[device].sums()[3])
 
@@ -283,13 +286,14 @@ class Story:
             a = Allocation(device, fields["address"], self.now, self.ns, ordinal, self.around(ordinal),
                            self.step.number if self.step else None, place["stream"], self.periods[-1].number)
         block = self.allocator(device).event(fields, a)
-        if device == self.device:
+        if device == self.device and action in GROW:
             self.periods[-1].peaks = tuple(map(max, self.periods[-1].peaks, self.sums()))
         if not block:
             return
         if action == ALLOC:
             a.bytes, a.requested = block.bytes, fields["bytes"]
             self.allocations.append(a)
+            self.held.append(a)
         elif action == FREE_REQUESTED and block.allocation:
             a = block.allocation
             a.free, a.free_ns, a.free_phase = self.now, self.ns, self.around(ordinal)

@@ -2,6 +2,7 @@
 
 import collections
 import functools
+import gc
 import os
 import pathlib
 import random
@@ -25,6 +26,14 @@ PERIODS = ("setup", "step", "between", "end", "whole", "cut")
 NO_TRACE = ("cuda-malloc-async", "no-caching", "history")
 
 pytestmark = pytest.mark.skipif(not os.path.exists(COMMAND), reason=f"{COMMAND} is not built")
+
+
+@pytest.fixture(autouse=True)
+def no_garbage():
+    """A replay makes many objects that stay, which the collector would look through again and again."""
+    gc.disable()
+    yield
+    gc.enable()
 
 
 def ingest(run, output, *options):
@@ -187,7 +196,9 @@ def test_recorded_runs_have_the_figures_that_a_naive_replay_finds(run, tmp_path)
 
 
 # ---- logs made of recorded ones ----
+@functools.lru_cache(maxsize=3)
 def log_of(name):
+    """What was read is not changed; tests write threads of their own."""
     return Log(min(path for path in (DATA / name).iterdir() if path.is_dir()))
 
 

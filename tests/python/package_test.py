@@ -30,7 +30,7 @@ def environment(**more):
 
 def run(*command, status=(0,), cwd=None, **more):
     done = subprocess.run(command, env=environment(**more), cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                          timeout=400)
+                          timeout=1800)
     assert done.returncode in status, done.stdout + done.stderr
     return done.stdout
 

@@ -24,7 +24,7 @@ def install(*requirements):
     staged = place.with_name(f"{place.name}.{os.getpid()}")
     done = subprocess.run([sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-input",
                            "--only-binary", ":all:", "--retries", "1", "--timeout", "10", "--target", staged,
-                           *requirements], capture_output=True, text=True, timeout=250)
+                           *requirements], capture_output=True, text=True, timeout=900)
     if done.returncode != 0:
         shutil.rmtree(staged, ignore_errors=True)
         pytest.skip(f"{requirements[0]} can't be installed here: {done.stderr.strip().splitlines()[-1:]}")
@@ -38,7 +38,7 @@ def install(*requirements):
 def run(place, *command, **environment):
     """Runs python with what install() gave; returns its standard output."""
     env = dict(os.environ, PYTHONPATH=str(place), PYTHONDONTWRITEBYTECODE="1", COLUMNS="200", **environment)
-    done = subprocess.run([sys.executable, *command], env=env, capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, *command], env=env, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -17,6 +17,7 @@ import zlib
 import long_run
 import pytest
 import readers
+from checks import once
 from exported import COMMAND, ROOT
 
 SELENIUM = "selenium==4.27.1"
@@ -97,26 +98,30 @@ def report(source, target, *arguments):
 
 
 @pytest.fixture(scope="session")
-def reported(tmp_path_factory):
+def reported():
     """reported(run) → (its ledger, its page)"""
-    made = {}
+
+    def make(directory, run):
+        shutil.copytree(ROOT / "tests" / "data" / run, directory, dirs_exist_ok=True)
+        report(directory, directory / "report.html")
 
     def get(run):
-        if run not in made:
-            directory = tmp_path_factory.mktemp("report") / pathlib.Path(run).name
-            shutil.copytree(ROOT / "tests" / "data" / run, directory)
-            made[run] = (directory / "ledger.sqlite", report(directory, directory / "report.html"))
-        return made[run]
+        directory = once.directory(f"report/{run.replace('/', '-')}/{pathlib.Path(run).name}", lambda directory: make(directory, run))
+        return directory / "ledger.sqlite", directory / "report.html"
 
     return get
 
 
 @pytest.fixture(scope="session")
-def long(reported, tmp_path_factory):
+def long(reported):
     """1,000 steps of 8 ranks, most of which repeat one of the first: (ledger, page)."""
-    directory = tmp_path_factory.mktemp("long")
-    ledger = long_run.repeat(reported("fsdp2-2rank")[0], directory / "long.sqlite", ranks=8, steps=1000, full_every=10)
-    return ledger, report(ledger, directory / "long.html")
+
+    def make(directory):
+        ledger = long_run.repeat(reported("fsdp2-2rank")[0], directory / "long.sqlite", ranks=8, steps=1000, full_every=10)
+        report(ledger, directory / "long.html")
+
+    directory = once.directory("long", make)
+    return directory / "long.sqlite", directory / "long.html"
 
 
 RUNS = ["fsdp2-2rank", "fsdp2-2rank-recompute", "oom-forward-2rank", "oom-optimizer-2rank", "matrix/fsdp1",
@@ -142,11 +147,13 @@ def hostile(ledger):
 
 
 @pytest.fixture(scope="session")
-def attacked(reported, tmp_path_factory):
-    directory = tmp_path_factory.mktemp("attacked")
-    ledger = shutil.copy(reported("fsdp2-2rank")[0], directory / "run.sqlite")
-    hostile(ledger)
-    return report(ledger, directory / "report.html")
+def attacked(reported):
+    def make(directory):
+        ledger = shutil.copy(reported("fsdp2-2rank")[0], directory / "run.sqlite")
+        hostile(ledger)
+        report(ledger, directory / "report.html")
+
+    return once.directory("attacked", make) / "report.html"
 
 
 JOBS = {
@@ -162,26 +169,31 @@ JOBS = {
 
 
 @pytest.fixture(scope="session")
-def fleet(tmp_path_factory):
+def fleet():
     """fleet(job) → (its ledger, its page)"""
-    make_fleet, made = COMMAND.with_name("make_fleet"), {}
+    make_fleet = COMMAND.with_name("make_fleet")
     if not make_fleet.exists():
         pytest.skip(f"{make_fleet} is not built")
 
+    def make(directory, job):
+        subprocess.run([make_fleet, directory, *JOBS[job]], check=True, capture_output=True)
+        report(directory, directory / "report.html")
+
     def get(job):
-        if job not in made:
-            directory = tmp_path_factory.mktemp("fleet") / job
-            subprocess.run([make_fleet, directory, *JOBS[job]], check=True, capture_output=True)
-            made[job] = (directory / "ledger.sqlite", report(directory, directory / "report.html"))
-        return made[job]
+        directory = once.directory(f"fleet/{job}", lambda directory: make(directory, job))
+        return directory / "ledger.sqlite", directory / "report.html"
 
     return get
 
 
 @pytest.fixture(scope="session")
-def growing(reported, tmp_path_factory):
+def growing(reported):
     """A run whose evaluations keep what they return, recorded before there were sites: made-up ones, by category."""
-    directory = tmp_path_factory.mktemp("growing")
+    directory = once.directory("growing", lambda directory: grown(directory, reported))
+    return directory / "run.sqlite", directory / "report.html"
+
+
+def grown(directory, reported):
     ledger = shutil.copy(reported("life/leak-evaluation")[0], directory / "run.sqlite")
     db = sqlite3.connect(ledger)
     db.executescript("""
@@ -194,7 +206,7 @@ def growing(reported, tmp_path_factory):
           WHERE p.same_as IS NULL GROUP BY p.rank, p.period, a.site_id, a.category, a.module_id;""")
     db.commit()
     db.close()
-    return ledger, report(ledger, directory / "report.html")
+    report(ledger, directory / "report.html")
 
 
 # ---- in the browser ----
@@ -217,7 +229,7 @@ class Browser:
         return self.driver.execute_script(script, *arguments)
 
     def wait(self, script):
-        end = time.time() + 30
+        end = time.time() + 120
         while time.time() < end:
             value = self.js(script)
             if value:
@@ -298,6 +310,7 @@ def driver():
         options.add_argument(argument)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     driver = webdriver.Chrome(options=options, service=Service(DRIVER))
+    driver.set_script_timeout(300)
     yield driver
     driver.quit()
 

@@ -129,7 +129,7 @@ class Zsh:
     def send(self, text):
         os.write(self.terminal, text.encode())
 
-    def read(self, words, seconds=20):
+    def read(self, words, seconds=120):
         """What comes until all words have, or time is up."""
         text, end = "", time.monotonic() + seconds
         while time.monotonic() < end and not all(word in text for word in words):

@@ -106,25 +106,25 @@ class Watch:
         self.screen.feed(text)
         return bool(data)
 
-    def shows(self, pattern, seconds=60):
+    def shows(self, pattern, seconds=300):
         end = time.monotonic() + seconds
         while not re.search(pattern, self.screen.text):
             assert time.monotonic() < end, f"{pattern!r} does not come:\n{self.screen.text}"
             assert self.read(0.1), f"it ended without {pattern!r}:\n{self.screen.text}"
 
-    def frame(self, seconds=60):
+    def frame(self, seconds=300):
         """Reads to the end of the next picture, which clears what is below it."""
         end = time.monotonic() + seconds
         while "\x1b[J" not in self.raw:
             assert time.monotonic() < end and self.read(0.1), f"no whole picture comes:\n{self.screen.text}"
         self.raw = self.raw.rpartition("\x1b[J")[2]
 
-    def end(self, seconds=60):
+    def end(self, seconds=300):
         """The exit status."""
         end = time.monotonic() + seconds
         while self.read(0.1) and time.monotonic() < end:
             pass
-        return self.process.wait(60)
+        return self.process.wait(300)
 
     def __enter__(self):
         return self
@@ -239,7 +239,7 @@ def test_a_terminal_that_knows_no_escape_sequences_gets_none(tmp_path, term):
 def test_it_prints_blocks_where_there_is_no_terminal(tmp_path):
     for process in processes():
         finish_process(process, tmp_path / process.name)
-    done = subprocess.run([COMMAND, "watch", tmp_path], capture_output=True, text=True, timeout=30)
+    done = subprocess.run([COMMAND, "watch", tmp_path], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0 and "\x1b" not in done.stdout
     assert done.stdout.count("Alive on rank 0") == 1
     assert done.stdout.endswith(f"The job has ended; 'shardledger peaks {tmp_path}' tells the rest.\n")
@@ -252,7 +252,7 @@ from shardledger._companion import native
 from shardledger.kinds import KIND
 ALLOC, FREE, COMPLETED, SEGMENT = 1, 2, 3, 4  # enum sl_allocator_action
 native.load()
-lock, blocks, end = threading.Lock(), 64, time.monotonic() + 120
+lock, blocks, end = threading.Lock(), 64, time.monotonic() + 900
 native.allocator_event(SEGMENT, 0, 1 << 32, blocks << 20, 0, 0, 0)
 
 def allocate(first):
@@ -289,7 +289,7 @@ def test_a_process_is_followed_while_it_writes_and_when_it_is_killed(tmp_path):
     job = subprocess.Popen([sys.executable, "-c", LIVE_JOB], env=environment)
     watch = subprocess.Popen([COMMAND, "watch", run], stdout=subprocess.PIPE, text=True)
     try:
-        end = time.monotonic() + 60
+        end = time.monotonic() + 300
         while subprocess.run([COMMAND, "watch", run, "--once"], capture_output=True).returncode:
             assert time.monotonic() < end and job.poll() is None
             time.sleep(0.05)
@@ -307,7 +307,7 @@ def test_a_process_is_followed_while_it_writes_and_when_it_is_killed(tmp_path):
     finally:
         job.kill()
         watch.send_signal(signal.SIGINT)
-        text = watch.communicate(timeout=20)[0]
+        text = watch.communicate(timeout=120)[0]
     (ledger,) = query(run, "SELECT events_lost, (SELECT count(*) FROM gap) AS gaps, (SELECT coalesce(sum(bytes), 0) FROM"
                            " allocation WHERE free_ns IS NULL) AS bytes FROM rank")
     final = once(run)
@@ -347,6 +347,6 @@ def test_scripts_get_the_ledgers_figures(tmp_path):
     (["--interval", "0"], "--interval takes 1 to 3600 seconds"),
 ])
 def test_what_can_not_be_watched_is_said(tmp_path, arguments, says):
-    done = subprocess.run([COMMAND, "watch", *arguments], capture_output=True, text=True, cwd=tmp_path, timeout=30)
+    done = subprocess.run([COMMAND, "watch", *arguments], capture_output=True, text=True, cwd=tmp_path, timeout=300)
     assert done.returncode == 2 and done.stdout == ""
     assert says in done.stderr and done.stderr.count("\n") == 1

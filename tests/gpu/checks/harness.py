@@ -66,7 +66,7 @@ class Run:
         return contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True))
 
 
-def shardledger(*arguments, command=SHARDLEDGER, timeout=60):
+def shardledger(*arguments, command=SHARDLEDGER, timeout=300):
     """Runs the command and returns its stdout; a failure carries its last words."""
     done = subprocess.run(
         [command, *map(str, arguments)], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout

@@ -1,5 +1,5 @@
-// No command prints more than a screen unless it is asked to: of 256 ranks, and of a run of 500 steps. A sanitizer, which
-// multiplies the time, looks at what a command does with more of them than a screen has lines.
+// No command prints more than a screen unless it is asked to: of 256 ranks, and of a run of 500 steps. A sanitizer,
+// which multiplies the time, looks at what a command does with more of them than a screen has lines.
 #include "fakes/command.h"
 #include "fakes/fleet.h"
 #include "fakes/ledger_rows.h"

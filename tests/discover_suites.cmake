@@ -8,6 +8,6 @@ foreach(suite ${suites})
   string(REGEX MATCHALL "\n  " cases "${suite}")
   list(LENGTH cases cases) # long ones begin first
   string(APPEND text "add_test(\"${name}\" \"${EXECUTABLE}\" \"--gtest_filter=${name}.*\" \"--gtest_output=xml:${RESULTS}/${name}.xml\")\n"
-         "set_tests_properties(\"${name}\" PROPERTIES TIMEOUT 600 COST ${cases} WORKING_DIRECTORY \"${DIRECTORY}\")\n")
+         "set_tests_properties(\"${name}\" PROPERTIES TIMEOUT ${TIMEOUT} COST ${cases} WORKING_DIRECTORY \"${DIRECTORY}\")\n")
 endforeach()
 file(WRITE ${OUTPUT} "${text}")

@@ -30,13 +30,16 @@
 static void record_clocks(void);
 static void at_exit(void);
 
+/* Why the chain has lost what no gap record tells yet. */
+static uint32_t gap_reason(struct chain *chain) {
+  const bool at_limit = atomic_exchange_explicit(&chain->lost_at_limit, false, memory_order_relaxed) ||
+                        atomic_load_explicit(&sl_the_log.exhausted, memory_order_relaxed);
+  return at_limit ? sl_the_log.name_limit : sl_the_log.name_no_segment;
+}
+
 static void put_gap(struct chain *chain, uint64_t now) {
   uint64_t lost = atomic_exchange_explicit(&chain->lost, 0, memory_order_relaxed);
-  const struct sl_event_gap gap = {.source = sl_the_log.name_log,
-                                   .reason = atomic_load_explicit(&sl_the_log.exhausted, memory_order_relaxed)
-                                                 ? sl_the_log.name_limit
-                                                 : sl_the_log.name_no_segment,
-                                   .lost = lost};
+  const struct sl_event_gap gap = {.source = sl_the_log.name_log, .reason = gap_reason(chain), .lost = lost};
   sl_chain_put_timed(chain, now, SL_EVENT_gap, &gap, sizeof(gap), NULL, 0);
 }
 
@@ -89,6 +92,8 @@ static inline __attribute__((always_inline)) bool append(struct chain *chain, en
   uint64_t now = sl_clock_ns(CLOCK_REALTIME);
   if (UNLIKELY(sl_chain_room(chain) < (intptr_t)(need + PRELUDE_BYTES)) &&
       (need > WORDS_MAX * 8 || !chain_next_segment(chain, now, (intptr_t)(need + PRELUDE_BYTES)))) {
+    if (type != SL_EVENT_allocator && atomic_load_explicit(&sl_the_log.exhausted, memory_order_relaxed))
+      atomic_store_explicit(&chain->lost_at_limit, true, memory_order_relaxed);
     sl_chain_lose(chain, type);
     goto finish;
   }
@@ -175,29 +180,29 @@ static void finish_files(void) {
     sl_pool_end();
 }
 
-/* Brings all threads to rest. Returns how many events they have lost and not told. */
-static uint64_t chains_stop(void) {
-  uint64_t lost = 0;
+/* Brings all threads to rest. Adds what they have lost and not told to what the definitions have. */
+static void chains_stop(void) {
+  struct chain *const definitions = &sl_the_log.definitions;
   sl_off_set(OFF_ENDED);
   if (sl_the_log.have_barrier)
     syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
   const uint64_t until = sl_clock_ns(CLOCK_MONOTONIC) + IDLE_WAIT_NS;
   for (struct chain *chain = atomic_load(&sl_the_log.chains); chain; chain = chain->next) {
     chain->is_at_rest = chain_is_idle(chain, until);
-    lost += atomic_exchange(&chain->lost, 0);
+    atomic_fetch_add(&definitions->lost, atomic_exchange(&chain->lost, 0));
+    if (atomic_exchange(&chain->lost_at_limit, false))
+      atomic_store(&definitions->lost_at_limit, true);
   }
-  return lost;
 }
 
 /* Into the definitions chain goes what the threads' own segments had no room for. */
-static void definitions_end(uint64_t lost, const struct sl_event_process_end *end) {
+static void definitions_end(const struct sl_event_process_end *end) {
   struct sl_undisturbed before;
   if (!sl_log_lock(&before))
     return;
-  lost += atomic_exchange(&sl_the_log.definitions.lost, 0);
+  const uint64_t lost = atomic_exchange(&sl_the_log.definitions.lost, 0);
   if (lost) {
-    const struct sl_event_gap gap = {sl_the_log.name_log,
-                                     sl_the_log.exhausted ? sl_the_log.name_limit : sl_the_log.name_no_segment, lost};
+    const struct sl_event_gap gap = {sl_the_log.name_log, gap_reason(&sl_the_log.definitions), lost};
     sl_define_locked(SL_EVENT_gap, &gap, sizeof(gap), NULL, 0);
   }
   if (end)
@@ -226,8 +231,8 @@ static void log_end(uint64_t until_ns) {
   const struct chain *chain = sl_chain_mine();
   const bool end_recorded = chain && sl_chain_room(chain) >= (intptr_t)(sizeof(end) + HEADER_BYTES + PRELUDE_BYTES) &&
                             sl_log_append(SL_EVENT_process_end, &end, sizeof(end), NULL, 0);
-  const uint64_t lost = chains_stop();
-  definitions_end(lost, end_recorded ? NULL : &end);
+  chains_stop();
+  definitions_end(end_recorded ? NULL : &end);
   if (!sl_pool_has_started() && !(__atomic_load_n(&sl_log_off, __ATOMIC_RELAXED) & OFF_FAILED))
     sl_say("the file system of SHARDLEDGER_DIR=%s does not answer: there is no log", sl_option_text(SL_OPTION_dir));
   else

@@ -49,7 +49,8 @@ struct chain {
   bool is_left;              /* it has a segment that no thread has gone on in since the last tick */
   bool is_new;               /* its thread has recorded nothing yet */
   bool is_at_rest;           /* at the end: nobody writes to it any more */
-  atomic_uint_fast32_t lost; /* since the last gap record */
+  atomic_uint_fast32_t lost; /* since the last gap record, */
+  atomic_bool lost_at_limit; /* some of them for the size limit, though there may be room by now */
   struct chain *next;
   struct sl_thread state; /* its thread's */
 };

@@ -484,8 +484,10 @@ int sl_pool_work(void) {
   count_dropped();
   if (atomic_exchange(&pool.new_stopgaps, false)) {
     int r = sl_written_all(true, segment_path);
-    if (r < 0)
+    if (r < 0) {
+      atomic_store(&pool.new_stopgaps, true); /* nothing else comes first when there are descriptors again */
       return r;
+    }
   }
   if (atomic_load_explicit(&pool.ready_count, memory_order_relaxed) <
       atomic_load_explicit(&pool.wanted, memory_order_relaxed)) {

@@ -45,7 +45,7 @@ void read_all(int out, int error, CommandResult &result) {
   struct pollfd streams[2] = {{out, POLLIN, 0}, {error, POLLIN, 0}};
   std::string *texts[2] = {&result.out, &result.error};
   int open = error >= 0 ? 2 : 1;
-  while (open > 0 && poll(streams, 2, 60000) > 0)
+  while (open > 0 && poll(streams, 2, 300'000) > 0)
     for (int i = 0; i < 2; i++) {
       char buffer[4096];
       if (streams[i].fd < 0 || !streams[i].revents)

@@ -15,7 +15,8 @@ struct fake_nvml {
   int calls;                     /* of the list */
   unsigned long long free_bytes; /* of the device */
   int looks;                     /* how often that was asked for */
-  int hangs;                     /* whether the next question is never answered */
+  int hangs;                     /* whether the next question is never answered, */
+  int asked;                     /* and whether it has come */
 };
 
 struct fake_nvml *fake_nvml(void);

@@ -1,5 +1,6 @@
 /* The host's life, as its log has it: its end, forks, kills, full disks. */
 #include "fakes/rounds.h"
+#include "fakes/sanitizers.h"
 #include "plugin/marks.h"
 
 extern "C" {
@@ -26,12 +27,6 @@ extern "C" {
 
 namespace fs = std::filesystem;
 
-#ifdef __SANITIZE_THREAD__
-constexpr bool TSAN = true; /* It allows no threads in forked children, and ends with the thread's second round. */
-#else
-constexpr bool TSAN = false;
-#endif
-
 namespace {
 
 TEST(EventLog, TellsAnOrderlyEndFromAnAbruptOne) {
@@ -54,7 +49,7 @@ TEST(EventLog, EndsInTimeWhenACallbackHangs) {
     mark(1);
     auto start = std::chrono::steady_clock::now();
     sl_log_end(200);
-    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(60)) << "and not for ever";
     EXPECT_FALSE(mark(2));
   });
   EXPECT_EQ(ALL(recording, process_end).size(), 1u);
@@ -91,7 +86,7 @@ TEST(EventLog, StaysSilentInAForkedChild) {
       EXPECT_FALSE(sl_log_active());
       EXPECT_FALSE(mark(2));
       sl_log_name("a name that only the child has");
-      if (!TSAN)
+      if (!TSAN) /* which allows no threads in forked children */
         std::thread([] { EXPECT_FALSE(mark(3)); }).join();
       sl_log_end(500);
       exit(testing::Test::HasFailure() ? 1 : 0);
@@ -151,7 +146,7 @@ public:
   }
   /* Of its log; waits for it, which takes a while on a busy machine. */
   fs::path directory() const {
-    for (int i = 0; fs::is_empty(root) && i < 20'000; i++)
+    for (int i = 0; fs::is_empty(root) && i < 120'000; i++)
       usleep(500);
     return fs::directory_iterator(root)->path();
   }
@@ -208,17 +203,21 @@ TEST(EventLog, LosesNothingThatWasCommittedToAKill) {
 }
 
 TEST(EventLog, CanBeReadWhileItIsWritten) {
-  Writer writer([] {
-    for (uint64_t i = 0; i < 1'000'000;) {
+  constexpr uint64_t COUNT = 1'000'000;
+  void *shared = mmap(nullptr, sizeof(Progress), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  auto progress = new (shared) Progress{};
+  Writer writer([progress] {
+    for (uint64_t i = 0; i < COUNT;) {
       i += mark(i);
+      progress->committed[0] = i;
       if (i % 10'000 == 0)
         usleep(3'000);
     }
   });
-  writer.directory();
-  usleep(50'000);
+  while (!progress->committed[0])
+    usleep(500);
   uint64_t most = 0;
-  for (int round = 0; round < 30 || (most <= 10'000 && round < 10'000); round++) {
+  for (int round = 0; (round < 30 && most < COUNT) || (most <= 10'000 && round < 10'000); round++) {
     sl_log *log = nullptr;
     sl_error error = {};
     ASSERT_EQ(sl_log_open(writer.directory().c_str(), &log, &error), 0) << error.text;
@@ -236,6 +235,7 @@ TEST(EventLog, CanBeReadWhileItIsWritten) {
     sl_log_close(log);
   }
   EXPECT_GT(most, 10'000u);
+  munmap(shared, sizeof(Progress));
 }
 
 TEST(EventLog, GoesOnWithoutALogWhenItsFilesMayNotGrow) {

@@ -1,5 +1,6 @@
 /* The writer, through the reader: what is recorded, and what is counted as lost. */
 #include "fakes/rounds.h"
+#include "fakes/sanitizers.h"
 #include "plugin/marks.h"
 
 #include "plugin/format/log_format.h"
@@ -23,12 +24,6 @@ extern "C" {
 #include <unistd.h>
 
 namespace fs = std::filesystem;
-
-#ifdef __SANITIZE_THREAD__
-constexpr bool TSAN = true; /* It allows no threads in forked children, and ends with the thread's second round. */
-#else
-constexpr bool TSAN = false;
-#endif
 
 namespace {
 
@@ -306,15 +301,18 @@ TEST(EventLog, LetsAThreadGoOnInTheSegmentOfOneThatEnded) {
 TEST(EventLog, SealsWhatThreadsLeftThatNobodyFollows) {
   Recording recording = record({}, [] {
     std::vector<std::thread> threads;
+    std::atomic<int> begun{0};
     for (uint64_t t = 0; t < 10; t++)
-      threads.emplace_back([t] {
+      threads.emplace_back([&begun, t] {
         mark(t);
-        usleep(100'000); /* none ends before the last one has begun */
+        begun++;
+        while (begun < 10) /* none ends before the last one has begun */
+          usleep(1'000);
       });
     for (auto &thread : threads)
       thread.join();
     const std::string sealed = std::string(sl_log_directory()) + "/" SL_SEALED_NAME;
-    for (int i = 0; i < 500 && !fs::exists(sealed); i++)
+    for (int i = 0; i < 6'000 && !fs::exists(sealed); i++)
       usleep(10'000);
     EXPECT_TRUE(fs::exists(sealed));
   });
@@ -388,7 +386,7 @@ TEST(EventLog, LetsManyProcessesStartAtOnceInOneDirectory) {
 TEST(EventLog, TakesEventsAfterTheThreadsOwnEnd) {
   static pthread_key_t late;
   Recording recording = record({}, [] {
-    /* A destructor that runs again and again, in all rounds that there are. */
+    /* A destructor that runs again and again, in all rounds that there are; TSan ends with the second. */
     pthread_key_create(&late, [](void *count) {
       mark((uint64_t)(uintptr_t)count);
       if ((uintptr_t)count < (TSAN ? 2 : 4))
@@ -483,7 +481,7 @@ TEST(EventLog, StopsAtTheSizeLimitAndCountsTheRest) {
     };
     for (int i = 0; i < 30; i++) {
       marks(20'000);
-      pause_for_helper();
+      usleep(20'000);
     }
     /* Until the helper thread has come to the limit: on a busy machine it may have met few of these so far. */
     for (int i = 0; i < 3'000 && !has_gap(sl_log_directory(), "SHARDLEDGER_MAX_BYTES reached"); i++) {

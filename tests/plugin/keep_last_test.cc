@@ -211,12 +211,12 @@ protected:
     return status;
   }
   fs::path directory() const {
-    for (int i = 0; fs::is_empty(root) && i < 20'000; i++)
+    for (int i = 0; fs::is_empty(root) && i < 120'000; i++)
       usleep(500);
     return fs::directory_iterator(root)->path();
   }
   void wait_for(const std::string &file) {
-    for (int i = 0; !fs::exists(directory() / file) && i < 30'000; i++)
+    for (int i = 0; !fs::exists(directory() / file) && i < 300'000; i++)
       usleep(1'000);
   }
 

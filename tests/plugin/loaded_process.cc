@@ -99,7 +99,7 @@ void LoadedProcess::kill() {
 
 int LoadedProcess::wait() {
   int status = -1;
-  for (int i = 0; i < 40'000; i++) {
+  for (int i = 0; i < 240'000; i++) {
     if (waitpid(pid, &status, WNOHANG) == pid) {
       ended_at = now();
       pid = 0;

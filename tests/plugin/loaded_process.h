@@ -24,7 +24,7 @@ public:
   LoadedProcess(const LoadedProcess &) = delete;
 
   void kill();
-  /* Waits for its end: the status as waitpid gives it, or -1 and a failure when it takes longer than 20 seconds. */
+  /* Waits for its end: the status as waitpid gives it, or -1 and a failure when it takes longer than two minutes. */
   int wait();
   /* Seconds from the start of body to the end that wait saw. */
   double seconds() const;

@@ -73,15 +73,15 @@ TEST(LogWritten, AKillLosesTheLastSecondAndNoMore) {
     setenv("SHARDLEDGER_FILES", "written", 1);
     for (uint64_t i = 0; i < 1'000; i++)
       mark(i);
-    for (int i = 0; i < 2'000 && ALL(read_recording(root), range_mark).size() < 1'000; i++)
-      usleep(10'000);
-    mark(1'000); /* just after a write, a second before the next one */
+    eventually([&] { return ALL(recorded_so_far(), range_mark).size() == 1'000; });
+    mark(1'000); /* just after a write, most often a second before the next one */
     raise(SIGKILL);
   }
   waitpid(child, nullptr, 0);
   const Recording recording = read_recording(root);
   const auto marks = ALL(recording, range_mark);
-  EXPECT_EQ(marks.size(), 1'000u);
+  EXPECT_GE(marks.size(), 1'000u);
+  EXPECT_LE(marks.size(), 1'001u);
   EXPECT_FALSE(recording.names.empty());
   fs::remove_all(root);
 }
@@ -139,7 +139,7 @@ TEST(LogWritten, AFullDiskEndsTheRecordingAndNotTheProgram) {
     if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
         mount("tmpfs", directory, "tmpfs", 0, "size=64k,mode=700") != 0)
       return;
-    for (int i = 0; i < 3'000 && sl_log_active(); i++) {
+    for (int i = 0; i < 60'000 && sl_log_active(); i++) {
       for (int j = 0; j < 100; j++)
         mark(1);
       usleep(1'000);

@@ -60,6 +60,13 @@ Recording record(const Environment &environment, const std::function<void()> &bo
 /* What a process that was started elsewhere has recorded in root, the SHARDLEDGER_DIR it had. */
 Recording read_recording(const std::string &root);
 
+/* What this process has recorded in its SHARDLEDGER_DIR by now, as far as it can be read: its files are being written.
+ */
+Recording recorded_so_far();
+
+/* Waits until it is so. False: it took a minute. */
+bool eventually(const std::function<bool()> &condition);
+
 /* Whether the log in directory, which may still be written, has a gap of that reason by now. */
 bool has_gap(const std::string &directory, const std::string &reason);
 

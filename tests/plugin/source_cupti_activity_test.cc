@@ -108,15 +108,6 @@ struct Process : CuptiProcess {
   }
 };
 
-bool eventually(const std::function<bool()> &condition) {
-  for (int i = 0; i < 500; i++) {
-    if (condition())
-      return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-  return false;
-}
-
 } // namespace
 
 const char SAMPLED[] = "device times in steps 0 to 9 and in every 20th; SHARDLEDGER_STEPS=all times every step";

@@ -4,6 +4,7 @@
  */
 #include "fakes/fake_cuda.h"
 #include "fakes/fake_cupti.h"
+#include "fakes/sanitizers.h"
 #include "plugin/recorded.h"
 
 extern "C" {
@@ -20,12 +21,6 @@ extern "C" {
 #include <unistd.h>
 
 namespace fs = std::filesystem;
-
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-constexpr bool SANITIZED = true; /* They have an allocator of their own. */
-#else
-constexpr bool SANITIZED = false;
-#endif
 
 namespace {
 

@@ -1,7 +1,7 @@
 // What the tests of keep-last share: a log that grows fast, and `shardledger trim` beside the process.
 #pragma once
 
-#include "plugin/format/log_format.h"
+#include "plugin/marks.h"
 #include "plugin/shardledger.h"
 
 extern "C" {
@@ -76,13 +76,6 @@ inline uint64_t bytes_of(const fs::path &directory) {
   for (const auto &file : files[0])
     bytes += file.second;
   return files[0] == files[1] ? bytes : 0;
-}
-
-/* Has a segment that no thread has taken yet: its header has no check. */
-inline bool is_ready(const fs::path &file) {
-  sl_segment_header header = {};
-  std::ifstream(file, std::ios::binary).read((char *)&header, sizeof(header));
-  return header.magic == SL_SEGMENT_MAGIC && header.check == 0;
 }
 
 /* Whether a busy machine leaves helper thread or trimmer no time: then events would be lost, which is another test's.

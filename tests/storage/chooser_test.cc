@@ -1,4 +1,6 @@
 // The allocator that chooses blocks itself: PyTorch's rules one by one, and its order of free blocks against std::set.
+#include "fakes/sanitizers.h"
+
 extern "C" {
 #include "storage/allocator/chooser.h"
 #include "storage/allocator/free_tree.h"
@@ -6,11 +8,11 @@ extern "C" {
 
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <memory>
 #include <random>
 #include <set>
 #include <string>
+#include <time.h>
 #include <utility>
 #include <vector>
 
@@ -359,7 +361,21 @@ TEST_F(Chooser, WhatWasThereBeforeIsSplitAsItWas) {
   EXPECT_EQ(reserved(), 20 * kMiB);
 }
 
-TEST_F(Chooser, AStepOfTwoThousandAllocationsTakesLessThanAMillisecond) {
+#ifdef NDEBUG
+constexpr bool IS_OPTIMIZED = !SANITIZED;
+#else
+constexpr bool IS_OPTIMIZED = false;
+#endif
+
+// Of this thread.
+double processor_seconds() {
+  timespec time;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
+// Half a millisecond where this was written.
+TEST_F(Chooser, AStepOfTwoThousandAllocationsTakesLessThanFiveMilliseconds) {
   begin();
   std::mt19937 random(3);
   std::vector<uint64_t> sizes(2000);
@@ -368,7 +384,7 @@ TEST_F(Chooser, AStepOfTwoThousandAllocationsTakesLessThanAMillisecond) {
   std::vector<sl_chosen_block *> blocks(sizes.size());
   double best = 1e9;
   for (int step = 0; step < 20; step++) {
-    auto start = std::chrono::steady_clock::now();
+    const double start = processor_seconds();
     for (size_t i = 0; i < sizes.size(); i++) {
       ASSERT_EQ(sl_chooser_request(chooser, main, sizes[i], &blocks[i]), 0);
       if (i % 2) {
@@ -380,20 +396,19 @@ TEST_F(Chooser, AStepOfTwoThousandAllocationsTakesLessThanAMillisecond) {
       sl_chooser_release(chooser, block);
       sl_chooser_complete(chooser, block);
     }
-    std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
-    best = std::min(best, took.count());
+    best = std::min(best, processor_seconds() - start);
   }
-#if defined(__OPTIMIZE__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-  EXPECT_LT(best, 1.0);
-#endif
-  RecordProperty("milliseconds", std::to_string(best));
+  if (IS_OPTIMIZED) {
+    EXPECT_LT(best, 0.005);
+  }
+  RecordProperty("seconds", std::to_string(best));
 }
 
 TEST_F(Chooser, AMillionAllocationsTakeLessThanTenSeconds) {
   begin("expandable_segments:True,large_segment_size_mb:2");
   std::mt19937 random(5);
   std::vector<sl_chosen_block *> blocks(20000); // alive at once, in any order
-  auto start = std::chrono::steady_clock::now();
+  const double start = processor_seconds();
   for (int i = 0; i < 1000000; i++) {
     sl_chosen_block *&block = blocks[random() % blocks.size()];
     if (block) {
@@ -402,11 +417,11 @@ TEST_F(Chooser, AMillionAllocationsTakeLessThanTenSeconds) {
     }
     ASSERT_EQ(sl_chooser_request(chooser, main, 512 + random() % (random() % 8 ? 64 * kKiB : 8 * kMiB), &block), 0);
   }
-  std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-#if defined(__OPTIMIZE__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-  EXPECT_LT(took.count(), 10.0);
-#endif
-  RecordProperty("seconds", std::to_string(took.count()));
+  const double took = processor_seconds() - start;
+  if (IS_OPTIMIZED) {
+    EXPECT_LT(took, 10);
+  }
+  RecordProperty("seconds", std::to_string(took));
 }
 
 } // namespace

@@ -1,6 +1,7 @@
 // What a log costs its reader: time that grows with its size, and memory that does not grow beyond that, for every kind
 // of record. Each log is built twice, the second time four times as long, and made into a ledger in a child process.
 #include "fakes/log_builder.h"
+#include "fakes/sanitizers.h"
 #include "plugin/format/log_format.h"
 
 extern "C" {
@@ -27,13 +28,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool sanitized = true; // which takes memory of its own
-constexpr uint64_t SMALL = 1000;
-#else
-constexpr bool sanitized = false;
-constexpr uint64_t SMALL = 4000;
-#endif
+constexpr uint64_t SMALL = SANITIZED ? 1000 : 4000; // a sanitizer takes memory of its own
 constexpr uint64_t BASE = 1ull << 40, MiB = 1 << 20;
 constexpr double QUADRATIC = 8, SLACK_S = 0.1; // four times as long a log takes four times as long, and not sixteen
 
@@ -97,7 +92,7 @@ void expect_linear(const std::function<void(const fs::path &, uint64_t)> &write,
   write(small / "host-1-1", size);
   const Cost one = cost_of(small);
   EXPECT_EQ(one.result, 0);
-  if (sanitized)
+  if (SANITIZED)
     return;
   write(large / "host-1-1", 4 * size);
   const Cost four = cost_of(large), least = cost_of(empty);
@@ -490,10 +485,10 @@ void write_bomb(const fs::path &process, uint32_t threads, uint64_t bytes) {
 
 TEST(Bombs, SegmentsOfManyThreadsTakeABoundedAmountOfMemory) {
   Directory scratch;
-  write_bomb(scratch.path / "run" / "host-1-1", sanitized ? 20 : 1000, SL_SEGMENT_BYTES - 64); // 250 MiB
+  write_bomb(scratch.path / "run" / "host-1-1", SANITIZED ? 20 : 1000, SL_SEGMENT_BYTES - 64); // 250 MiB
   const Cost cost = cost_of(scratch.path / "run");
   EXPECT_EQ(cost.result, 0);
-  if (!sanitized) {
+  if (!SANITIZED) {
     EXPECT_LT(cost.bytes, 200 * MiB);
   }
 }
@@ -503,8 +498,8 @@ TEST(Bombs, ASegmentIsAsLargeAsAWriterMakesItAndNoLarger) {
   write_bomb(scratch.path / "run" / "host-1-1", 30, 16 * MiB);
   const Cost cost = cost_of(scratch.path / "run");
   EXPECT_EQ(cost.result, 0) << "the definitions are there";
-  EXPECT_LT(cost.seconds, sanitized ? 10 : 1);
-  if (!sanitized) {
+  EXPECT_LT(cost.seconds, SANITIZED ? 10 : 1);
+  if (!SANITIZED) {
     EXPECT_LT(cost.bytes, 64 * MiB);
   }
 }
@@ -538,8 +533,8 @@ TEST(Bombs, WhatASparseFileDoesNotHaveIsNotRead) {
     fs::resize_file(process / name, 1ull << 40);
   const Cost cost = cost_of(scratch.path / "run");
   EXPECT_EQ(cost.result, 0);
-  EXPECT_LT(cost.seconds, sanitized ? 10 : 2);
-  if (!sanitized) {
+  EXPECT_LT(cost.seconds, SANITIZED ? 10 : 2);
+  if (!SANITIZED) {
     EXPECT_LT(cost.bytes, 64 * MiB);
   }
 }

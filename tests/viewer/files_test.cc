@@ -1,6 +1,7 @@
 /* Files that others made, or that lie where others can get at: links, pipes, names, endless views, failing disks. */
 #include "fakes/command.h"
 #include "fakes/ledger_rows.h"
+#include "fakes/sanitizers.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -12,14 +13,6 @@
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define SANITIZED 1
-#endif
-#endif
 
 extern "C" {
 #include "storage/tables/db.h"
@@ -243,15 +236,16 @@ TEST_F(Files, ViewsOfALedgerAreNotAsked) {
 
 TEST_F(Files, AQueryThatNeverEndsIsEndedByCtrlC) {
   ASSERT_EQ(shardledger({"ingest", run}).status, 0);
+  const auto ignored = signal(SIGINT, SIG_DFL); /* by a background job's shell */
   pid_t child = fork();
   if (child == 0) {
-    signal(SIGINT, SIG_DFL); /* which a background job's shell has ignored */
     const std::string command = std::string(SL_BUILD_DIR) + "/bin/shardledger";
     execl(command.c_str(), command.c_str(), "query",
           "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT max(x) FROM n", run.c_str(), nullptr);
     _exit(98);
   }
   std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  signal(SIGINT, ignored);
   kill(child, SIGINT);
   int status = 0;
   waitpid(child, &status, 0);
@@ -261,9 +255,8 @@ TEST_F(Files, AQueryThatNeverEndsIsEndedByCtrlC) {
 /* ---- disks that fail ---- */
 
 TEST_F(Files, AReadThatFailsIsAnErrorAndNoDamage) {
-#ifdef SANITIZED
-  GTEST_SKIP() << "nothing can be preloaded";
-#endif
+  if (SANITIZED)
+    GTEST_SKIP() << "nothing can be preloaded";
   std::string segment;
   for (const auto &entry : fs::directory_iterator(process()))
     if (entry.path().extension() == ".slog" && fs::file_size(entry.path()) > 1000)

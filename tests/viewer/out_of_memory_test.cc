@@ -5,6 +5,7 @@
 #include "fakes/command.h"
 #include "fakes/ledger_rows.h"
 #include "fakes/rounds.h"
+#include "fakes/sanitizers.h"
 
 #include <algorithm>
 #include <cmath>
@@ -14,14 +15,6 @@
 #include <map>
 #include <random>
 #include <set>
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define SANITIZED 1
-#endif
-#endif
 
 namespace fs = std::filesystem;
 
@@ -67,9 +60,8 @@ const Case cases[] = {
 class OutOfMemory : public testing::TestWithParam<Case> {
 protected:
   void SetUp() override {
-#ifdef SANITIZED
-    GTEST_SKIP() << "the sanitizer has its own malloc";
-#endif
+    if (SANITIZED)
+      GTEST_SKIP() << "the sanitizer has its own malloc";
     const struct {
       const char *argument, *recorded;
       bool has_ledger;

@@ -1,15 +1,12 @@
 #include "fakes/command.h"
 #include "fakes/ledger_builder.h"
+#include "fakes/sanitizers.h"
 
 #include <gtest/gtest.h>
 
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int SLOWER = 4; // a sanitized command takes its time
-#else
-constexpr int SLOWER = 1;
-#endif
+constexpr int SLOWER = SANITIZED ? 4 : 1; // a sanitized command takes its time
 
 using testing::Test;
 

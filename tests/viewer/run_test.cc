@@ -209,7 +209,7 @@ protected:
     ready = directory / "ready" + std::to_string(signal);
     trace = ready + ".trace";
     return "trap 'echo got >> " + trace + "' " + std::to_string(signal) + "; : > " + ready +
-           "; i=0; while [ $i -lt 400 ] && ! [ -s " + trace +
+           "; i=0; while [ $i -lt 3000 ] && ! [ -s " + trace +
            " ]; do sleep 0.02; i=$((i+1)); done; sleep 0.2; sleep 0.05; exit 40";
   }
   [[noreturn]] void become(const std::string &script) {
@@ -219,7 +219,7 @@ protected:
     _exit(98);
   }
   void wait_until_ready() {
-    for (int i = 0; i < 1000 && access(ready.c_str(), F_OK) != 0; i++)
+    for (int i = 0; i < 6000 && access(ready.c_str(), F_OK) != 0; i++)
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
   template <typename Send> void expect_once(int signal, Send send) {

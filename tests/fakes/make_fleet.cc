@@ -94,7 +94,7 @@ void take(Fleet &fleet, const std::string &name, const std::string &value) {
 int main(int argc, char **argv) {
   Fleet fleet;
   try {
-    if (argc < 2 || argc % 2)
+    if (argc < 2 || argc % 2 || argv[1][0] == '-')
       throw std::invalid_argument("DIRECTORY");
     for (int i = 2; i < argc; i += 2)
       take(fleet, argv[i], argv[i + 1]);

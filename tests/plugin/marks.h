@@ -22,6 +22,13 @@ inline bool mark(uint64_t value, uint32_t name = 0) {
   return sl_log_append(SL_EVENT_range_mark, &event, sizeof(event), nullptr, 0);
 }
 
+/* 0 of one that the helper thread has sealed or removed meanwhile. */
+inline uint64_t bytes_of(const std::filesystem::directory_entry &file) {
+  std::error_code gone;
+  const uint64_t bytes = file.file_size(gone);
+  return gone ? 0 : bytes;
+}
+
 /* Has a segment that no thread has taken yet: its header has no check. */
 inline bool is_ready(const std::filesystem::path &file) {
   sl_segment_header header = {};

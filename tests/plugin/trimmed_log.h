@@ -67,11 +67,8 @@ private:
 inline uint64_t bytes_of(const fs::path &directory) {
   std::map<fs::path, uint64_t> files[2];
   for (auto &look : files)
-    for (const auto &file : fs::directory_iterator(directory)) {
-      std::error_code gone;
-      const uint64_t size = fs::file_size(file, gone);
-      look[file.path()] = gone ? 0 : size;
-    }
+    for (const auto &file : fs::directory_iterator(directory))
+      look[file.path()] = bytes_of(file);
   uint64_t bytes = 0;
   for (const auto &file : files[0])
     bytes += file.second;

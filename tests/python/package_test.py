@@ -16,6 +16,7 @@ import zipfile
 
 import pytest
 import readers
+from checks import once
 from conftest import BUILD, PLUGIN
 from exported import COMMAND
 
@@ -63,12 +64,17 @@ def bridges(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory, bridges):
+def wheel(bridges):
     for name in ("scikit_build_core", "auditwheel", "ziglang"):
         if importlib.util.find_spec(name) is None:
             pytest.skip(f"{name} is not installed; scripts/setup --tests does it")
-    (found,) = run(ROOT / "scripts" / "wheel", "--bridges", bridges[1], tmp_path_factory.mktemp("wheel"), SHARDLEDGER_TEST_ENV=sys.prefix).split()
-    return pathlib.Path(found)
+
+    def make(directory):
+        (made,) = run(ROOT / "scripts" / "wheel", "--bridges", bridges[1], directory, SHARDLEDGER_TEST_ENV=sys.prefix).split()
+        assert pathlib.Path(made).parent == directory
+
+    (found,) = once.directory("wheel", make).glob("*.whl")
+    return found
 
 
 class Installed:

@@ -1,6 +1,7 @@
 """Models that nothing calls: found after the first steps, and tagged like any other."""
 
 import copy
+import gc
 import time
 
 import pytest
@@ -10,6 +11,12 @@ from torch import nn
 from small_model import Model, address
 
 from shardledger._companion.tagging import uncalled
+
+
+@pytest.fixture(autouse=True)
+def alone():
+    """Models of tests before are gone."""
+    gc.collect()
 
 
 def owners(calls):
@@ -96,14 +103,18 @@ def test_what_two_models_share_stays_with_the_one_that_is_called(companion):
     assert found[address(average.linear.weight)] == ("param", "Average", "linear.weight")
 
 
+class Holder(nn.Module):
+    """Of a class of its own, as models of other tests may still be there."""
+
+
 def test_a_holder_of_a_called_model_is_left_alone_and_its_other_parts_are_found(companion):
-    holder = nn.Module()
+    holder = Holder()
     holder.model, holder.average = Model(), Average()
     train(holder.model)
     found = owners(companion.calls)
     assert found[address(holder.model.linear.weight)] == ("param", "Model", "linear.weight")
     assert found[address(holder.average.linear.weight)] == ("param", "Average", "linear.weight")
-    assert "Module" not in {call[4] for call in companion.calls.named("module")}
+    assert "Holder" not in {call[4] for call in companion.calls.named("module")}
 
 
 def test_a_model_that_is_called_later_gets_its_ranges_then(companion):

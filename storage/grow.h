@@ -32,8 +32,10 @@ static inline void *sl_list_room(void *list, size_t count, size_t *capacity, siz
   return grown;
 }
 
-/* One element more: where it is, with nothing written there yet, and count has counted it. NULL: no memory, and the
- * list is as it was. */
+/*
+ * One element more: where it is, with nothing written there yet, and count has counted it. NULL: no memory, and the
+ * list is as it was.
+ */
 #define SL_LIST_ADD(list, count) SL_LIST_ADD_IN(list, count, sl_list_grow(list, (size_t)(count), sizeof *(list)))
 
 /* The same where the room is kept from use to use. */

@@ -50,14 +50,16 @@ static inline unsigned sl_hash_number(const void *key, size_t bytes) {
     }                                                                                                                  \
   } while (0)
 
-/* The element whose key `field` has this value, which is in a variable; a new one of zeroes where there is none. NULL:
- * no memory. */
+/*
+ * The element whose key `field` has this value, which is in a variable; a new one of zeroes where there is none. NULL:
+ * no memory.
+ */
 #define SL_HASH_FIND_OR_ADD(head, field, value, element)                                                               \
   do {                                                                                                                 \
     HASH_FIND(hh, head, &(value), sizeof(value), element);                                                             \
     if (!(element) && ((element) = calloc(1, sizeof *(element)))) {                                                    \
       _Static_assert(sizeof(value) == sizeof((element)->field), "a key of the table");                                 \
-      (element)->field = (value);                                                                                      \
+      memcpy(&(element)->field, &(value), sizeof(value)); /* all of its bytes count */                                 \
       SL_HASH_ADD(head, field, element);                                                                               \
     }                                                                                                                  \
   } while (0)

@@ -1,5 +1,4 @@
-/* Which device it is, by the driver: its event in the log, and what finds it in NVML. No context is needed or touched.
- */
+/* Which device it is, by the driver: its event in the log, and its uuid for NVML. No context is needed or touched. */
 #ifndef SHARDLEDGER_DEVICE_DESCRIPTION_H
 #define SHARDLEDGER_DEVICE_DESCRIPTION_H
 

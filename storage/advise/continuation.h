@@ -2,10 +2,10 @@
  * A run that ran out of memory, gone on with: what would it have asked for, had the request been served? Two kinds of
  * rest can be told from its record:
  *
- * - step: an earlier step asked for the same up to there, request by request, and freed the same of it. The rest is
- * that step's.
- * - optimizer: it is AdamW's first step, which had begun to make its states. The rest are those of the parameters that
- *   have none yet, in their order, and one temporary a parameter (foreach, the default).
+ * - step: an earlier step asked for the same up to there, request by request, and freed the same of it.
+ *   The rest is that step's.
+ * - optimizer: it is AdamW's first step, which had begun to make its states. The rest are those of the
+ *   parameters that have none yet, in their order, and one temporary a parameter (foreach, the default).
  *
  * All else is unknown: what comes then may take more than anything that was recorded.
  */

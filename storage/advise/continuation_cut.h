@@ -4,7 +4,7 @@
 
 #include "continuation.h"
 
-struct sl_cut {    /* where a tape ends for now */
+struct sl_cut {    /* the end of a tape, which moves on with each event that is put behind it */
   uint64_t event;  /* the refused request's */
   size_t period;   /* of sl_tape.periods */
   uint64_t number; /* of the next event that is put */

@@ -279,7 +279,7 @@ TEST(EventLog, LetsAThreadGoOnInTheSegmentOfOneThatEnded) {
       }).join();
     size_t files = 0;
     for (const auto &file : fs::directory_iterator(sl_log_directory()))
-      files += bytes_of(file) == SL_SEGMENT_BYTES;
+      files += file_bytes(file) == SL_SEGMENT_BYTES;
     EXPECT_LT(files, 16u) << "the ready ones, the definitions' and the last one that the threads used";
   });
   EXPECT_EQ(recording.lost(), 0u);
@@ -492,7 +492,7 @@ TEST(EventLog, StopsAtTheSizeLimitAndCountsTheRest) {
     ++*made;
     uint64_t bytes = 0;
     for (const auto &file : fs::directory_iterator(sl_log_directory()))
-      bytes += bytes_of(file);
+      bytes += file_bytes(file);
     EXPECT_LE(bytes, 4u << 20);
     EXPECT_GT(bytes, 3u << 20);
     EXPECT_TRUE(sl_log_active()) << "still counting";

@@ -134,7 +134,7 @@ TEST(KeepLastOption, StopsWhereNobodyTrimsAndGoesOnWhenSomebodyDoes) {
         failed += said().find(line) != std::string::npos;
         usleep(1'000);
       }
-    EXPECT_LE(bytes_of(sl_log_directory()), LIMIT);
+    EXPECT_LE(directory_bytes(sl_log_directory()), LIMIT);
     Trimmer trimmer;
     trimmer.start(getenv("SHARDLEDGER_DIR"));
     pause_for_helper(); /* until there is room again, before the thread tells what it has lost */
@@ -169,7 +169,7 @@ TEST(KeepLastOption, IsCarriedOutByRun) {
   for (const auto &entry : fs::directory_iterator(run))
     if (entry.is_directory())
       process = entry.path();
-  EXPECT_LE(bytes_of(process), CAP + MIB);
+  EXPECT_LE(directory_bytes(process), CAP + MIB);
   fs::remove(run + "/ledger.sqlite");
   const Recording recording = read_recording(run);
   const auto starts = ALL(recording, range_start);

@@ -279,7 +279,7 @@ TEST_F(KeepLast, KeepsTheFirstAndTheLatestStepsWithinTheLimit) {
   uint64_t largest = 0;
   while (truth->steps < STEPS - 10 && waitpid(pid, nullptr, WNOHANG) == 0) {
     if (!fs::is_empty(root))
-      largest = std::max(largest, bytes_of(directory()));
+      largest = std::max(largest, directory_bytes(directory()));
     usleep(5'000);
   }
   EXPECT_EQ(wait(), 0);

@@ -23,7 +23,7 @@ inline bool mark(uint64_t value, uint32_t name = 0) {
 }
 
 /* 0 of one that the helper thread has sealed or removed meanwhile. */
-inline uint64_t bytes_of(const std::filesystem::directory_entry &file) {
+inline uint64_t file_bytes(const std::filesystem::directory_entry &file) {
   std::error_code gone;
   const uint64_t bytes = file.file_size(gone);
   return gone ? 0 : bytes;

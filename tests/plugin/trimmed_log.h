@@ -64,11 +64,11 @@ private:
 };
 
 /* 0 where files came or went meanwhile: then the sum is of no instant. */
-inline uint64_t bytes_of(const fs::path &directory) {
+inline uint64_t directory_bytes(const fs::path &directory) {
   std::map<fs::path, uint64_t> files[2];
   for (auto &look : files)
     for (const auto &file : fs::directory_iterator(directory))
-      look[file.path()] = bytes_of(file);
+      look[file.path()] = file_bytes(file);
   uint64_t bytes = 0;
   for (const auto &file : files[0])
     bytes += file.second;
@@ -84,7 +84,7 @@ inline bool is_behind(uint64_t limit) {
       raw++;
       ready += is_ready(file.path());
     }
-  const uint64_t bytes = bytes_of(sl_log_directory());
+  const uint64_t bytes = directory_bytes(sl_log_directory());
   return ready < 5 || raw > 72 || bytes == 0 || bytes > limit - 3 * MIB; /* of which up to 64 are ready ones */
 }
 

@@ -128,18 +128,28 @@ int sl_written_append(struct sl_segment *segment, const char *path) {
   return r;
 }
 
-int sl_written_all(bool new_stopgaps_only, void (*path_of)(uint32_t number, char *path, size_t size)) {
+/* Of the definitions, or of all others. */
+static int append_all_locked(bool definitions, bool new_stopgaps_only, sl_segment_path *path_of) {
   int r = 0;
-  if (pthread_mutex_trylock(&writing) != 0)
-    return -EBUSY;
   struct sl_segment *segment = atomic_load_explicit(&first, memory_order_acquire);
   for (; segment && r == 0; segment = segment->next_written) {
+    const bool is_taken = __atomic_load_n(&segment->map->check, __ATOMIC_ACQUIRE) != 0;
     char path[PATH_MAX];
-    if (new_stopgaps_only && (!segment->stopgap || segment->has_file))
+    if (!is_taken || (segment->map->thread == 0) != definitions ||
+        (new_stopgaps_only && (!segment->stopgap || segment->has_file)))
       continue;
     path_of(segment->number, path, sizeof(path));
     r = append_locked(segment, path);
   }
+  return r;
+}
+
+int sl_written_all(bool new_stopgaps_only, sl_segment_path *path_of) {
+  if (pthread_mutex_trylock(&writing) != 0)
+    return -EBUSY;
+  int r = append_all_locked(true, new_stopgaps_only, path_of);
+  if (r == 0)
+    r = append_all_locked(false, new_stopgaps_only, path_of);
   pthread_mutex_unlock(&writing);
   return r;
 }

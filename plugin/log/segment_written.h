@@ -32,10 +32,13 @@ uint32_t sl_written_committed(const struct sl_segment *segment);
 /* Appends to the segment's file what has been committed since the last time. 0 or a negative errno. */
 int sl_written_append(struct sl_segment *segment, const char *path);
 
+/* Fills in the name of a segment's file. */
+typedef void sl_segment_path(uint32_t number, char *path, size_t size);
+
 /*
- * Appends to all, or to the stopgaps that have no file yet; path_of fills in the name of a segment's file. The first
- * error, or 0. -EBUSY: another thread is at it.
+ * Appends to all, or to the stopgaps that have no file yet; definitions first, without which a kill leaves the others
+ * nameless. The first error, or 0. -EBUSY: another thread is at it.
  */
-int sl_written_all(bool new_stopgaps_only, void (*path_of)(uint32_t number, char *path, size_t size));
+int sl_written_all(bool new_stopgaps_only, sl_segment_path *path_of);
 
 #endif

@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define SL_LEDGER_VERSION 10  /* PRAGMA user_version */
+#define SL_LEDGER_VERSION 11  /* PRAGMA user_version */
 #define SL_LEDGER_JOBS_MAX 16 /* each takes memory of its own: that of two steps */
 
 /* Called now and then during a build, by one thread at a time; done and total are bytes of log. */

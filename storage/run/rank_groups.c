@@ -2,6 +2,7 @@
 #include "rank_groups.h"
 
 #include "rank_differences.h"
+#include "rank_next_to.h"
 #include "storage/tables/ledger_tables.h"
 #include "storage/tables/schema.h"
 #include "storage/tables/sql_text.h"
@@ -11,7 +12,9 @@
 
 struct group {
   uint32_t representative;
-  size_t number; /* the final one */
+  size_t number;  /* that likeness gave, by size */
+  size_t next_to; /* the number of the group that it is compared with */
+  uint32_t base;  /* that one's representative */
   struct sl_rank_fact facts[SL_FACT_kinds];
   int fact_count;
 };
@@ -23,8 +26,9 @@ struct filling {
   struct sl_peak_parts parts;
   struct sl_likeness *likeness;
   struct sl_noise noise;
-  struct group *groups;
+  struct group *groups; /* by size, then in their final order */
   size_t group_count;
+  size_t *place;   /* of a number in the final order */
   bool has_growth; /* the temporary table grown is there */
 };
 
@@ -36,53 +40,67 @@ static int most_different_first(const void *a, const void *b) {
   return x->representative < y->representative ? -1 : x->representative > y->representative;
 }
 
+static int choose_next_to(struct filling *f) {
+  struct sl_group_size *sizes = calloc(f->group_count + 1, sizeof *sizes);
+  size_t *next_to = calloc(f->group_count + 1, sizeof *next_to);
+  const int r = sizes && next_to ? 0 : sl_no_memory(f->error);
+  if (r == 0) {
+    for (size_t i = 0; i < f->figures.count; i++) {
+      sizes[f->likeness[i].group].leader = f->likeness[i].leader;
+      sizes[f->likeness[i].group].ranks++;
+    }
+    sl_rank_next_to(&f->figures, &f->noise, sizes, f->group_count, next_to);
+    for (size_t i = 0; i < f->group_count; i++)
+      f->groups[i] = (struct group){.representative = f->figures.ranks[sizes[i].leader],
+                                    .number = i,
+                                    .next_to = next_to[i],
+                                    .base = f->figures.ranks[sizes[next_to[i]].leader]};
+  }
+  free(sizes);
+  free(next_to);
+  return r;
+}
+
 /* Facts of each group but the first, and with them the groups' order. */
 static int compare_groups(struct filling *f) {
-  for (size_t i = 0; i < f->figures.count; i++) {
-    struct group *group = &f->groups[f->likeness[i].group];
-    group->representative = f->figures.ranks[f->likeness[i].leader];
-    group->number = f->likeness[i].group;
-  }
+  int r = choose_next_to(f);
+  if (r < 0)
+    return r;
   for (size_t i = 1; i < f->group_count; i++) {
     struct group *group = &f->groups[i];
-    group->fact_count = sl_rank_differences_find(f->db, f->groups[0].representative, group->representative, &f->noise,
-                                                 &f->parts, group->facts, f->error);
+    group->fact_count = sl_rank_differences_find(f->db, group->base, group->representative, &f->noise, &f->parts,
+                                                 group->facts, f->error);
     if (group->fact_count < 0)
       return group->fact_count;
   }
   if (f->group_count > 2)
     qsort(f->groups + 1, f->group_count - 1, sizeof *f->groups, most_different_first);
+  for (size_t i = 0; i < f->group_count; i++)
+    f->place[f->groups[i].number] = i;
   return 0;
 }
 
 static int write_members(struct filling *f) {
   struct sl_statement *insert = NULL;
-  size_t *place = calloc(f->group_count + 1, sizeof *place); /* of the number that likeness gave */
-  if (!place)
-    return sl_no_memory(f->error);
-  for (size_t i = 0; i < f->group_count; i++)
-    place[f->groups[i].number] = i;
   int r = sl_schema_insert(f->db, SL_LEDGER_rank_group, &insert, f->error);
   for (size_t i = 0; i < f->figures.count && r == 0; i++) {
-    const size_t group = place[f->likeness[i].group];
+    const size_t group = f->place[f->likeness[i].group];
     sl_bind_named_int(insert, ":rank", f->figures.ranks[i]);
     sl_bind_named_int(insert, ":group_number", (int64_t)group);
     sl_bind_named_int(insert, ":representative", f->groups[group].representative);
     r = sl_statement_run(insert, f->error);
   }
   insert = sl_statement_close(insert);
-  free(place);
   return r;
 }
 
 /* What differs most between the two periods, or in what the two have grown. *out is at its row, if r is 1. */
 static int find_owner(struct filling *f, const struct group *group, const struct sl_rank_fact *fact,
                       struct sl_statement **out) {
-  const uint32_t base = f->groups[0].representative;
   int r = 0;
   if (fact->kind != SL_FACT_growth)
     return sl_db_ask_first(f->db, sl_rank_owner_peak_sql,
-                           SL_WITH(SL_NUMBER(":rank", group->representative), SL_NUMBER(":base", base),
+                           SL_WITH(SL_NUMBER(":rank", group->representative), SL_NUMBER(":base", group->base),
                                    SL_NUMBER(":period", fact->period), SL_NUMBER(":base_period", fact->base_period),
                                    SL_NUMBER(":sign", fact->bytes < 0 ? -1 : 1)),
                            out, f->error);
@@ -96,7 +114,7 @@ static int find_owner(struct filling *f, const struct group *group, const struct
   if (r < 0)
     return r;
   return sl_db_ask_first(f->db, sl_rank_owner_growth_sql,
-                         SL_WITH(SL_NUMBER(":rank", group->representative), SL_NUMBER(":base", base),
+                         SL_WITH(SL_NUMBER(":rank", group->representative), SL_NUMBER(":base", group->base),
                                  SL_NUMBER(":sign", fact->bytes < 0 ? -1 : 1)),
                          out, f->error);
 }
@@ -117,6 +135,7 @@ static int write_fact(struct filling *f, struct sl_statement *insert, size_t num
     goto finish;
   sl_bind_named_int(insert, ":group_number", (int64_t)number);
   sl_bind_named_int(insert, ":place", place);
+  sl_bind_named_int(insert, ":next_to", (int64_t)f->place[group->next_to]);
   sl_bind_named_text(insert, ":kind", sl_fact_word(fact->kind));
   sl_bind_named_int(insert, ":bytes", fact->bytes);
   bind_known(insert, ":bytes_per_step", fact->bytes_per_step, fact->kind == SL_FACT_growth);
@@ -133,6 +152,7 @@ static int write_fact(struct filling *f, struct sl_statement *insert, size_t num
       sl_bind_named_null(insert, words[i]);
   bind_known(insert, ":owner_bytes", r > 0 ? sl_column_int(owner, 4) : 0, r > 0);
   sl_bind_named_null(insert, ":is_all_of");
+  sl_bind_named_null(insert, ":is_rest_of");
   r = sl_statement_run(insert, f->error);
 finish:
   owner = sl_statement_close(owner);
@@ -157,7 +177,8 @@ static int find_groups(struct filling *f) {
     return r;
   f->likeness = calloc(f->figures.count, sizeof *f->likeness);
   r = f->likeness ? sl_likeness_find(&f->figures, &f->parts, &f->noise, f->likeness, &f->group_count) : -ENOMEM;
-  if (r == 0 && !(f->groups = calloc(f->group_count, sizeof *f->groups)))
+  if (r == 0 && (!(f->groups = calloc(f->group_count, sizeof *f->groups)) ||
+                 !(f->place = calloc(f->group_count, sizeof *f->place))))
     r = -ENOMEM;
   return r < 0 ? sl_no_memory(f->error) : compare_groups(f);
 }
@@ -179,5 +200,6 @@ int sl_rank_groups_fill(struct sl_db *db, struct sl_error *error) {
   sl_peak_parts_free(&f.parts);
   free(f.likeness);
   free(f.groups);
+  free(f.place);
   return r;
 }

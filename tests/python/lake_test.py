@@ -272,10 +272,12 @@ def test_what_is_different_is_found_with_owner_and_step(made, nodes, lake_module
     with contextlib.closing(sqlite3.connect(ledgers["fleet"])) as ledger:
         facts = ledger.execute(
             "SELECT g.list, d.bytes, d.bytes_per_step, d.since_step, d.category || coalesce('/' || d.detail, ''), "
-            "coalesce(d.module, ''), coalesce(d.phase, '') FROM rank_difference d JOIN (SELECT group_number, group_concat(rank) AS "
+            "coalesce(d.module, ''), coalesce(d.phase, ''), (SELECT group_concat(rank) FROM rank_group o WHERE o.group_number = d.next_to "
+            "AND d.next_to > 0) FROM rank_difference d JOIN (SELECT group_number, group_concat(rank) AS "
             "list FROM (SELECT * FROM rank_group ORDER BY rank) GROUP BY group_number) g USING (group_number)").fetchall()
     assert sorted(facts, key=str) == sorted([(",".join(map(str, row["ranks"])), row["bytes"], row["per_step_bytes"], row["since_step"],
-                                     row["what"], row["module"], row["phase"]) for row in rows if row["bytes"]], key=str)
+                                     row["what"], row["module"], row["phase"], row["next_to"] and ",".join(map(str, row["next_to"])))
+                                    for row in rows if row["bytes"]], key=str)
 
 
 def test_without_duckdb_one_sentence_says_how_to_get_it(made, tmp_path):

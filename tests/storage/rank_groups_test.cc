@@ -122,6 +122,47 @@ TEST_F(RankGroups, AStageIsItsCommunicatorAndItsCoordinateOfTheMesh) {
   EXPECT_EQ(ask("SELECT * FROM mesh WHERE rank = 6"), (Rows{"6|0|0|pp|4|1", "6|0|1|dp|4|2"}));
 }
 
+/* A stage holds what it holds from the beginning; a rank of it is told next to the stage, and not next to the first
+ * one.
+ */
+TEST_F(RankGroups, AnOutlierOfAStageIsToldNextToItsStage) {
+  Fleet fleet;
+  fleet.ranks = 32;
+  fleet.ranks_per_host = 16; /* two stages each */
+  fleet.steps = 12;
+  fleet.mesh = {{"pp", 4}, {"dp", 8}};
+  fleet.more = {{fleet_ranks("8-15"), 64 * MiB, 0, 0},
+                {fleet_ranks("16-23"), 128 * MiB, 1, 0},
+                {fleet_ranks("24-31"), 200 * MiB, 2, 0},
+                {{20}, 96 * MiB, 3, 5},
+                {{29, 30}, 40 * MiB, 3, 0}};
+  fleet.leaks = {{{10}, 4 * MiB, 4}};
+  build(fleet);
+  EXPECT_EQ(facts(),
+            (Rows{"1|peak|200||activation|blocks.2|forward|0||12", "2|peak|128||activation|blocks.1|forward|0||12",
+                  "3|peak|96||activation|blocks.3|forward|5||7", "4|peak|64||activation|blocks.0|forward|0||12",
+                  "5|peak|40||activation|blocks.3|forward|0||12", "6|growth|32|4|other||step|4||8"}));
+  EXPECT_EQ(
+      ask("SELECT d.group_number, group_concat(rank), next_to, is_all_of, is_rest_of FROM rank_difference d JOIN rank_group "
+          "USING (group_number) GROUP BY 1"),
+      (Rows{"1|24,25,26,27,28,31|0||mesh pp=3", "2|16,17,18,19,21,22,23|0||mesh pp=2", "3|20|2||",
+            "4|8,9,11,12,13,14,15|0||mesh pp=1", "5|29,30|1||", "6|10|4||"}));
+}
+
+/* Next to the largest group two ranks differ as often; that another group is half as far says nothing. */
+TEST_F(RankGroups, AnOutlierOfTheLargestGroupIsToldNextToNoOther) {
+  Fleet fleet;
+  fleet.ranks = 32;
+  fleet.steps = 12;
+  fleet.more = {
+      {fleet_ranks("24-31"), 128 * MiB, 2, 0}, {fleet_ranks("4-7"), 256 * MiB, 1, 0}, {{9}, 2048 * MiB, 3, 5}};
+  fleet.leaks = {{{12}, 4 * MiB, 4}};
+  build(fleet);
+  EXPECT_EQ(
+      ask("SELECT min(rank), next_to FROM rank_difference JOIN rank_group USING (group_number) GROUP BY group_number"),
+      (Rows{"9|0", "4|0", "24|0", "12|0"}));
+}
+
 TEST_F(RankGroups, OfTwoRanksThatDifferTheLowerOneIsWhatTheOtherIsToldNextTo) {
   Fleet fleet;
   fleet.ranks = 2;

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
 
 namespace {
 
@@ -54,6 +55,40 @@ TEST_F(ManyRanks, AreToldInOneLineAGroupAndTheMissingOnesByName) {
   EXPECT_TRUE(contains(result.out, std::string(lines) + "missing: 100-102,255 (4 of 256)\n")) << result.out;
 }
 
+/* Stages that differ, and in two of them a rank, a host and a leak of their own. */
+TEST(ManyRanksInStages, AreToldNextToTheirOwnStage) {
+  TemporaryDirectory directory;
+  const std::string run = directory.path + "/run";
+  Fleet fleet;
+  fleet.ranks = 64;
+  fleet.steps = 12;
+  fleet.mesh = {{"pp", 2}, {"dp", 32}};
+  fleet.more = {
+      {fleet_ranks("32-63"), 300 * MiB, 3, 0}, {fleet_ranks("40-47"), 100 * MiB, 1, 0}, {{33}, 64 * MiB, 0, 9}};
+  fleet.leaks = {{{50}, 4 * MiB, 4}};
+  write_fleet(run, fleet);
+  const std::string text = shardledger({"ranks", run}).out;
+  EXPECT_TRUE(contains(
+      text,
+      "64 ranks in 5 groups; 32 alike (296.0 MiB)\n"
+      "     32,34-39,48-49,51-63 = pp=1 but 33,40-47,50  +300.0 MiB activation, blocks.3 forward, since step 0\n"
+      "     40-47 = all of gpu-node-05                   next to the rest of pp=1: +100.0 MiB activation, blocks.1 forward, "
+      "since step 0\n"
+      "     33 (gpu-node-04)                             next to the rest of pp=1: +64.0 MiB activation, blocks.0 forward, "
+      "since step 9\n"
+      "     50 (gpu-node-06)                             next to the rest of pp=1: +4.0 MiB/step other/survivor, step, "
+      "since step 4\n"))
+      << text;
+  EXPECT_TRUE(contains(shardledger({"survivors", run}).out,
+                       "\nNext to the rest of pp=1: +4.0 MiB/step other/survivor, step, since step 4\n"));
+  fleet.mesh.clear();
+  std::filesystem::remove_all(run);
+  write_fleet(run, fleet);
+  EXPECT_TRUE(contains(
+      shardledger({"ranks", "--rank", "33", run}).out,
+      "33 (gpu-node-04)  next to 32,34-39,48-49,51-63: +64.0 MiB activation, blocks.0 forward, since step 9\n"));
+}
+
 TEST_F(ManyRanks, AreAskedForByRanges) {
   const std::string told = shardledger({"ranks", "--rank", "60-65,137", ledger()}).out;
   EXPECT_TRUE(contains(told, "\n     137 (gpu-node-17) ") && contains(told, "\n     64-71 = all of gpu-node-08 "))
@@ -93,6 +128,7 @@ TEST_F(ManyRanks, AreTheHeadOfPeaksAndInfo) {
 TEST_F(ManyRanks, HaveARowAGroupAndFactAsData) {
   CommandResult result = shardledger({"ranks", ledger(), "--csv"});
   EXPECT_TRUE(contains(result.out, "group,ranks,rank_count,representative,host,is_all_of,kind,bytes,")) << result.out;
+  EXPECT_TRUE(contains(result.out, ",peak_bytes,next_to,is_rest_of\n")) << result.out;
   EXPECT_TRUE(contains(result.out, "\n1,137,1,137,gpu-node-17,,peak,2147483648,,activation,blocks.2,forward,"))
       << result.out;
   EXPECT_TRUE(contains(result.out, "\n2,64-71,8,64,gpu-node-08,host gpu-node-08,peak,268435456,")) << result.out;

@@ -27,6 +27,8 @@ static const struct sl_column group_columns[] = {
     {"period", "Period", SL_UNIT_number, 0},
     {"place", "Place", SL_UNIT_text, 0},
     {"peak_bytes", "Peak", SL_UNIT_bytes, 0},
+    {"next_to", "Next to group", SL_UNIT_number, 0},
+    {"is_rest_of", "Is the rest of", SL_UNIT_text, 0},
 };
 
 /* Only what a screen has: --csv and --json have all. */

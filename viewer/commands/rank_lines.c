@@ -34,17 +34,20 @@ enum {
   PERIOD,
   PERIOD_PLACE,
   PLACE,
+  OTHER_LIST, /* NULL: the largest group */
+  OTHER_RANKS,
+  OTHER_IS_REST_OF,
+  IS_REST_OF,
+  NEAR, /* ranks of the groups that are told next to this one, and how many these are */
+  NEAR_RANKS,
 };
 
 static bool is_kind(struct sl_statement *row, const char *kind) {
   return strcmp(sl_column_text(row, KIND), kind) == 0;
 }
 
-/* "64-71 = all of gpu-node-08", "137 (gpu-node-17)", "0,2,4,… (125 ranks)". */
-static void write_ranks(FILE *file, struct sl_statement *row) {
-  const char *list = sl_column_text(row, LIST), *all_of = sl_column_text(row, IS_ALL_OF),
-             *host = sl_column_text(row, HOST);
-  const long long ranks = sl_column_int(row, RANKS);
+/* "64-71", "0,2,4,… (125 ranks)". */
+static void write_list(FILE *file, const char *list, long long ranks) {
   size_t length = strlen(list);
   if (length > LIST_WIDTH) {
     for (length = LIST_WIDTH; length > 0 && list[length] != ','; length--)
@@ -53,13 +56,27 @@ static void write_ranks(FILE *file, struct sl_statement *row) {
   } else {
     fputs(list, file);
   }
-  if (ranks > 1 && *all_of)
-    fprintf(file, " = all of %s",
-            strncmp(all_of, "host ", 5) == 0   ? all_of + 5
-            : strncmp(all_of, "mesh ", 5) == 0 ? all_of + 5
-                                               : all_of);
-  else if (*host)
+}
+
+/* Of "host gpu-node-08, mesh pp=3" what names it. */
+static const char *without_kind(const char *name) {
+  return strncmp(name, "host ", 5) == 0 || strncmp(name, "mesh ", 5) == 0 ? name + 5 : name;
+}
+
+/* "64-71 = all of gpu-node-08", "192-199,208-255 = pp=3 but 200-207", "137 (gpu-node-17)". */
+static void write_ranks(FILE *file, struct sl_statement *row) {
+  const char *all_of = sl_column_text(row, IS_ALL_OF), *rest_of = sl_column_text(row, IS_REST_OF),
+             *host = sl_column_text(row, HOST);
+  const long long ranks = sl_column_int(row, RANKS);
+  write_list(file, sl_column_text(row, LIST), ranks);
+  if (ranks > 1 && *all_of) {
+    fprintf(file, " = all of %s", without_kind(all_of));
+  } else if (ranks > 1 && *rest_of) {
+    fprintf(file, " = %s but ", without_kind(rest_of));
+    write_list(file, sl_column_text(row, NEAR), sl_column_int(row, NEAR_RANKS));
+  } else if (*host) {
     fprintf(file, " (%s)", host);
+  }
 }
 
 static void write_bytes(FILE *file, int64_t bytes, bool exact) {
@@ -105,6 +122,19 @@ static void write_when(FILE *file, struct sl_statement *row) {
     fprintf(file, ", in %lld of the steps %lld to %lld", steps, since, last);
 }
 
+/* "next to the rest of pp=3: ", unless that is the largest group. */
+static void write_other(FILE *file, struct sl_statement *row) {
+  if (sl_column_is_null(row, OTHER_LIST))
+    return;
+  if (sl_column_is_null(row, OTHER_IS_REST_OF)) {
+    fputs("next to ", file);
+    write_list(file, sl_column_text(row, OTHER_LIST), sl_column_int(row, OTHER_RANKS));
+  } else {
+    fprintf(file, "next to the rest of %s", without_kind(sl_column_text(row, OTHER_IS_REST_OF)));
+  }
+  fputs(": ", file);
+}
+
 static char *line_of(struct sl_statement *row, bool exact, char **ranks) {
   struct sl_memory_file memory;
   FILE *file = sl_memory_file_open(&memory);
@@ -116,6 +146,8 @@ static char *line_of(struct sl_statement *row, bool exact, char **ranks) {
     free(first);
     return NULL;
   }
+  if (sl_column_int(row, PLACE) == 0)
+    write_other(file, row);
   if (is_kind(row, "growth")) {
     write_bytes(file, sl_column_int(row, PER_STEP), exact);
     fputs("/step", file);
@@ -233,8 +265,10 @@ int sl_print_rank_difference(struct sl_db *db, struct sl_output *out, int64_t ra
   r = sl_db_ask_first(db, sl_sql_ranks_difference_of, SL_WITH(SL_NUMBER(":rank", rank)), &row, error);
   if (r > 0 && !(text = line_of(row, out->exact_bytes, &ranks)))
     r = sl_no_memory(error);
-  if (r > 0)
+  if (r > 0 && sl_column_is_null(row, OTHER_LIST))
     sl_output_line(out, "Next to most ranks: %s", text);
+  else if (r > 0)
+    sl_output_line(out, "N%s", text + 1); /* "Next to …: " */
   free(ranks);
   free(text);
   row = sl_statement_close(row);

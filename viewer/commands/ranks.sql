@@ -2,7 +2,7 @@
 -- Each group and its facts, the largest group first, which has none.
 SELECT g.group_number, g.list, g.ranks, g.representative, g.host, d.is_all_of, d.kind, d.bytes, d.bytes_per_step,
   d.category || coalesce('/' || d.detail, ''), d.module, d.phase, d.owner_bytes, d.since_step, d.last_step, d.steps, d.period,
-  w.place, l.peak_allocated_bytes
+  w.place, l.peak_allocated_bytes, d.next_to, d.is_rest_of
 FROM (SELECT g.group_number, rank_ranges(g.rank) AS list, count(*) AS ranks, min(g.representative) AS representative,
     iif(count(DISTINCT k.host) = 1, min(k.host), NULL) AS host
   FROM rank_group g JOIN rank k USING (rank) GROUP BY g.group_number) g
@@ -23,26 +23,34 @@ SELECT (SELECT count(*) FROM rank), count(*), count(DISTINCT group_number), sum(
 FROM rank_group
 
 -- name: ranks_differences
--- Every fact in which a group differs from the largest one, in the order in which they are told; of groups with any of :rank.
--- :first: one a group.
+-- Every fact in which a group differs from another one, in the order in which they are told; of groups with any of :rank.
+-- :first: one a group. The other group's ranks: NULL where it is the largest one.
 WITH member AS MATERIALIZED (
   SELECT g.group_number, count(*) AS ranks, rank_ranges(g.rank) AS list, min(g.representative) AS representative,
     iif(count(DISTINCT k.host) = 1, min(k.host), NULL) AS host
-  FROM rank_group g JOIN rank k USING (rank) WHERE g.group_number > 0 GROUP BY g.group_number)
+  FROM rank_group g JOIN rank k USING (rank) WHERE g.group_number > 0 GROUP BY g.group_number),
+near AS MATERIALIZED (
+  SELECT d.next_to AS group_number, rank_ranges(g.rank) AS list, count(*) AS ranks
+  FROM rank_difference d JOIN rank_group g USING (group_number) WHERE d.place = 0 GROUP BY d.next_to)
 SELECT m.group_number, m.list, m.ranks, m.representative, m.host, d.is_all_of, d.kind, d.bytes, d.bytes_per_step,
   d.category || coalesce('/' || d.detail, ''), d.module, d.phase, d.owner_bytes, d.since_step, d.last_step, d.steps, d.period,
-  w.place, d.place
-FROM member m JOIN rank_difference d USING (group_number)
+  w.place, d.place, o.list, o.ranks, od.is_rest_of, d.is_rest_of, e.list, e.ranks
+FROM member m JOIN rank_difference d USING (group_number) LEFT JOIN member o ON o.group_number = d.next_to
+LEFT JOIN rank_difference od ON od.group_number = d.next_to AND od.place = 0
+LEFT JOIN near e ON e.group_number = m.group_number
 LEFT JOIN period_place w ON w.rank = m.representative AND w.period = d.period
 WHERE (NOT :first OR d.place = 0) AND m.group_number IN (SELECT group_number FROM rank_group WHERE rank_in(rank, :rank))
 ORDER BY m.group_number, d.place
 
 -- name: ranks_difference_of
 -- The same of the group of one rank alone, where there are more than two ranks.
+WITH other AS (SELECT group_number, rank_ranges(rank) AS list, count(*) AS ranks FROM rank_group GROUP BY group_number)
 SELECT g.group_number, '', 1, g.representative, NULL, NULL, d.kind, d.bytes, d.bytes_per_step,
   d.category || coalesce('/' || d.detail, ''), d.module, d.phase, d.owner_bytes, d.since_step, d.last_step, d.steps, d.period,
-  w.place, d.place
+  w.place, d.place, o.list, o.ranks, od.is_rest_of, NULL, NULL, NULL
 FROM rank_group g JOIN rank_difference d ON d.group_number = g.group_number AND d.place = 0
+LEFT JOIN other o ON o.group_number = d.next_to AND d.next_to > 0
+LEFT JOIN rank_difference od ON od.group_number = d.next_to AND od.place = 0
 LEFT JOIN period_place w ON w.rank = g.representative AND w.period = d.period
 WHERE g.rank = :rank AND (SELECT count(*) FROM rank_group) > 2
 

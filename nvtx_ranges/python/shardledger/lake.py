@@ -113,7 +113,8 @@ def different(directory, run=None, at_least=1 << 20):
     the rest is None. at_least: bytes below which ranks are alike.
 
     Where one ledger has all ranks of the lake, these are the groups of `shardledger ranks`, one dict for each of their
-    differences. Where nodes exported their own, each step's peak is held against the median of all ranks.
+    differences; next_to: the ranks that these were compared with, None where they are the largest group. Where nodes exported
+    their own, each step's peak is held against the median of all ranks.
     """
     with contextlib.closing(connect(directory, run)) as database:
         database.execute(f"SET memory_limit = '{_MEMORY}'")
@@ -331,6 +332,7 @@ def _print_different(rows):
     for row in rows:
         words = [f"{ranges(row['ranks'])} ({len(row['ranks'])}, {', '.join(row['hosts'][:3]) or 'no host'}"
                  f"{' …' if len(row['hosts']) > 3 else ''}{': all of it' if row['whole_hosts'] else ''})"]
+        words.append(f"next to {ranges(row['next_to'])}:" if row["next_to"] else "")
         words.append(_mebibytes(row["bytes"]))
         if row["per_step_bytes"]:
             words.append(f"{_mebibytes(row['per_step_bytes'])}/step")

@@ -41,24 +41,26 @@ last AS (SELECT rank, max(step) AS step FROM steps GROUP BY rank),
 job AS (SELECT max(world_size) AS ranks FROM process),
 found AS (
   SELECT o.rank, m.owner.category AS what, m.owner.module AS module, m.owner.phase AS phase, o.bytes, o.per_step_bytes,
-    o.since_step, o.bytes // greatest(getvariable('at_least'), 1) AS alike
+    o.since_step, o.bytes // greatest(getvariable('at_least'), 1) AS alike, NULL::BIGINT AS next_to
   FROM outlier o LEFT JOIN most m ON m.rank = o.rank
   UNION ALL
   SELECT g.rank, d.category || coalesce('/' || d.detail, ''), coalesce(d.module, ''), coalesce(d.phase, ''), d.bytes, d.bytes_per_step,
-    d.since_step, (g.group_number * 100 + d.place)::BIGINT
+    d.since_step, (g.group_number * 100 + d.place)::BIGINT, nullif(d.next_to, 0)
   FROM rank_group g JOIN rank_difference d ON d.group_number = g.group_number
   WHERE getvariable('grouped') AND (abs(d.bytes) >= getvariable('at_least') OR d.kind = 'growth')
   UNION ALL
-  SELECT rank, 'stopped after step ' || step, NULL, NULL, NULL, NULL, step, NULL FROM last
+  SELECT rank, 'stopped after step ' || step, NULL, NULL, NULL, NULL, step, NULL, NULL FROM last
   WHERE step < (SELECT max(step) FROM last)
   UNION ALL
-  SELECT r.range, 'not recorded', NULL, NULL, NULL, NULL, NULL, NULL
+  SELECT r.range, 'not recorded', NULL, NULL, NULL, NULL, NULL, NULL, NULL
   FROM (SELECT unnest(range(ranks)) AS range FROM job) r WHERE r.range NOT IN (SELECT rank FROM process)),
 grouped AS (
   SELECT list(f.rank ORDER BY f.rank) AS ranks, coalesce(list(DISTINCT r.host ORDER BY r.host) FILTER (WHERE r.host IS NOT NULL), [])
-    AS hosts, max_by(f.bytes, abs(f.bytes)) AS bytes, f.per_step_bytes, f.since_step, f.what, f.module, f.phase
+    AS hosts, max_by(f.bytes, abs(f.bytes)) AS bytes, f.per_step_bytes, f.since_step, f.what, f.module, f.phase,
+    any_value(f.next_to) AS next_to
   FROM found f LEFT JOIN process r ON r.rank = f.rank
   GROUP BY f.alike, f.per_step_bytes, f.since_step, f.what, f.module, f.phase)
 SELECT ranks, hosts, len(hosts) > 0 AND len(ranks) = (SELECT count(*) FROM process r WHERE r.host IN (SELECT unnest(g.hosts)))
-  AND len(ranks) > 1 AS whole_hosts, bytes, per_step_bytes, since_step, what, module, phase
+  AND len(ranks) > 1 AS whole_hosts, bytes, per_step_bytes, since_step, what, module, phase,
+  (SELECT list(r.rank ORDER BY r.rank) FROM rank_group r WHERE r.group_number = g.next_to) AS next_to
 FROM grouped g ORDER BY abs(bytes) DESC NULLS LAST, ranks;

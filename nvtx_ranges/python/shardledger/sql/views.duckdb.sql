@@ -142,7 +142,7 @@ CREATE OR REPLACE VIEW rank_group AS SELECT rank, group_number, representative
 FROM read_parquet(getvariable('lake') || '/rank_group/*/*.parquet', hive_partitioning = true, hive_types = {'run': VARCHAR})
 WHERE run = getvariable('run');
 
-CREATE OR REPLACE VIEW rank_difference AS SELECT group_number, place, kind, bytes, bytes_per_step, since_step, last_step, steps, period, category, detail, module, phase, owner_bytes, is_all_of
+CREATE OR REPLACE VIEW rank_difference AS SELECT group_number, place, next_to, kind, bytes, bytes_per_step, since_step, last_step, steps, period, category, detail, module, phase, owner_bytes, is_all_of, is_rest_of
 FROM read_parquet(getvariable('lake') || '/rank_difference/*/*.parquet', hive_partitioning = true, hive_types = {'run': VARCHAR})
 WHERE run = getvariable('run');
 

@@ -177,10 +177,10 @@ USING parquet OPTIONS (path '${lake}/rank_group');
 
 CREATE OR REPLACE TEMPORARY VIEW rank_group AS SELECT rank, group_number, representative FROM lake_rank_group WHERE run = '${run}';
 
-CREATE OR REPLACE TEMPORARY VIEW lake_rank_difference(group_number BIGINT, place BIGINT, kind STRING, bytes BIGINT, bytes_per_step BIGINT, since_step BIGINT, last_step BIGINT, steps BIGINT, period BIGINT, category STRING, detail STRING, module STRING, phase STRING, owner_bytes BIGINT, is_all_of STRING, run STRING)
+CREATE OR REPLACE TEMPORARY VIEW lake_rank_difference(group_number BIGINT, place BIGINT, next_to BIGINT, kind STRING, bytes BIGINT, bytes_per_step BIGINT, since_step BIGINT, last_step BIGINT, steps BIGINT, period BIGINT, category STRING, detail STRING, module STRING, phase STRING, owner_bytes BIGINT, is_all_of STRING, is_rest_of STRING, run STRING)
 USING parquet OPTIONS (path '${lake}/rank_difference');
 
-CREATE OR REPLACE TEMPORARY VIEW rank_difference AS SELECT group_number, place, kind, bytes, bytes_per_step, since_step, last_step, steps, period, category, detail, module, phase, owner_bytes, is_all_of FROM lake_rank_difference WHERE run = '${run}';
+CREATE OR REPLACE TEMPORARY VIEW rank_difference AS SELECT group_number, place, next_to, kind, bytes, bytes_per_step, since_step, last_step, steps, period, category, detail, module, phase, owner_bytes, is_all_of, is_rest_of FROM lake_rank_difference WHERE run = '${run}';
 
 CREATE OR REPLACE TEMPORARY VIEW lake_mesh(rank BIGINT, mesh BIGINT, place BIGINT, dim STRING, size BIGINT, coordinate BIGINT, run STRING)
 USING parquet OPTIONS (path '${lake}/mesh');

@@ -15,6 +15,7 @@ struct group {
   size_t number;  /* that likeness gave, by size */
   size_t next_to; /* the number of the group that it is compared with */
   uint32_t base;  /* that one's representative */
+  bool is_usual;  /* half as large as the largest group, or larger: as one of several stages */
   struct sl_rank_fact facts[SL_FACT_kinds];
   int fact_count;
 };
@@ -32,8 +33,10 @@ struct filling {
   bool has_growth; /* the temporary table grown is there */
 };
 
-static int most_different_first(const void *a, const void *b) {
+static int by_importance(const void *a, const void *b) {
   const struct group *x = a, *y = b;
+  if (x->is_usual != y->is_usual)
+    return x->is_usual ? 1 : -1;
   const int64_t x_bytes = llabs(x->facts[0].bytes), y_bytes = llabs(y->facts[0].bytes);
   if (x_bytes != y_bytes)
     return x_bytes > y_bytes ? -1 : 1;
@@ -54,7 +57,8 @@ static int choose_next_to(struct filling *f) {
       f->groups[i] = (struct group){.representative = f->figures.ranks[sizes[i].leader],
                                     .number = i,
                                     .next_to = next_to[i],
-                                    .base = f->figures.ranks[sizes[next_to[i]].leader]};
+                                    .base = f->figures.ranks[sizes[next_to[i]].leader],
+                                    .is_usual = sizes[i].ranks * 2 >= sizes[0].ranks};
   }
   free(sizes);
   free(next_to);
@@ -74,7 +78,7 @@ static int compare_groups(struct filling *f) {
       return group->fact_count;
   }
   if (f->group_count > 2)
-    qsort(f->groups + 1, f->group_count - 1, sizeof *f->groups, most_different_first);
+    qsort(f->groups + 1, f->group_count - 1, sizeof *f->groups, by_importance);
   for (size_t i = 0; i < f->group_count; i++)
     f->place[f->groups[i].number] = i;
   return 0;

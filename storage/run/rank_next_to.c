@@ -8,7 +8,7 @@
 #define CANDIDATES 64 /* the largest groups: of more, none is what others usually do */
 
 struct apart {
-  size_t figures; /* that differ by more than the tolerance: peaks, and ends */
+  size_t figures; /* that differ by more than the tolerance */
   double bytes;   /* that all figures differ by, together */
 };
 
@@ -18,38 +18,55 @@ static void hold_apart(struct apart *apart, int64_t a, int64_t b, int64_t tolera
   apart->bytes += (double)bytes;
 }
 
+static bool is_whole(const struct sl_figure *figure) {
+  return figure->end != SL_FIGURE_NONE; /* else not there, or cut off before its peak */
+}
+
+/*
+ * The figures are peaks, ends, and what a step's peak has more than was allocated before it: of two ranks that differ
+ * by a leak, the latter are equal all the time.
+ */
 static struct apart find_apart(const struct sl_rank_figures *figures, const struct sl_noise *noise, size_t leader,
                                size_t rank) {
   const struct sl_figure *x = sl_rank_figures_of(figures, leader), *y = sl_rank_figures_of(figures, rank);
   struct apart apart = {0};
   for (size_t slot = 0; slot < figures->slots; slot++) {
-    if (x[slot].end == SL_FIGURE_NONE || y[slot].end == SL_FIGURE_NONE) /* not there, or cut off before its peak */
+    const size_t before = slot > SL_SLOT_steps ? slot - 1 : SL_SLOT_setup;
+    if (!is_whole(&x[slot]) || !is_whole(&y[slot]))
       continue;
-    hold_apart(&apart, x[slot].peak, y[slot].peak, sl_tolerance(x[slot].peak, noise->peak));
+    const int64_t tolerance = sl_tolerance(x[slot].peak, noise->peak);
+    hold_apart(&apart, x[slot].peak, y[slot].peak, tolerance);
     hold_apart(&apart, x[slot].end, y[slot].end, sl_tolerance(x[slot].peak, noise->end));
+    if (slot >= SL_SLOT_steps && is_whole(&x[before]) && is_whole(&y[before]))
+      hold_apart(&apart, x[slot].peak - x[before].end, y[slot].peak - y[before].end, tolerance);
   }
   return apart;
 }
 
-/*
- * A tenth fewer figures differ; or no more of them, by a quarter of the bytes. Less would change the group that most
- * are told next to for nothing.
- */
 static bool is_nearer(const struct apart *apart, const struct apart *other) {
-  if (other->figures == 0)
-    return false;
-  return apart->figures * 10 <= other->figures * 9 ||
-         (apart->figures <= other->figures && apart->bytes * 4 <= other->bytes);
+  return apart->figures != other->figures ? apart->figures < other->figures : apart->bytes < other->bytes;
+}
+
+/*
+ * A tenth fewer figures differ than next to the largest group; or no more of them, by a quarter of the bytes. Less
+ * would change the group that most are told next to for nothing.
+ */
+static bool is_worth_it(const struct apart *apart, const struct apart *largest) {
+  return apart->figures < largest->figures
+             ? apart->figures * 10 <= largest->figures * 9
+             : apart->figures == largest->figures && apart->figures > 0 && apart->bytes * 4 <= largest->bytes;
 }
 
 void sl_rank_next_to(const struct sl_rank_figures *figures, const struct sl_noise *noise,
                      const struct sl_group_size *groups, size_t count, size_t *next_to) {
   for (size_t group = 0; group < count; group++) {
+    const struct apart largest = find_apart(figures, noise, groups[0].leader, groups[group].leader);
+    struct apart nearest = largest;
     next_to[group] = 0;
-    struct apart nearest = find_apart(figures, noise, groups[0].leader, groups[group].leader);
-    for (size_t other = 1; other < group && other < CANDIDATES && groups[other].ranks > 1; other++) {
+    for (size_t other = 1; other < CANDIDATES && other < group && groups[other].ranks >= 2 * groups[group].ranks;
+         other++) {
       const struct apart apart = find_apart(figures, noise, groups[other].leader, groups[group].leader);
-      if (is_nearer(&apart, &nearest)) {
+      if (is_nearer(&apart, &nearest) && is_worth_it(&apart, &largest)) {
         next_to[group] = other;
         nearest = apart;
       }

@@ -13,7 +13,7 @@ struct sl_group_size {
   size_t ranks;
 };
 
-/* Fills in next_to, the index of a larger group of at least two ranks, or 0, for each of count groups. */
+/* Fills in next_to for each of count groups: 0, or the index of a group of twice its ranks or more. */
 void sl_rank_next_to(const struct sl_rank_figures *figures, const struct sl_noise *noise,
                      const struct sl_group_size *groups, size_t count, size_t *next_to);
 

@@ -139,14 +139,29 @@ TEST_F(RankGroups, AnOutlierOfAStageIsToldNextToItsStage) {
   fleet.leaks = {{{10}, 4 * MiB, 4}};
   build(fleet);
   EXPECT_EQ(facts(),
-            (Rows{"1|peak|200||activation|blocks.2|forward|0||12", "2|peak|128||activation|blocks.1|forward|0||12",
-                  "3|peak|96||activation|blocks.3|forward|5||7", "4|peak|64||activation|blocks.0|forward|0||12",
-                  "5|peak|40||activation|blocks.3|forward|0||12", "6|growth|32|4|other||step|4||8"}));
+            (Rows{"1|peak|96||activation|blocks.3|forward|5||7", "2|peak|40||activation|blocks.3|forward|0||12",
+                  "3|growth|32|4|other||step|4||8", "4|peak|200||activation|blocks.2|forward|0||12",
+                  "5|peak|128||activation|blocks.1|forward|0||12", "6|peak|64||activation|blocks.0|forward|0||12"}));
   EXPECT_EQ(
       ask("SELECT d.group_number, group_concat(rank), next_to, is_all_of, is_rest_of FROM rank_difference d JOIN rank_group "
           "USING (group_number) GROUP BY 1"),
-      (Rows{"1|24,25,26,27,28,31|0||mesh pp=3", "2|16,17,18,19,21,22,23|0||mesh pp=2", "3|20|2||",
-            "4|8,9,11,12,13,14,15|0||mesh pp=1", "5|29,30|1||", "6|10|4||"}));
+      (Rows{"1|20|5||", "2|29,30|4||", "3|10|6||", "4|24,25,26,27,28,31|0||mesh pp=3",
+            "5|16,17,18,19,21,22,23|0||mesh pp=2", "6|8,9,11,12,13,14,15|0||mesh pp=1"}));
+}
+
+TEST_F(RankGroups, ALeakOfAStageIsToldNextToItsStageAlsoWhereAnotherComesNearer) {
+  Fleet fleet;
+  fleet.ranks = 32;
+  fleet.steps = 24;
+  fleet.more = {{fleet_ranks("8-15"), 64 * MiB, 0, 0},
+                {fleet_ranks("16-23"), 80 * MiB, 1, 0},
+                {fleet_ranks("24-31"), 96 * MiB, 2, 0}};
+  fleet.leaks = {{{10}, 2 * MiB, 0}};
+  build(fleet);
+  EXPECT_EQ(
+      ask("SELECT kind, bytes_per_step / 1048576, (SELECT min(rank) FROM rank_group o WHERE o.group_number = d.next_to) FROM "
+          "rank_difference d JOIN rank_group g USING (group_number) WHERE g.rank = 10"),
+      Rows{"growth|2|8"});
 }
 
 /* Next to the largest group two ranks differ as often; that another group is half as far says nothing. */

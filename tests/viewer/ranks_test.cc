@@ -71,13 +71,13 @@ TEST(ManyRanksInStages, AreToldNextToTheirOwnStage) {
   EXPECT_TRUE(contains(
       text,
       "64 ranks in 5 groups; 32 alike (296.0 MiB)\n"
-      "     32,34-39,48-49,51-63 = pp=1 but 33,40-47,50  +300.0 MiB activation, blocks.3 forward, since step 0\n"
       "     40-47 = all of gpu-node-05                   next to the rest of pp=1: +100.0 MiB activation, blocks.1 forward, "
       "since step 0\n"
       "     33 (gpu-node-04)                             next to the rest of pp=1: +64.0 MiB activation, blocks.0 forward, "
       "since step 9\n"
       "     50 (gpu-node-06)                             next to the rest of pp=1: +4.0 MiB/step other/survivor, step, "
-      "since step 4\n"))
+      "since step 4\n"
+      "     32,34-39,48-49,51-63 = pp=1 but 33,40-47,50  +300.0 MiB activation, blocks.3 forward, since step 0\n"))
       << text;
   EXPECT_TRUE(contains(shardledger({"survivors", run}).out,
                        "\nNext to the rest of pp=1: +4.0 MiB/step other/survivor, step, since step 4\n"));

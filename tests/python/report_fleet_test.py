@@ -123,6 +123,22 @@ def test_the_heat_map_shows_who_differs_since_when(fleet, browser):
     browser.complaints()  # that pixels were read twice
 
 
+def test_in_a_pipeline_each_rank_is_held_against_its_own_stage(fleet, browser):
+    ledger, page = fleet("stages")
+    browser.open(page)
+    drawn = cells(browser)
+    assert {rank for rank, tones in drawn.items() if set(tones) != {"even"}} == {40}
+    assert drawn[40][:9] == ["even"] * 9 and {tone[:4] for tone in drawn[40][9:]} == {"more"}
+    words = "const h = window.shardledger.heat; return h.words({x: 9, y: h.rows.findIndex(r => r.ranks.includes(40))})[1]"
+    assert browser.js(words) == "+64.0 MiB against rank 32; gpu-node-05"
+    assert "against the rank that speaks for its own kind (0, 16, 32, 48)" in browser.text("#fleet-lead")
+    assert "Against its kind" in browser.text("#ranks thead")
+    assert browser.js("return document.querySelector('#ranks tbody tr').textContent").startswith("40")
+    browser.js("const s = document.querySelector('[data-choose=way]'); s.value = 'difference'; s.dispatchEvent(new Event('change'))")
+    assert {rank for rank, tones in cells(browser).items() if set(tones) == {"even"}} == set(range(16))
+    assert browser.js(words) == "+264.0 MiB against rank 0; gpu-node-05"
+
+
 def test_a_row_of_several_ranks_shows_the_one_that_differs_most(fleet, browser):
     ledger, page = fleet("large")
     browser.open(page)

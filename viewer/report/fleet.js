@@ -53,6 +53,13 @@ function showHistogram(all) {
   box.replaceChildren(plainTable(["Peak allocated", "", "Ranks", "They are"], rows, [2]));
 }
 
+// The rank that each is held against, and whether they are several.
+function findBases(run) {
+  const largest = run.groups[0]?.representative ?? null;
+  const bases = new Map(run.ranks.map(({rank, group}) => [rank, group === null ? largest : run.groups[group].base]));
+  return {largest, bases, several: new Set(bases.values()).size > 1};
+}
+
 const HEAT_ROWS = 256, HEAT_HEIGHT = 512, HEAT_CLASSES = 4, HEAT_AXIS = 22;
 
 class HeatMap {
@@ -63,9 +70,13 @@ class HeatMap {
     if (this.section.hidden) return;
     if (app.all.length > FEW_RANKS) document.getElementById("figures").after(this.section); // it is the overview then
     this.read();
-    this.base = this.run.groups[0]?.representative ?? null;
-    if (!this.series.has(this.base)) this.base = null;
-    this.way = this.base === null ? "bytes" : "difference";
+    const {largest, bases, several} = findBases(this.run);
+    this.largest = this.series.has(largest) ? largest : null;
+    this.bases = bases;
+    this.ways = [["bytes", "allocated bytes"]];
+    if (this.largest !== null) this.ways.unshift(["difference", `difference from rank ${largest}`]);
+    if (this.largest !== null && several) this.ways.unshift(["kind", "difference from its own kind"]);
+    this.way = this.ways[0][0];
     this.orders = this.findOrders();
     this.order = this.orders[0];
     this.build();
@@ -119,7 +130,7 @@ class HeatMap {
     this.said = element("output", {class: "quiet", "aria-live": "polite"});
     this.box.replaceChildren(
       element("div", {class: "toolbar"},
-        this.base === null ? "" : choice("way", "Colour", [["difference", `difference from rank ${this.base}`], ["bytes", "allocated bytes"]], this.way, (way) => {
+        this.ways.length < 2 ? "" : choice("way", "Colour", this.ways, this.way, (way) => {
           this.way = way;
           this.draw();
         }),
@@ -129,6 +140,11 @@ class HeatMap {
           this.draw();
         })),
       this.legend, this.canvas, element("p", {class: "heat-said"}, this.said));
+  }
+
+  // The rank whose peaks are taken off this one's, or told beside them.
+  baseOf(rank) {
+    return this.way === "kind" ? this.bases.get(rank) : this.largest;
   }
 
   // Rows of ranks, none of which has ranks of two units unless there are more units than rows.
@@ -145,8 +161,7 @@ class HeatMap {
     this.rows = units.flatMap((unit) => Array.from({length: Math.ceil(unit.length / each)}, (_, i) =>
       ({unit: unit[0].unit, first: i === 0, ranks: unit.slice(i * each, (i + 1) * each).map((one) => one.rank)})));
     this.height = Math.max(2, Math.min(18, Math.floor(HEAT_HEIGHT / this.rows.length)));
-    const base = this.series.get(this.base);
-    const value = (rank, column) => this.series.get(rank)[column] - (this.way === "bytes" ? 0 : base[column]);
+    const value = (rank, column) => this.series.get(rank)[column] - (this.way === "bytes" ? 0 : this.series.get(this.baseOf(rank))[column]);
     let low = Infinity, high = -Infinity;
     for (const row of this.rows)
       row.cells = this.steps.map((_, column) => {
@@ -158,11 +173,11 @@ class HeatMap {
         if (cell) [low, high] = [Math.min(low, cell.value), Math.max(high, cell.value)];
         return cell;
       });
-    this.findClasses(low, high, base);
+    this.findClasses(low, high);
   }
 
   // bounds: from which value on a cell has the next colour. Differences less than the tolerance have none.
-  findClasses(low, high, base) {
+  findClasses(low, high) {
     if (this.way === "bytes") {
       const width = Math.max(1, (high - low) / (HEAT_CLASSES + 1));
       this.bounds = Array.from({length: HEAT_CLASSES}, (_, i) => low + (i + 1) * width);
@@ -170,7 +185,7 @@ class HeatMap {
       return;
     }
     const most = Math.max(Math.abs(low), Math.abs(high));
-    this.least = Math.max(1 << 20, base.reduce((a, b) => (b > a ? b : a), 0) / 100);
+    this.least = Math.max(1 << 20, this.series.get(this.largest).reduce((a, b) => (b > a ? b : a), 0) / 100);
     this.bounds = [this.least];
     for (let i = 1; i < HEAT_CLASSES && most > this.least; i++) {
       const bound = 2 ** Math.round(Math.log2(this.least * (most / this.least) ** (i / HEAT_CLASSES)));
@@ -202,7 +217,9 @@ class HeatMap {
     if (this.rows.some((row) => row.cells.includes(null))) parts.push(part("paper", "no figure"));
     this.legend.replaceChildren(...parts);
     document.getElementById("fleet-lead").textContent = `What was allocated at the peak of each step, ${
-      this.way === "bytes" ? "in bytes" : `against rank ${this.base}, which speaks for ${plural(this.run.groups[0].count, "rank")}, in the same step`}.${
+      this.way === "bytes" ? "in bytes" : this.way === "kind" ?
+        `against the rank that speaks for its own kind (${formatRuns([...new Set(this.bases.values())])}), in the same step` :
+        `against rank ${this.largest}, which speaks for ${plural(this.run.groups[0].count, "rank")}, in the same step`}.${
       this.each > 1 ? ` A row is up to ${this.each} ranks of one ${this.order.name}: the one that ${this.way === "bytes" ? "is highest" : "differs most"}.` : ""}${
       this.steps.some(([first, last]) => last > first) ? " A column is several steps: the highest of each rank." : ""}`;
   }
@@ -281,9 +298,9 @@ class HeatMap {
     const others = row.ranks.length > 1 ? ` of ${formatRuns(row.ranks)}` : "";
     if (!cell) return [`No figure: ${steps}`, `rank ${formatRuns(row.ranks)}, ${row.unit}`];
     const bytes = this.series.get(cell.rank)[x];
-    const apart = this.base === null ? NaN : bytes - this.series.get(this.base)[x];
+    const base = this.baseOf(cell.rank), apart = base === null ? NaN : bytes - this.series.get(base)[x];
     return [`Rank ${cell.rank}, ${steps}: ${formatBytes(bytes)}`,
-            `${Number.isNaN(apart) || cell.rank === this.base ? "" : apart === 0 ? `as rank ${this.base}; ` : `${apart > 0 ? "+" : ""}${formatBytes(apart)} against rank ${this.base}; `}${row.unit}${
+            `${Number.isNaN(apart) || cell.rank === base ? "" : apart === 0 ? `as rank ${base}; ` : `${apart > 0 ? "+" : ""}${formatBytes(apart)} against rank ${base}; `}${row.unit}${
               others && `; it ${this.way === "bytes" ? "is highest" : "differs most"}${others}`}`];
   }
 

@@ -131,9 +131,10 @@ function startRanks(app) {
   const known = app.all.filter((view) => view.life), most = Math.max(...known.map((view) => view.life.allocated));
   box.closest("section").hidden = !known.length;
   if (!known.length) return;
-  const {groups} = app.run, usual = groups.length > 1 ? app.byRank.get(groups[0].representative) : null;
+  const {groups} = app.run, usual = groups.length > 1 ? app.byRank.get(groups[0].representative) : null, {bases, several: kinds} = findBases(app.run);
   const several = new Set(known.map((view) => view.facts.host)).size > 1;
-  const apart = (view) => (usual ? view.life.allocated - usual.life.allocated : null);
+  const base = (view) => app.byRank.get(bases.get(view.rank));
+  const apart = (view) => (usual ? view.life.allocated - base(view).life.allocated : null);
   const columns = [
     {name: "Rank", number: false, value: (view) => view.rank, cell: (view) => (app.standFor(view.rank) ?
       element("button", {type: "button", "aria-pressed": view.rank === app.view.rank, onclick: () => app.showRank(view.rank)}, `${view.rank}`) : `${view.rank}`)},
@@ -142,8 +143,9 @@ function startRanks(app) {
     usual && {name: "Group", number: true, value: (view) => view.facts.group, cell: (view) => (view.facts.group === null ? "–" :
       element("span", {title: `ranks ${groups[view.facts.group].ranks}`}, `${view.facts.group}`))},
     {name: "Peak", number: true, value: (view) => view.life.allocated, cell: (view) => bytesCell(view.life.allocated)},
-    usual && {name: `Against ${usual.rank}`, number: true, value: apart, help: "what the peak is more than that of the rank which speaks for the largest group",
-              cell: (view) => element("span", {title: formatExact(apart(view))}, apart(view) === 0 ? "0" : `${apart(view) > 0 ? "+" : ""}${formatBytes(apart(view))}`)},
+    usual && {name: kinds ? "Against its kind" : `Against ${usual.rank}`, number: true, value: apart,
+              help: `what the peak is more than that of the rank which speaks for ${kinds ? "ranks of its kind" : "the largest group"}`,
+              cell: (view) => element("span", {title: `${formatExact(apart(view))}, against rank ${base(view).rank}`}, apart(view) === 0 ? "0" : `${apart(view) > 0 ? "+" : ""}${formatBytes(apart(view))}`)},
     {name: "Step", value: (view) => view.life.step, cell: (view) => (view.life.step === null ? "–" : `${view.life.step}`)},
     {name: "Where", value: (view) => view.life.where},
     {name: "Reserved", number: true, value: (view) => view.life.reserved, cell: (view) => bytesCell(view.life.reserved)},

@@ -15,7 +15,7 @@ struct group {
   size_t number;  /* that likeness gave, by size */
   size_t next_to; /* the number of the group that it is compared with */
   uint32_t base;  /* that one's representative */
-  bool is_usual;  /* half as large as the largest group, or larger: as one of several stages */
+  bool is_kind;   /* half as large as the largest group, or larger: as one of several stages */
   struct sl_rank_fact facts[SL_FACT_kinds];
   int fact_count;
 };
@@ -35,8 +35,8 @@ struct filling {
 
 static int by_importance(const void *a, const void *b) {
   const struct group *x = a, *y = b;
-  if (x->is_usual != y->is_usual)
-    return x->is_usual ? 1 : -1;
+  if (x->is_kind != y->is_kind)
+    return x->is_kind ? 1 : -1;
   const int64_t x_bytes = llabs(x->facts[0].bytes), y_bytes = llabs(y->facts[0].bytes);
   if (x_bytes != y_bytes)
     return x_bytes > y_bytes ? -1 : 1;
@@ -58,7 +58,7 @@ static int choose_next_to(struct filling *f) {
                                     .number = i,
                                     .next_to = next_to[i],
                                     .base = f->figures.ranks[sizes[next_to[i]].leader],
-                                    .is_usual = sizes[i].ranks * 2 >= sizes[0].ranks};
+                                    .is_kind = i == 0 || (sizes[i].ranks > 1 && sizes[i].ranks * 2 >= sizes[0].ranks)};
   }
   free(sizes);
   free(next_to);
@@ -92,6 +92,8 @@ static int write_members(struct filling *f) {
     sl_bind_named_int(insert, ":rank", f->figures.ranks[i]);
     sl_bind_named_int(insert, ":group_number", (int64_t)group);
     sl_bind_named_int(insert, ":representative", f->groups[group].representative);
+    sl_bind_named_int(insert, ":base",
+                      f->groups[group].is_kind ? f->groups[group].representative : f->groups[group].base);
     r = sl_statement_run(insert, f->error);
   }
   insert = sl_statement_close(insert);

@@ -147,6 +147,9 @@ TEST_F(RankGroups, AnOutlierOfAStageIsToldNextToItsStage) {
           "USING (group_number) GROUP BY 1"),
       (Rows{"1|20|5||", "2|29,30|4||", "3|10|6||", "4|24,25,26,27,28,31|0||mesh pp=3",
             "5|16,17,18,19,21,22,23|0||mesh pp=2", "6|8,9,11,12,13,14,15|0||mesh pp=1"}));
+  EXPECT_EQ(ask("SELECT base, count(*), min(rank), max(rank) FROM rank_group GROUP BY base"),
+            (Rows{"0|8|0|7", "8|8|8|15", "16|8|16|23", "24|8|24|31"}))
+      << "each next to its own stage";
 }
 
 TEST_F(RankGroups, ALeakOfAStageIsToldNextToItsStageAlsoWhereAnotherComesNearer) {

@@ -60,14 +60,14 @@ SELECT (SELECT max(world_size) FROM rank), rank_ranges(first, last), coalesce(su
 
 -- name: ranks_by_host
 SELECT k.host AS name, count(*), rank_ranges(k.rank), min(l.peak_allocated_bytes), max(l.peak_allocated_bytes),
-  sum(l.peak_allocated_bytes), sum(g.group_number > 0) AS differ, rank_ranges(iif(g.group_number > 0, k.rank, NULL))
+  sum(l.peak_allocated_bytes), sum(g.base <> g.representative) AS differ, rank_ranges(iif(g.base <> g.representative, k.rank, NULL))
 FROM rank k JOIN life l USING (rank) LEFT JOIN rank_group g USING (rank) WHERE rank_in(k.rank, :rank) GROUP BY k.host
 ORDER BY differ DESC, min(k.rank)
 
 -- name: ranks_by_communicator
 SELECT coalesce(min(c.name), printf('0x%x', c.comm)), count(*), rank_ranges(c.rank), min(l.peak_allocated_bytes),
-  max(l.peak_allocated_bytes), sum(l.peak_allocated_bytes), sum(g.group_number > 0) AS differ,
-  rank_ranges(iif(g.group_number > 0, c.rank, NULL))
+  max(l.peak_allocated_bytes), sum(l.peak_allocated_bytes), sum(g.base <> g.representative) AS differ,
+  rank_ranges(iif(g.base <> g.representative, c.rank, NULL))
 FROM (SELECT rank, comm, min(name) AS name FROM communicator GROUP BY rank, comm) c JOIN life l USING (rank)
 LEFT JOIN rank_group g USING (rank) WHERE rank_in(c.rank, :rank) GROUP BY c.comm
 ORDER BY differ * 1.0 / count(*) DESC, differ DESC, min(c.rank), count(*) DESC, 1
@@ -75,7 +75,7 @@ ORDER BY differ * 1.0 / count(*) DESC, differ DESC, min(c.rank), count(*) DESC, 
 -- name: ranks_by_mesh
 SELECT iif((SELECT max(mesh) FROM mesh) > 0, 'mesh ' || m.mesh || ': ', '') || m.dim || '=' || m.coordinate, count(*),
   rank_ranges(m.rank), min(l.peak_allocated_bytes), max(l.peak_allocated_bytes), sum(l.peak_allocated_bytes),
-  sum(g.group_number > 0) AS differ, rank_ranges(iif(g.group_number > 0, m.rank, NULL))
+  sum(g.base <> g.representative) AS differ, rank_ranges(iif(g.base <> g.representative, m.rank, NULL))
 FROM mesh m JOIN life l USING (rank) LEFT JOIN rank_group g USING (rank)
 WHERE rank_in(m.rank, :rank) GROUP BY m.mesh, m.place, m.coordinate
 ORDER BY m.mesh, differ = count(*) DESC, m.place, m.coordinate

@@ -41,15 +41,10 @@ SELECT r.rank, r.world_size, r.host, r.pid, r.device, r.device_name, r.device_by
 FROM rank AS r LEFT JOIN rank_group AS g ON g.rank = r.rank WHERE r.rank = :rank
 
 -- name: page_groups
--- is_all_of: see rank_difference. base: the rank that this group's are held against, which speaks for the group that they are
--- told next to; a group of half as many ranks as the largest one, or more, is a kind of its own, as a pipeline stage.
+-- is_all_of: see rank_difference.
 SELECT g.group_number AS "group", rank_ranges(g.rank) AS ranks, count(*) AS count, min(g.representative) AS representative, (
-  SELECT min(d.is_all_of) FROM rank_difference AS d WHERE d.group_number = g.group_number) AS is_all_of,
-  iif(l.ranks >= 4 AND count(*) * 2 >= l.ranks, min(g.representative), (
-    SELECT min(o.representative) FROM rank_group AS o WHERE o.group_number = coalesce((
-      SELECT min(d.next_to) FROM rank_difference AS d WHERE d.group_number = g.group_number), 0))) AS base
-FROM rank_group AS g, (SELECT count(*) AS ranks FROM rank_group WHERE group_number = 0) AS l
-GROUP BY g.group_number ORDER BY g.group_number
+  SELECT min(d.is_all_of) FROM rank_difference AS d WHERE d.group_number = g.group_number) AS is_all_of, min(g.base) AS base
+FROM rank_group AS g GROUP BY g.group_number ORDER BY g.group_number
 
 -- name: page_mesh
 SELECT rank, iif((SELECT max(mesh) FROM mesh) > 0, 'mesh ' || mesh || ': ', '') || dim AS dim, coordinate FROM mesh

@@ -138,7 +138,7 @@ CREATE OR REPLACE VIEW collective_total AS SELECT rank, step, before, comm, oper
 FROM read_parquet(getvariable('lake') || '/collective_total/*/*.parquet', hive_partitioning = true, hive_types = {'run': VARCHAR})
 WHERE run = getvariable('run');
 
-CREATE OR REPLACE VIEW rank_group AS SELECT rank, group_number, representative
+CREATE OR REPLACE VIEW rank_group AS SELECT rank, group_number, representative, base
 FROM read_parquet(getvariable('lake') || '/rank_group/*/*.parquet', hive_partitioning = true, hive_types = {'run': VARCHAR})
 WHERE run = getvariable('run');
 

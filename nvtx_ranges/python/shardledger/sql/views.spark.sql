@@ -172,10 +172,10 @@ USING parquet OPTIONS (path '${lake}/collective_total');
 
 CREATE OR REPLACE TEMPORARY VIEW collective_total AS SELECT rank, step, before, comm, operation, calls, bytes, timed, duration_ns, min_duration_ns, max_duration_ns, delay_ns FROM lake_collective_total WHERE run = '${run}';
 
-CREATE OR REPLACE TEMPORARY VIEW lake_rank_group(rank BIGINT, group_number BIGINT, representative BIGINT, run STRING)
+CREATE OR REPLACE TEMPORARY VIEW lake_rank_group(rank BIGINT, group_number BIGINT, representative BIGINT, base BIGINT, run STRING)
 USING parquet OPTIONS (path '${lake}/rank_group');
 
-CREATE OR REPLACE TEMPORARY VIEW rank_group AS SELECT rank, group_number, representative FROM lake_rank_group WHERE run = '${run}';
+CREATE OR REPLACE TEMPORARY VIEW rank_group AS SELECT rank, group_number, representative, base FROM lake_rank_group WHERE run = '${run}';
 
 CREATE OR REPLACE TEMPORARY VIEW lake_rank_difference(group_number BIGINT, place BIGINT, next_to BIGINT, kind STRING, bytes BIGINT, bytes_per_step BIGINT, since_step BIGINT, last_step BIGINT, steps BIGINT, period BIGINT, category STRING, detail STRING, module STRING, phase STRING, owner_bytes BIGINT, is_all_of STRING, is_rest_of STRING, run STRING)
 USING parquet OPTIONS (path '${lake}/rank_difference');

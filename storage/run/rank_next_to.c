@@ -1,4 +1,4 @@
-/* Two leaders are held side by side, figure by figure: in how many they differ says more than by how much. */
+/* Two leaders are held side by side, figure by figure: in how many they differ, and by how much. */
 #include "rank_next_to.h"
 
 #include "rank_tolerance.h"
@@ -23,22 +23,25 @@ static bool is_whole(const struct sl_figure *figure) {
 }
 
 /*
- * The figures are peaks, ends, and what a step's peak has more than was allocated before it: of two ranks that differ
- * by a leak, the latter are equal all the time.
+ * The figures are those of the time before the first step, or of a job without steps, and what each step's peak has
+ * more than was allocated before it: what was kept in earlier steps, as a leak, is in no later figure.
  */
 static struct apart find_apart(const struct sl_rank_figures *figures, const struct sl_noise *noise, size_t leader,
                                size_t rank) {
   const struct sl_figure *x = sl_rank_figures_of(figures, leader), *y = sl_rank_figures_of(figures, rank);
+  static const enum sl_slot outside[] = {SL_SLOT_setup, SL_SLOT_whole};
   struct apart apart = {0};
-  for (size_t slot = 0; slot < figures->slots; slot++) {
-    const size_t before = slot > SL_SLOT_steps ? slot - 1 : SL_SLOT_setup;
-    if (!is_whole(&x[slot]) || !is_whole(&y[slot]))
-      continue;
-    const int64_t tolerance = sl_tolerance(x[slot].peak, noise->peak);
-    hold_apart(&apart, x[slot].peak, y[slot].peak, tolerance);
-    hold_apart(&apart, x[slot].end, y[slot].end, sl_tolerance(x[slot].peak, noise->end));
-    if (slot >= SL_SLOT_steps && is_whole(&x[before]) && is_whole(&y[before]))
-      hold_apart(&apart, x[slot].peak - x[before].end, y[slot].peak - y[before].end, tolerance);
+  for (int i = 0; i < 2; i++)
+    if (is_whole(&x[outside[i]]) && is_whole(&y[outside[i]])) {
+      const struct sl_figure *a = &x[outside[i]], *b = &y[outside[i]];
+      hold_apart(&apart, a->peak, b->peak, sl_tolerance(a->peak, noise->peak));
+      hold_apart(&apart, a->end, b->end, sl_tolerance(a->peak, noise->end));
+    }
+  for (size_t slot = SL_SLOT_steps; slot < figures->slots; slot += 2) {
+    const size_t before = slot == SL_SLOT_steps ? SL_SLOT_setup : slot - 1;
+    if (is_whole(&x[slot]) && is_whole(&y[slot]) && is_whole(&x[before]) && is_whole(&y[before]))
+      hold_apart(&apart, x[slot].peak - x[before].end, y[slot].peak - y[before].end,
+                 sl_tolerance(x[slot].peak, noise->peak));
   }
   return apart;
 }
@@ -48,13 +51,12 @@ static bool is_nearer(const struct apart *apart, const struct apart *other) {
 }
 
 /*
- * A tenth fewer figures differ than next to the largest group; or no more of them, by a quarter of the bytes. Less
- * would change the group that most are told next to for nothing.
+ * The fewer figures differ than next to the largest group, the less it has to be in bytes. Without a clear difference
+ * the largest group is it: all others are told next to that one, too.
  */
 static bool is_worth_it(const struct apart *apart, const struct apart *largest) {
-  return apart->figures < largest->figures
-             ? apart->figures * 10 <= largest->figures * 9
-             : apart->figures == largest->figures && apart->figures > 0 && apart->bytes * 4 <= largest->bytes;
+  const double most = apart->figures * 10 <= largest->figures * 9 ? 1 : apart->figures < largest->figures ? 0.5 : 0.25;
+  return largest->figures > 0 && apart->figures <= largest->figures && apart->bytes <= most * largest->bytes;
 }
 
 void sl_rank_next_to(const struct sl_rank_figures *figures, const struct sl_noise *noise,

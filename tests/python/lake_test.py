@@ -280,6 +280,40 @@ def test_what_is_different_is_found_with_owner_and_step(made, nodes, lake_module
                                     for row in rows if row["bytes"]], key=str)
 
 
+STAGES = ("--ranks", 32, "--per-host", 8, "--steps", 8, "--mesh", "pp:4", "--mesh", "dp:8", "--more", "8-15:64:0:0", "--more", "16-23:128:1:0",
+          "--more", "24-31:200:2:0", "--more", "20:96:3:3", "--leak", "10:8:1")
+
+
+@pytest.mark.parametrize("of_nodes", (False, True))
+def test_in_a_pipeline_each_rank_is_compared_with_its_own_stage(lake_module, tmp_path, of_nodes):
+    run, lake = tmp_path / "run", tmp_path / "lake"
+    subprocess.run([MAKE_FLEET, run, *map(str, STAGES)], check=True)
+    if of_nodes:
+        for process in list(run.iterdir()):
+            node = tmp_path / process.name[:len("gpu-node-00")]
+            node.mkdir(exist_ok=True)
+            process.rename(node / process.name)
+        for node in sorted(tmp_path.glob("gpu-node-*")):
+            export(node, lake, "--name", "stages")
+    else:
+        export(run, lake, "--name", "stages")
+    rows = lake_module.different(lake)
+    mib = 1 << 20
+    told = {lake_module.ranges(row["ranks"]): (row["bytes"], row["since_step"], row["module"], lake_module.ranges(row["next_to"] or []))
+            for row in rows}
+    assert told.pop("20") == (96 * mib, 3, "blocks.3", "16-23" if of_nodes else "16-19,21-23")
+    leaking, = [row for row in rows if row["per_step_bytes"]]
+    assert (leaking["ranks"], leaking["per_step_bytes"], leaking["since_step"]) == ([10], 8 * mib, 1)
+    assert lake_module.ranges(leaking["next_to"]) == ("8-15" if of_nodes else "8-9,11-15")
+    del told["10"]
+    if of_nodes:  # next to the stage in the middle
+        assert told == {"0-7": (-64 * mib, 0, "blocks.0", "8-15"), "16-23": (64 * mib, 0, "blocks.1", "8-15"),
+                        "24-31": (136 * mib, 0, "blocks.2", "8-15")}
+    else:  # next to the largest group
+        assert told == {"8-9,11-15": (64 * mib, 0, "blocks.0", ""), "16-19,21-23": (128 * mib, 0, "blocks.1", ""),
+                        "24-31": (200 * mib, 0, "blocks.2", "")}
+
+
 def test_without_duckdb_one_sentence_says_how_to_get_it(made, tmp_path):
     _, ledgers = made
     (tmp_path / "duckdb.py").write_text("raise ImportError\n")

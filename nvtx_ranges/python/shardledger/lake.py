@@ -114,7 +114,8 @@ def different(directory, run=None, at_least=1 << 20):
 
     Where one ledger has all ranks of the lake, these are the groups of `shardledger ranks`, one dict for each of their
     differences; next_to: the ranks that these were compared with, None where they are the largest group. Where nodes exported
-    their own, each step's peak is held against the median of all ranks.
+    their own, each step's peak is held against the median of all ranks (next_to is None) or, where that leaves half as many
+    apart, of the ranks with the same coordinate of a device mesh.
     """
     with contextlib.closing(connect(directory, run)) as database:
         database.execute(f"SET memory_limit = '{_MEMORY}'")

@@ -8,13 +8,15 @@ process AS MATERIALIZED (SELECT rank, host, world_size FROM rank),
 steps AS MATERIALIZED (
   SELECT rank, step, coalesce(same_as, period) AS rows_of, peak_allocated_bytes AS bytes FROM period WHERE kind = 'step'),
 peaks AS (SELECT * FROM steps WHERE bytes IS NOT NULL AND NOT getvariable('grouped')),
--- Kinds of ranks: all of them, or the coordinates of a dimension of a device mesh, of four ranks at least, as a pipeline's stages.
+-- Kinds of ranks: all of them, or the coordinates of a dimension of a device mesh that all ranks are in, of four ranks at least, as a
+-- pipeline's stages.
 dims AS (
   SELECT '' AS dim, rank, 0 AS kind FROM process
   UNION ALL
   SELECT mesh || ' ' || place, rank, coordinate FROM mesh),
 large AS (
-  SELECT dim FROM (SELECT dim, kind, count(*) AS ranks FROM dims GROUP BY dim, kind) GROUP BY dim HAVING min(ranks) >= 4 OR dim = ''),
+  SELECT dim FROM (SELECT dim, kind, count(*) AS ranks FROM dims GROUP BY dim, kind) GROUP BY dim
+  HAVING dim = '' OR (min(ranks) >= 4 AND sum(ranks) = (SELECT count(*) FROM process))),
 medians AS MATERIALIZED (
   SELECT d.dim, d.kind, p.step, quantile_disc(p.bytes, 0.5) AS bytes
   FROM dims d JOIN large USING (dim) JOIN peaks p ON p.rank = d.rank GROUP BY d.dim, d.kind, p.step),

@@ -121,35 +121,31 @@ static int file_look(struct sl_segments *segments, uint32_t index, struct file *
   return r;
 }
 
-struct size {
-  char name[32];
-  uint64_t bytes;
-};
-
-/* Of the sealed files but the first, as they are now. */
-static int sizes_read(const char *directory, struct size sizes[FILES_MAX], unsigned *count) {
+/* All sealed files but the first, with the sizes that they have now. */
+static int plan_begin(const char *directory, struct plan *plan, struct sl_error *error) {
   DIR *listing = opendir(directory);
-  *count = 0;
+  *plan = (struct plan){0};
   if (!listing)
-    return -errno;
-  for (struct dirent *file; *count < FILES_MAX && (file = readdir(listing));) {
+    return sl_error_set(error, -errno, "can't open %s: %s", directory, strerror(errno));
+  for (struct dirent *found; plan->count < FILES_MAX && (found = readdir(listing));) {
+    struct file *file = &plan->files[plan->count];
     struct stat status;
-    if (strncmp(file->d_name, SL_SEALED_PREFIX, strlen(SL_SEALED_PREFIX)) != 0 ||
-        strlen(file->d_name) >= sizeof sizes[0].name ||
-        fstatat(dirfd(listing), file->d_name, &status, AT_SYMLINK_NOFOLLOW) < 0)
+    if (strncmp(found->d_name, SL_SEALED_PREFIX, strlen(SL_SEALED_PREFIX)) != 0 ||
+        strlen(found->d_name) >= sizeof file->name ||
+        fstatat(dirfd(listing), found->d_name, &status, AT_SYMLINK_NOFOLLOW) < 0)
       continue;
-    struct size *size = &sizes[(*count)++];
-    strcpy(size->name, file->d_name);
-    size->bytes = (uint64_t)status.st_size;
+    *file = (struct file){.bytes = (uint64_t)status.st_size, .first_ns = UINT64_MAX};
+    strcpy(file->name, found->d_name);
+    plan->count++;
   }
   closedir(listing);
   return 0;
 }
 
-static bool has_size(const struct size *sizes, unsigned count, const struct sl_sealed_file *file) {
-  for (unsigned i = 0; i < count; i++)
-    if (strcmp(sizes[i].name, file->name) == 0)
-      return sizes[i].bytes == file->end;
+static bool was_whole(const struct sl_segments *segments, const struct file *file) {
+  for (uint32_t i = 0; i < segments->sealed_count; i++)
+    if (segments->sealed[i].fd >= 0 && strcmp(segments->sealed[i].name, file->name) == 0)
+      return segments->sealed[i].end == file->bytes;
   return false;
 }
 
@@ -158,16 +154,12 @@ static bool has_size(const struct size *sizes, unsigned count, const struct sl_s
  * one that had its size before the look began was seen with all of its segments: those that come while it looks, it may
  * leave out, and their events would go without having been looked at.
  */
-static void plan_names(const struct sl_segments *segments, uint64_t limit, const struct size *sizes,
-                       unsigned size_count, struct plan *plan) {
-  for (uint32_t i = 0; i < segments->sealed_count && plan->count < FILES_MAX; i++) {
-    const struct sl_sealed_file *sealed = &segments->sealed[i];
-    if (sealed->fd < 0 || strcmp(sealed->name, SL_SEALED_NAME) == 0 || !has_size(sizes, size_count, sealed))
-      continue;
-    struct file *file = &plan->files[plan->count++];
-    *file = (struct file){.bytes = sealed->end, .first_ns = UINT64_MAX};
-    memcpy(file->name, sealed->name, sizeof file->name);
-  }
+static void plan_keep_full(const struct sl_segments *segments, uint64_t limit, struct plan *plan) {
+  unsigned kept = 0;
+  for (unsigned i = 0; i < plan->count; i++)
+    if (was_whole(segments, &plan->files[i]))
+      plan->files[kept++] = plan->files[i];
+  plan->count = kept;
   qsort(plan->files, plan->count, sizeof plan->files[0], compare_names);
   if (plan->count && plan->files[plan->count - 1].bytes < limit / SL_KEEP_LAST_FILE_PART)
     plan->count--;
@@ -175,20 +167,16 @@ static void plan_names(const struct sl_segments *segments, uint64_t limit, const
 
 static int plan_make(const char *directory, uint64_t limit, struct plan *plan, struct sl_error *error) {
   struct sl_segments segments;
-  struct size sizes[FILES_MAX];
-  unsigned size_count;
-  *plan = (struct plan){0};
   error->text[0] = 0;
-  int r = sizes_read(directory, sizes, &size_count);
-  if (r < 0)
-    return sl_error_set(error, r, "can't open %s: %s", directory, strerror(-r));
-  r = sl_segments_open(directory, &segments, error);
+  int r = plan_begin(directory, plan, error);
+  if (r == 0)
+    r = sl_segments_open(directory, &segments, error);
   if (r < 0)
     return r;
   for (size_t i = 0; i < segments.count; i++)
     plan->is_written |=
         segments.entries[i].frame_at == SL_NOT_THERE && segments.entries[i].disk_bytes < SL_SEGMENT_BYTES;
-  plan_names(&segments, limit, sizes, size_count, plan);
+  plan_keep_full(&segments, limit, plan);
   uint64_t bytes = 0;
   unsigned wanted = 0;
   while (wanted < plan->count && bytes < limit / SL_KEEP_LAST_DROP_PART)
